@@ -1,0 +1,72 @@
+# The whole life of a checkout: `make train` and `make test` on a fresh machine, set-up included.
+# Needs GNU make and Python 3.11 or newer with its venv module; everything else comes from the locks in requirements/.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# Later arguments win, so that ARGS can override anything: make train ARGS="--seed 2 --actors 1"
+ARGS   ?=
+
+NEEDS_PYTHON := distrl needs Python 3.11 or newer: sudo apt-get install python3 python3-venv (or name one: make PYTHON=python3.12)
+NEEDS_VENV   := $(PYTHON) lacks its venv module: sudo apt-get install python3-venv
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install train test check format bench capabilities lock clean
+
+help:  ## Lists the targets.
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+install: $(VENV)/installed-train  ## Creates .venv with what training needs.
+
+train: install  ## Trains CartPole-v1 with IMPALA on two actors until it is solved; ARGS="--seed 2" adds arguments.
+	$(BIN)/distrl train --preset cartpole-impala $(ARGS)
+
+test: check  ## Installs the test extra and runs what CI runs.
+
+check: $(VENV)/installed-dev  ## Formatting, lint, types and tests; ARGS="-k codec" goes to pytest.
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest $(ARGS)
+
+format: $(VENV)/installed-dev  ## Formats the code and applies safe lint fixes.
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: install  ## Measures limit, throughput and their ratio for the CartPole preset.
+	$(BIN)/distrl bench --preset cartpole-impala $(ARGS)
+
+capabilities: $(VENV)/installed-dev  ## Writes docs/capabilities.md anew from the tests' marks.
+	$(BIN)/python docs/capabilities.py
+
+# One numpy and one TensorFlow for both locks: the train lock is a selection from the dev lock.
+LOCK := $(BIN)/uv pip compile pyproject.toml --no-config --universal --python-version 3.11 --fork-strategy fewest \
+	--generate-hashes --no-header --annotation-style line --quiet
+
+lock: $(VENV)/installed-dev  ## Writes the locks anew from pyproject.toml; add LOCK_ARGS=--upgrade for newer releases.
+	$(LOCK) $(LOCK_ARGS) --extra cpu --extra jax --extra ray --extra dev --output-file requirements/dev.lock
+	$(LOCK) $(LOCK_ARGS) --extra cpu --extra ray --constraints requirements/dev.lock --output-file requirements/train.lock
+
+clean:  ## Removes .venv, build products and caches; runs/ stays.
+	rm -rf $(VENV) build dist distrl.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps live inside the environment, so that they can never outlive it. The dev lock contains the train lock.
+$(VENV)/created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "$(NEEDS_PYTHON)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(NEEDS_VENV)" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --quiet
+
+$(VENV)/installed-train: $(VENV)/created requirements/train.lock pyproject.toml
+	@echo "installing distrl into $(VENV) (a few minutes the first time)"
+	$(INSTALL) --require-hashes --requirement requirements/train.lock
+	$(INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed-train requirements/dev.lock
+	$(INSTALL) --require-hashes --requirement requirements/dev.lock
+	@touch $@

@@ -1,0 +1,80 @@
+"""distrl: distributed actor-learner training for reinforcement learning.
+
+    import distrl
+
+    summary = distrl.train(distrl.load("cartpole-impala", sets=["actors.count=4"]), run_dir="runs/first")
+
+Importing this brings neither a numeric framework nor gymnasium; `train` imports what it needs when it is called.
+"""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distrl.config.load import LoadedConfig, load
+from distrl.config.run import RunConfig
+from distrl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from distrl.metrics.console import View
+    from distrl.metrics.summary import Summary
+
+__version__ = "0.1.0"
+__all__ = ["LoadedConfig", "RunConfig", "__version__", "load", "run_directory", "run_name", "train"]
+
+
+def train(
+    config: RunConfig | LoadedConfig,
+    *,
+    run_dir: str | Path | None = None,
+    resume: str | None = None,
+    view: "View | None" = None,
+) -> "Summary":
+    """Trains until a stop condition of the configuration holds, and leaves everything in the run directory.
+
+    Args:
+        config: Made in Python, or loaded with `load`, which keeps the origin of every value.
+        run_dir: The run's own directory, made if missing; by default a new one under runs/.
+        resume: None: a new run. "auto": go on if `run_dir` holds a valid checkpoint, else start. A directory: go on
+            with the run in it; `run_dir` is then not needed.
+        view: Where progress is shown; by default a live panel in a terminal and plain lines elsewhere.
+
+    Returns:
+        The summary that is also in summary.json. Its `exit_code` is 0 if the run ended as asked; `error` says what
+        went wrong otherwise.
+
+    Raises:
+        DistrlError: The run could not be started; the class says why (see distrl.errors).
+    """
+    # Imported here: roles and the CLI import this package and must stay light.
+    from distrl.launch import training
+    from distrl.metrics.console import make_view
+
+    loaded = config if isinstance(config, LoadedConfig) else LoadedConfig.of(config)
+    folder = run_directory(loaded.config, run_dir, resume)
+    shown = view or make_view(run_dir=folder)
+    try:
+        return training.train(loaded, run_dir=folder, resume=resume, view=shown)
+    finally:
+        shown.stop()
+
+
+def run_directory(config: RunConfig, run_dir: str | Path | None, resume: str | None) -> Path:
+    """Where a run goes: `run_dir`, the directory it resumes, or a new name under runs/.
+
+    Raises:
+        ConfigError: "auto" without a directory to look into, or two directories that differ.
+    """
+    if resume == "auto" and run_dir is None:
+        raise ConfigError("--resume auto needs a --run-dir to look into; or name the run: --resume DIR")
+    if resume is None or resume == "auto":
+        return Path(run_dir) if run_dir is not None else Path("runs") / run_name(config)
+    if run_dir is not None and Path(run_dir).resolve() != Path(resume).resolve():
+        raise ConfigError(f"--resume {resume} goes on in that directory, but --run-dir is {run_dir}; leave one out")
+    return Path(resume)
+
+
+def run_name(config: RunConfig, prefix: str = "") -> str:
+    """The default name of a run's directory: <environment>-<algorithm>-<local time>."""
+    environment = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in config.environment.id)
+    return f"{prefix}{environment}-{config.algorithm.name}-{time.strftime('%Y%m%d-%H%M%S')}"

@@ -1,0 +1,137 @@
+"""The actor's loop: hops 2 to 5. Everything it does is in the modules it calls, in this order."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from distrl.actors.action_selection import sample_categorical
+from distrl.actors.policy import Policy
+from distrl.actors.unroll import UnrollBuilder
+from distrl.config import RunConfig
+from distrl.environments.vector import VectorEnvironment
+from distrl.memory_backend.backend import Admission, Backend, Producer
+from distrl.memory_backend.codec import decode_weights, encode_unroll
+
+POLL_S = 0.0005
+LONGEST_POLL_S = 0.004
+
+
+@dataclass
+class ActorProgress:
+    """What the heartbeat reads while the actor works. Written by the actor's thread alone."""
+
+    state: str = "starting"
+    env_steps: int = 0
+    last_step_at: float = 0.0  # monotonic seconds
+
+
+class Actor:
+    """Steps environments under the newest policy and pushes unrolls, until `stop` says so.
+
+    Args:
+        backend: The memory backend; used by this thread alone.
+        producer: (actor id, incarnation).
+        stop: Asked between unrolls and while waiting.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        backend: Backend,
+        policy: Policy,
+        environment: VectorEnvironment,
+        producer: Producer,
+        stop: Callable[[], bool],
+    ) -> None:
+        self._backend = backend
+        self._policy = policy
+        self._environment = environment
+        self._producer = producer
+        self._stop = stop
+        self._rate = config.actors.weight_mixing_rate
+        self._needs_ticket = config.algorithm.max_staleness_updates is not None
+        self._seed = config.seed
+        self._sequence = 0
+        self._unroll = UnrollBuilder(environment.spec, config.actors.unroll_length_steps, environment.count)
+        self.progress = ActorProgress()
+
+    @property
+    def weights_version(self) -> int:
+        """Version in use; 0 before the first."""
+        return self._policy.version
+
+    def reset(self, update: int) -> None:
+        """Abandons open episodes and seeds environments and sampling from (seed, actor, incarnation, update)."""
+        key = np.random.SeedSequence(self._seed, spawn_key=(1, *self._producer, update))
+        environment_seed, sampling_seed = key.spawn(2)
+        self._rng = np.random.default_rng(sampling_seed)
+        self._observations = self._environment.reset(int(environment_seed.generate_state(1)[0]))
+        self._recurrent_state = self._policy.initial_state(self._environment.count)
+        self._unroll.begin(self._observations, self._recurrent_state)
+
+    def run(self) -> None:
+        """Unrolls until stopped; every wait is named in `progress.state`."""
+        admission = self._await_start(self._backend.unrolls.admission())
+        while admission is not None:
+            admission = self._await_start(self.step(admission))
+        self.progress.state = "stopping"
+
+    def step(self, admission: Admission) -> Admission:
+        """One unroll, from pulling the weights to the push; returns what the push's round trip says."""
+        self._pull_weights(admission.weights_version)
+        self.progress.state = "acting"
+        self.progress.last_step_at = time.monotonic()
+        while not self._unroll.full:
+            output = self._policy.step(self._observations, self._recurrent_state)  # hop 2
+            actions, log_probabilities = sample_categorical(output.logits, self._rng)
+            step = self._environment.step(actions)  # hop 1
+            self._unroll.add(actions, log_probabilities, step)  # hop 3
+            self._observations, self._recurrent_state = step.observations, output.recurrent_state
+            self.progress.last_step_at = time.monotonic()
+        unroll = self._unroll.close(self._producer, self._sequence, self._policy.version, self._recurrent_state)
+        payload = encode_unroll(unroll)  # hop 4
+        admission = self._backend.unrolls.push(unroll.header, payload)  # hop 5
+        self._sequence += 1
+        self.progress.env_steps += unroll.header.env_steps
+        return admission
+
+    def _await_start(self, admission: Admission) -> Admission | None:
+        """Waits for room in the stream, weights to act with and, where staleness is bounded, a ticket; None: stop."""
+        pause_s = POLL_S
+        while not (self._stop() or admission.stop):
+            obstacle = _obstacle(admission)
+            if obstacle is not None:
+                self.progress.state = obstacle
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_POLL_S)
+            elif not self._needs_ticket:
+                return admission
+            else:
+                self.progress.state = "waiting: ticket"
+                if self._backend.tickets.take(self._producer, block_s=1.0):
+                    # The version may have moved while waiting, and the ticket promises the newest one.
+                    return self._backend.unrolls.admission()
+            admission = self._backend.unrolls.admission()
+        return None
+
+    def _pull_weights(self, newest: int) -> None:
+        """Applies the newest weights at the mixing rate, if they are not the ones in use."""
+        if newest == self._policy.version:
+            return
+        fetched = self._backend.weights.fetch()
+        if fetched is None:
+            return
+        self._policy.set_weights(decode_weights(fetched[1]), self._rate)  # the first ones are taken whole
+
+
+def _obstacle(admission: Admission) -> str | None:
+    """Why no unroll may start now, as the state to show; None if nothing is in the way."""
+    if admission.paused:
+        return "paused"
+    if admission.weights_version == 0:
+        return "waiting: weights"
+    if not admission.has_room:
+        return "waiting: room"
+    return None

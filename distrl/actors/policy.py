@@ -1,0 +1,156 @@
+"""Hop 2: the policy as actors run it. An ONNX graph from the policy bundle, weights from the learner, one thread.
+
+The process needs neither TensorFlow nor the network's Python code. A graph that wants data from anywhere but the
+injected weights is refused.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import onnxruntime
+
+from distrl.errors import DistrlError
+from distrl.networks.description import BundleDescription, WeightSpec
+from distrl.types import Array, EnvSpec, FloatArray, PolicyBundle, Weights
+
+NOWHERE = "/dev/null"
+"""Where ONNX Runtime looks for external data that was not injected: not a directory, so nothing is ever found."""
+
+
+class PolicyOutput(NamedTuple):
+    """What the policy says about B observations.
+
+    Attributes:
+        logits: float32 [B, A]. Of the action distribution.
+        value: float32 [B]. None if the network has no value head.
+        recurrent_state: name -> [B, ...]. State for the next call.
+    """
+
+    logits: FloatArray
+    value: FloatArray | None
+    recurrent_state: dict[str, Array]
+
+
+class Policy:
+    """Runs a policy bundle under weights that are exchanged while it runs.
+
+    Attributes:
+        spec: The environment that the policy was made for.
+        version: Version of the weights in use; 0 before the first.
+
+    Raises:
+        DistrlError: The description is not valid, the graph is not the one it describes, or the graph refers to data
+            outside the bundle.
+    """
+
+    def __init__(self, bundle: PolicyBundle) -> None:
+        self._description = BundleDescription.from_json(bundle.description)
+        found = hashlib.sha256(bundle.graph).hexdigest()
+        if found != self._description.sha256:
+            raise DistrlError(f"policy bundle: the graph's sha256 is {found}, described is {self._description.sha256}")
+        self.spec: EnvSpec = self._description.environment
+        self.version = 0
+        self._graph = bundle.graph
+        self._arrays: dict[str, Array] = {}
+        self._session: onnxruntime.InferenceSession | None = None
+        self._output_names = list(self._description.outputs)
+        # Opened once with zeros, so that a bad graph is refused here and not at the first weights.
+        self._check_signature(_open_session(self._graph, self._zeros()))
+
+    def set_weights(self, weights: Weights, rate: float = 1.0) -> None:
+        """``new = rate * given + (1 - rate) * old`` for trainable weights; others become what is given.
+
+        The first weights are taken whole, as there is nothing to mix them with. A rate of 0 changes nothing but
+        the version.
+
+        Args:
+            weights: Exactly the described names, shapes and dtypes; finite. They are copied.
+            rate: In [0, 1].
+
+        Raises:
+            DistrlError: Something is wrong with them. The policy goes on with the weights it had.
+        """
+        if not 0.0 <= rate <= 1.0:
+            raise DistrlError(f"weights {weights.version}: rate must be in [0, 1], not {rate}")
+        expected = {spec.name for spec in self._description.weights}
+        if odd := sorted(expected ^ weights.arrays.keys()):
+            which = "missing" if odd[0] in expected else "unknown"
+            raise DistrlError(f"weights {weights.version}: {odd[0]} is {which}")
+        arrays = {spec.name: self._next(spec, weights, rate) for spec in self._description.weights}
+        self._session = _open_session(self._graph, arrays)
+        self._arrays = arrays  # the session reads this memory, so it must live as long
+        self.version = weights.version
+
+    def step(self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]) -> PolicyOutput:
+        """Runs the network once.
+
+        Args:
+            observations: name -> [B, ...] in the environment's dtype.
+            recurrent_state: name -> [B, ...].
+
+        Raises:
+            DistrlError: No weights yet, or the arrays do not fit the graph.
+        """
+        if self._session is None:
+            raise DistrlError("the policy has no weights yet")
+        try:
+            outputs = self._session.run(self._output_names, {**observations, **recurrent_state})
+        except (onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument, ValueError) as error:
+            raise DistrlError(f"the policy does not take these observations: {_first_line(error)}") from error
+        named = dict(zip(self._output_names, outputs, strict=True))
+        state = {name: named[name] for name in self._description.recurrent_state}
+        return PolicyOutput(named["logits"], named.get("value"), state)
+
+    def initial_state(self, batch: int) -> dict[str, Array]:
+        """Recurrent state at an episode's start: zeros, name -> [batch, ...]. Empty for feed-forward policies."""
+        specs = self._description.recurrent_state
+        return {name: np.zeros((batch, *spec.shape), spec.dtype) for name, spec in specs.items()}
+
+    def _next(self, spec: WeightSpec, weights: Weights, rate: float) -> Array:
+        """The array that replaces the one in use; always new memory."""
+        given = np.asarray(weights.arrays[spec.name])
+        if given.shape != spec.shape or given.dtype != np.dtype(spec.dtype):
+            raise DistrlError(
+                f"weights {weights.version}: {spec.name} is {given.dtype} {given.shape}, not {spec.dtype} {spec.shape}"
+            )
+        if not np.isfinite(given).all():
+            raise DistrlError(f"weights {weights.version}: {spec.name} is not finite")
+        old = self._arrays.get(spec.name)
+        if old is None or rate == 1.0 or (rate > 0.0 and not spec.mixed):
+            return np.array(given, order="C")
+        return np.asarray(rate * given + (1.0 - rate) * old) if spec.mixed and rate > 0.0 else old.copy()
+
+    def _zeros(self) -> dict[str, Array]:
+        return {spec.name: np.zeros(spec.shape, spec.dtype) for spec in self._description.weights}
+
+    def _check_signature(self, session: onnxruntime.InferenceSession) -> None:
+        """Raises DistrlError unless the graph's inputs and outputs are the described ones."""
+        inputs = {tensor.name for tensor in session.get_inputs()}
+        described = self._description.inputs.keys() | self._description.recurrent_state.keys()
+        if inputs != described:
+            raise DistrlError(f"policy bundle: the graph takes {sorted(inputs)}, described are {sorted(described)}")
+        outputs = {tensor.name for tensor in session.get_outputs()}
+        if outputs != set(self._output_names) or "logits" not in outputs:
+            raise DistrlError(
+                f"policy bundle: the graph puts out {sorted(outputs)}, described are {self._output_names}"
+            )
+
+
+def _open_session(graph: bytes, weights: Mapping[str, Array]) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # errors are raised; ONNX Runtime need not print them as well
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", NOWHERE)
+    values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
+    if values:
+        options.add_external_initializers(list(weights), values)
+    try:
+        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime's errors have no common ancestor but Exception
+        raise DistrlError(f"policy bundle: ONNX Runtime refuses the graph: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

@@ -1,0 +1,114 @@
+"""Hop 3: rows become an unroll. The last observation row of one unroll is the first of the next."""
+
+import numpy as np
+
+from distrl.environments.vector import Step
+from distrl.types import Array, EnvSpec, FloatArray, IntArray, Unroll, UnrollHeader
+
+
+class UnrollBuilder:
+    """Collects T rows of B environments and the statistics of episodes that end in them.
+
+    Each unroll gets arrays of its own, so that one handed out is never written to again.
+    """
+
+    def __init__(self, spec: EnvSpec, length_steps: int, environments: int) -> None:
+        self._spec = spec
+        self._shape = (length_steps, environments)
+        self._row = 0
+
+    def begin(self, observations: dict[str, Array], recurrent_state: dict[str, Array]) -> None:
+        """Starts from freshly reset environments: no row yet, episodes at step 0.
+
+        Args:
+            observations: name -> [B, ...], the first row.
+            recurrent_state: name -> [B, ...], the policy's state before that row.
+        """
+        environments = self._shape[1]
+        self._returns_before = np.zeros(environments, np.float64)
+        self._lengths_before = np.zeros(environments, np.int64)
+        self._allocate(observations, recurrent_state)
+
+    def _allocate(self, first: dict[str, Array], recurrent_state: dict[str, Array]) -> None:
+        length, environments = self._shape
+        self._observations = {
+            name: np.empty((length + 1, environments, *spec.shape), spec.dtype)
+            for name, spec in self._spec.observations.items()
+        }
+        for name, rows in self._observations.items():
+            rows[0] = first[name]
+        self._actions = np.empty(self._shape, np.int32)
+        self._rewards = np.empty(self._shape, np.float32)
+        self._terminated = np.empty(self._shape, np.bool_)
+        self._truncated = np.empty(self._shape, np.bool_)
+        self._valid = np.empty(self._shape, np.bool_)
+        self._log_probabilities = np.empty(self._shape, np.float32)
+        self._recurrent_state = recurrent_state
+        self._row = 0
+
+    @property
+    def full(self) -> bool:
+        """All T rows are there."""
+        return self._row == self._shape[0]
+
+    def add(self, actions: IntArray, log_probabilities: FloatArray, step: Step) -> None:
+        """Records one row: the actions [B], their behaviour log-probabilities [B], and what they led to."""
+        row = self._row
+        self._actions[row] = actions
+        self._log_probabilities[row] = log_probabilities
+        self._rewards[row] = step.rewards
+        self._terminated[row] = step.terminated
+        self._truncated[row] = step.truncated
+        self._valid[row] = step.valid
+        for name, rows in self._observations.items():
+            rows[row + 1] = step.observations[name]
+        self._row = row + 1
+
+    def close(
+        self, producer: tuple[int, int], sequence: int, weights_version: int, recurrent_state: dict[str, Array]
+    ) -> Unroll:
+        """Hands out the full unroll and begins the next one from its last observation row.
+
+        Args:
+            recurrent_state: The policy's state after row T - 1, which is the state before the next row 0.
+        """
+        if not self.full:
+            raise ValueError(f"an unroll of {self._shape[0]} steps holds {self._row} yet")
+        returns, lengths = self._ended_episodes()
+        header = UnrollHeader(*producer, sequence, weights_version, int(self._valid.sum()))
+        unroll = Unroll(
+            header=header,
+            observations=self._observations,
+            actions=self._actions,
+            rewards=self._rewards,
+            terminated=self._terminated,
+            truncated=self._truncated,
+            valid=self._valid,
+            behaviour_log_probabilities=self._log_probabilities,
+            recurrent_state=self._recurrent_state,
+            episode_returns=returns,
+            episode_lengths_steps=lengths,
+        )
+        self._allocate({name: rows[-1] for name, rows in self._observations.items()}, recurrent_state)
+        return unroll
+
+    def _ended_episodes(self) -> tuple[FloatArray, IntArray]:
+        """Returns and lengths of episodes that end in this unroll, in order of time; open ones are carried on."""
+        returns = self._returns_before + np.cumsum(self._rewards, axis=0, dtype=np.float64)  # [T, B]
+        lengths = self._lengths_before + np.cumsum(self._valid, axis=0)
+        # Transposed, so that the ends of one environment stand next to each other.
+        environment, time = np.nonzero((self._terminated | self._truncated).T)
+        follows = np.zeros(len(environment), np.bool_)
+        follows[1:] = environment[1:] == environment[:-1]
+        at_end = (returns[time, environment], lengths[time, environment])
+        by_time = np.argsort(time, kind="stable")
+        carried = []
+        for totals, ends in zip((returns, lengths), at_end, strict=True):
+            carry = totals[-1].copy()
+            last = np.ones(len(environment), np.bool_)
+            last[:-1] = ~follows[1:]
+            carry[environment[last]] -= ends[last]
+            carried.append(carry)
+        self._returns_before, self._lengths_before = carried
+        ended_returns, ended_lengths = (np.where(follows, ends - np.roll(ends, 1), ends)[by_time] for ends in at_end)
+        return ended_returns.astype(np.float32), ended_lengths.astype(np.int32)

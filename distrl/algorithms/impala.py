@@ -1,0 +1,71 @@
+"""IMPALA (Espeholt et al. 2018, arXiv:1802.01561): an actor-critic that learns from slightly old unrolls by V-trace."""
+
+from collections.abc import Mapping
+
+from keras import ops
+
+from distrl.algorithms import losses
+from distrl.algorithms.algorithm import GradientAlgorithm, Loss
+from distrl.algorithms.returns import step_discounts, vtrace
+from distrl.config import RunConfig
+from distrl.networks import distributions
+from distrl.networks.distributions import Tensor
+from distrl.types import Batch
+
+
+class Impala(GradientAlgorithm):
+    """Policy gradient with V-trace advantages, a value loss towards V-trace targets, and an entropy bonus.
+
+        loss = policy_loss + value_loss_weight * value_loss - entropy_weight * entropy
+
+    (section 4.2). The paper sums over an unroll; here every term is a mean over the valid steps of the batch, so that
+    weights and learning rate do not depend on the unroll's length or on how many episodes ended in it.
+    """
+
+    heads = ("policy", "value")
+
+    def __init__(self, config: RunConfig) -> None:
+        super().__init__(config)
+        self.parameters = config.algorithm
+
+    def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
+        """IMPALA's loss.
+
+        Args:
+            outputs: "logits" float32 [T+1, N, A] and "value" float32 [T+1, N].
+            batch: The unrolls, [T, N].
+
+        Returns:
+            The total and, over valid steps: policy_loss, value_loss, entropy (nats), mean_value, mean_rho (importance
+            weights truncated at 1; below 1 as far as the policy has moved on since the unrolls were made) and
+            explained_variance of the critic.
+        """
+        parameters = self.parameters
+        logits = outputs["logits"][:-1]  # nothing was done at the last observation; it only bootstraps
+        values = outputs["value"]
+        log_probabilities = distributions.log_probability(logits, batch.actions)
+        log_rhos = log_probabilities - batch.behaviour_log_probabilities
+        returns = vtrace(
+            values=values,
+            rewards=parameters.reward_scale * batch.rewards,
+            discounts=step_discounts(batch.terminated, parameters.discount),
+            valid=batch.valid,
+            log_rhos=log_rhos,
+            rho_bar=parameters.rho_bar,
+            c_bar=parameters.c_bar,
+            rho_bar_policy_gradient=parameters.rho_bar_policy_gradient,
+            trace_lambda=parameters.trace_lambda,
+        )
+        policy_loss = losses.policy_gradient(log_probabilities, returns.advantages, batch.valid)
+        value_loss = losses.value_loss(values[:-1], returns.value_targets, batch.valid)
+        entropy_loss = losses.entropy_loss(distributions.entropy(logits), batch.valid)
+        total = policy_loss + parameters.value_loss_weight * value_loss + parameters.entropy_weight * entropy_loss
+        metrics = {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": -entropy_loss,
+            "mean_value": losses.masked_mean(values[:-1], batch.valid),
+            "mean_rho": losses.masked_mean(ops.exp(ops.minimum(log_rhos, 0.0)), batch.valid),
+            "explained_variance": losses.explained_variance(values[:-1], returns.value_targets, batch.valid),
+        }
+        return Loss(total, metrics)

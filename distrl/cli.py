@@ -1,0 +1,269 @@
+"""The command line. Every error is one line on stderr and an exit code of errors.py; DISTRL_DEBUG=1 adds the traceback.
+
+Commands import what they need when they run, so that `distrl --help` stays quick and actors stay light.
+"""
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer.exceptions import Abort, TyperException
+
+import distrl
+from distrl import cli_control
+from distrl.config.load import LoadedConfig, dump, load
+from distrl.config.presets import presets
+from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError
+
+if TYPE_CHECKING:
+    from distrl.metrics.summary import Summary
+
+app = typer.Typer(
+    name="distrl",
+    help="Distributed actor-learner training for reinforcement learning.",
+    epilog="Start here: [cyan]distrl train --preset cartpole-impala[/]",
+    rich_markup_mode="rich",
+    no_args_is_help=True,
+)
+config_app = typer.Typer(help="Look at configurations.", no_args_is_help=True)
+app.add_typer(config_app, name="config", rich_help_panel="Look")
+
+FileArgument = Annotated[Path | None, typer.Argument(metavar="CONFIG.yaml", help="Any part of the configuration.")]
+PresetOption = Annotated[str | None, typer.Option("--preset", metavar="NAME", help="See [cyan]distrl presets[/].")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Any value, like network.learning_rate=1e-3; repeatable."),
+]
+RunDirOption = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="The run's own directory. [dim]Default: a new one under runs/.[/]")
+]
+UrlOption = Annotated[
+    str | None, typer.Option(envvar="DISTRL_REDIS_URL", help="redis://, rediss:// or unix://; default: one of its own.")
+]
+
+
+@app.command(rich_help_panel="Train")
+def train(
+    config: FileArgument = None,
+    preset: PresetOption = None,
+    env: Annotated[str | None, typer.Option(metavar="ID", help="gymnasium id, or package.module:Class.")] = None,
+    algorithm: Annotated[str | None, typer.Option(metavar="NAME", help="What learns: impala.")] = None,
+    actors: Annotated[int | None, typer.Option(metavar="N", help="Actor processes; 0: deterministic mode.")] = None,
+    sets: SetOption = None,
+    launcher: Annotated[str | None, typer.Option(metavar="process|ray", help="Where roles run.")] = None,
+    ray_address: Annotated[str | None, typer.Option(metavar="ADDRESS", help="A Ray cluster that exists.")] = None,
+    redis_url: UrlOption = None,
+    run_dir: RunDirOption = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="DIR|auto", help="Go on with that run; auto: with --run-dir's, if it can.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", help="Root of all randomness.")] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Plain lines instead of the live panel.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Events and the end alone.")] = False,
+) -> None:
+    """Train until a stop condition holds.
+
+    [cyan]distrl train --preset cartpole-impala[/]
+
+    [cyan]distrl train --env CartPole-v1 --actors 4 --set stop.mean_return=475[/]
+
+    [cyan]distrl train --resume runs/first[/]
+    """
+    if config is None and preset is None and env is None:
+        config = _config_to_resume(run_dir, resume)
+    flags = {
+        "--env": env,
+        "--algorithm": algorithm,
+        "--actors": actors,
+        "--launcher": launcher,
+        "--ray-address": ray_address,
+        "--redis-url": redis_url,
+        "--seed": seed,
+    }
+    loaded = load(preset, config, sets or (), flags)
+    _end(_train(loaded, run_dir, resume, plain=plain, quiet=quiet))
+
+
+@app.command(rich_help_panel="Train")
+def actor(
+    run_id: Annotated[str, typer.Option(metavar="ID", help="The run to join.")],
+    redis_url: Annotated[str, typer.Option(envvar="DISTRL_REDIS_URL", help="Redis of the run.")],
+    number: Annotated[int, typer.Option("--id", min=0, metavar="N", help="The actor's number in the run, from 0.")],
+) -> None:
+    """Join a run as one of its actors.
+
+    [cyan]distrl actor --redis-url redis://host:6379 --run-id 20260101-120000-abcdef --id 7[/]
+    """
+    from distrl.launch.roles import run_actor
+
+    raise typer.Exit(run_actor(redis_url=redis_url, run_id=run_id, actor=number))
+
+
+@app.command(rich_help_panel="Train")
+def learner(
+    run_id: Annotated[str, typer.Option(metavar="ID", help="The run to join.")],
+    redis_url: Annotated[str, typer.Option(envvar="DISTRL_REDIS_URL", help="Redis of the run.")],
+) -> None:
+    """Join a run whose learner is gone as its learner.
+
+    [cyan]distrl learner --redis-url redis://host:6379 --run-id 20260101-120000-abcdef[/]
+    """
+    from distrl.launch.roles import run_learner
+
+    raise typer.Exit(run_learner(redis_url=redis_url, run_id=run_id))
+
+
+for _command in (cli_control.status, cli_control.scale, cli_control.pause, cli_control.resume, cli_control.stop):
+    app.command(rich_help_panel="A running job")(_command)
+
+
+@app.command(rich_help_panel="Look")
+def bench(
+    preset: PresetOption = "cartpole-impala",
+    sets: SetOption = None,
+    seconds: Annotated[float, typer.Option(min=1.0, metavar="S", help="Length of the end-to-end measurement.")] = 20.0,
+    run_dir: RunDirOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Measure what this machine could do at best, and what the pipeline reaches.
+
+    [cyan]distrl bench --preset cartpole-impala --json[/]
+    """
+    import json
+
+    from distrl.launch.bench import bench as measure
+    from distrl.metrics.console import QuietView, make_view
+
+    loaded = load(preset, None, sets or ())
+    folder = run_dir or Path("runs") / distrl.run_name(loaded.config, "bench-")
+    view = QuietView(folder, lambda text: print(text, file=sys.stderr)) if as_json else make_view(run_dir=folder)
+    try:
+        report = measure(loaded, seconds=seconds, run_dir=folder, view=view)
+    finally:
+        view.stop()
+    if as_json:
+        typer.echo(json.dumps(report, indent=2))
+        return
+    from distrl.cli_tables import print_bench
+
+    print_bench(report)
+
+
+@app.command("presets", rich_help_panel="Look")
+def list_presets() -> None:
+    """List the configurations that come with distrl.
+
+    [cyan]distrl presets[/]
+    """
+    described = presets()
+    width = max(map(len, described))
+    for name, description in described.items():
+        typer.echo(f"{name:<{width}}  {description}")
+
+
+@config_app.command()
+def show(
+    source: Annotated[
+        Path | None, typer.Argument(metavar="RUN|CONFIG.yaml", help="A run's directory or a file.")
+    ] = None,
+    preset: PresetOption = None,
+    sets: SetOption = None,
+) -> None:
+    """Show every value of a configuration and where it comes from; without arguments, the defaults.
+
+    [cyan]distrl config show runs/first[/]
+
+    [cyan]distrl config show --preset cartpole-impala --set actors.count=4[/]
+    """
+    if source is None or not source.is_dir():
+        typer.echo(dump(load(preset, source, sets or ())), nl=False)
+        return
+    if preset is not None or sets:
+        raise ConfigError(f"{source} is a run, whose configuration is settled: --preset and --set do not apply")
+    effective = source / "config.yaml"
+    load(file=effective)  # a damaged or foreign file is an error in one line, not a page
+    typer.echo(effective.read_text(encoding="utf-8"), nl=False)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line (default: this process's) and returns the exit code."""
+    try:
+        return app(arguments, prog_name="distrl", standalone_mode=False) or 0
+    except TyperException as error:
+        if error.format_message():  # empty after help was printed for want of arguments
+            _report(f"{error.format_message()} (see distrl --help)", error)
+        return error.exit_code
+    except (KeyboardInterrupt, Abort):
+        return EXIT_INTERRUPTED
+    except DistrlError as error:
+        _report(str(error), error)
+        return error.exit_code
+    except Exception as error:
+        _report(f"unexpected {type(error).__name__}: {error}", error)
+        if not getattr(error, "__notes__", ()) and not _debugging():
+            print("set DISTRL_DEBUG=1 to see the traceback", file=sys.stderr)
+        return 1
+
+
+def _train(loaded: LoadedConfig, run_dir: Path | None, resume: str | None, *, plain: bool, quiet: bool) -> "Summary":
+    from distrl.metrics.console import make_view
+
+    folder = distrl.run_directory(loaded.config, run_dir, resume)
+    view = make_view(plain=plain, quiet=quiet, run_dir=folder)
+    try:
+        return distrl.train(loaded, run_dir=folder, resume=resume, view=view)
+    except ConfigError:
+        raise  # nothing has happened yet that a log would explain
+    except Exception as error:
+        _keep_traceback(error, folder)
+        raise
+
+
+def _config_to_resume(run_dir: Path | None, resume: str | None) -> Path:
+    """The configuration that a run being resumed has, where the command line names none."""
+    folder = run_dir if resume in (None, "auto") else Path(resume or "")
+    if resume is None or folder is None:
+        raise ConfigError("what to train? For example: distrl train --preset cartpole-impala")
+    if not (folder / "config.yaml").is_file():
+        raise ConfigError(f"{folder} holds no run to resume (no config.yaml); name a preset or a file to start one")
+    return folder / "config.yaml"
+
+
+def _keep_traceback(error: Exception, run_dir: Path) -> None:
+    """Appends it to logs/train.log of a run directory that exists already."""
+    if not (run_dir / "logs").is_dir():
+        return
+    log = run_dir / "logs" / "train.log"
+    with log.open("a", encoding="utf-8") as file:
+        file.write(time.strftime("%Y-%m-%d %H:%M:%S\n"))
+        traceback.print_exception(error, file=file)
+    error.add_note(f"traceback in {log}")
+
+
+def _end(summary: "Summary") -> None:
+    if summary.error is not None:
+        typer.echo(f"distrl: error: {_one_line(summary.error)}", err=True)
+    raise typer.Exit(summary.exit_code)
+
+
+def _report(text: str, error: Exception) -> None:
+    """One line; below it, dim, what the error carries along: an environment's own traceback, where the log is."""
+    typer.echo(f"distrl: error: {_one_line(text)}", err=True)
+    details = [getattr(error, "detail", None), *getattr(error, "__notes__", ())]
+    for detail in filter(None, details):
+        typer.echo(typer.style(str(detail).rstrip(), dim=True), err=True)
+    if _debugging():
+        traceback.print_exception(error, file=sys.stderr)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _debugging() -> bool:
+    return os.environ.get("DISTRL_DEBUG", "") not in ("", "0")

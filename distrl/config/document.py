@@ -1,0 +1,121 @@
+"""YAML as distrl reads and writes it: plain data only, no duplicate keys, and 1e-3 is a number."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from distrl.errors import ConfigError
+
+_FLOAT_TAG = "tag:yaml.org,2002:float"
+_TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
+# YAML 1.1 wants a dot and a signed exponent and reads `1e-3` as text; YAML 1.2, JSON and people do not.
+_EXPONENT = re.compile(r"^[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
+_LINE_ENDS = "\n\r\x85\u2028\u2029"  # YAML's
+# One resolver table for reading and writing, so that the writer quotes exactly what the reader would take for a number.
+_RESOLVERS = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP_TAG]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _first in "-+.0123456789":
+    _RESOLVERS[_first] = [*_RESOLVERS.get(_first, []), (_FLOAT_TAG, _EXPONENT)]
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, without dates and without silently overwritten keys."""
+
+    yaml_implicit_resolvers = _RESOLVERS
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """As the safe loader does, after a check that no key is there twice."""
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is there twice", node.start_mark)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
+
+
+class _Dumper(yaml.SafeDumper):
+    """The safe dumper over the loader's table."""
+
+    yaml_implicit_resolvers = _RESOLVERS
+
+
+def parse(text: str, what: str) -> Any:
+    """Plain data from YAML: mappings with text keys, lists, text, numbers, booleans, null. Nothing is ever executed.
+
+    Args:
+        what: Names the text in errors, like "file run.yaml" or "--set actors.count".
+
+    Raises:
+        ConfigError: Not YAML, a key twice, or a value that is not plain data.
+    """
+    loader = None
+    try:
+        loader = _Loader(text)  # refuses control characters already here
+        value = loader.get_single_data()
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{what} is not valid YAML: {_one_line(error)}") from error
+    except (RecursionError, ValueError) as error:
+        raise ConfigError(f"{what} is not valid YAML: {' '.join(str(error).split())}") from error
+    finally:
+        if loader is not None:
+            loader.dispose()
+    _check_plain(value, what)
+    return value
+
+
+def parse_mapping(text: str, what: str) -> dict[str, Any]:
+    """`parse` for a whole document: a mapping; an empty document is an empty mapping.
+
+    Raises:
+        ConfigError: As `parse`, or the document is something else than a mapping.
+    """
+    value = parse(text, what)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ConfigError(f"{what} must hold a mapping like 'actors: {{count: 4}}', not {shown(value)}")
+    return value
+
+
+def scalar(value: Any) -> str:
+    """One line of YAML that `parse` reads back as `value`; lists and mappings are written inline."""
+    text = _dump(value, None)
+    # Text with line breaks would be folded over several lines; double quotes write it on one, with escapes.
+    return _dump(value, '"') if any(end in text for end in _LINE_ENDS) else text
+
+
+def shown(value: Any, limit: int = 60) -> str:
+    """A value as an error message shows it: one line, not endless."""
+    text = "null" if value is None else repr(value) if isinstance(value, str) else scalar(value)
+    text = " ".join(text.split())
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _dump(value: Any, style: str | None) -> str:
+    options: dict[str, Any] = {"default_flow_style": True, "width": 2**31, "sort_keys": False}
+    text: str = yaml.dump(value, Dumper=_Dumper, default_style=style, allow_unicode=style is None, **options)
+    return text.removesuffix("\n").removesuffix("...").removesuffix("\n")
+
+
+def _one_line(error: yaml.YAMLError) -> str:
+    problem = getattr(error, "problem", None) or str(error)
+    mark = getattr(error, "problem_mark", None)
+    place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark is not None else ""
+    return " ".join(problem.split()) + place
+
+
+def _check_plain(value: Any, what: str) -> None:
+    if isinstance(value, Mapping):
+        for key, child in value.items():
+            if not isinstance(key, str):
+                raise ConfigError(f"{what}: the key {shown(key)} must be text; write it in quotes")
+            _check_plain(child, what)
+    elif isinstance(value, list):
+        for child in value:
+            _check_plain(child, what)
+    elif not isinstance(value, str | int | float | bool | None):
+        raise ConfigError(f"{what}: a value of type {type(value).__name__} is not plain data")

@@ -1,0 +1,210 @@
+"""From presets, files and flags to one RunConfig, with the origin of every value; and back to commented YAML.
+
+Later layers win: defaults < preset < file < flags < `--set`. Mappings of a preset and a file are merged key by key;
+`--set a.b=value` puts a value in its place as a whole.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from distrl.config.document import parse, parse_mapping, scalar, shown
+from distrl.config.explain import explain
+from distrl.config.presets import presets, read_preset
+from distrl.config.run import RunConfig
+from distrl.config.section import Section
+from distrl.errors import ConfigError
+
+DEFAULT = "default"
+FLAGS = {
+    "--env": "environment.id",
+    "--algorithm": "algorithm.name",
+    "--actors": "actors.count",
+    "--launcher": "launch.launcher",
+    "--ray-address": "launch.ray_address",
+    "--redis-url": "memory.url",
+    "--seed": "seed",
+}
+"""Flags that are short for one path of the configuration."""
+
+
+@dataclass(frozen=True)
+class LoadedConfig:
+    """A configuration and where each of its values came from.
+
+    Attributes:
+        origins: Dotted path of every value -> "default", "preset NAME", "file PATH", "flag --actors", "flag --set",
+            or "python".
+    """
+
+    config: RunConfig
+    origins: dict[str, str]
+
+    @staticmethod
+    def of(config: RunConfig) -> "LoadedConfig":
+        """A configuration made in Python: what differs from the defaults comes from there."""
+        defaults = _leaves(RunConfig().model_dump(mode="json"))
+        leaves = _leaves(config.model_dump(mode="json"))
+        return LoadedConfig(config, {leaf[0]: DEFAULT if leaf in defaults else "python" for leaf in leaves})
+
+
+def load(
+    preset: str | None = None,
+    file: Path | None = None,
+    sets: Sequence[str] = (),
+    flags: Mapping[str, Any] | None = None,
+) -> LoadedConfig:
+    """Puts the layers together and checks the result.
+
+    Args:
+        preset: Name of a preset of distrl.
+        file: A YAML file with any part of the tree.
+        sets: "dotted.path=value", the value in YAML; it is read as data and never evaluated.
+        flags: Flag of `FLAGS` -> value; None where it was not given.
+
+    Raises:
+        ConfigError: In one line: what is wrong, the value, where it came from, what is allowed or nearest.
+    """
+    layers = _Layers()
+    if preset is not None:
+        layers.merge(parse_mapping(read_preset(preset), f"preset {preset}"), f"preset {preset}")
+    if file is not None:
+        layers.merge(parse_mapping(_read(file), f"file {file}"), f"file {file}")
+    for flag, value in (flags or {}).items():
+        if value is not None:
+            layers.put(FLAGS[flag].split("."), value, f"flag {flag}")
+    for assignment in sets:
+        layers.put(*_parse_set(assignment), "flag --set")
+    try:
+        config = RunConfig.model_validate(layers.tree)
+    except ValidationError as error:
+        raise ConfigError(explain(error, layers.origin_of)) from error
+    leaves = _leaves(config.model_dump(mode="json"))
+    loaded = LoadedConfig(config, {dotted: layers.origin(dotted) for dotted, _ in leaves})
+    _check_numbers(leaves, layers.tree, loaded.origins)
+    return loaded
+
+
+def dump(loaded: LoadedConfig) -> str:
+    """The effective configuration as YAML with the origin of every value as its comment; `load` reads it back equal."""
+    lines = [*_lines(loaded.config.model_dump(mode="json"), ())]
+    width = min(max((len(text) for text, dotted in lines if dotted), default=0), 56)
+    return "".join(
+        f"{text:<{width}}  # {' '.join(loaded.origins[dotted].split())}\n" if dotted else f"{text}\n"
+        for text, dotted in lines
+    )
+
+
+def _is_section(path: tuple[str, ...]) -> bool:
+    """Whether the path names a part of the tree with keys of its own, which an empty mapping leaves as it is."""
+    model: Any = RunConfig
+    for key in path:
+        field = model.model_fields.get(key) if isinstance(model, type) and issubclass(model, Section) else None
+        model = None if field is None else field.annotation
+    return isinstance(model, type) and issubclass(model, Section)
+
+
+class _Layers:
+    """The tree as far as it has been put together, and who gave what."""
+
+    def __init__(self) -> None:
+        self.tree: dict[str, Any] = {}
+        self.origin_of: dict[str, str] = {}
+
+    def merge(self, layer: Mapping[str, Any], origin: str, path: tuple[str, ...] = ()) -> None:
+        """Adds a preset's or a file's mapping, key by key."""
+        for key, value in layer.items():
+            if isinstance(value, dict) and (value or _is_section((*path, key))):
+                self.merge(value, origin, (*path, key))
+            else:
+                self.put((*path, key), value, origin)
+
+    def put(self, path: Sequence[str], value: Any, origin: str) -> None:
+        """Sets one value, in place of whatever was there or below."""
+        node = self.tree
+        for key in path[:-1]:
+            child = node.get(key)
+            if not isinstance(child, dict):
+                child = node[key] = {}
+            node = child
+        node[path[-1]] = value
+        dotted = ".".join(path)
+        for given in [given for given in self.origin_of if given.startswith(f"{dotted}.")]:
+            del self.origin_of[given]
+        self.origin_of[dotted] = origin
+
+    def origin(self, dotted: str) -> str:
+        """Of the value itself or of the mapping it was given in."""
+        while dotted:
+            if dotted in self.origin_of:
+                return self.origin_of[dotted]
+            dotted = dotted.rpartition(".")[0]
+        return DEFAULT
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"file {file} is not UTF-8 text") from error
+    except FileNotFoundError as error:
+        hint = f"; there is a preset of that name: --preset {file}" if str(file) in presets() else ""
+        raise ConfigError(f"file {file} does not exist{hint}") from error
+    except OSError as error:
+        raise ConfigError(f"file {file} cannot be read: {error.strerror}") from error
+
+
+def _parse_set(assignment: str) -> tuple[list[str], Any]:
+    dotted, equals, text = assignment.partition("=")
+    path = dotted.strip().split(".")
+    if not equals or not all(path):
+        raise ConfigError(f"--set wants path=value, like network.learning_rate=1e-3, not {shown(assignment)}")
+    if not text.strip():
+        raise ConfigError(f"--set {dotted}= has no value; write {dotted}=null to unset it")
+    return path, parse(text, f"--set {dotted}")
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """(dotted path, value) in order; an empty mapping is a value."""
+    found: list[tuple[str, Any]] = []
+    for key, value in tree.items():
+        found += _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) and value else [(f"{prefix}{key}", value)]
+    return found
+
+
+def _lines(tree: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, str | None]]:
+    """(line of YAML, dotted path of its value); None for the line that opens a mapping."""
+    indent = "  " * len(path)
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield f"{indent}{scalar(key)}:", None
+            yield from _lines(value, (*path, key))
+        else:
+            yield f"{indent}{scalar(key)}: {scalar(value)}", ".".join((*path, key))
+
+
+def _check_numbers(leaves: Sequence[tuple[str, Any]], tree: Mapping[str, Any], origins: Mapping[str, str]) -> None:
+    """Refuses what Pydantic would let pass: NaN, infinity, and true or false for a number."""
+    for dotted, value in leaves:
+        given: Any = tree
+        for key in dotted.split("."):
+            given = given.get(key) if isinstance(given, dict) else None
+        # What was given, too: in free mappings, JSON has already made null of infinity.
+        for number in [*_scalars(value), *_scalars(given)]:
+            if isinstance(number, float) and not math.isfinite(number):
+                raise ConfigError(f"{dotted}: {number} (from {origins[dotted]}) must be a finite number")
+        if isinstance(given, bool) and not isinstance(value, bool):
+            raise ConfigError(f"{dotted}: {shown(given)} (from {origins[dotted]}) must be a number, not a boolean")
+
+
+def _scalars(value: Any) -> Iterator[Any]:
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    if children is None:
+        yield value
+        return
+    for child in children:
+        yield from _scalars(child)

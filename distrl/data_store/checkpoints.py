@@ -1,0 +1,212 @@
+"""Checkpoints on disk: a checkpoint is there, whole and checked, or it is not there.
+
+    checkpoints/
+        ckpt-000000001200/          one checkpoint; the number is its step
+            <group>.npz             arrays by name, one file per group (main.online, main.optimizer, ...); no pickle
+            meta.json               counters, schedules: whatever is not an array
+            manifest.json           schema version, step, library versions, size and sha256 of every other file
+        best                        the name of the best checkpoint, one line
+
+A crash at any moment of a `save` leaves the earlier checkpoints as they were, and at most a temporary directory, which
+the next save removes. One process writes a directory of checkpoints at a time; any number may read.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from platform import python_version
+from typing import Any, TypeAlias
+
+from distrl.data_store import atomic, npz
+from distrl.errors import CheckpointError
+from distrl.types import Array
+
+SCHEMA_VERSION = 1
+JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
+
+_GROUP = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
+_CHECKPOINT = re.compile(r"ckpt-(\d{12,})(\.replaced)?")
+_LIBRARIES = ("distrl", "numpy", "keras", "tensorflow", "tensorflow-cpu", "jax")
+
+
+@dataclass(frozen=True)
+class LoadedCheckpoint:
+    """A checkpoint whose every file matched its manifest.
+
+    Attributes:
+        step: The number it was saved under.
+        arrays: group -> name -> array.
+        meta: What was saved beside the arrays.
+        path: Its directory.
+        rejected: (path, reason) of newer checkpoints that were not valid.
+    """
+
+    step: int
+    arrays: dict[str, dict[str, Array]]
+    meta: dict[str, JSON]
+    path: Path
+    rejected: list[tuple[Path, str]] = field(default_factory=list)
+
+
+def save(
+    directory: Path,
+    step: int,
+    arrays: Mapping[str, Mapping[str, Array]],
+    meta: Mapping[str, JSON],
+    *,
+    keep: int,
+    best: bool = False,
+) -> Path:
+    """Writes one checkpoint and removes what is no longer kept: all but the newest `keep` and the best.
+
+    Args:
+        directory: Where the checkpoints of one run are; made if missing.
+        step: Number of the checkpoint, at least 0. A checkpoint of the same step is replaced.
+        arrays: group -> name -> array of booleans or numbers. Groups are file names, such as `main.online`: lower-case
+            words, joined by dots.
+        meta: Anything JSON can hold.
+        keep: How many of the newest to keep, at least 1.
+        best: This is the best checkpoint so far; it is kept until another one is.
+
+    Returns:
+        The checkpoint's directory.
+
+    Raises:
+        ValueError: A group or name is not allowed, an array holds objects, or `meta` holds NaN.
+        OSError: The disk is full or refuses; earlier checkpoints are untouched.
+    """
+    if step < 0 or keep < 1:
+        raise ValueError(f"a checkpoint needs step >= 0 and keep >= 1, got step {step}, keep {keep}")
+    if bad := [group for group in arrays if not _GROUP.fullmatch(group)]:
+        raise ValueError(f"a group's name is lower-case words joined by dots, got {bad[0]!r}")
+    files = {f"{group}.npz": npz.encode(named) for group, named in arrays.items()}
+    files["meta.json"] = _json(dict(meta))
+    files["manifest.json"] = _json(_manifest(step, files))
+    directory.mkdir(parents=True, exist_ok=True)
+    atomic.remove_temporaries(directory)
+    path = directory / f"ckpt-{step:012d}"
+    atomic.put_directory(path, files)
+    if best:
+        atomic.put_file(directory / "best", path.name.encode() + b"\n")
+    _prune(directory, step, keep)
+    return path
+
+
+def load(path: Path) -> LoadedCheckpoint:
+    """Reads one checkpoint and checks every byte of it.
+
+    Raises:
+        CheckpointError: A file is missing, unreadable, cut short, changed, from another schema version, or holds what
+            a checkpoint may not (objects, unknown files).
+    """
+    try:
+        manifest = _read_manifest(path)
+        files = {name: _read_file(path / name, entry) for name, entry in manifest["files"].items()}
+        meta = json.loads(files.pop("meta.json"))
+        arrays = {name.removesuffix(".npz"): npz.decode(content) for name, content in files.items()}
+        return LoadedCheckpoint(manifest["step"], arrays, meta, path)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        # A manifest or a file that is not what `save` writes can fail in each of these ways.
+        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise CheckpointError(f"checkpoint {path} is not valid: {' '.join(reason.split())}") from error
+
+
+def load_newest(directory: Path) -> LoadedCheckpoint | None:
+    """The newest valid checkpoint, with the newer ones that are not valid; None if there is no checkpoint at all.
+
+    Raises:
+        CheckpointError: There are checkpoints, and none is valid; the message has every reason.
+    """
+    rejected: list[tuple[Path, str]] = []
+    for _, path in _checkpoints(directory):
+        try:
+            return replace(load(path), rejected=rejected)
+        except CheckpointError as error:
+            rejected.append((path, str(error)))
+    if rejected:
+        raise CheckpointError("; ".join(reason for _, reason in rejected))
+    return None
+
+
+def best_path(directory: Path) -> Path | None:
+    """The best checkpoint's directory; None before a checkpoint was saved as the best, or if the mark is damaged."""
+    try:
+        name = (directory / "best").read_text(encoding="ascii", errors="replace").strip()
+    except FileNotFoundError:
+        return None
+    if not _CHECKPOINT.fullmatch(name):
+        return None
+    path = directory / name
+    return path if path.is_dir() else atomic.replaced(path)
+
+
+def _manifest(step: int, files: Mapping[str, bytes]) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "step": step,
+        "libraries": {"python": python_version()} | dict(_library_versions()),
+        "files": {
+            name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+            for name, content in files.items()
+        },
+    }
+
+
+def _library_versions() -> Iterator[tuple[str, str]]:
+    """(name, version) of what is installed, without importing any of it."""
+    for name in _LIBRARIES:
+        try:
+            yield name, version(name)
+        except PackageNotFoundError:
+            continue
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, indent=1, allow_nan=False).encode() + b"\n"
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads((path / "manifest.json").read_bytes())
+    if manifest["schema_version"] != SCHEMA_VERSION:
+        raise ValueError(f"schema version {manifest['schema_version']}, this distrl reads {SCHEMA_VERSION}")
+    if f"ckpt-{manifest['step']:012d}" != path.name.removesuffix(".replaced"):
+        raise ValueError(f"its manifest is that of step {manifest['step']}")
+    for name in manifest["files"]:
+        if name != "meta.json" and not (name.endswith(".npz") and _GROUP.fullmatch(name.removesuffix(".npz"))):
+            raise ValueError(f"its manifest names a file that no checkpoint has: {name!r}")
+    return manifest
+
+
+def _read_file(path: Path, entry: Mapping[str, Any]) -> bytes:
+    """The file's bytes, never more of them than the manifest says."""
+    with path.open("rb") as file:
+        content = file.read(entry["bytes"] + 1)
+    if len(content) != entry["bytes"]:
+        longer = "more" if len(content) > entry["bytes"] else f"{len(content)}"
+        raise ValueError(f"{path.name} has {longer} bytes instead of {entry['bytes']}")
+    if hashlib.sha256(content).hexdigest() != entry["sha256"]:
+        raise ValueError(f"{path.name} does not match its sha256")
+    return content
+
+
+def _checkpoints(directory: Path) -> list[tuple[int, Path]]:
+    """(step, path) of all that is named like a checkpoint, newest first; one that was replaced after its successor."""
+    if not directory.is_dir():
+        return []
+    found = [(match, path) for path in directory.iterdir() if (match := _CHECKPOINT.fullmatch(path.name))]
+    found.sort(key=lambda item: (-int(item[0][1]), item[0][2] is not None))
+    return [(int(match[1]), path) for match, path in found]
+
+
+def _prune(directory: Path, step: int, keep: int) -> None:
+    """Removes what is older than the newest `keep` up to `step`; later ones were rejected and do not count."""
+    best = best_path(directory)
+    past = [path for number, path in _checkpoints(directory) if number <= step]
+    kept = [path for path in past if not path.name.endswith(".replaced")][:keep]
+    for path in past:
+        if path != best and path not in kept:
+            atomic.remove_directory(path)

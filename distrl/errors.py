@@ -1,0 +1,104 @@
+"""The exception tree. Every error is one line: what happened, the value, what to do; the CLI exits with `exit_code`.
+
+DistrlError                     1   unexpected
+├── ConfigError                 2   usage or configuration; also an environment that cannot be started
+│   └── MissingExtraError       2   an optional dependency is not installed
+├── EnvironmentFailedError      3   the environment keeps failing while training
+├── StalledError                4   no progress for `learner.stall_timeout_s`
+├── NonFiniteError              5   loss, gradient or weights are not finite
+├── MemoryBackendError          6   Redis is unreachable or misbehaves
+│   └── FencedError             6   another learner has taken over this run
+├── CheckpointError             2   no valid checkpoint where one is needed
+└── RejectedError               1   an unroll that must not be trained on; `reason` is counted in the ledger
+    ├── DecodeError                 bytes that are not what the strict decoder allows
+    ├── SchemaError                 arrays that do not have the run's shapes and dtypes
+    └── NonFiniteUnrollError        NaN or infinity in an unroll
+"""
+
+EXIT_OK = 0
+EXIT_INTERRUPTED = 130
+
+
+class DistrlError(Exception):
+    """Root of everything distrl raises on purpose."""
+
+    exit_code = 1
+
+
+class ConfigError(DistrlError):
+    """Usage or configuration is wrong; the message names the value and what would be right."""
+
+    exit_code = 2
+
+
+class MissingExtraError(ConfigError):
+    """An optional dependency is missing; the message names the extra that carries it."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} is not installed: pip install 'distrl[{extra}]'")
+
+
+class EnvironmentFailedError(DistrlError):
+    """The environment keeps failing beyond the restart budget."""
+
+    exit_code = 3
+
+
+class StalledError(DistrlError):
+    """Nothing moved for longer than allowed."""
+
+    exit_code = 4
+
+
+class NonFiniteError(DistrlError):
+    """NaN or infinity in loss, gradient or weights; never published."""
+
+    exit_code = 5
+
+
+class MemoryBackendError(DistrlError):
+    """The memory backend is unreachable or refuses a command."""
+
+    exit_code = 6
+
+
+class FencedError(MemoryBackendError):
+    """A newer learner holds the run's fencing token."""
+
+
+class CheckpointError(DistrlError):
+    """A checkpoint is needed and none is valid."""
+
+    exit_code = 2
+
+
+class RejectedError(DistrlError):
+    """An unroll that must not be trained on."""
+
+    reason = "schema"
+
+
+class DecodeError(RejectedError):
+    """Bytes outside the strict decoder's allow-list."""
+
+    reason = "decode"
+
+
+class SchemaError(RejectedError):
+    """Arrays that do not match the run's spaces, unroll length or dtypes."""
+
+    reason = "schema"
+
+
+class NonFiniteUnrollError(RejectedError):
+    """NaN or infinity in observations, rewards or log-probabilities of an unroll."""
+
+    reason = "nonfinite"
+
+
+def require(module: str, what: str, extra: str) -> None:
+    """Raises MissingExtraError unless `module` can be imported. Finds it without importing it."""
+    from importlib.util import find_spec
+
+    if find_spec(module) is None:
+        raise MissingExtraError(what, extra)

@@ -1,0 +1,101 @@
+"""The actor role: joins a run, waits for the policy bundle, and runs the actor's loop until asked to stop."""
+
+import threading
+import time
+from contextlib import ExitStack
+
+from distrl.actors.actor import Actor
+from distrl.actors.policy import Policy
+from distrl.environments.vector import VectorEnvironment
+from distrl.errors import ConfigError
+from distrl.launch.role import Heartbeat, here, join, log, open_backend
+from distrl.memory_backend.backend import RoleStatus
+from distrl.types import PolicyBundle
+
+BUNDLE_POLL_S = 0.05
+
+
+class ActorRole:
+    """One actor of a run.
+
+    Args:
+        actor: The actor's id; its incarnation comes from the registry.
+        stop: Set from outside to end the role after the unroll in hand.
+    """
+
+    def __init__(self, *, redis_url: str, run_id: str, actor: int, stop: threading.Event) -> None:
+        self._redis_url = redis_url
+        self._id = actor
+        self._stop = stop
+        self._backend, self._description = join(redis_url, run_id, f"actor {actor}")
+        self._producer = (actor, self._backend.registry.register_actor(actor))
+        self._actor: Actor | None = None
+        self._enter("starting")
+        self._rate_from = (self._entered_at, 0)
+
+    def run(self) -> None:
+        """Returns when stopped.
+
+        Raises:
+            EnvironmentFailedError: The environment raised; the supervisor restarts the role within its budget.
+        """
+        config = self._description.config
+        with ExitStack() as cleanup:
+            cleanup.callback(self._backend.close)
+            connection = open_backend(self._redis_url, self._description, f"actor {self._id} heartbeat")
+            beats = Heartbeat(connection, self.status, self._stop)
+            beats.start()
+            cleanup.callback(beats.close)
+            environment = VectorEnvironment(config.environment, config.actors.environments)
+            cleanup.callback(environment.close)
+            self._enter("waiting: policy")
+            bundle = self._await_bundle()
+            if bundle is None:
+                return
+            self._enter("starting")
+            self._actor = self._prepare(Policy(bundle), environment)
+            log.info("incarnation %d acts in %d environments", self._producer[1], environment.count)
+            self._actor.run()
+
+    def status(self) -> RoleStatus:
+        """The heartbeat; while the environment is made and reset, its age counts as that of a step."""
+        host, pid = here()
+        now = time.monotonic()
+        if self._actor is None:
+            age_s = now - self._entered_at if self._state == "starting" else 0.0
+            return RoleStatus("actor", self._id, self._producer[1], host, pid, self._state, last_step_age_s=age_s)
+        progress = self._actor.progress
+        since, steps = self._rate_from
+        self._rate_from = (now, progress.env_steps)
+        return RoleStatus(
+            role="actor",
+            id=self._id,
+            incarnation=self._producer[1],
+            host=host,
+            pid=pid,
+            state=progress.state,
+            env_steps=progress.env_steps,
+            env_steps_per_s=(progress.env_steps - steps) / max(now - since, 1e-9),
+            weights_version=self._actor.weights_version,
+            last_step_age_s=now - progress.last_step_at if progress.state == "acting" else 0.0,
+        )
+
+    def _enter(self, state: str) -> None:
+        self._state, self._entered_at = state, time.monotonic()
+
+    def _await_bundle(self) -> PolicyBundle | None:
+        """The learner exports it once it has built the network; None when stopped before that."""
+        while not self._stop.wait(BUNDLE_POLL_S):
+            bundle = self._backend.weights.get_bundle()
+            if bundle is not None:
+                return bundle
+        return None
+
+    def _prepare(self, policy: Policy, environment: VectorEnvironment) -> Actor:
+        """The actor with its environments reset; it has not acted yet."""
+        if policy.spec != environment.spec:
+            raise ConfigError(f"the policy was made for {policy.spec}, this actor's environment is {environment.spec}")
+        config = self._description.config
+        actor = Actor(config, self._backend, policy, environment, self._producer, self._stop.is_set)
+        actor.reset(self._description.resumed_update)
+        return actor

@@ -1,0 +1,151 @@
+"""`distrl bench`: what each part costs alone, what the same cores could do at best, and what the pipeline reaches.
+
+    limit = cores / (environment + policy + learner seconds per environment step)
+
+Every part is measured in isolation on one core, in the same run as the pipeline, because machines drift.
+"""
+
+import csv
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distrl.actors.action_selection import sample_categorical
+from distrl.actors.policy import Policy
+from distrl.actors.unroll import UnrollBuilder
+from distrl.config import RunConfig
+from distrl.config.load import LoadedConfig
+from distrl.config.run import StopConfig
+from distrl.environments.vector import VectorEnvironment
+from distrl.errors import DistrlError
+from distrl.launch.one_process import standard_error_in
+from distrl.launch.training import train
+from distrl.learner.feed import stack
+from distrl.metrics.console import View
+from distrl.types import Unroll, Weights
+
+ISOLATED_S = 1.5
+WARM_UP_S = 3.0
+ROUNDS = 3
+
+
+def bench(loaded: LoadedConfig, *, seconds: float, run_dir: Path, view: View) -> dict[str, Any]:
+    """Measures the pipeline for `seconds` while it learns, then every part alone; stores bench.json in `run_dir`."""
+    pipeline = measure_pipeline(loaded, seconds, run_dir, view)
+    view.event("measuring environment, policy and learner alone: about 10 s")
+    with standard_error_in(run_dir / "logs" / "bench.log"):  # the framework has much to say when it is imported
+        parts = measure_parts(loaded.config)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = cores / sum(parts.values())
+    measured = pipeline["env_steps_per_s"]
+    report = {
+        "cores": cores,
+        "env_steps_per_s": measured,
+        "limit_steps_per_s": limit,
+        "ratio": measured / limit,
+        "env_s_per_step": parts["environment"],
+        "policy_s_per_step": parts["policy"],
+        "learner_s_per_step": parts["learner"],
+        "shares": shares(parts, cores, measured),
+        **pipeline,
+    }
+    (run_dir / "bench.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    return report
+
+
+def shares(parts: dict[str, float], cores: int, measured: float) -> dict[str, float]:
+    """Where the cores' time goes per environment step: each part's share, and what none of them explains."""
+    per_step = cores / measured
+    known = {name: seconds / per_step for name, seconds in parts.items()}
+    return {**known, "everything else": max(0.0, 1.0 - sum(known.values()))}
+
+
+def measure_pipeline(loaded: LoadedConfig, seconds: float, run_dir: Path, view: View) -> dict[str, Any]:
+    """Trains for `seconds` and `WARM_UP_S` more after the first update; the rate is taken over `seconds`."""
+    stop = StopConfig(minutes=(seconds + WARM_UP_S) / 60.0)
+    config = loaded.config.model_copy(update={"stop": stop})
+    summary = train(replace(loaded, config=config), run_dir=run_dir, resume=None, view=view)
+    if summary.exit_code != 0:
+        raise DistrlError(
+            f"the pipeline ended with {summary.exit_code} ({summary.stop_reason}); see {run_dir / 'logs'}"
+        )
+    with (run_dir / "metrics.csv").open(encoding="utf-8") as file:
+        rows = [(float(row["wall_s"]), float(row["env_steps"])) for row in csv.DictReader(file)]
+    first = next((row for row in rows if row[0] >= rows[0][0] + WARM_UP_S), rows[0])
+    return {
+        "env_steps_per_s": (rows[-1][1] - first[1]) / (rows[-1][0] - first[0]),
+        "measured_s": rows[-1][0] - first[0],
+        "verdict": summary.bottleneck,
+        "policy_lag": dict(summary.policy_lag),
+        "peak_rss_mb": dict(summary.peak_rss_mb),
+        "time_to_first_update_s": summary.time_to_first_update_s,
+    }
+
+
+def measure_parts(config: RunConfig) -> dict[str, float]:
+    """Seconds per environment step of each part alone, on one core: the median of `ROUNDS` rounds."""
+    # Imported after the pipeline has been measured: they bring the framework, whose import would count there.
+    from distrl.algorithms import make_algorithm
+    from distrl.networks import backend as numeric_backend
+    from distrl.networks.bundle import export_bundle
+
+    numeric_backend.configure(device=config.learner.device, threads=1, deterministic=False, seed=config.seed)
+    environment = VectorEnvironment(config.environment, config.actors.environments)
+    algorithm = make_algorithm(config)
+    networks = algorithm.build(environment.spec)
+    policy = Policy(export_bundle(networks["main"].online, environment.spec))
+    policy.set_weights(Weights(1, networks["main"].online.named_weights()))
+    random = np.random.default_rng(config.seed)
+    observations = environment.reset(config.seed)
+    state = policy.initial_state(environment.count)
+    actions = random.integers(0, environment.spec.action.n, environment.count, dtype=np.int32)
+
+    def act() -> None:
+        sample_categorical(policy.step(observations, state).logits, random)
+
+    batch = stack([_record(config, environment, policy, random) for _ in range(config.learner.batch_size)])
+    rows = config.actors.unroll_length_steps * config.sequences_per_batch
+    try:
+        return {
+            "environment": seconds_per_call(lambda: environment.step(actions)) / environment.count,
+            "policy": seconds_per_call(act) / environment.count,
+            "learner": seconds_per_call(lambda: algorithm.update(networks, batch)) / rows,
+        }
+    finally:
+        environment.close()
+
+
+def seconds_per_call(call: Callable[[], object]) -> float:
+    """Median over `ROUNDS` of the mean time of one call, after a warm-up."""
+    for _ in range(5):
+        call()
+    means = []
+    for _ in range(ROUNDS):
+        calls, began = 0, time.perf_counter()
+        while (elapsed := time.perf_counter() - began) < ISOLATED_S / ROUNDS:
+            call()
+            calls += 1
+        means.append(elapsed / calls)
+    return statistics.median(means)
+
+
+def _record(config: RunConfig, environment: VectorEnvironment, policy: Policy, random: np.random.Generator) -> Unroll:
+    """One real unroll, so that the learner is timed on data of the run's own kind."""
+    builder = UnrollBuilder(environment.spec, config.actors.unroll_length_steps, environment.count)
+    observations = environment.reset(int(random.integers(2**31)))
+    state = policy.initial_state(environment.count)
+    builder.begin(observations, state)
+    while not builder.full:
+        output = policy.step(observations, state)
+        actions, log_probabilities = sample_categorical(output.logits, random)
+        step = environment.step(actions)
+        builder.add(actions, log_probabilities, step)
+        observations, state = step.observations, output.recurrent_state
+    return builder.close((0, 1), 0, 1, state)

@@ -1,0 +1,27 @@
+"""What every role of a run reads from the memory backend before it starts: the run, as data."""
+
+from pydantic import BaseModel, ConfigDict
+
+from distrl.config import RunConfig
+from distrl.types import EnvSpec
+
+
+class RunDescription(BaseModel):
+    """Written once by the supervisor under the key `run`.
+
+    Attributes:
+        run_id: Names the run's keys. A resumed training is a new run with the old run's directory.
+        run_dir: The run's directory as the learner sees it.
+        config: The effective configuration.
+        resumed_update: Update of the checkpoint that this launch goes on from; 0 for a new training. Part of the
+            actors' seeds, so that a resumed training does not live through its first launch's randomness again.
+        spec: The environment, as the probe found it, so that the learner needs no gymnasium.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run_id: str
+    run_dir: str
+    config: RunConfig
+    spec: EnvSpec
+    resumed_update: int = 0

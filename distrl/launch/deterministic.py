@@ -1,0 +1,90 @@
+"""Deterministic mode (`actors.count: 0`): one process, no threads, in-memory backend, deterministic operations.
+
+The same ten hops as everywhere, called in turn, so that a debugger can walk them. A checkpoint abandons open episodes
+and reseeds environments and sampling from (seed, update); so a run that is resumed from it goes on exactly as one that
+was not.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from distrl.actors.actor import Actor
+from distrl.actors.policy import Policy
+from distrl.environments.vector import VectorEnvironment
+from distrl.errors import StalledError
+from distrl.launch.description import RunDescription
+from distrl.learner.feed import Feed, Parcel
+from distrl.learner.reporter import Snapshot
+from distrl.learner.session import prepare
+from distrl.memory_backend.in_memory import InMemoryBackend
+
+
+class InlineFeed:
+    """A feed that lets the actor act whenever the learner wants a batch.
+
+    Args:
+        make_feed: Makes the feed from what it asks whenever it has nothing to take.
+        stall_timeout_s: How long unrolls may be rejected before a batch is complete.
+    """
+
+    def __init__(
+        self,
+        actor: Actor,
+        make_feed: Callable[[Callable[[], bool]], Feed],
+        backend: InMemoryBackend,
+        stop: Callable[[], bool],
+        stall_timeout_s: float,
+    ) -> None:
+        self._actor = actor
+        self._backend = backend
+        self._stop = stop
+        self._stall_timeout_s = stall_timeout_s
+        self._feed = make_feed(self._act)
+        self._since = time.monotonic()
+
+    def collect(self) -> Parcel | None:
+        self._since = time.monotonic()
+        return self._feed.collect()
+
+    def _act(self) -> bool:
+        """One unroll more, also in place of one that was rejected; whether to stop."""
+        waited_s = time.monotonic() - self._since
+        if waited_s > self._stall_timeout_s:
+            dropped = {reason: count for reason, count in self._backend.ledger.counts().dropped.items() if count}
+            raise StalledError(f"no batch for {waited_s:.0f} s (learner.stall_timeout_s); unrolls dropped: {dropped}")
+        self._actor.step(self._backend.unrolls.admission())
+        return self._stop()
+
+
+def run_deterministic(
+    description: RunDescription,
+    backend: InMemoryBackend,
+    report: Callable[[Snapshot], None],
+    stop: Callable[[], bool],
+) -> str:
+    """Trains in this process; returns the reason for stopping.
+
+    Args:
+        backend: A fresh one, already created for the run.
+        stop: Asked after every update.
+    """
+    config = description.config
+    prepared = prepare(config, description.spec, Path(description.run_dir), description.run_id, backend)
+    bundle = backend.weights.get_bundle()
+    assert bundle is not None  # prepare has just put it
+    producer = (0, backend.registry.register_actor(0))
+    environment = VectorEnvironment(config.environment, config.actors.environments)
+    actor = Actor(config, backend, Policy(bundle), environment, producer, stop)
+    actor.reset(prepared.state.updates)
+    feed = InlineFeed(
+        actor,
+        lambda idle: prepared.make_feed(backend, idle, block_s=0.0),
+        backend,
+        stop,
+        config.learner.stall_timeout_s,
+    )
+    try:
+        return prepared.make_session(feed, report, stop, after_save=actor.reset).run()
+    finally:
+        environment.close()

@@ -1,0 +1,132 @@
+"""The roles that are up: started, restarted with back-off within a budget, scaled, and ended in order."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from distrl.launch.plan import Role
+
+FIRST_BACKOFF_S = 0.5
+LONGEST_BACKOFF_S = 15.0
+BUDGET_WINDOW_S = 600.0
+LOG_TAIL_BYTES = 65536
+
+
+class Handle(Protocol):
+    """One started role, wherever it runs."""
+
+    role: Role
+
+    def poll(self) -> int | None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+class Launcher(Protocol):
+    """Starts roles; `close` after the last one has ended."""
+
+    def start(self, role: Role) -> Handle: ...
+    def close(self) -> None: ...
+
+
+@dataclass
+class Member:
+    """One role of the plan over all its incarnations."""
+
+    role: Role
+    handle: Handle | None = None
+    start_at: float = 0.0  # monotonic seconds; when it is down, the time of the next start
+    deaths: deque[float] = field(default_factory=deque)
+    restarts: int = 0
+    last_code: int | None = None
+
+
+class Fleet:
+    """Members by role.
+
+    Args:
+        restart_budget: Restarts of one role within ten minutes.
+    """
+
+    def __init__(self, launcher: Launcher, restart_budget: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._launcher = launcher
+        self._budget = restart_budget
+        self._clock = clock
+        self.members: dict[Role, Member] = {}
+        self.restarts = 0  # of all roles, retired ones included
+
+    def add(self, role: Role) -> None:
+        self.members[role] = Member(role, self._launcher.start(role))
+
+    @property
+    def actors(self) -> list[Member]:
+        return [member for role, member in sorted(self.members.items()) if role.kind == "actor"]
+
+    def dead(self) -> list[Member]:
+        """Members that have ended since the last call; `last_code` says how. They stay down until `restart_later`."""
+        found = []
+        for member in self.members.values():
+            if member.handle is not None and (code := member.handle.poll()) is not None:
+                member.handle, member.last_code, member.start_at = None, code, float("inf")
+                found.append(member)
+        return found
+
+    def restart_later(self, member: Member) -> float | None:
+        """Schedules a restart; returns the delay in seconds, None when the budget is spent."""
+        now = self._clock()
+        while member.deaths and now - member.deaths[0] > BUDGET_WINDOW_S:
+            member.deaths.popleft()
+        if len(member.deaths) >= self._budget:
+            return None
+        delay = min(FIRST_BACKOFF_S * 2.0 ** len(member.deaths), LONGEST_BACKOFF_S)
+        member.deaths.append(now)
+        member.start_at = now + delay
+        return delay
+
+    def start_due(self) -> list[Member]:
+        """Starts members whose back-off is over."""
+        due = [m for m in self.members.values() if m.handle is None and self._clock() >= m.start_at]
+        for member in due:
+            member.handle = self._launcher.start(member.role)
+            member.restarts += 1
+            self.restarts += 1
+        return due
+
+    def retire(self, role: Role) -> Member:
+        """Asks a role to end and forgets it; the caller waits with `end`."""
+        member = self.members.pop(role)
+        if member.handle is not None:
+            member.handle.terminate()
+        return member
+
+
+def end(members: Iterable[Member], grace_s: float) -> dict[Role, int]:
+    """Asks members to end, waits up to `grace_s` seconds for all of them together, then kills.
+
+    Returns:
+        How those that were up have ended: exit code, or the negative signal.
+    """
+    up = [member.handle for member in members if member.handle is not None]
+    for handle in up:
+        handle.terminate()
+    deadline = time.monotonic() + grace_s
+    while any(handle.poll() is None for handle in up) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    for handle in up:
+        if handle.poll() is None:
+            handle.kill()
+    return {handle.role: code for handle in up if (code := handle.poll()) is not None}
+
+
+def last_error(log: Path) -> str | None:
+    """The last one-line error that a role wrote to its log."""
+    if not log.exists():
+        return None
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
+        lines = file.read().decode(errors="replace").splitlines()
+    marked = [line.split("distrl: error: ", 1)[1] for line in lines if "distrl: error: " in line]
+    return marked[-1] if marked else None

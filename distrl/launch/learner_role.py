@@ -1,0 +1,81 @@
+"""The learner role: joins a run, builds or restores the networks, and trains until done or asked to stop."""
+
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distrl.errors import require
+from distrl.launch.role import Heartbeat, here, join, log, open_backend
+from distrl.memory_backend.backend import RoleStatus
+
+if TYPE_CHECKING:
+    from distrl.learner.session import Session
+
+
+class LearnerRole:
+    """The learner of a run.
+
+    Args:
+        stop: Set from outside to end the role: it finishes the update in hand, saves and returns.
+    """
+
+    def __init__(self, *, redis_url: str, run_id: str, stop: threading.Event) -> None:
+        self._redis_url = redis_url
+        self._stop = stop
+        self._backend, self._description = join(redis_url, run_id, "learner")
+        self._session: Session | None = None
+        self._state = "starting: importing the framework"
+
+    def run(self) -> str:
+        """Trains; returns the reason for stopping, which the control hash then holds as well.
+
+        Raises:
+            MissingExtraError: The framework is not installed.
+            NonFiniteError: Loss or weights are not finite; nothing of that was published.
+        """
+        description = self._description
+        with ExitStack() as cleanup:
+            cleanup.callback(self._backend.close)
+            beats = Heartbeat(open_backend(self._redis_url, description, "learner heartbeat"), self.status, self._stop)
+            beats.start()
+            cleanup.callback(beats.close)
+            feed_backend = open_backend(self._redis_url, description, "learner feed")
+            cleanup.callback(feed_backend.close)
+            require("tensorflow", "the learner's framework, TensorFlow,", "cpu")
+            # Imported here: the framework takes seconds, of which the heartbeat tells.
+            from distrl.learner.prefetch import PrefetchingFeed
+            from distrl.learner.session import ASKED, prepare
+
+            self._state = "starting: building the network"
+            run_dir = Path(description.run_dir)
+            prepared = prepare(description.config, description.spec, run_dir, description.run_id, self._backend)
+            feed = PrefetchingFeed(prepared.make_feed(feed_backend, self._stop.is_set), self._stop.is_set)
+            cleanup.callback(feed.close)
+            cleanup.callback(self._stop.set)  # before the feed is closed, which waits for its thread
+            self._session = prepared.make_session(feed, self._backend.registry.add_snapshot, self._stop.is_set)
+            reason = self._session.run()
+            log.info("stopped: %s", reason)
+            if reason != ASKED:
+                self._backend.registry.set_control(stop=reason)
+            return reason
+
+    def status(self) -> RoleStatus:
+        """The heartbeat; `last_step_age_s` is the age of the last update."""
+        host, pid = here()
+        if self._session is None:
+            return RoleStatus("learner", 0, 0, host, pid, self._state)
+        state = self._session.learner.state
+        return RoleStatus(
+            role="learner",
+            id=0,
+            incarnation=self._session.fence,
+            host=host,
+            pid=pid,
+            state=self._session.activity,
+            env_steps=state.env_steps,
+            env_steps_per_s=self._session.env_steps_per_s,
+            weights_version=state.weights_version,
+            last_step_age_s=time.monotonic() - self._session.learner.last_update_at,
+        )

@@ -1,0 +1,74 @@
+"""Roles end with their parent, however it dies: every role holds the read end of a pipe that only the parent writes."""
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+LIFELINE_VARIABLE = "DISTRL_LIFELINE_FD"
+GRACE_S = 8.0
+_CLUSTER_GRACE_S = 4.0
+_POLL_S = 0.2
+
+
+class Lifeline:
+    """The parent's side. Children inherit `read_fd`; the write end closes when the parent ends, in whatever way."""
+
+    def __init__(self) -> None:
+        self.read_fd, self._write_fd = os.pipe()
+
+    def close(self) -> None:
+        os.close(self._write_fd)
+        os.close(self.read_fd)
+
+
+def watch_lifeline() -> None:
+    """In a child: SIGTERM to itself when the parent is gone, and a hard exit after `GRACE_S` seconds. No-op by hand."""
+    value = os.environ.get(LIFELINE_VARIABLE)
+    if value is None:
+        return
+    threading.Thread(target=_wait_for_end, args=(int(value),), name="lifeline", daemon=True).start()
+
+
+def _wait_for_end(read_fd: int) -> None:
+    while os.read(read_fd, 1):  # nobody writes: read returns only at the end of the pipe
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_S)
+    os._exit(1)
+
+
+def _guard(directory: str, parent: int) -> None:
+    """Once standard input ends, lets whoever works in `directory` end, then kills them, then removes it."""
+    while sys.stdin.buffer.read(65536):
+        pass
+    deadline = time.monotonic() + _CLUSTER_GRACE_S
+    while _at_work_in(directory) - {parent} and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    for pid in _at_work_in(directory) - {parent}:
+        with contextlib.suppress(ProcessLookupError):  # it has ended just now
+            os.kill(pid, signal.SIGKILL)
+    for _ in range(50):  # again while dying processes still write into it
+        shutil.rmtree(directory, ignore_errors=True)
+        if not os.path.exists(directory):
+            return
+        time.sleep(_POLL_S)
+
+
+def _at_work_in(directory: str) -> set[int]:
+    """Processes with an open file in `directory`; none where there is no /proc."""
+    found = set()
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):  # ended, closed, or somebody else's
+            if os.readlink(link).startswith(f"{directory}{os.sep}"):
+                found.add(int(link.parts[2]))
+    return found
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _guard(os.path.realpath(sys.argv[1]), os.getppid())

@@ -1,0 +1,103 @@
+"""Where a run's numbers go: from the learner to the terminal, the CSV and TensorBoard, and into the summary."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from distrl.config import RunConfig
+from distrl.launch.plan import Role
+from distrl.memory_backend.backend import Backend, LedgerCounts, RoleStatus
+from distrl.metrics.console import View
+from distrl.metrics.sinks import CsvSink, TensorBoardSink
+
+Snapshot = dict[str, float | int | str | None]
+
+
+class Monitor:
+    """Collects what roles report while a run lasts.
+
+    Attributes:
+        latest: The newest snapshot; empty before the first.
+        ledger: The newest counts of unrolls.
+        peak_rss_mb: Role name -> highest resident memory seen, MB.
+        restarts: Of all roles so far; kept by the supervisor.
+    """
+
+    def __init__(self, config: RunConfig, run_dir: Path, view: View) -> None:
+        self._config = config
+        self._view = view
+        self._csv = CsvSink(run_dir / "metrics.csv")
+        self._tensorboard_dir = run_dir / "tensorboard"
+        # TensorBoard's writer is a thread, and deterministic mode has none: its files are written at the end.
+        self._tensorboard = None if config.deterministic else TensorBoardSink(self._tensorboard_dir)
+        self._kept: list[Snapshot] = []
+        self._events = (run_dir / "logs" / "events.log").open("a", encoding="utf-8")
+        self._after = "0"
+        self._first: Snapshot = {}
+        self._actors_up = 0
+        self.latest: Snapshot = {}
+        self.ledger = LedgerCounts()
+        self.peak_rss_mb: dict[str, float] = {}
+        self.restarts = 0
+
+    @property
+    def updates(self) -> int:
+        """Updates in the newest snapshot."""
+        return int(self.latest.get("updates") or 0)
+
+    def update(self, backend: Backend, roles: Sequence[RoleStatus]) -> None:
+        """Takes the snapshots that are new since the last call, and redraws.
+
+        Args:
+            roles: Newest heartbeats of the roles that are up.
+        """
+        self.ledger = backend.ledger.counts()
+        self._actors_up = sum(role.role == "actor" for role in roles)
+        for role in roles:
+            name = Role(role.role, role.id).name
+            self.peak_rss_mb[name] = max(self.peak_rss_mb.get(name, 0.0), role.peak_rss_mb)
+        for entry_id, snapshot in backend.registry.snapshots(self._after):
+            self._after = entry_id
+            self._take(snapshot)
+        self._view.update(self.latest, [asdict(role) for role in roles], self._config)
+
+    def rate(self, name: str) -> float:
+        """Increase of `name` per second of training in this launch.
+
+        From the first snapshot on, which leaves out what the first update has to wait for; with one snapshot alone,
+        what that one says.
+        """
+        elapsed_s = _float(self.latest.get("wall_s")) - _float(self._first.get("wall_s"))
+        if elapsed_s <= 0.0:
+            return _float(self._first.get(f"{name}_per_s"))
+        return (_float(self.latest.get(name)) - _float(self._first.get(name))) / elapsed_s
+
+    def _take(self, snapshot: Snapshot) -> None:
+        """Writes one snapshot to every file."""
+        self.latest = {**snapshot, "actors_up": self._actors_up, "restarts": self.restarts}
+        self._first = self._first or self.latest
+        self._csv.write(self.latest)
+        if self._tensorboard is None:
+            self._kept.append(self.latest)
+        else:
+            self._tensorboard.write(self.latest)
+
+    def event(self, text: str) -> None:
+        """One line for the user and for logs/events.log."""
+        self._events.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+        self._events.flush()
+        self._view.event(text)
+
+    def close(self) -> None:
+        """Writes what is kept and closes every file."""
+        tensorboard = self._tensorboard or TensorBoardSink(self._tensorboard_dir)
+        for snapshot in self._kept:
+            tensorboard.write(snapshot)
+        tensorboard.close()
+        self._csv.close()
+        self._events.close()
+
+
+def _float(value: float | int | str | None) -> float:
+    return float(value or 0.0)

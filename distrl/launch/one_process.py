@@ -1,0 +1,76 @@
+"""Deterministic mode as the rest of `launch` sees it; `deterministic.py` brings the framework and is imported late."""
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from distrl.errors import DistrlError
+from distrl.launch.description import RunDescription
+from distrl.launch.monitor import Monitor, Snapshot
+from distrl.launch.plan import Role
+from distrl.launch.role import here, memory_mb, queue_caps
+from distrl.launch.run_directory import write_run_json
+from distrl.launch.supervise import FATAL_CODES, Interrupt, Outcome
+from distrl.memory_backend.backend import RoleStatus
+from distrl.memory_backend.in_memory import InMemoryBackend
+
+SAVE_EVERY_UPDATES = 100
+REASONS = {**FATAL_CODES, 3: "environment failed"}
+
+
+def train_here(description: RunDescription, monitor: Monitor, interrupt: Interrupt) -> Outcome:
+    """Trains in this process. Standard error goes to the learner's log, as it does where the learner is a process."""
+    run_dir = Path(description.run_dir)
+    write_run_json(run_dir, description.run_id, None)
+    backend = InMemoryBackend(description.run_id, queue_caps(description.config))
+    backend.create(description.model_dump_json())
+
+    def report(snapshot: Snapshot) -> None:
+        backend.registry.add_snapshot(snapshot)
+        now, peak = memory_mb()
+        monitor.update(backend, [RoleStatus("learner", 0, 1, *here(), "training", rss_mb=now, peak_rss_mb=peak)])
+
+    if description.config.checkpoint.every_updates is None:
+        monitor.event(f"one process: saves every {SAVE_EVERY_UPDATES} updates (checkpoint.every_updates)")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    with standard_error_in(run_dir / "logs" / Role("learner").log_name):
+        try:
+            # Imported here: it brings the framework, with all that has to say for itself.
+            from distrl.launch.deterministic import run_deterministic
+
+            reason = run_deterministic(
+                save_by_updates(description), backend, report, lambda: interrupt.code is not None
+            )
+            outcome = Outcome(interrupt.code or 0, interrupt.name or reason)
+        except DistrlError as error:
+            traceback.print_exc()
+            outcome = Outcome(error.exit_code, REASONS.get(error.exit_code, "failed"), str(error))
+    monitor.ledger = backend.ledger.counts()
+    return outcome
+
+
+def save_by_updates(description: RunDescription) -> RunDescription:
+    """Without checkpoints by the clock: one abandons open episodes, and two runs would do so at different updates."""
+    checkpoint = description.config.checkpoint
+    every = checkpoint.every_updates or SAVE_EVERY_UPDATES
+    checkpoint = checkpoint.model_copy(update={"every_s": None, "every_updates": every})
+    config = description.config.model_copy(update={"checkpoint": checkpoint})
+    return description.model_copy(update={"config": config})
+
+
+@contextmanager
+def standard_error_in(path: Path) -> Iterator[None]:
+    """While inside, this process's standard error is appended to `path`, also what native libraries write."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(saved, 2)
+        os.close(saved)

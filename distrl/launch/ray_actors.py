@@ -1,0 +1,136 @@
+"""Roles as Ray actors, on a private local cluster or on one that exists (`launch.ray_address`)."""
+
+import logging
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayError
+
+from distrl.launch.plan import Role, RoleHome
+from distrl.launch.roles import run_role
+
+LOCAL_CPUS = 1024  # as a bound on actors; roles are OS processes and share the cores there are
+OBJECT_STORE_BYTES = 80 * 1024 * 1024  # Ray's minimum: unrolls travel through Redis, not through Ray
+
+
+class RayRole:
+    """Runs inside a Ray worker process. Two threads: `run` occupies one, `stop` needs the other."""
+
+    def __init__(self, role: Role, redis_url: str, run_id: str, log: str) -> None:
+        self._role, self._redis_url, self._run_id = role, redis_url, run_id
+        self._stop = threading.Event()
+        Path(log).parent.mkdir(parents=True, exist_ok=True)
+        logging.basicConfig(
+            filename=log, level=logging.INFO, format=f"%(asctime)s {role.name} %(levelname)s %(message)s", force=True
+        )
+
+    def run(self) -> int:
+        return run_role(self._role, redis_url=self._redis_url, run_id=self._run_id, stop=self._stop)
+
+    def stop(self) -> None:
+        self._stop.set()
+
+
+class RayHandle:
+    """One started role.
+
+    Args:
+        log: The role's log, which also takes what Ray has to say about its end.
+    """
+
+    def __init__(self, role: Role, actor: Any, log: Path) -> None:
+        self.role = role
+        self._actor = actor
+        self._log = log
+        # Ray makes the call's name the title of its process: ray::distrl: actor 3.
+        self._result = actor.run.options(name=f"distrl: {role.name}").remote()
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code; -9 when Ray says that the process died, 1 when it could not run; None while running."""
+        if self._code is None and ray.wait([self._result], timeout=0)[0]:
+            try:
+                self._code = int(ray.get(self._result))
+            except RayActorError as error:
+                self._code = self._failed(-9, error)
+            except RayError as error:
+                self._code = self._failed(1, error)
+            # The role has returned, its worker process has not: Ray keeps it for further calls.
+            ray.kill(self._actor)
+        return self._code
+
+    def terminate(self) -> None:
+        """Asks for a clean end; the role finishes what it is doing."""
+        if self._code is None:
+            self._actor.stop.remote()
+
+    def kill(self) -> None:
+        """Ends the role at once."""
+        ray.kill(self._actor)
+        self._code = -9 if self._code is None else self._code
+
+    def _failed(self, code: int, error: RayError) -> int:
+        with self._log.open("a") as log:
+            text = " ".join(str(error).split())
+            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self.role.name} ERROR distrl: error: Ray: {text}\n")
+        return code
+
+
+class RayLauncher:
+    """Starts roles as Ray actors, without Ray's own restarts: the supervise loop is the same for all launchers."""
+
+    def __init__(self, home: RoleHome, address: str | None) -> None:
+        self._home = home
+        self._directory: Path | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+        if address is None:
+            self._start_local_cluster()
+        else:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
+
+    def start(self, role: Role) -> RayHandle:
+        """Starts one role in a worker process of its own."""
+        home, log = self._home, self._home.log_dir / role.log_name
+        gpus = (
+            1 if role.kind == "learner" and self._home.learner_gpu and ray.cluster_resources().get("GPU", 0) >= 1 else 0
+        )
+        options: dict[str, Any] = {
+            "num_cpus": home.threads(role),
+            "num_gpus": gpus,
+            "max_restarts": 0,
+            "max_concurrency": 2,  # so that `stop` gets through while `run` runs
+            "runtime_env": {"env_vars": home.variables(role)},
+        }
+        actor = ray.remote(RayRole).options(**options).remote(role, home.redis_url, home.run_id, str(log))
+        return RayHandle(role, actor, log)
+
+    def close(self) -> None:
+        """Ends the cluster, if it is our own, and its directory."""
+        ray.shutdown()
+        if self._guard is not None and self._guard.stdin is not None:
+            self._guard.stdin.close()
+            self._guard.wait(timeout=30)
+
+    def _start_local_cluster(self) -> None:
+        """A cluster of this run's own; a guard ends it and removes its directory however this process ends."""
+        self._directory = Path(tempfile.mkdtemp(prefix="distrl-"))  # short: Ray puts unix sockets deep inside
+        self._guard = subprocess.Popen(
+            [sys.executable, "-m", "distrl.launch.lifeline", str(self._directory)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+        # Ray's processes end with this one; only two of its agents first try for a minute to tell their dead head node.
+        ray.init(
+            num_cpus=LOCAL_CPUS,
+            include_dashboard=False,
+            object_store_memory=OBJECT_STORE_BYTES,
+            log_to_driver=False,
+            logging_level=logging.WARNING,
+            _temp_dir=str(self._directory / "ray"),
+        )

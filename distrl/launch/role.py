@@ -1,0 +1,123 @@
+"""What actor and learner roles share: joining a run, the heartbeat, and being asked to stop."""
+
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from setproctitle import setproctitle
+
+from distrl.config import RunConfig
+from distrl.errors import MemoryBackendError
+from distrl.launch.description import RunDescription
+from distrl.launch.lifeline import watch_lifeline
+from distrl.memory_backend.backend import Backend, QueueCaps, RoleStatus
+from distrl.memory_backend.redis_backend import RedisBackend
+
+HEARTBEAT_S = 1.0
+EMBEDDED_GIVE_UP_S = 5.0  # a server of the run's own that has died does not come back
+log = logging.getLogger("distrl")
+
+
+def queue_caps(config: RunConfig) -> QueueCaps:
+    """Bounds of the stream: `memory.queue_batches` batches or `memory.queue_bytes`, whichever comes first."""
+    return QueueCaps(config.memory.queue_batches * config.learner.batch_size, config.memory.queue_bytes)
+
+
+def join(redis_url: str, run_id: str, name: str) -> tuple[RedisBackend, RunDescription]:
+    """Opens the backend of a run that exists, with the bounds its configuration gives."""
+    unbounded = QueueCaps(sys.maxsize, sys.maxsize)
+    first = RedisBackend.open(redis_url, run_id, unbounded, name=name, give_up_s=5.0)
+    try:
+        description = RunDescription.model_validate_json(first.config_json())
+    finally:
+        first.close()
+    return open_backend(redis_url, description, name), description
+
+
+def open_backend(
+    redis_url: str, description: RunDescription, name: str, *, give_up_s: float | None = None
+) -> RedisBackend:
+    """One more connection for one more thread of a role; it gives up after `memory.give_up_s` unless told otherwise."""
+    config = description.config
+    if give_up_s is None:
+        longest_s = EMBEDDED_GIVE_UP_S if config.memory.url is None else config.memory.give_up_s
+        give_up_s = min(config.memory.give_up_s, longest_s)
+    return RedisBackend.open(redis_url, description.run_id, queue_caps(config), name=name, give_up_s=give_up_s)
+
+
+def become(name: str, stop: threading.Event) -> None:
+    """Makes this process a role: process title, log lines, SIGTERM and Ctrl-C set `stop`, ends with its parent."""
+    setproctitle(f"distrl: {name}")
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format=f"%(asctime)s {name} %(levelname)s %(message)s", force=True
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    watch_lifeline()
+
+
+class Heartbeat:
+    """Tells the registry once a second how a role is, and the role when the run is to stop; on a thread of its own.
+
+    Args:
+        backend: A connection of its own; closed with the heartbeat.
+        status: Reads the role's state; called on the heartbeat's thread.
+        stop: Set when operators or the learner have ended the run.
+    """
+
+    def __init__(self, backend: Backend, status: Callable[[], RoleStatus], stop: threading.Event) -> None:
+        self._backend = backend
+        self._status = status
+        self._stop = stop
+        self._beat = 0
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """The first beat goes out before this returns, so that a supervisor knows who holds what."""
+        self.beat()
+        self._thread.start()
+
+    def beat(self) -> None:
+        self._beat += 1
+        now, peak = memory_mb()
+        self._backend.registry.beat(replace(self._status(), beat=self._beat, rss_mb=now, peak_rss_mb=peak))
+
+    def close(self) -> None:
+        self._end.set()
+        self._thread.join(timeout=5.0)
+        self._backend.close()
+
+    def _run(self) -> None:
+        while not self._end.wait(HEARTBEAT_S):
+            try:
+                self.beat()
+                if self._backend.registry.control().stop is not None:
+                    self._stop.set()
+            except MemoryBackendError as error:
+                # The role's own thread meets the same trouble and decides; a missed beat only makes it look old.
+                log.warning("heartbeat: %s", error)
+
+
+def here() -> tuple[str, int]:
+    """(host name, process id)."""
+    return socket.gethostname(), os.getpid()
+
+
+def memory_mb() -> tuple[float, float]:
+    """Resident memory of this process, now and at its highest, in MB (10^6 bytes)."""
+    status = Path("/proc/self/status")
+    if not status.exists():  # macOS: no current figure, so the peak stands for both
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
+        return round(peak, 1), round(peak, 1)
+    # Not getrusage: on Linux its peak starts at the size of the process that forked this one.
+    fields = dict(line.split(":", 1) for line in status.read_text().splitlines() if line.startswith("Vm"))
+    now, peak = (int(fields[name].split()[0]) * 1024 / 1e6 for name in ("VmRSS", "VmHWM"))
+    return round(now, 1), round(peak, 1)

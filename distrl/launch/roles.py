@@ -1,0 +1,77 @@
+"""Runs one role to its end and turns how it ended into an exit code; the same for processes, Ray and `distrl actor`."""
+
+import os
+import threading
+import time
+from contextlib import closing
+
+from distrl.errors import ConfigError, DistrlError
+from distrl.launch.lifeline import LIFELINE_VARIABLE
+from distrl.launch.plan import Role
+from distrl.launch.role import HEARTBEAT_S, become, join, log
+
+
+def run_role(role: Role, *, redis_url: str, run_id: str, stop: threading.Event) -> int:
+    """Blocks until the role has ended.
+
+    Args:
+        stop: Set from outside to end it cleanly.
+
+    Returns:
+        The exit code of errors.py. Errors are logged as one line behind 'distrl: error:', tracebacks above it.
+    """
+    try:
+        if role.kind == "actor":
+            from distrl.launch.actor_role import ActorRole
+
+            ActorRole(redis_url=redis_url, run_id=run_id, actor=role.id, stop=stop).run()
+        else:
+            # Imported here: the learner's modules bring the framework, which no actor may load.
+            from distrl.launch.learner_role import LearnerRole
+
+            LearnerRole(redis_url=redis_url, run_id=run_id, stop=stop).run()
+    except DistrlError as error:
+        log.info("traceback", exc_info=True)
+        log.error("distrl: error: %s", error)
+        return error.exit_code
+    except Exception as error:
+        log.info("traceback", exc_info=True)
+        log.error("distrl: error: unexpected %s: %s", type(error).__name__, " ".join(str(error).split()))
+        return 1
+    return 0
+
+
+def run_actor(*, redis_url: str, run_id: str, actor: int) -> int:
+    """`distrl actor`: this process becomes one actor of the run."""
+    return _run_here(Role("actor", actor), redis_url, run_id)
+
+
+def run_learner(*, redis_url: str, run_id: str) -> int:
+    """`distrl learner`: this process becomes the learner of a run that has none.
+
+    Raises:
+        ConfigError: The run has one. Two would fence each other out and write the same checkpoints.
+    """
+    if LIFELINE_VARIABLE not in os.environ:  # by hand: a supervisor knows that its learner is gone
+        refuse_second_learner(redis_url, run_id)
+    return _run_here(Role("learner"), redis_url, run_id)
+
+
+def refuse_second_learner(redis_url: str, run_id: str) -> None:
+    """Raises ConfigError if the run's learner gives signs of life within two heartbeats."""
+    with closing(join(redis_url, run_id, "second learner")[0]) as backend:
+        before = [role for role in backend.registry.roles() if role.role == "learner"]
+        if not before:
+            return
+        time.sleep(2 * HEARTBEAT_S + 0.5)
+        (now,) = [role for role in backend.registry.roles() if role.role == "learner"]
+    if (now.incarnation, now.pid, now.beat) != (before[0].incarnation, before[0].pid, before[0].beat):
+        raise ConfigError(
+            f"run {run_id} has a learner, process {now.pid} on {now.host}; stop it first, or let its supervisor do it"
+        )
+
+
+def _run_here(role: Role, redis_url: str, run_id: str) -> int:
+    stop = threading.Event()
+    become(role.name, stop)
+    return run_role(role, redis_url=redis_url, run_id=run_id, stop=stop)

@@ -1,0 +1,98 @@
+"""A run's own directory: config.yaml, run.json, summary.json, metrics.csv, tensorboard/, checkpoints/, policy/, logs/.
+
+Whoever trains in it holds a lock on run.lock, which the kernel lets go of however that process ends.
+"""
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrl.data_store.checkpoints import load_newest
+from distrl.errors import CheckpointError, ConfigError
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A run directory that is ours: the update that its newest checkpoint holds, and lines worth telling."""
+
+    update: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@contextmanager
+def open_run_directory(run_dir: Path, resume: str | None) -> Iterator[Opened]:
+    """Makes the directory, or checks that it can be resumed; while inside, nobody else trains in it.
+
+    Args:
+        run_dir: The run's own directory.
+        resume: None: a new run. "auto": resume if there is a checkpoint, else start. Otherwise: must resume.
+
+    Yields:
+        What is resumed, and which checkpoints were passed over.
+
+    Raises:
+        ConfigError: A new run would overwrite another one, or the run to resume has not ended.
+        CheckpointError: There are checkpoints and none is valid, or there is none and `resume` is not "auto".
+    """
+    if resume is None:
+        if (run_dir / "run.json").exists():
+            raise ConfigError(f"{run_dir} already holds a run; add --resume auto to go on, or choose another --run-dir")
+        opened = Opened()
+    else:
+        opened = _look_for_checkpoint(run_dir, must_exist=resume != "auto")
+    for name in ("logs", "checkpoints", "policy"):
+        (run_dir / name).mkdir(parents=True, exist_ok=True)
+    with _locked(run_dir):
+        yield opened
+
+
+def write_run_json(run_dir: Path, run_id: str, redis_url: str | None) -> None:
+    """What `distrl status` and its siblings need to find the running job; the summary of an earlier launch goes.
+
+    The file is private: the URL may hold a password.
+    """
+    text = json.dumps({"run_id": run_id, "redis_url": redis_url, "pid": os.getpid(), "started": time.time()}, indent=1)
+    write_private(run_dir / "run.json", text + "\n")
+    (run_dir / "summary.json").unlink(missing_ok=True)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes a file that only its owner may read; readers see the old one or the whole new one."""
+    temporary = path.with_suffix(".tmp")
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    temporary.replace(path)
+
+
+def _look_for_checkpoint(run_dir: Path, *, must_exist: bool) -> Opened:
+    try:
+        loaded = load_newest(run_dir / "checkpoints")
+    except CheckpointError as error:
+        # Not even with "auto": starting anew would lose, without a word, what somebody may still repair.
+        raise CheckpointError(
+            f"{run_dir} holds checkpoints and none is valid; put a good one back, or start anew with another "
+            f"--run-dir ({error})"
+        ) from error
+    if loaded is None and must_exist:
+        raise CheckpointError(f"nothing to resume: {run_dir} holds no checkpoint under checkpoints/")
+    if loaded is None:
+        return Opened(notes=(f"no checkpoint in {run_dir}: starting from the beginning",))
+    passed_over = [f"passed over {path.name}: {reason}" for path, reason in loaded.rejected]
+    return Opened(loaded.step, (*passed_over, f"resuming from {loaded.path.name} (update {loaded.step})"))
+
+
+@contextmanager
+def _locked(run_dir: Path) -> Iterator[None]:
+    with (run_dir / "run.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(
+                f"the run in {run_dir} has not ended; stop it first: distrl stop --run {run_dir}"
+            ) from error
+        yield

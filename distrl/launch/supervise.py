@@ -1,0 +1,218 @@
+"""The one supervise loop, for processes and Ray alike: watch, restart, scale, time out, and end the run in order."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrl.config import RunConfig
+from distrl.errors import EnvironmentFailedError, MemoryBackendError, StalledError
+from distrl.launch.fleet import Fleet, Launcher, Member, end, last_error
+from distrl.launch.hang_watch import HangWatch
+from distrl.launch.monitor import Monitor
+from distrl.launch.plan import Role, make_plan
+from distrl.memory_backend.backend import Backend, RoleStatus
+
+TICK_S = 0.1
+REGISTRY_EVERY_S = 0.5
+LEARNER_GRACE_S = 30.0
+ACTOR_GRACE_S = 5.0
+FATAL_CODES = {2: "configuration", 5: "non-finite training", 6: "memory backend"}
+
+
+@dataclass
+class Outcome:
+    """How the run ended."""
+
+    exit_code: int
+    stop_reason: str
+    error: str | None = None
+
+
+@dataclass
+class Interrupt:
+    """Set by a signal handler; `code` is what the process then exits with (130 for Ctrl-C, 0 for SIGTERM)."""
+
+    code: int | None = None
+    name: str = ""
+
+
+class Supervisor:
+    """Runs one plan to its end.
+
+    Args:
+        log_dir: Where roles write their logs.
+        interrupt: Looked at in every round.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        launcher: Launcher,
+        backend: Backend,
+        monitor: Monitor,
+        log_dir: Path,
+        interrupt: Interrupt,
+    ) -> None:
+        self._config = config
+        self._backend = backend
+        self._monitor = monitor
+        self._log_dir = log_dir
+        self._interrupt = interrupt
+        self._watch = HangWatch(config.environment.step_timeout_s)
+        self._hung: dict[Role, str] = {}  # killed and not yet found dead: why
+        self._target = config.actors.count
+        self._registry_at = 0.0
+        self._progress = (0, time.monotonic())  # updates, when they last changed
+        self.fleet = Fleet(launcher, config.actors.restart_budget)
+
+    def run(self) -> Outcome:
+        """Starts every role and returns when all have ended, however that came about."""
+        try:
+            for role in make_plan(self._config):
+                self.fleet.add(role)
+            while (outcome := self._round()) is None:
+                time.sleep(TICK_S)
+        except MemoryBackendError as error:
+            outcome = Outcome(error.exit_code, FATAL_CODES[error.exit_code], str(error))
+        finally:
+            learners = self._end_roles()
+        return self._unless_learner_failed(outcome, learners)
+
+    def _round(self) -> Outcome | None:
+        if self._interrupt.code is not None:
+            return self._asked_to_stop(self._interrupt.name, self._interrupt.code)
+        for member in self.fleet.dead():
+            outcome = self._bury(member)
+            if outcome is not None:
+                return outcome
+        for member in self.fleet.start_due():
+            self._monitor.restarts = self.fleet.restarts
+            self._monitor.event(f"{member.role.name} started again (restart {member.restarts})")
+        if time.monotonic() - self._registry_at >= REGISTRY_EVERY_S:
+            self._registry_at = time.monotonic()
+            return self._look_at_registry()
+        return None
+
+    def _look_at_registry(self) -> Outcome | None:
+        control = self._backend.registry.control()
+        if control.stop is not None and not self._learner_decided(control.stop):
+            return self._asked_to_stop(control.stop, 0)
+        if control.target_actors is not None and control.target_actors != self._target:
+            self._scale(control.target_actors)
+        statuses = [status for status in self._backend.registry.roles() if self._is_up(status)]
+        for status in statuses:
+            self._kill_if_hung(status)
+        self._monitor.update(self._backend, statuses)
+        return self._check_progress(paused=control.paused)
+
+    def _is_up(self, status: RoleStatus) -> bool:
+        """Not one of ours that is down; roles that were started by hand are nobody's here and count as up."""
+        member = self.fleet.members.get(Role(status.role, status.id))
+        return member is None or member.handle is not None
+
+    def _learner_decided(self, reason: str) -> bool:
+        """The learner sets its own stop condition as the reason and then ends by itself with 0."""
+        return reason in type(self._config.stop).model_fields
+
+    def _asked_to_stop(self, reason: str, code: int) -> Outcome:
+        self._monitor.event(f"stopping: {reason}")
+        self._backend.registry.set_control(stop=reason)
+        return Outcome(code, reason)
+
+    def _bury(self, member: Member) -> Outcome | None:
+        """A role has ended: done, fatal, or to be started again."""
+        role, code = member.role, member.last_code
+        assert code is not None  # it is among the dead
+        if role.kind == "learner" and code == 0:
+            return Outcome(0, self._backend.registry.control().stop or "asked")
+        if role.kind == "actor":
+            self._let_go(role)
+            if code == 0 and self._backend.registry.control().stop is not None:
+                return None
+        hung = self._hung.pop(role, None)
+        # A signal leaves no words: what the log holds is an earlier incarnation's.
+        error = hung or (last_error(self._log_dir / role.log_name) if code > 0 else None)
+        if code in FATAL_CODES:
+            return Outcome(code, FATAL_CODES[code], f"{role.name}: {error or f'exit code {code}'}")
+        how = f"{f'signal {-code}' if code < 0 else f'exit code {code}'}{f': {error}' if error else ''}"
+        delay = self.fleet.restart_later(member)
+        if delay is None:
+            final = EnvironmentFailedError.exit_code if hung or code == EnvironmentFailedError.exit_code else 1
+            budget = f"more often than actors.restart_budget {self._config.actors.restart_budget} allows"
+            return Outcome(final, "restart budget spent", f"{role.name} ended {budget} ({how})")
+        self._monitor.event(f"{role.name} ended ({how}); starting again in {delay:.1f} s")
+        return None
+
+    def _let_go(self, role: Role) -> None:
+        """An actor has ended: its tickets go back, and its heartbeat, which stays, counts no longer."""
+        # Read afresh: an incarnation can live and die between two looks.
+        for status in self._backend.registry.roles():
+            if (status.role, status.id) == (role.kind, role.id):
+                self._backend.tickets.reclaim((status.id, status.incarnation))
+                self._watch.ended(status)
+
+    def _scale(self, target: int) -> None:
+        """Adds actors after the highest id, or retires the highest ids."""
+        present = [member.role.id for member in self.fleet.actors]
+        retired = []
+        while len(present) > target:
+            retired.append(self.fleet.retire(Role("actor", present.pop())))
+        end(retired, ACTOR_GRACE_S)
+        for member in retired:
+            self._let_go(member.role)
+            self._hung.pop(member.role, None)
+            self._backend.registry.forget_actor(member.role.id)
+        while len(present) < target:
+            actor = max(present, default=-1) + 1
+            self.fleet.add(Role("actor", actor))
+            present.append(actor)
+        self._monitor.event(f"scaled from {self._target} to {target} actors")
+        self._target = target
+
+    def _kill_if_hung(self, status: RoleStatus) -> None:
+        """Kills an actor of ours whose environment step, or whose heartbeat, is too old."""
+        role = Role(status.role, status.id)
+        member = self.fleet.members.get(role)
+        if role.kind != "actor" or role in self._hung or (member is not None and member.handle is None):
+            return
+        age_s = self._watch.overdue_s(status)
+        if age_s is None:
+            return
+        if member is None:  # joined by hand: nothing here can end it, but what it holds goes back
+            self._let_go(role)
+            self._backend.registry.forget_actor(role.id)
+            self._monitor.event(f"{role.name}, joined by hand, has been silent for {age_s:.0f} s: forgotten")
+        elif member.handle is not None:
+            self._hung[role] = f"no environment step for {age_s:.0f} s (environment.step_timeout_s)"
+            member.handle.kill()
+
+    def _check_progress(self, *, paused: bool) -> Outcome | None:
+        updates, since = self._progress
+        now = time.monotonic()
+        if paused or self._monitor.updates != updates:
+            self._progress = (self._monitor.updates, now)
+            return None
+        if now - since <= self._config.learner.stall_timeout_s:
+            return None
+        error = StalledError(f"no update for {now - since:.0f} s (learner.stall_timeout_s); see the logs of the roles")
+        return Outcome(error.exit_code, "stalled", str(error))
+
+    def _end_roles(self) -> dict[Role, int]:
+        """The learner first, so that it saves what it has; then the actors, which have nothing to lose.
+
+        Returns:
+            The exit codes of learners that were still up.
+        """
+        learners = [member for role, member in self.fleet.members.items() if role.kind == "learner"]
+        codes = end(learners, LEARNER_GRACE_S)
+        end(self.fleet.actors, ACTOR_GRACE_S)
+        return codes
+
+    def _unless_learner_failed(self, outcome: Outcome, codes: dict[Role, int]) -> Outcome:
+        """Stopping as asked is a success only if the learner could save what it had."""
+        failed = next(((role, code) for role, code in codes.items() if code != 0), None)
+        if outcome.error is not None or failed is None:
+            return outcome
+        role, code = failed
+        why = last_error(self._log_dir / role.log_name) if code > 0 else f"killed after {LEARNER_GRACE_S:g} s"
+        return Outcome(code if code > 0 else 1, outcome.stop_reason, f"{role.name} did not end cleanly: {why}")

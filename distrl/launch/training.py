@@ -1,0 +1,224 @@
+"""`distrl.train`: from a configuration to a summary. Checks everything cheap first, then launches and supervises."""
+
+import secrets
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from types import FrameType
+
+from distrl.config import RunConfig
+from distrl.config.load import LoadedConfig, dump, load
+from distrl.environments.probe import probe
+from distrl.errors import ConfigError, MemoryBackendError, require
+from distrl.launch.description import RunDescription
+from distrl.launch.fleet import Launcher
+from distrl.launch.monitor import Monitor
+from distrl.launch.one_process import train_here
+from distrl.launch.plan import RoleHome, oversubscription_warning
+from distrl.launch.ray_token import make_private_token
+from distrl.launch.role import open_backend, queue_caps
+from distrl.launch.run_directory import open_run_directory, write_private, write_run_json
+from distrl.launch.supervise import Interrupt, Outcome, Supervisor
+from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
+from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.metrics.console import View
+from distrl.metrics.summary import PolicyLag, Summary
+
+LAST_LOOK_S = 3.0
+COUNTS = ("env_steps", "updates", "episodes", "trained_steps", "weights_version")
+
+
+def train(loaded: LoadedConfig, *, run_dir: Path, resume: str | None, view: View) -> Summary:
+    """Trains until a stop condition holds, somebody asks, or something fails for good.
+
+    Args:
+        run_dir: The run's own directory, made if missing.
+        resume: None, "auto", or anything else for "must resume" (see `open_run_directory`).
+
+    Returns:
+        The summary, also written to summary.json; `exit_code` and `error` in it say how the run ended.
+
+    Raises:
+        ConfigError, CheckpointError, MemoryBackendError: Before anything was launched.
+    """
+    require("tensorflow", "the learner's framework, TensorFlow,", "cpu")
+    started = time.time()
+    config = loaded.config
+    _check_launchable(config)
+    spec = probe(config.environment)
+    with open_run_directory(run_dir, resume) as opened, settled_config(run_dir, loaded) as keep_config:
+        run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+        description = RunDescription(
+            run_id=run_id, run_dir=str(run_dir.resolve()), resumed_update=opened.update, config=config, spec=spec
+        )
+        monitor = Monitor(config, run_dir, view)
+        outcome = Outcome(1, "unexpected error")
+        try:
+            for note in [*opened.notes, *filter(None, [oversubscription_warning(config)])]:
+                monitor.event(note)
+            with interruptible() as interrupt:
+                launch = train_here if config.deterministic else _train_with_roles
+                outcome = launch(description, monitor, interrupt)
+                keep_config(outcome.exit_code != ConfigError.exit_code)
+        finally:  # also when something is raised: whatever was launched is accounted for
+            monitor.close()
+            summary = summarize(description, monitor, outcome, started)
+            summary.write(run_dir / "summary.json")
+    view.close(summary)
+    return summary
+
+
+def _check_launchable(config: RunConfig) -> None:
+    """What can be known to fail before anything is made: extras, Redis, and who can reach it."""
+    if config.deterministic:
+        return
+    if config.launch.launcher == "ray":
+        require("ray", "Ray", "ray")
+    if config.memory.url is None:
+        find_server()
+        if config.launch.ray_address is not None:
+            raise ConfigError(
+                f"launch.ray_address {config.launch.ray_address}: roles on other hosts cannot reach an embedded Redis; "
+                "name one that they can with --redis-url"
+            )
+    else:
+        RedisBackend.open(config.memory.url, "check", queue_caps(config), name="check", give_up_s=3.0).close()
+
+
+@contextmanager
+def settled_config(run_dir: Path, loaded: LoadedConfig) -> Iterator[Callable[[bool], None]]:
+    """config.yaml of this launch; the one of an earlier launch comes back unless this one is told to stay.
+
+    Raises:
+        ConfigError: The directory's run is of another environment or algorithm.
+    """
+    path = run_dir / "config.yaml"
+    before = path.read_text(encoding="utf-8") if path.exists() else None
+    if before is not None:
+        _check_same_task(path, loaded.config)
+    stays = [before is None]
+    write_private(path, dump(loaded))  # private: memory.url may hold a password
+    try:
+        yield stays.append
+    finally:
+        if before is not None and not stays[-1]:
+            write_private(path, before)
+
+
+def _check_same_task(path: Path, config: RunConfig) -> None:
+    earlier = load(file=path).config
+    for name, now, then in (
+        ("environment.id", config.environment.id, earlier.environment.id),
+        ("algorithm.name", config.algorithm.name, earlier.algorithm.name),
+    ):
+        if now != then:
+            raise ConfigError(f"the run to resume has {name} {then}, not {now}; choose another --run-dir for {now}")
+
+
+@contextmanager
+def interruptible() -> Iterator[Interrupt]:
+    """While inside, Ctrl-C and SIGTERM are noted instead of raised; a second Ctrl-C raises."""
+    interrupt = Interrupt()
+
+    def note(number: int, _: FrameType | None) -> None:
+        if interrupt.code is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        interrupt.code, interrupt.name = (130, "Ctrl-C") if number == signal.SIGINT else (0, "SIGTERM")
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interrupt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _train_with_roles(description: RunDescription, monitor: Monitor, interrupt: Interrupt) -> Outcome:
+    """Learner and actors as processes or Ray actors over Redis."""
+    config, run_dir = description.config, Path(description.run_dir)
+    with ExitStack() as cleanup:
+        redis_url = config.memory.url
+        if redis_url is None:
+            redis_url = cleanup.enter_context(_embedded_redis(description)).url
+        backend = open_backend(redis_url, description, "supervisor")
+        cleanup.callback(backend.close)
+        backend.create(description.model_dump_json())
+        cleanup.callback(_last_look, description, redis_url, monitor)
+        write_run_json(run_dir, description.run_id, redis_url)
+        launcher = _make_launcher(description, redis_url)
+        cleanup.callback(launcher.close)
+        outcome = Supervisor(config, launcher, backend, monitor, run_dir / "logs", interrupt).run()
+    return outcome
+
+
+def _last_look(description: RunDescription, redis_url: str, monitor: Monitor) -> None:
+    """What the roles left behind, before the run's keys go. If Redis is gone, the last known numbers stand."""
+    try:
+        with closing(open_backend(redis_url, description, "supervisor", give_up_s=LAST_LOOK_S)) as backend:
+            monitor.update(backend, backend.registry.roles())
+            backend.delete()
+    except MemoryBackendError as error:
+        monitor.event(f"the numbers are those of the last look, and keys may be left behind: {error}")
+
+
+def _embedded_redis(description: RunDescription) -> EmbeddedRedis:
+    caps = description.config.memory.queue_bytes
+    # Room for the queue, one unroll per actor beyond it, and weights of any size that fits a laptop.
+    return EmbeddedRedis.start(maxmemory_bytes=4 * caps + 2**30, max_bulk_bytes=2**29)
+
+
+def _make_launcher(description: RunDescription, redis_url: str) -> Launcher:
+    config = description.config
+    gpu = config.learner.device != "cpu"
+    where = RoleHome(redis_url, description.run_id, Path(description.run_dir) / "logs", config.learner.threads, gpu)
+    if config.launch.launcher == "ray":
+        if config.launch.ray_address is None:
+            make_private_token()
+        # Imported here: Ray is an extra, and takes a second.
+        from distrl.launch.ray_actors import RayLauncher
+
+        return RayLauncher(where, config.launch.ray_address)
+    from distrl.launch.processes import ProcessLauncher
+
+    return ProcessLauncher(where)
+
+
+def summarize(description: RunDescription, monitor: Monitor, outcome: Outcome, started: float) -> Summary:
+    """summary.json from the newest snapshot, the ledger and how the run ended."""
+    config, latest, ledger = description.config, monitor.latest, monitor.ledger
+    first_update = latest.get("first_update_unix_s")
+    counts = {name: int(latest.get(name) or 0) for name in COUNTS}
+    return Summary(
+        run_id=description.run_id,
+        algorithm=config.algorithm.name,
+        env=config.environment.id,
+        seed=config.seed,
+        **counts,
+        mean_return_100=_number(latest.get("mean_return_100")),
+        best_mean_return_100=_number(latest.get("best_mean_return_100")),
+        wall_s=time.time() - started,
+        time_to_first_update_s=None if first_update is None else float(first_update) - started,
+        env_steps_per_s=monitor.rate("env_steps"),
+        updates_per_s=monitor.rate("updates"),
+        stop_reason=outcome.stop_reason,
+        exit_code=outcome.exit_code,
+        error=outcome.error,
+        produced=ledger.produced,
+        foreign=ledger.foreign,
+        trained=ledger.trained,
+        queued=ledger.queued,
+        in_flight=ledger.in_flight,
+        dropped=dict(ledger.dropped),
+        lost=ledger.lost,
+        rolled_back=ledger.rolled_back,
+        policy_lag=PolicyLag(**{name: _number(latest.get(f"policy_lag_{name}")) for name in ("mean", "p95", "max")}),
+        bottleneck=str(latest.get("bottleneck") or "-"),
+        peak_rss_mb=monitor.peak_rss_mb,
+        restarts=monitor.restarts,
+    )
+
+
+def _number(value: float | int | str | None) -> float | None:
+    return None if value is None else float(value)

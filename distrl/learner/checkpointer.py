@@ -1,0 +1,82 @@
+"""When the learner saves, and what a checkpoint holds: every copy of every network, the optimizer, `LearnerState`."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from distrl.algorithms.algorithm import Networks
+from distrl.config.run import CheckpointConfig
+from distrl.data_store.checkpoints import LoadedCheckpoint, load_newest, save
+from distrl.errors import CheckpointError
+from distrl.learner.state import LearnerState
+from distrl.types import Array
+
+
+class Checkpointer:
+    """Saves to `directory` by the clock (`every_s`), by updates (`every_updates`), or by whichever comes first."""
+
+    def __init__(self, directory: Path, config: CheckpointConfig, networks: Networks, state: LearnerState) -> None:
+        self._directory = directory
+        self._config = config
+        self._networks = networks
+        self._state = state
+        self._saved_at = time.monotonic()
+        self._saved_updates = state.updates
+
+    @property
+    def due(self) -> bool:
+        """A save is due: time or updates have passed, and something was learned since."""
+        since = self._state.updates - self._saved_updates
+        if since == 0:
+            return False
+        by_updates = self._config.every_updates is not None and since >= self._config.every_updates
+        by_time = self._config.every_s is not None and time.monotonic() - self._saved_at >= self._config.every_s
+        return by_updates or by_time
+
+    @property
+    def behind(self) -> bool:
+        """There are updates that no checkpoint holds."""
+        return self._state.updates > self._saved_updates or self._state.updates == 0
+
+    def save(self) -> Path:
+        """Writes one checkpoint; it is the best if the mean return is the highest that any saved one had."""
+        arrays = {
+            f"{name}.{group}": values
+            for name, network in self._networks.items()
+            for group, values in network.state_arrays().items()
+        }
+        best = self._state.take_best()
+        path = save(
+            self._directory, self._state.updates, arrays, self._state.to_meta(), keep=self._config.keep, best=best
+        )
+        self._saved_at, self._saved_updates = time.monotonic(), self._state.updates
+        return path
+
+
+def restore(directory: Path, networks: Networks) -> tuple[LearnerState, LoadedCheckpoint] | None:
+    """Sets `networks` to the newest valid checkpoint; None if the directory holds none at all.
+
+    Raises:
+        CheckpointError: There are checkpoints and none is valid, or it belongs to other networks.
+    """
+    loaded = load_newest(directory)
+    if loaded is None:
+        return None
+    groups = _by_network(loaded.arrays)
+    if odd := sorted(groups.keys() - networks.keys()):
+        raise CheckpointError(f"{loaded.path} holds network {odd[0]}, configured are {', '.join(networks)}")
+    for name, network in networks.items():
+        try:
+            network.restore(groups.get(name, {}))
+        except CheckpointError as error:
+            raise CheckpointError(f"{loaded.path} does not fit the configuration: {error}") from error
+    return LearnerState.from_meta(loaded.meta), loaded
+
+
+def _by_network(arrays: Mapping[str, Mapping[str, Array]]) -> dict[str, dict[str, Mapping[str, Array]]]:
+    """{"main.online": values} -> {"main": {"online": values}}."""
+    networks: dict[str, dict[str, Mapping[str, Array]]] = {}
+    for key, values in arrays.items():
+        name, _, group = key.partition(".")
+        networks.setdefault(name, {})[group] = values
+    return networks

@@ -1,0 +1,108 @@
+"""The learner's loop: hops 6 to 10. Everything it does is in the modules it calls, in this order."""
+
+import time
+from typing import Protocol
+
+from distrl.algorithms.algorithm import Algorithm, Networks, Update
+from distrl.errors import NonFiniteError
+from distrl.learner.feed import Parcel
+from distrl.learner.publisher import Publisher
+from distrl.learner.state import LearnerState
+from distrl.memory_backend.backend import Backend
+from distrl.metrics.counters import Waits
+
+
+class ParcelSource(Protocol):
+    """`Feed` itself, or `PrefetchingFeed`."""
+
+    def collect(self) -> Parcel | None: ...
+
+
+class Learner:
+    """Trains on one parcel after the other and publishes after each.
+
+    Args:
+        backend: The memory backend; used by this thread alone.
+        fence: This learner's fencing token.
+        waits: Where the loop's time goes, by name.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        networks: Networks,
+        state: LearnerState,
+        feed: ParcelSource,
+        publisher: Publisher,
+        backend: Backend,
+        fence: int,
+        waits: Waits,
+    ) -> None:
+        self._algorithm = algorithm
+        self._networks = networks
+        self._feed = feed
+        self._publisher = publisher
+        self._backend = backend
+        self._fence = fence
+        self._waits = waits
+        self.state = state
+        self.last_update_at = time.monotonic()
+
+    def start(self) -> None:
+        """Publishes the restored or initial weights as `state.weights_version` and lets the actors begin."""
+        self._publish()
+        self._publisher.issue_first_tickets()
+
+    def step(self) -> tuple[Parcel, Update] | None:
+        """One update, from the feed to the published weights; None when the feed was asked to stop.
+
+        Raises:
+            NonFiniteBatchError: The update, or the weights it led to, are not finite. Nothing was published, and the
+                batch stays in flight.
+        """
+        with self._waits.measure("unrolls"):
+            parcel = self._feed.collect()  # hop 6
+        if parcel is None:
+            return None
+        with self._waits.measure("update"):
+            update = self._algorithm.update(self._networks, parcel.batch)  # hops 7, 8, 9
+        if not update.metrics["finite"]:
+            loss, norm = update.metrics["loss"], update.metrics["gradient_norm"]
+            what = f"loss {loss}, gradient norm {norm}; it was not applied"
+            raise NonFiniteBatchError(parcel, self.state.updates + 1, what)
+        self._count(parcel)
+        with self._waits.measure("publish"):
+            try:
+                self._publish()  # hop 10
+            except NonFiniteError as error:
+                raise NonFiniteBatchError(parcel, self.state.updates, str(error)) from error
+            self._publisher.issue_tickets()
+        with self._waits.measure("acknowledge"):
+            self._backend.unrolls.acknowledge(
+                parcel.entries, self._fence, {"trained": len(parcel.entries)}, parcel.highest
+            )
+        self.last_update_at = time.monotonic()
+        return parcel, update
+
+    def _count(self, parcel: Parcel) -> None:
+        state = self.state
+        state.updates += 1
+        state.weights_version += 1
+        state.env_steps += parcel.env_steps
+        state.trained_steps += parcel.trained_steps
+        state.trained_unrolls += len(parcel.entries)
+        state.applied.update(parcel.highest)
+        state.observe_episodes(parcel.episode_returns, parcel.episode_lengths_steps)
+
+    def _publish(self) -> None:
+        weights = self._networks["main"].online.named_weights()
+        self._publisher.publish(weights, self.state.weights_version, self.state.env_steps)
+
+
+class NonFiniteBatchError(NonFiniteError):
+    """An update was not finite; carries its number and the parcel, so that the batch can be saved beside the log."""
+
+    def __init__(self, parcel: Parcel, number: int, what: str) -> None:
+        super().__init__(f"update {number} is not finite: {what}")
+        self.parcel = parcel
+        self.number = number

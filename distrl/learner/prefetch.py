@@ -1,0 +1,54 @@
+"""Reading ahead: a Feed on its own thread, so that waiting for actors and computing overlap."""
+
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from distrl.learner.feed import BLOCK_S, Feed, Parcel
+
+
+class PrefetchingFeed:
+    """A Feed on its own thread, one parcel ahead: it collects the next one as soon as one has been handed over.
+
+    Nothing is taken before the first `collect`, by which time the learner has published its weights and issued tickets.
+    The thread ends when `stop` says so; what it had taken stays unacknowledged and counts as in flight.
+    """
+
+    def __init__(self, feed: Feed, stop: Callable[[], bool]) -> None:
+        self._feed = feed
+        self._stop = stop
+        self._ready: SimpleQueue[Parcel | BaseException | None] = SimpleQueue()
+        self._wanted = threading.Semaphore(0)
+        self._asked = False
+        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
+        self._thread.start()
+
+    def collect(self) -> Parcel | None:
+        """The next parcel, in order; None when stopped. Raises what the thread raised."""
+        if not self._asked:
+            self._asked = True
+            self._wanted.release()
+        while not self._stop():
+            try:
+                item = self._ready.get(timeout=BLOCK_S)
+            except Empty:
+                continue
+            if isinstance(item, BaseException):
+                raise item
+            self._wanted.release()
+            return item
+        return None
+
+    def close(self) -> None:
+        """Waits for the thread to end; `stop` must be set."""
+        self._thread.join(timeout=10.0)
+
+    def _run(self) -> None:
+        while not self._stop():
+            if not self._wanted.acquire(timeout=BLOCK_S):
+                continue
+            try:
+                self._ready.put(self._feed.collect())
+            except BaseException as error:  # handed to the learner's thread, which raises it
+                self._ready.put(error)
+                return

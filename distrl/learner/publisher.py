@@ -1,0 +1,60 @@
+"""Hop 10: the learner's weights, encoded once per version, for all actors to pull."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from distrl.algorithms.algorithm import MemorySpec
+from distrl.errors import NonFiniteError
+from distrl.memory_backend.backend import Backend
+from distrl.memory_backend.codec import encode_weights
+from distrl.types import Array, Weights
+
+
+class Publisher:
+    """Publishes versions that only ever grow, and tickets where staleness is bounded.
+
+    Args:
+        memory: Its batch size is the number of tickets that come with each version, if its staleness is bounded.
+    """
+
+    def __init__(self, backend: Backend, fence: int, memory: MemorySpec) -> None:
+        self._backend = backend
+        self._fence = fence
+        self._memory = memory
+
+    def publish(self, arrays: Mapping[str, Array], version: int, env_steps: int) -> None:
+        """Makes `arrays` version `version`; actors see both or neither.
+
+        Raises:
+            NonFiniteError: NaN or infinity in the weights; nothing was published.
+        """
+        for name, array in arrays.items():
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise NonFiniteError(f"weights {name} of version {version} are not finite and stay unpublished")
+        blob = encode_weights(Weights(version, dict(arrays)))
+        self._backend.weights.publish(version, blob, env_steps, self._fence)
+
+    def issue_tickets(self) -> None:
+        """One batch more, after an update has used one up. Called after `publish`: a ticket promises its version."""
+        if self._memory.max_staleness_updates is not None:
+            self._backend.tickets.issue(self._memory.batch_size, self._fence)
+
+    def issue_first_tickets(self) -> None:
+        """Tickets for k + 1 batches, less what a predecessor has issued and is still on its way."""
+        if self._memory.max_staleness_updates is None:
+            return
+        wanted = (self._memory.max_staleness_updates + 1) * self._memory.batch_size
+        missing = wanted - self._outstanding()
+        if missing > 0:
+            self._backend.tickets.issue(missing, self._fence)
+
+    def _outstanding(self) -> int:
+        """Tickets, and unrolls made with one, of one instant."""
+        # Read until nobody took a ticket or pushed meanwhile; actors run out of tickets, so this comes to an end.
+        # A ticket counted twice would be one too few, and with k = 0 no batch would ever fill.
+        seen = None
+        while seen != (now := (self._backend.ledger.counts(), self._backend.tickets.counts())):
+            seen = now
+        ledger, (free, held) = now
+        return free + held + ledger.queued + ledger.in_flight

@@ -1,0 +1,115 @@
+"""What the learner tells of itself: one flat snapshot, once a second (or every few updates in deterministic mode)."""
+
+import time
+from collections.abc import Mapping
+
+from distrl.algorithms.algorithm import Update
+from distrl.config import RunConfig
+from distrl.learner.feed import Parcel
+from distrl.learner.state import LearnerState
+from distrl.memory_backend.backend import Backend, LedgerCounts
+from distrl.metrics.counters import LagHistogram, Waits
+
+Snapshot = dict[str, float | int | str | None]
+EVERY_S = 1.0
+EVERY_UPDATES = 10  # deterministic mode: by updates, so that two runs report at the same moments
+IDLE = 0.2  # of the learner's time waiting for unrolls, from here on: faster or more actors would pay
+BUSY = 0.05  # up to here it always finds the next batch ready, so that actors wait for room
+
+
+class Reporter:
+    """Collects what updates tell and makes snapshots of it.
+
+    Attributes:
+        env_steps_per_s: Over the last snapshot's interval.
+    """
+
+    def __init__(self, config: RunConfig, state: LearnerState, backend: Backend, waits: Waits) -> None:
+        self._config = config
+        self._state = state
+        self._backend = backend
+        self._waits = waits
+        self._lags = LagHistogram()
+        self._metrics: Mapping[str, float] = {}
+        self._began = time.monotonic()
+        self._last = (self._began, state.env_steps, state.updates)
+        self._first_update_unix_s: float | None = None
+        self._waited_s = self._waits_since_s = 0.0
+        self.env_steps_per_s = 0.0
+
+    def record(self, parcel: Parcel, update: Update) -> None:
+        """Takes note of one update."""
+        for lag in parcel.lags_updates:
+            self._lags.add(lag)
+        self._metrics = update.metrics
+        if self._first_update_unix_s is None:
+            self._first_update_unix_s = time.time()
+
+    @property
+    def due(self) -> bool:
+        """A snapshot is due; the first one right after the first update."""
+        since_s = self._last[0]
+        if self._config.deterministic:
+            return self._state.updates % EVERY_UPDATES == 0  # at the same updates after a resumption
+        return since_s == self._began or time.monotonic() - since_s >= EVERY_S
+
+    def snapshot(self, stop_reason: str | None = None) -> Snapshot:
+        """Everything that changes, by its name in metrics/snapshot.py."""
+        state, now = self._state, time.monotonic()
+        since, steps, updates = self._last
+        elapsed = max(now - since, 1e-9)
+        self._last = (now, state.env_steps, state.updates)
+        self.env_steps_per_s = (state.env_steps - steps) / elapsed
+        ledger = self._backend.ledger.counts()
+        wait_share = self._waits.shares().get("unrolls", 0.0)
+        if since > self._began:  # the time to the first update went into starting actors
+            self._waited_s += wait_share * elapsed
+            self._waits_since_s += elapsed
+        if stop_reason is not None and self._waits_since_s > 0:  # the last word is on the whole run
+            wait_share = self._waited_s / self._waits_since_s
+        lengths = state.recent_lengths_steps
+        lag = self._lags.summary()
+        return {
+            "updates": state.updates,
+            "env_steps": state.env_steps,
+            "trained_steps": state.trained_steps,
+            "episodes": state.episodes,
+            "mean_return_100": state.mean_return_100,
+            "best_mean_return_100": state.best_mean_return_100,
+            "mean_length_100_steps": sum(lengths) / len(lengths) if lengths else None,
+            **{name: value for name, value in self._metrics.items() if name != "finite"},
+            "policy_lag_mean": lag.mean,
+            "policy_lag_p95": lag.p95,
+            "policy_lag_max": lag.max,
+            "weights_version": state.weights_version,
+            "queue_entries": ledger.queued + ledger.in_flight,
+            "queue_bytes": ledger.stream_bytes,
+            "queue_fill": queue_fill(ledger, self._config),
+            "dropped": sum(ledger.dropped.values()),
+            "env_steps_per_s": self.env_steps_per_s,
+            "updates_per_s": (state.updates - updates) / elapsed,
+            "learner_wait_share": wait_share,
+            "bottleneck": bottleneck(wait_share),
+            "wall_s": state.wall_s,
+            "first_update_unix_s": self._first_update_unix_s,
+            "stop_reason": stop_reason,
+        }
+
+
+def bottleneck(wait_share: float) -> str:
+    """What more of would make the run faster: 'actors', 'learner', or '-' where both keep pace.
+
+    Args:
+        wait_share: Share of the learner's time spent waiting for unrolls, over a while. The fill of the queue at one
+            instant would not do: it goes up and down with every batch taken.
+    """
+    if wait_share >= IDLE:
+        return "actors"
+    return "learner" if wait_share <= BUSY else "-"
+
+
+def queue_fill(ledger: LedgerCounts, config: RunConfig) -> float:
+    """How full the stream is, by the bound that is nearer: 0 to 1."""
+    entries = config.memory.queue_batches * config.learner.batch_size
+    share = max((ledger.queued + ledger.in_flight) / entries, ledger.stream_bytes / config.memory.queue_bytes)
+    return min(share, 1.0)  # each actor may go beyond the bound by one unroll

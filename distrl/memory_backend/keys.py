@@ -1,0 +1,164 @@
+"""Every Redis key of a run: a table, and the functions that make the keys. No key exists that is not a row here."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from distrl.errors import ConfigError
+from distrl.types import UnrollHeader
+
+PROTOCOL_VERSION = 1
+"""Of keys, entry fields and payloads; a role refuses a run of another version."""
+
+GROUP = "learner"
+"""Consumer group and constant consumer name: a restarted learner finds what its predecessor had not acknowledged."""
+
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One key. No row has a TTL: `Backend.delete` ends a run's keys; an expiring ledger could not balance."""
+
+    name: str  # follows distrl:{run}:
+    type: Literal["hash", "list", "stream"]
+    content: str
+    writer: str
+    reader: str
+    bound: str
+    ttl_s: int | None = None
+
+
+TABLE = (
+    Row(
+        "run",
+        "hash",
+        "protocol, config, creator, fence (the learner's token)",
+        "supervisor, learner",
+        "all",
+        "4 fields",
+    ),
+    Row(
+        "applied",
+        "hash",
+        "client -> number of its newest fenced operation",
+        "learner",
+        "learner",
+        "one field per client",
+    ),
+    Row("bundle", "hash", "policy bundle: graph, description, sha256", "learner", "actors", "one bundle"),
+    Row("weights", "hash", "version, blob, env_steps, server_time_s", "learner", "actors", "one version"),
+    Row(
+        "unrolls:0",
+        "stream",
+        "unrolls for the learner, with its consumer group; fields as in stream.py",
+        "actors",
+        "learner",
+        "queue caps + one unroll per actor, by admission at the producer; never trimmed",
+    ),
+    Row(
+        "dead",
+        "stream",
+        "rejected payloads: first 64 KiB, sha256, reason, header fields",
+        "learner",
+        "operators",
+        "100 entries",
+    ),
+    Row(
+        "actors",
+        "hash",
+        "actor:<id>, learner:<id> -> heartbeat as JSON",
+        "all roles",
+        "supervisor, status, dashboard",
+        "one field per role",
+    ),
+    Row("incarnations", "hash", "actor -> newest incarnation", "actors", "learner", "one field per actor"),
+    Row("control", "hash", "paused, stop, target_actors", "operators", "all", "3 fields"),
+    Row("tickets", "list", "free permissions to start an unroll", "learner, supervisor", "actors", "k + 1 batches"),
+    Row("held:{actor}.{incarnation}", "list", "tickets a producer has taken", "actors", "supervisor", "one ticket"),
+    Row("ledger", "hash", "counts; fields as in ledger.py", "actors, learner", "supervisor, dashboard", "14 fields"),
+    Row(
+        "highest",
+        "hash",
+        "actor.incarnation -> highest sequence acknowledged",
+        "learner",
+        "learner",
+        "one field per incarnation",
+    ),
+    Row("metrics", "stream", "snapshots as JSON", "learner, supervisor", "dashboard", "about 2000 entries"),
+)
+
+
+class RunKeys:
+    """The keys of one run.
+
+    Raises:
+        ConfigError: `run_id` has characters that have a meaning in Redis' patterns.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        if not _RUN_ID.fullmatch(run_id):
+            raise ConfigError(f"run id {run_id!r} is not allowed; use letters, digits, '.', '_' and '-' (at most 100)")
+        self.run_id = run_id
+        self.prefix = prefix = f"distrl:{run_id}:"
+        self.run = prefix + "run"
+        self.applied = prefix + "applied"
+        self.bundle = prefix + "bundle"
+        self.weights = prefix + "weights"
+        self.unrolls = prefix + "unrolls:0"
+        self.dead = prefix + "dead"
+        self.actors = prefix + "actors"
+        self.incarnations = prefix + "incarnations"
+        self.control = prefix + "control"
+        self.tickets = prefix + "tickets"
+        self.ledger = prefix + "ledger"
+        self.highest = prefix + "highest"
+        self.metrics = prefix + "metrics"
+
+    def held(self, producer: tuple[int, int]) -> str:
+        """Where a producer's tickets are."""
+        return f"{self.prefix}held:{producer_field(producer)}"
+
+    @property
+    def all_held(self) -> str:
+        """Pattern of every producer's `held` key."""
+        return f"{self.prefix}held:*"
+
+    @property
+    def all(self) -> str:
+        """Pattern of every key of the run."""
+        return f"{self.prefix}*"
+
+
+def producer_field(producer: tuple[int, int]) -> str:
+    """(actor, incarnation) as 'actor.incarnation'."""
+    return f"{producer[0]}.{producer[1]}"
+
+
+def producer_of(field: bytes) -> tuple[int, int]:
+    """The inverse of `producer_field`."""
+    actor, incarnation = field.split(b".")
+    return int(actor), int(incarnation)
+
+
+def entry_fields(header: UnrollHeader, payload: bytes) -> dict[bytes, bytes]:
+    """The plain fields of a stream entry."""
+    return {
+        b"actor": b"%d" % header.actor,
+        b"incarnation": b"%d" % header.incarnation,
+        b"sequence": b"%d" % header.sequence,
+        b"version": b"%d" % header.weights_version,
+        b"steps": b"%d" % header.env_steps,
+        b"payload": payload,
+    }
+
+
+def entry_header(fields: dict[bytes, bytes]) -> UnrollHeader | None:
+    """The header in an entry's fields; None unless all five are plain decimal numbers below 10**18."""
+    values = []
+    for name in (b"actor", b"incarnation", b"sequence", b"version", b"steps"):
+        text = fields.get(name, b"")
+        if not text.isdigit() or len(text) > 18:  # bytes.isdigit is ASCII alone: no sign, no space, no other script
+            return None
+        values.append(int(text))
+    return UnrollHeader(*values)

@@ -1,0 +1,224 @@
+"""Hop 5: unrolls on their way to the learner, in a Redis stream that admission at the producer keeps bounded.
+
+An entry has the plain fields ``actor``, ``incarnation``, ``sequence``, ``version``, ``steps`` (decimal) and ``payload``
+(bytes of `codec`). It is *queued* from XADD, *in flight* from XREADGROUP, and gone with the acknowledgement after its
+use; a learner that dies in between leaves it pending, and its successor takes it first.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from distrl.memory_backend.backend import Admission, Entry, Producer, QueueCaps, UnrollStream
+from distrl.memory_backend.keys import GROUP, RunKeys, entry_fields, entry_header, producer_field, producer_of
+from distrl.memory_backend.ledger import checked_increments, increment_commands, rejected_increments
+from distrl.memory_backend.redis_client import Command, RedisClient, Reply
+from distrl.types import UnrollHeader
+
+DEAD_ENTRIES = 100
+DEAD_PAYLOAD_BYTES = 65_536
+
+
+def has_room(caps: QueueCaps, entries: int, stream_bytes: int) -> bool:
+    """Whether a producer may start an unroll: below both caps, and always into an empty stream.
+
+    The second half keeps a forged entry, whose bytes were never counted, from closing the stream for good.
+    """
+    return entries < caps.entries and (stream_bytes < caps.bytes or entries == 0)
+
+
+def pushed_among(entries: Sequence[Entry], foreign: int, registered: Collection[Producer]) -> list[Entry]:
+    """Those of `entries` that were counted in `stream_entries` and `stream_bytes` when an actor pushed them.
+
+    Args:
+        entries: What is acknowledged together.
+        foreign: How many of them the learner counts as foreign.
+        registered: Producers of the run among them; asked only where some are foreign and some are not.
+    """
+    if foreign >= len(entries):
+        return []
+    if not foreign:
+        return list(entries)
+    return [entry for entry in entries if entry.header is not None and entry.header.producer in registered]
+
+
+def released(pushed: Sequence[Entry]) -> dict[str, int]:
+    """What the ledger loses when entries that actors pushed leave the stream."""
+    return {"stream_entries": -len(pushed), "stream_bytes": -sum(len(entry.payload) for entry in pushed)}
+
+
+def dead_fields(entry: Entry, reason: str) -> dict[str, str | bytes | int]:
+    """What is kept of a rejected entry."""
+    fields: dict[str, str | bytes | int] = {
+        "reason": reason,
+        "sha256": hashlib.sha256(entry.payload).hexdigest(),
+        "bytes": len(entry.payload),
+        "payload": entry.payload[:DEAD_PAYLOAD_BYTES],
+    }
+    header = entry.header
+    if header is not None:
+        fields |= {"actor": header.actor, "incarnation": header.incarnation, "sequence": header.sequence}
+        fields |= {"version": header.weights_version, "steps": header.env_steps}
+    return fields
+
+
+class RedisUnrollStream(UnrollStream):
+    """The stream `unrolls:0` with one consumer group and one consumer."""
+
+    def __init__(self, client: RedisClient, keys: RunKeys, caps: QueueCaps) -> None:
+        self._client = client
+        self._keys = keys
+        self._caps = caps
+        self._newest_taken = "0"
+
+    def admission(self) -> Admission:
+        """One round trip."""
+        replies = self._client.transaction(
+            [("XLEN", self._keys.unrolls), ("HGET", self._keys.ledger, "stream_bytes"), *self._admission_commands()]
+        )
+        return self._admission(replies[0], int(replies[1] or 0), replies[2:])
+
+    def push(self, header: UnrollHeader, payload: bytes) -> Admission:
+        """Appends, counts and releases the producer's ticket in one transaction and one round trip.
+
+        Over a broken connection it is repeated and can store two copies: `produced` then counts two and the learner
+        drops one as a duplicate.
+        """
+        keys = self._keys
+        entry: list[str | bytes] = ["XADD", keys.unrolls, "*"]
+        for name, value in entry_fields(header, payload).items():
+            entry += (name, value)
+        replies = self._client.transaction(
+            [
+                tuple(entry),
+                ("DEL", keys.held(header.producer)),
+                ("HINCRBY", keys.ledger, "produced", 1),
+                ("HINCRBY", keys.ledger, "pushed_bytes", len(payload)),
+                ("HINCRBY", keys.ledger, "stream_entries", 1),
+                ("HINCRBY", keys.ledger, "stream_bytes", len(payload)),
+                ("XLEN", keys.unrolls),
+                *self._admission_commands(),
+            ]
+        )
+        return self._admission(replies[6], replies[5], replies[7:])
+
+    def take(self, count: int, block_s: float) -> list[Entry]:
+        """XREADGROUP of new entries; what a broken connection swallowed on its way here is found again."""
+
+        def command(piece_s: float) -> Command:
+            block = ("BLOCK", max(int(piece_s * 1000), 1)) if piece_s else ()
+            return ("XREADGROUP", "GROUP", GROUP, GROUP, "COUNT", count, *block, "STREAMS", self._keys.unrolls, ">")
+
+        def swallowed() -> Reply | None:
+            reply = self._pending(self._newest_taken, count)
+            return reply if _entries(reply) else None
+
+        return self._received(self._client.call_blocking(command, block_s, swallowed))
+
+    def unacknowledged(self, after: str, count: int) -> list[Entry]:
+        """Entries taken and not acknowledged, in order, with ids greater than `after` ('0' for all)."""
+        return self._received(self._pending(after, count))
+
+    def acknowledge(
+        self, entries: Sequence[Entry], fence: int, counts: Mapping[str, int], highest: Mapping[Producer, int]
+    ) -> None:
+        """MULTI XACK XDEL HINCRBY HSET EXEC under WATCH on the token; exactly once, broken connections included."""
+        self._settle(entries, fence, checked_increments(counts), highest, [], "acknowledging unrolls")
+
+    def reject(self, entry: Entry, reason: str, fence: int, counts: Mapping[str, int]) -> None:
+        """The same for one entry, of which `dead` keeps the beginning.
+
+        Args:
+            counts: What else happened (foreign); `dropped.<reason>` is counted here.
+        """
+        dead: list[str | bytes | int] = ["XADD", self._keys.dead, "MAXLEN", DEAD_ENTRIES, "*"]
+        for name, value in dead_fields(entry, reason).items():
+            dead += (name, value)
+        increments = rejected_increments(reason, counts)
+        self._settle([entry], fence, increments, {}, [tuple(dead)], "rejecting an unroll")
+
+    def highest(self) -> dict[Producer, int]:
+        """Highest sequence ever acknowledged per producer."""
+        return {
+            producer_of(name): int(value) for name, value in self._client.call("HGETALL", self._keys.highest).items()
+        }
+
+    def _admission_commands(self) -> list[Command]:
+        return [("HGET", self._keys.weights, "version"), ("HMGET", self._keys.control, "paused", "stop")]
+
+    def _admission(self, entries: int, stream_bytes: int, replies: list[Reply]) -> Admission:
+        version, (paused, stop) = replies
+        return Admission(
+            has_room=has_room(self._caps, entries, stream_bytes),
+            weights_version=int(version or 0),
+            paused=paused == b"1",
+            stop=stop is not None,
+        )
+
+    def _pending(self, after: str, count: int) -> Reply:
+        return self._client.call(
+            "XREADGROUP", "GROUP", GROUP, GROUP, "COUNT", count, "STREAMS", self._keys.unrolls, after
+        )
+
+    def _received(self, reply: Reply) -> list[Entry]:
+        entries = _entries(reply)
+        if entries:
+            self._newest_taken = max(self._newest_taken, entries[-1].entry_id, key=_order)
+        return entries
+
+    def _settle(
+        self,
+        entries: Sequence[Entry],
+        fence: int,
+        counts: Mapping[str, int],
+        highest: Mapping[Producer, int],
+        commands: list[Command],
+        what: str,
+    ) -> None:
+        """Removes entries and changes ledger and highest sequences in one fenced transaction, with `commands`."""
+        keys = self._keys
+        foreign = counts.get("foreign", 0)
+
+        def prepare(read: Callable[..., Reply]) -> list[Command]:
+            registered = _registered(read, keys, entries) if 0 < foreign < len(entries) else ()
+            pushed = pushed_among(entries, foreign, registered)
+            ids = [entry.entry_id for entry in entries]
+            removal: list[Command] = [("XACK", keys.unrolls, GROUP, *ids), ("XDEL", keys.unrolls, *ids)] if ids else []
+            changes = increment_commands(keys, {**counts, **released(pushed)})
+            return [*removal, *changes, *_raised(read, keys, highest), *commands]
+
+        self._client.fenced(keys, fence, prepare, what)
+
+
+def _entries(reply: Reply) -> list[Entry]:
+    return [_entry(entry_id, fields) for _stream, items in reply or () for entry_id, fields in items]
+
+
+def _entry(entry_id: bytes, fields: Mapping[bytes, bytes] | None) -> Entry:
+    # A pending entry that somebody deleted from the stream comes back without fields.
+    known = dict(fields or {})
+    return Entry(entry_id.decode(), entry_header(known), known.get(b"payload", b""))
+
+
+def _order(entry_id: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in entry_id.split("-"))
+
+
+def _registered(read: Callable[..., Reply], keys: RunKeys, entries: Sequence[Entry]) -> set[Producer]:
+    producers = {entry.header.producer for entry in entries if entry.header is not None}
+    if not producers:
+        return set()
+    newest = {int(name): int(value) for name, value in read("HGETALL", keys.incarnations).items()}
+    return {(actor, incarnation) for actor, incarnation in producers if 1 <= incarnation <= newest.get(actor, 0)}
+
+
+def _raised(read: Callable[..., Reply], keys: RunKeys, highest: Mapping[Producer, int]) -> list[Command]:
+    """HSET of the sequences that are above the recorded ones: after a roll-back a learner passes lower numbers."""
+    if not highest:
+        return []
+    names = [producer_field(producer) for producer in highest]
+    recorded = read("HMGET", keys.highest, *names)
+    fields: list[str | int] = []
+    for name, sequence, known in zip(names, highest.values(), recorded, strict=True):
+        if known is None or sequence > int(known):
+            fields += (name, sequence)
+    return [("HSET", keys.highest, *fields)] if fields else []

@@ -1,0 +1,88 @@
+"""The newest weights, encoded once and pulled by actors, and the policy bundle that they belong to."""
+
+import hashlib
+from collections.abc import Callable
+
+from distrl.errors import MemoryBackendError
+from distrl.memory_backend.backend import WeightStore
+from distrl.memory_backend.keys import RunKeys
+from distrl.memory_backend.redis_client import Command, RedisClient, Reply
+from distrl.types import PolicyBundle
+
+
+def newer(version: int, published: int) -> int:
+    """`version`, if it is above what is published.
+
+    Raises:
+        ValueError: Versions never go back; a restarted learner publishes the published version + 1.
+    """
+    if version <= published:
+        raise ValueError(f"weights version {version} is not above the published version {published}")
+    return version
+
+
+def bundle_sha256(bundle: PolicyBundle) -> str:
+    """Hex digest over graph and description."""
+    return hashlib.sha256(hashlib.sha256(bundle.graph).digest() + bundle.description.encode()).hexdigest()
+
+
+class RedisWeightStore(WeightStore):
+    """The hashes `weights` and `bundle`."""
+
+    def __init__(self, client: RedisClient, keys: RunKeys) -> None:
+        self._client = client
+        self._keys = keys
+
+    def publish(self, version: int, blob: bytes, env_steps: int, fence: int) -> None:
+        """Replaces the published weights, exactly once and in one transaction.
+
+        Args:
+            version: Above the published one.
+            blob: Encoded weights (`codec.encode_weights`).
+            env_steps: Environment steps seen when they were trained.
+            fence: The learner's token.
+
+        Raises:
+            FencedError: `fence` is not the newest.
+            ValueError: `version` is not above the published one.
+        """
+        key = self._keys.weights
+
+        def prepare(read: Callable[..., Reply]) -> list[Command]:
+            newer(version, int(read("HGET", key, "version") or 0))
+            seconds, microseconds = read("TIME")
+            server_time_s = f"{seconds}.{microseconds:06d}"
+            fields = ("version", version, "blob", blob, "env_steps", env_steps, "server_time_s", server_time_s)
+            return [("HSET", key, *fields)]
+
+        self._client.fenced(self._keys, fence, prepare, "publishing weights")
+
+    def version(self) -> int:
+        """Newest version; 0 before the first."""
+        return int(self._client.call("HGET", self._keys.weights, "version") or 0)
+
+    def fetch(self) -> tuple[int, bytes] | None:
+        """(version, blob) of the newest weights, read together; None before the first."""
+        version, blob = self._client.call("HMGET", self._keys.weights, "version", "blob")
+        return None if version is None else (int(version), blob)
+
+    def put_bundle(self, bundle: PolicyBundle) -> None:
+        """Writes the run's bundle with its sha256."""
+        fields = ("graph", bundle.graph, "description", bundle.description, "sha256", bundle_sha256(bundle))
+        self._client.call("HSET", self._keys.bundle, *fields)
+
+    def get_bundle(self) -> PolicyBundle | None:
+        """The run's bundle; None before the learner has put it.
+
+        Raises:
+            MemoryBackendError: Its bytes do not have the recorded sha256.
+        """
+        graph, description, digest = self._client.call("HMGET", self._keys.bundle, "graph", "description", "sha256")
+        if graph is None:
+            return None
+        bundle = PolicyBundle(graph, (description or b"").decode(errors="replace"))
+        if digest != bundle_sha256(bundle).encode():
+            raise MemoryBackendError(
+                f"the policy bundle of {self._keys.run_id} does not have its sha256; start the run anew"
+            )
+        return bundle

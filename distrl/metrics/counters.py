@@ -1,0 +1,99 @@
+"""Where a role's time goes, by named waits; and how old the policy was that made the data."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
+
+Clock = Callable[[], float]
+
+
+class Waits:
+    """Where a role's time goes, by name. Threads may measure at the same time, each under names of its own.
+
+    Args:
+        clock: Seconds, never going back.
+    """
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._since = clock()
+        self._seconds: dict[str, float] = {}
+        self._open: dict[str, float] = {}  # name -> when the measurement that is under way began
+
+    @contextmanager
+    def measure(self, name: str) -> Iterator[None]:
+        """Counts the time inside the `with` block under `name`."""
+        with self._lock:
+            self._open[name] = self._clock()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._count(name, self._open.pop(name), self._clock())
+
+    def shares(self) -> dict[str, float]:
+        """Share of the wall time since the last call (at first: since the start), by name: 0 to 1 each.
+
+        A measurement under way counts up to now, so that somebody who waits for ever shows.
+        """
+        with self._lock:
+            now = self._clock()
+            for name, began in self._open.items():
+                self._count(name, began, now)
+                self._open[name] = now
+            elapsed_s = now - self._since
+            shares = {name: seconds / elapsed_s if elapsed_s > 0 else 0.0 for name, seconds in self._seconds.items()}
+            self._seconds = dict.fromkeys(self._seconds, 0.0)
+            self._since = now
+            return shares
+
+    def _count(self, name: str, began: float, ended: float) -> None:
+        self._seconds[name] = self._seconds.get(name, 0.0) + ended - began
+
+
+@dataclass(frozen=True)
+class LagSummary:
+    """Policy lag in updates; all None before the first unroll."""
+
+    mean: float | None = None
+    p95: int | None = None
+    max: int | None = None
+
+
+class LagHistogram:
+    """How many updates old the weights were that made the trained unrolls.
+
+    Args:
+        limit: Lags from here on share one bucket; mean and maximum stay exact, a percentile there is the maximum.
+    """
+
+    def __init__(self, limit: int = 1024) -> None:
+        self._counts = [0] * (limit + 1)
+        self._sum = 0
+        self._max = 0
+
+    def add(self, lag: int, count: int = 1) -> None:
+        """Counts `count` unrolls of that lag.
+
+        Raises:
+            ValueError: A lag below 0: the weights would come from the future.
+        """
+        if lag < 0:
+            raise ValueError(f"a policy lag of {lag} updates: the unroll's weights are newer than the learner's")
+        self._counts[min(lag, len(self._counts) - 1)] += count
+        self._sum += lag * count
+        self._max = max(self._max, lag)
+
+    def summary(self) -> LagSummary:
+        """Mean, 95th percentile (the least lag that at least 95 % of the unrolls do not exceed) and maximum."""
+        total = sum(self._counts)
+        if total == 0:
+            return LagSummary()
+        up_to = accumulate(self._counts)
+        p95 = next(lag for lag, seen in enumerate(up_to) if 100 * seen >= 95 * total)
+        overflow = len(self._counts) - 1
+        return LagSummary(self._sum / total, self._max if p95 == overflow else p95, self._max)

@@ -1,0 +1,106 @@
+"""How far a run is from each of its stop conditions, and when it will probably be there."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from distrl.config import RunConfig
+from distrl.metrics.snapshot import Snapshot, Value
+
+_SLOPE_POINTS = 30
+_LEAST_POINTS = 5
+_BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One stop condition. `now` is None before it is known; `eta_s` is None where nothing allows a guess.
+
+    Attributes:
+        unit: How to write the numbers: "count", "return" or "minutes".
+    """
+
+    name: str
+    now: float | None
+    target: float
+    eta_s: float | None
+    unit: str = "count"
+
+    @property
+    def fraction(self) -> float:
+        """Done so far: 0 to 1. A return counts from 0, which is right for the many environments that start there."""
+        if self.now is None or self.target <= 0:
+            return 1.0 if self.now is not None and self.now >= self.target else 0.0
+        return min(max(self.now / self.target, 0.0), 1.0)
+
+
+class History:
+    """Mean returns over time, as far as the terminal needs them."""
+
+    def __init__(self, length: int = 120) -> None:
+        self._points: deque[tuple[float, float]] = deque(maxlen=length)  # (wall_s, mean return)
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Remembers the mean return of a snapshot that is newer than the last one."""
+        wall_s, value = number(snapshot.get("wall_s")), number(snapshot.get("mean_return_100"))
+        if wall_s is not None and value is not None and (not self._points or wall_s > self._points[-1][0]):
+            self._points.append((wall_s, value))
+
+    def sparkline(self, width: int) -> str:
+        """The newest `width` values as blocks between their least and greatest; "" for fewer than two."""
+        return sparkline([value for _, value in self._points][-width:])
+
+    def slope_per_s(self) -> float | None:
+        """Least-squares slope of the newest values; None for fewer than five of them."""
+        points = [*self._points][-_SLOPE_POINTS:]
+        if len(points) < _LEAST_POINTS:
+            return None
+        mean_t = sum(t for t, _ in points) / len(points)
+        mean_v = sum(v for _, v in points) / len(points)
+        spread = sum((t - mean_t) ** 2 for t, _ in points)
+        return sum((t - mean_t) * (v - mean_v) for t, v in points) / spread
+
+
+def goals(snapshot: Snapshot, config: RunConfig, history: History) -> list[Goal]:
+    """Every stop condition that is set, the return first."""
+    stop = config.stop
+    found = []
+    if stop.mean_return is not None:
+        now, slope = number(snapshot.get("mean_return_100")), history.slope_per_s()
+        eta_s = None if now is None else _eta_s(stop.mean_return - now, slope)
+        found.append(Goal("return", now, stop.mean_return, eta_s, "return"))
+    if stop.env_steps is not None:
+        steps = number(snapshot.get("env_steps")) or 0.0
+        eta_s = _eta_s(stop.env_steps - steps, number(snapshot.get("env_steps_per_s")))
+        found.append(Goal("steps", steps, stop.env_steps, eta_s))
+    if stop.updates is not None:
+        updates = number(snapshot.get("updates")) or 0.0
+        eta_s = _eta_s(stop.updates - updates, number(snapshot.get("updates_per_s")))
+        found.append(Goal("updates", updates, stop.updates, eta_s))
+    if stop.minutes is not None:
+        wall_s = number(snapshot.get("wall_s")) or 0.0
+        found.append(Goal("minutes", wall_s / 60, stop.minutes, max(60 * stop.minutes - wall_s, 0.0), "minutes"))
+    return found
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """One block per value, ▁ for the least and █ for the greatest."""
+    if len(values) < 2:
+        return ""
+    low, high = min(values), max(values)
+    scale = (len(_BLOCKS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_BLOCKS[round((value - low) * scale)] for value in values)
+
+
+def number(value: Value) -> float | None:
+    """A snapshot's value as a number; None for what is unknown or text."""
+    return None if value is None or isinstance(value, str) else float(value)
+
+
+def _eta_s(rest: float, rate_per_s: float | None) -> float | None:
+    """Seconds to go at this rate; None at no rate, or one that would take longer than a month."""
+    if rest <= 0:
+        return 0.0
+    if rate_per_s is None or rate_per_s <= 0 or rest / rate_per_s > 30 * 86400:
+        return None
+    return rest / rate_per_s

@@ -1,0 +1,118 @@
+"""Files that snapshots are written to: metrics.csv and TensorBoard's event files."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Protocol
+
+from distrl.errors import require
+from distrl.metrics.snapshot import COLUMNS, TAGS, TOLD_ONCE, Snapshot, Value
+
+
+class Sink(Protocol):
+    """Takes snapshots."""
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Stores one snapshot."""
+
+    def close(self) -> None:
+        """Nothing is written afterwards."""
+
+
+class CsvSink:
+    """metrics.csv: one row per snapshot, written at once; unknown values are empty cells.
+
+    The columns are those of the table in `snapshot.py`, then whatever else the first snapshot holds, by name. A file
+    that is there is continued under its own header. `updates` never goes back in the file: when training resumes from
+    a checkpoint, the rows of the updates it repeats are replaced.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._columns: list[str] = []
+        self._rows: list[tuple[int, int]] = []  # (updates, where the row begins), in order
+        path.touch()
+        self._file = path.open("r+b")
+        self._read()
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Appends one row.
+
+        Raises:
+            ValueError: A name that is no column of the file.
+        """
+        if not self._columns:
+            self._columns = [*COLUMNS, *sorted(snapshot.keys() - set(COLUMNS) - TOLD_ONCE)]
+            self._append(self._columns)
+        unknown = sorted(snapshot.keys() - set(self._columns) - TOLD_ONCE)
+        if unknown:
+            raise ValueError(f"no column of {self._file.name} is named {', '.join(unknown)}")
+        updates = int(snapshot.get("updates") or 0)
+        self._take_back(updates)
+        self._rows.append((updates, self._file.tell()))
+        self._append([_cell(snapshot.get(name)) for name in self._columns])
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def _read(self) -> None:
+        """Finds header and rows of a file that is continued; a row torn by a crash is cut off."""
+        begin = 0
+        for line in self._file:
+            if not line.endswith(b"\n"):
+                break
+            cells = next(csv.reader([line.decode()]))
+            if begin == 0:
+                self._columns = cells
+            else:
+                self._rows.append((int(cells[self._columns.index("updates")] or 0), begin))
+            begin += len(line)
+        self._file.seek(begin)
+        self._file.truncate()
+
+    def _take_back(self, updates: int) -> None:
+        while self._rows and self._rows[-1][0] >= updates:
+            self._file.seek(self._rows.pop()[1])
+            self._file.truncate()
+
+    def _append(self, cells: list[str]) -> None:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerow(cells)
+        self._file.write(text.getvalue().encode())
+        self._file.flush()
+
+
+class TensorBoardSink:
+    """Event files for TensorBoard: every number of a snapshot, over environment steps.
+
+    Args:
+        folder: Made if missing. A resumed run adds one more event file to it.
+
+    Raises:
+        MissingExtraError: tensorboardX, which writes the files without TensorFlow, is not installed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        require("tensorboardX", "tensorboardX", "cpu")
+        # Imported here: actors and the CLI's other commands have no use for it.
+        from tensorboardX import SummaryWriter
+
+        self._writer = SummaryWriter(logdir=str(folder), flush_secs=10)
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Adds one point per number; text and what is not known yet are left out."""
+        step = int(snapshot.get("env_steps") or 0)
+        for name in snapshot.keys() - TOLD_ONCE - {"env_steps"}:
+            value = snapshot[name]
+            if isinstance(value, int | float):
+                self._writer.add_scalar(TAGS.get(name, f"algorithm/{name}"), value, global_step=step)
+
+    def close(self) -> None:
+        """Writes what is buffered."""
+        self._writer.close()
+
+
+def _cell(value: Value) -> str:
+    if isinstance(value, str):
+        return " ".join(value.split())  # a row is one line
+    return "" if value is None else repr(value)

@@ -1,0 +1,167 @@
+"""summary.json: what a run came to, in one object; and the lines that say so at its end."""
+
+import os
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError, computed_field
+
+from distrl.errors import EXIT_OK, ConfigError
+
+REASONS = {
+    "mean_return": "solved: the mean return asked for is reached",
+    "env_steps": "the budget of environment steps is spent",
+    "updates": "the budget of updates is spent",
+    "minutes": "the time is up",
+    "asked": "stopped as asked",
+}
+"""Stop reason -> the same in words; others are words already."""
+
+
+class PolicyLag(BaseModel):
+    """Age in updates of the weights that made the trained unrolls; None before the first."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+    mean: float | None = None
+    p95: float | None = None
+    max: float | None = None
+
+
+class Summary(BaseModel):
+    """One run, at its end. Returns are None before the first finished episode; counts of unrolls are the ledger's.
+
+    Attributes:
+        mean_return_100: Mean undiscounted return of the last 100 episodes.
+        best_mean_return_100: Best of it over full windows of 100 episodes.
+        wall_s: From launch to end.
+        time_to_first_update_s: From launch to the first update; None if there was none.
+        produced, foreign, trained, queued, in_flight, dropped, lost, rolled_back: Unrolls, see `imbalance`.
+        peak_rss_mb: Role name -> highest resident memory, MB (10^6 bytes).
+        restarts: Roles that were started again.
+        error: What went wrong, in one line; None for a run that ended as asked.
+    """
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+    run_id: str
+    algorithm: str
+    env: str
+    seed: int
+    env_steps: int
+    updates: int
+    episodes: int
+    mean_return_100: float | None
+    best_mean_return_100: float | None
+    wall_s: float
+    time_to_first_update_s: float | None
+    env_steps_per_s: float
+    updates_per_s: float
+    trained_steps: int
+    stop_reason: str
+    exit_code: int
+    weights_version: int
+    produced: int
+    foreign: int
+    trained: int
+    queued: int
+    in_flight: int
+    dropped: dict[str, int]
+    lost: int
+    rolled_back: int
+    policy_lag: PolicyLag
+    bottleneck: str
+    peak_rss_mb: dict[str, float]
+    restarts: int
+    error: str | None = None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def imbalance(self) -> int:
+        """Unrolls that nothing accounts for: produced + foreign - (trained + queued + in_flight + dropped + lost)."""
+        accounted = self.trained + self.queued + self.in_flight + sum(self.dropped.values()) + self.lost
+        return self.produced + self.foreign - accounted
+
+    def write(self, path: Path) -> None:
+        """Writes JSON, atomically: readers see the old file or the whole new one."""
+        temporary = path.with_name(f".{path.name}.tmp")
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(self.model_dump_json(indent=2) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The summary that `write` wrote.
+
+        Raises:
+            ConfigError: The file cannot be read or is not a summary.
+        """
+        try:
+            return cls.model_validate_json(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}") from error
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            where = ".".join(str(part) for part in problem["loc"])
+            raise ConfigError(f"{path} is not a run's summary: {where or 'the file'}: {problem['msg']}") from error
+
+
+def closing_text(summary: Summary, run_dir: Path | None) -> str:
+    """The last lines a user sees: outcome, return, speed, where every unroll went, where the files are.
+
+    Args:
+        run_dir: The run's directory; None where its files are not to be named.
+    """
+    reason = REASONS.get(summary.stop_reason, summary.stop_reason)
+    ended = summary.exit_code == EXIT_OK
+    lines = [f"{reason if ended else f'ended early: {reason}'} (exit code {summary.exit_code})"]
+    lines.append(f"  return   {_returns(summary)}")
+    lines.append(
+        f"  speed    {summary.env_steps:,} steps and {summary.updates:,} updates in {duration(summary.wall_s)}; "
+        f"{summary.env_steps_per_s:,.0f} steps/s while training"
+    )
+    lines.append(f"  lag      {_lag(summary.policy_lag)}")
+    lines.append(f"  unrolls  {conservation(summary)}")
+    if run_dir is not None:
+        lines.append(f"  files    {run_dir}: summary.json, metrics.csv, tensorboard/, checkpoints/, policy/, logs/")
+    return "\n".join(lines)
+
+
+def conservation(summary: Summary) -> str:
+    """The conservation law with this run's numbers; zeros of faults that did not happen are left out."""
+    arrived = f"{summary.produced:,} produced" + (f" + {summary.foreign:,} foreign" if summary.foreign else "")
+    parts = [f"{summary.trained:,} trained", f"{summary.queued:,} queued", f"{summary.in_flight:,} in flight"]
+    reasons = ", ".join(f"{name} {count:,}" for name, count in summary.dropped.items() if count)
+    parts.append(f"{sum(summary.dropped.values()):,} dropped" + (f" ({reasons})" if reasons else ""))
+    if summary.lost:
+        parts.append(f"{summary.lost:,} lost")
+    verdict = "exact" if summary.imbalance == 0 else f"{summary.imbalance:+,} unaccounted for"
+    rolled_back = f"; {summary.rolled_back:,} of the trained rolled back" if summary.rolled_back else ""
+    return f"{arrived} = {' + '.join(parts)} · {verdict}{rolled_back}"
+
+
+def duration(seconds: float) -> str:
+    """'9.8 s', '2:05' (minutes and seconds), '1:02:05'."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _returns(summary: Summary) -> str:
+    if summary.mean_return_100 is None:
+        return "no episode finished"
+    best = "" if summary.best_mean_return_100 is None else f", best {summary.best_mean_return_100:,.1f}"
+    window = min(summary.episodes, 100)
+    return f"{summary.mean_return_100:,.1f} mean of the last {window} of {summary.episodes:,} episodes{best}"
+
+
+def _lag(lag: PolicyLag) -> str:
+    if lag.mean is None or lag.max is None:
+        return "no unroll trained"
+    return f"{lag.mean:.1f} updates mean, {lag.max:,.0f} max"

@@ -1,0 +1,37 @@
+"""What the terminal calls things: states of roles, what limits the speed, and numbers that are not there yet."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from distrl.metrics.progress import number
+from distrl.metrics.snapshot import Snapshot
+
+NO_EPISODE = "no episode finished yet"
+UNKNOWN = "\u2013"  # an en dash, where a number would be
+
+RoleRow = Mapping[str, Any]
+"""One role's heartbeat as a mapping: role, id, state, env_steps_per_s, weights_version, last_step_age_s."""
+
+
+def role_states(roles: Sequence[RoleRow]) -> str:
+    """'learner starting, 2 actors acting', for the time before the first update."""
+    if not roles:
+        return "no role has reported yet"
+    told = [f"learner {row['state']}" for row in roles if row["role"] == "learner"]
+    states = [row["state"] for row in roles if row["role"] == "actor"]
+    for state in dict.fromkeys(states):
+        count = states.count(state)
+        told.append(f"{count} {'actor' if count == 1 else 'actors'} {state}")
+    return ", ".join(told)
+
+
+def verdict(snapshot: Snapshot) -> str:
+    """What limits the speed, in words."""
+    wait = number(snapshot.get("learner_wait_share")) or 0.0
+    words = {
+        "actors": f"actors: the learner waits for unrolls {wait:.0%} of its time",
+        "learner": "learner: the queue is full and actors wait for it",
+        "environment": "environment: stepping it takes most of the actors' time",
+        "-": "none: actors and learner keep pace",
+    }
+    return words.get(str(snapshot.get("bottleneck")), "not known yet")

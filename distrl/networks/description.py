@@ -1,0 +1,81 @@
+"""The JSON half of a policy bundle: what `bundle.py` writes and actors read. Free of every numeric framework."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from distrl.errors import DistrlError
+from distrl.types import ArraySpec, EnvSpec
+
+FORMAT = 1
+"""Raised whenever an older reader would misread a newer description."""
+
+
+@dataclass(frozen=True)
+class CategoricalSpec:
+    """Output "logits" [batch, n] are the logits of a categorical distribution over n actions, counted from 0."""
+
+    n: int
+    kind: Literal["categorical"] = "categorical"
+
+
+@dataclass(frozen=True)
+class WeightSpec:
+    """One weight: an external initializer of the graph under its Keras path. Only trainable floats are ever mixed."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    mixed: bool
+
+
+@dataclass(frozen=True)
+class BundleDescription:
+    """Everything an actor must know of a policy beside the graph.
+
+    Attributes:
+        inputs: Graph inputs by name, without batch axis.
+        recurrent_state: State inputs by name, without batch axis; empty for feed-forward policies.
+        outputs: Graph outputs by name -> shape without batch axis, float32: "logits", and "value" if there is one.
+        action_distribution: What the outputs parametrise.
+        environment: The environment the policy was made for.
+        weights: In the network's order.
+        libraries: Versions that exported the graph.
+        sha256: Of the graph, hexadecimal.
+        format: `FORMAT` at the time of writing.
+    """
+
+    inputs: dict[str, ArraySpec]
+    recurrent_state: dict[str, ArraySpec]
+    outputs: dict[str, tuple[int, ...]]
+    action_distribution: CategoricalSpec
+    environment: EnvSpec
+    weights: tuple[WeightSpec, ...]
+    libraries: dict[str, str]
+    sha256: str
+    format: int = FORMAT
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return _DESCRIPTION.dump_json(self).decode()
+
+    @staticmethod
+    def from_json(text: str) -> "BundleDescription":
+        """The inverse of `to_json`.
+
+        Raises:
+            DistrlError: Not a description, or one of another format.
+        """
+        try:
+            description = _DESCRIPTION.validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "JSON"
+            raise DistrlError(f"policy bundle: the description is not valid: {where}: {first['msg']}") from error
+        if description.format != FORMAT:
+            raise DistrlError(f"policy bundle: format {description.format}, this distrl reads {FORMAT}; update it")
+        return description
+
+
+_DESCRIPTION = TypeAdapter(BundleDescription)

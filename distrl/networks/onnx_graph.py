@@ -1,0 +1,60 @@
+"""Changes to an exported ONNX graph: names, and weights that turn from inputs into external initializers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onnx import TensorProto
+
+from distrl.errors import DistrlError
+
+
+def rename_inputs(graph: Any, names: Mapping[str, str]) -> None:
+    """Renames graph inputs, and their uses in nodes, inside control flow too.
+
+    Args:
+        graph: An ONNX GraphProto, changed in place.
+        names: Old name -> new name; names that are not in it stay.
+    """
+    for value in graph.input:
+        value.name = names.get(value.name, value.name)
+    for node in graph.node:
+        for index, name in enumerate(node.input):
+            node.input[index] = names.get(name, name)
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                rename_inputs(attribute.g, names)
+
+
+def externalise(graph: Any, weights: Sequence[str]) -> None:
+    """Turns inputs into initializers whose data is not in the graph: whoever opens it must inject them by name.
+
+    Args:
+        graph: An ONNX GraphProto, changed in place.
+        weights: Names of graph inputs.
+
+    Raises:
+        DistrlError: A weight is used by no node; ONNX Runtime would drop it and then not find it.
+    """
+    used = _used_names(graph)
+    if unused := [name for name in weights if name not in used]:
+        raise DistrlError(f"policy export: weight {unused[0]} reaches no output of the network")
+    for value in [value for value in graph.input if value.name in weights]:
+        tensor_type = value.type.tensor_type
+        tensor = TensorProto(
+            name=value.name,
+            data_type=tensor_type.elem_type,
+            dims=[axis.dim_value for axis in tensor_type.shape.dim],
+            data_location=TensorProto.EXTERNAL,
+        )
+        tensor.external_data.add(key="location", value="weights")  # demanded by ONNX; nothing is ever read from there
+        graph.initializer.append(tensor)
+        graph.input.remove(value)
+
+
+def _used_names(graph: Any) -> set[str]:
+    used = {name for node in graph.node for name in node.input}
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                used |= _used_names(attribute.g)
+    return used

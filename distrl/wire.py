@@ -1,0 +1,188 @@
+"""The one msgpack encoder and strict decoder: trees of arrays to bytes and back, without pickle on any path.
+
+Arrays and NumPy scalars travel in msgpack-numpy's plain encoding: maps with the *binary* keys ``nd``, ``type``,
+``kind``, ``shape`` and ``data``. msgpack-numpy's own decoder is never used: it unpickles object arrays and builds
+arrays of Python objects over foreign bytes. `unpack` is an allow-list instead: what is not on it is a `DecodeError`.
+
+    allowed   None, bool, int (64 bits), float, str, bytes, maps with str keys, sequences (decoded as tuples), arrays
+    arrays    kinds b, i, u, f, c of the sizes in `_DTYPES`, either byte order; shape * itemsize == length of the data
+    refused   other dtypes, extension types, timestamps, other or repeated keys, trailing bytes, what exceeds the caps
+"""
+
+import math
+from typing import Any
+
+import msgpack
+import msgpack_numpy
+import numpy as np
+
+from distrl.errors import DecodeError
+from distrl.nest import Tree
+
+MAX_BYTES = 256 * 2**20
+MAX_DEPTH = 16
+MAX_ITEMS = 65_536
+
+_MAX_DIMENSIONS = 32
+_ARRAY_KEYS = frozenset({b"nd", b"type", b"kind", b"shape", b"data"})
+_SCALAR_KEYS = frozenset({b"nd", b"type", b"data"})
+# Type strings are looked up, never given to np.dtype(): its parser accepts structured and object types.
+_DTYPES = {
+    order + code: np.dtype(order + code)
+    for orders, codes in (
+        ("|", ("b1", "i1", "u1")),
+        ("<>", ("i2", "i4", "i8", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")),
+    )
+    for order in orders
+    for code in codes
+}
+
+
+def pack(tree: Tree) -> bytes:
+    """Encodes a tree.
+
+    Args:
+        tree: dicts with str keys, tuples, lists, NumPy arrays and scalars (bool, integer, float, complex kinds), None,
+            bool, int, float, str, bytes.
+
+    Raises:
+        TypeError: A leaf or a key of another kind; object, string and structured arrays among them.
+        OverflowError: An int beyond 64 bits.
+    """
+    data: bytes = msgpack.packb(_plain(tree), use_bin_type=True)
+    return data
+
+
+def unpack(
+    data: bytes | memoryview, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH, max_items: int = MAX_ITEMS
+) -> Tree:
+    """Decodes what `pack` wrote; safe on bytes from anybody.
+
+    Args:
+        data: The encoded tree.
+        max_bytes: Longest accepted `data`, in bytes.
+        max_depth: Deepest accepted nesting of maps and sequences; an array counts as a leaf.
+        max_items: Most accepted elements over all maps and sequences, array descriptions included; bounds the memory
+            that decoding takes beyond `data` itself.
+
+    Returns:
+        The tree; sequences are tuples, arrays are read-only views of the decoded bytes.
+
+    Raises:
+        DecodeError: `data` is not on the allow-list; no other exception leaves this function.
+    """
+    if len(data) > max_bytes:
+        raise DecodeError(f"{len(data)} bytes exceed the limit of {max_bytes} bytes")
+    count = _ItemCount(max_items)
+    try:
+        plain = msgpack.unpackb(
+            data,
+            raw=False,
+            object_pairs_hook=count.map,
+            list_hook=count.sequence,
+            ext_hook=_refuse_extension,
+            max_array_len=max_items,
+            max_map_len=max_items,
+        )
+    except (ValueError, TypeError, OverflowError, RecursionError, MemoryError, msgpack.UnpackException) as error:
+        raise DecodeError(f"not msgpack: {type(error).__name__}: {str(error)[:200]}") from error
+    return _checked(plain, max_depth)
+
+
+def _plain(tree: Tree) -> Any:
+    """The tree in msgpack's own types."""
+    if isinstance(tree, np.ndarray | np.generic):
+        if tree.dtype.str not in _DTYPES:
+            raise TypeError(f"dtype {tree.dtype} has no encoding; use bool, integer, float or complex arrays")
+        return msgpack_numpy.encode(tree)
+    if isinstance(tree, dict):
+        for key in tree:
+            if type(key) is not str:
+                raise TypeError(f"map keys must be str, not {key!r}")
+        return {key: _plain(child) for key, child in tree.items()}
+    if isinstance(tree, tuple | list):
+        return [_plain(child) for child in tree]
+    if tree is None or isinstance(tree, bool | int | float | str | bytes):
+        return tree
+    raise TypeError(f"{type(tree).__name__} has no encoding")
+
+
+class _ItemCount:
+    """msgpack's hooks: counts elements while they are decoded, before a small message has become a large tree."""
+
+    def __init__(self, max_items: int) -> None:
+        self._left = max_items
+        self._max_items = max_items
+
+    def map(self, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+        self._spend(2 * len(pairs))
+        result = dict(pairs)
+        if len(result) != len(pairs):
+            raise DecodeError("a map repeats a key")
+        return result
+
+    def sequence(self, items: list[Any]) -> list[Any]:
+        self._spend(len(items))
+        return items
+
+    def _spend(self, items: int) -> None:
+        self._left -= items + 1  # the container itself counts too: empty maps are not free
+        if self._left < 0:
+            raise DecodeError(f"more than {self._max_items} elements")
+
+
+def _refuse_extension(code: int, _data: bytes) -> Any:
+    raise DecodeError(f"extension type {code}")
+
+
+def _checked(plain: Any, depth_left: int) -> Tree:
+    """Turns msgpack's types into the tree's, or raises DecodeError."""
+    if plain is None or type(plain) in (bool, int, float, str, bytes):
+        return plain
+    if depth_left <= 0:
+        raise DecodeError("nested too deeply")
+    if type(plain) is list:
+        return tuple([_checked(child, depth_left - 1) for child in plain])
+    if type(plain) is not dict:
+        raise DecodeError(f"{type(plain).__name__} is not allowed")
+    if b"nd" in plain:
+        return _array(plain)
+    for key in plain:
+        if type(key) is not str:
+            raise DecodeError(f"map keys must be str, not {str(key)[:50]}")
+    return {key: _checked(child, depth_left - 1) for key, child in plain.items()}
+
+
+def _array(plain: dict[Any, Any]) -> Any:
+    """One array or NumPy scalar as a view of its bytes."""
+    is_array = plain[b"nd"]
+    if plain.keys() != (_ARRAY_KEYS if is_array is True else _SCALAR_KEYS) or type(is_array) is not bool:
+        raise DecodeError(f"not an array's keys: {str(sorted(map(str, plain)))[:200]}")
+    if plain.get(b"kind", b"") != b"":
+        raise DecodeError(f"array kind {str(plain[b'kind'])[:50]} is refused: only plain arrays are decoded")
+    name, data = plain[b"type"], plain[b"data"]
+    dtype = _DTYPES.get(name) if type(name) is str else None
+    if dtype is None:
+        raise DecodeError(f"dtype {str(name)[:50]} is refused")
+    if type(data) is not bytes:
+        raise DecodeError("an array's data must be bytes")
+    shape = _shape(plain[b"shape"]) if is_array else ()
+    if math.prod(shape) * dtype.itemsize != len(data):  # Python integers: no overflow
+        raise DecodeError(f"shape {shape} of {name} is not {len(data)} bytes")
+    if dtype.kind == "b" and data.translate(None, b"\x00\x01"):  # NumPy's behaviour is undefined for others
+        raise DecodeError("a bool is neither 0 nor 1")
+    array = np.ndarray(shape, dtype, data)
+    return array if is_array else array[()]
+
+
+def _shape(plain: Any) -> tuple[int, ...]:
+    if type(plain) is not list or len(plain) > _MAX_DIMENSIONS:
+        raise DecodeError("an array's shape must be a short sequence")
+    for size in plain:
+        if type(size) is not int or not 0 <= size <= MAX_BYTES:
+            raise DecodeError(f"{str(size)[:50]} is no size of an array's axis")
+    if (
+        math.prod(max(size, 1) for size in plain) > MAX_BYTES
+    ):  # an empty array's other axes must still fit NumPy's index
+        raise DecodeError("an array's shape is too large")
+    return tuple(plain)

@@ -1,0 +1,71 @@
+"""Writes docs/capabilities.md: which capability rows hold, and the tests that settle them.
+
+A test that settles rows carries their ids: `@pytest.mark.row("B15", "B16")`. The marks are read from the source, so
+that the page needs no test run and lists what is in the tree, whatever is installed.
+
+    python docs/capabilities.py
+"""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "capabilities.md"
+ROW_ID = re.compile(r"([A-Z]+)(\d+)")
+HEADER = """# Capabilities that hold
+
+Each row is a promise that distrl keeps, settled by the tests beside it; a row without a test is not listed.
+Generated from the tests' `row` marks by `make capabilities`; a test fails when this page is out of date.
+
+| Row | Settled by |
+|---|---|
+"""
+
+
+def rows_in(source: str) -> Iterator[tuple[str, str]]:
+    """Yields (row id, name of the marked test). A mark on a class or module counts for that as a whole.
+
+    Raises:
+        ValueError: A mark has no id, or one that is not letters followed by digits.
+    """
+
+    def visit(node: ast.AST, scope: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            scope = (*scope, node.name)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"pytest.mark.row", "mark.row"}:
+            ids = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
+            if not ids or len(ids) < len(node.args) or not all(ROW_ID.fullmatch(str(row)) for row in ids):
+                raise ValueError(f"line {node.lineno}: a row mark needs literal ids such as 'B15': {ast.unparse(node)}")
+            yield from ((str(row), "::".join(scope)) for row in ids)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, scope)
+
+    yield from visit(ast.parse(source), ())
+
+
+def page(tests: Path) -> str:
+    """The page for the test files under `tests`, rows in order of letter and number."""
+    settled: dict[str, set[str]] = defaultdict(set)
+    for path in sorted(tests.rglob("test_*.py")):
+        file = path.relative_to(tests.parent).as_posix()
+        try:
+            for row, name in rows_in(path.read_text()):
+                settled[row].add(f"`{file}::{name}`" if name else f"`{file}`")
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from error
+    lines = [f"| {row} | {'<br>'.join(sorted(settled[row]))} |\n" for row in sorted(settled, key=_order)]
+    return HEADER + "".join(lines)
+
+
+def _order(row: str) -> tuple[str, int]:
+    match = ROW_ID.fullmatch(row)
+    assert match is not None, row
+    return match[1], int(match[2])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(ROOT / "tests"))
+    print(f"wrote {PAGE.relative_to(ROOT)}")

@@ -1,0 +1,414 @@
+"""Actor: weights at the mixing rate, named waits, tickets, stopping, and reproducible unrolls without gaps."""
+
+import threading
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from distrl.actors.action_selection import sample_categorical
+from distrl.actors.actor import Actor
+from distrl.actors.policy import Policy
+from distrl.config import RunConfig
+from distrl.environments.vector import VectorEnvironment
+from distrl.errors import EnvironmentFailedError
+from distrl.memory_backend.backend import Admission, QueueCaps
+from distrl.memory_backend.codec import UnrollSchema, decode_unroll, encode_weights
+from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.networks.architecture import Architecture
+from distrl.networks.bundle import export_bundle
+from distrl.types import Weights
+
+T, B = 5, 2
+SYMBOLS = {"id": "distrl.environments.toy:Identity", "kwargs": {"n": 3, "length_steps": 7}}
+COUNTER = {"id": "distrl.environments.toy:StepCounter", "kwargs": {"terminate_at_steps": 3}}
+
+
+def configure(environment=SYMBOLS, **paths):
+    tree = {
+        "seed": 11,
+        "environment": environment,
+        "network": {"middleware_parameters": {"units": [4]}},
+        "actors": {"environments": B, "unroll_length_steps": T},
+    }
+    for path, value in paths.items():
+        section, name = path.split("__")
+        tree.setdefault(section, {})[name] = value
+    return RunConfig.model_validate(tree)
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 20.0
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """environment id -> (network, bundle), exported once."""
+    cache = tmp_path_factory.mktemp("bundles")
+    made = {}
+
+    def get(config):
+        key = config.environment.id
+        if key not in made:
+            environment = VectorEnvironment(config.environment, 1)
+            environment.close()
+            network = Architecture(config.network, environment.spec, ("policy", "value"), "main", 1)
+            made[key] = (network, export_bundle(network, environment.spec, cache_dir=cache))
+        return made[key]
+
+    return get
+
+
+class Run:
+    """A run in memory with one learner (the test) and actors of one configuration."""
+
+    def __init__(self, parts, config, caps=None):
+        self.config = config
+        self.network, self.bundle = parts(config)
+        self.backend = InMemoryBackend("actors", caps or QueueCaps(100, 2**24))
+        self.backend.create("{}")
+        self.fence = self.backend.acquire_fence()
+        self.stop = threading.Event()
+        self.opened = []
+        self.threads = []
+
+    def actor(self, number=0, *, kind=VectorEnvironment, update=0, config=None):
+        config = config or self.config
+        environment = kind(config.environment, B)
+        self.opened.append(environment)
+        producer = (number, self.backend.registry.register_actor(number))
+        made = Actor(config, self.backend, Policy(self.bundle), environment, producer, self.stop.is_set)
+        made.reset(update)
+        return made
+
+    def start(self, actor):
+        thread = threading.Thread(target=actor.run, daemon=True)
+        thread.start()
+        self.threads.append(thread)
+        return actor
+
+    def weights(self, value):
+        return {name: np.full_like(array, value) for name, array in self.network.named_weights().items()}
+
+    def publish(self, version, value=None):
+        """All weights equal to `value`; by default the network's own."""
+        arrays = self.network.named_weights() if value is None else self.weights(value)
+        self.backend.weights.publish(version, encode_weights(Weights(version, arrays)), 0, self.fence)
+
+    def unrolls(self):
+        """What was pushed since the last call."""
+        spec = self.opened[0].spec
+        schema = UnrollSchema.of(spec, T, B, {})
+        entries = self.backend.unrolls.take(1000, 0.0)
+        self.backend.unrolls.acknowledge(entries, self.fence, {"trained": len(entries)}, {})
+        return [decode_unroll(entry.header, entry.payload, schema) for entry in entries]
+
+    def step(self, actor):
+        """One unroll."""
+        actor.step(self.backend.unrolls.admission())
+        (unroll,) = self.unrolls()
+        return unroll
+
+    def close(self):
+        self.stop.set()
+        for thread in self.threads:
+            thread.join(10.0)
+            assert not thread.is_alive()
+        for environment in self.opened:
+            environment.close()
+
+
+@pytest.fixture
+def make_run(parts):
+    made = []
+
+    def make(config=None, **options):
+        made.append(Run(parts, config or configure(), **options))
+        return made[-1]
+
+    yield make
+    for run in made:
+        run.close()
+
+
+# ---------------------------------------------------------------------------------------------------------- unrolls
+
+
+def test_unrolls_follow_each_other_without_a_gap(make_run):
+    run = make_run(configure(COUNTER))
+    actor = run.actor(number=3)
+    run.publish(5)
+    unrolls = [run.step(actor) for _ in range(3)]
+    assert [unroll.header.sequence for unroll in unrolls] == [0, 1, 2]
+    assert {(unroll.header.producer, unroll.header.weights_version) for unroll in unrolls} == {((3, 1), 5)}
+    # Episodes of three steps, then a row of padding: 0 1 2 3 | 0 1 2 3 | …
+    rows = np.concatenate([unroll.observations["observation"][:-1, 0, 0] for unroll in unrolls])
+    assert rows.tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2]
+    for before, after in pairwise(unrolls):
+        np.testing.assert_array_equal(before.observations["observation"][-1], after.observations["observation"][0])
+    assert [unroll.header.env_steps for unroll in unrolls] == [4 * B, 4 * B, 4 * B]
+    assert [unroll.episode_returns.tolist() for unroll in unrolls] == [[6.0] * B, [6.0] * B, [6.0] * 2 * B]
+    assert actor.progress.env_steps == 12 * B
+    assert run.backend.ledger.counts().imbalance == 0
+
+
+def test_actions_and_their_probabilities_are_those_of_the_policy(make_run):
+    run = make_run()
+    actor = run.actor(update=4)
+    run.publish(2)
+    unroll = run.step(actor)
+    key = np.random.SeedSequence(11, spawn_key=(1, 0, 1, 4))  # seed, actors, actor, incarnation, update
+    random = np.random.default_rng(key.spawn(2)[1])
+    for row in range(T):
+        logits = run.network.predict({"observation": unroll.observations["observation"][row]}, ["logits"])
+        actions, log_probabilities = sample_categorical(logits, random)
+        assert unroll.actions[row].tolist() == actions.tolist()
+        np.testing.assert_allclose(unroll.behaviour_log_probabilities[row], log_probabilities, atol=1e-5)
+
+
+def same(unroll, other):
+    return all(
+        np.array_equal(getattr(unroll, name), getattr(other, name))
+        for name in ("actions", "rewards", "behaviour_log_probabilities")
+    )
+
+
+def test_a_reset_makes_the_same_unrolls_again(make_run):
+    run = make_run()
+    run.publish(1)
+    actor = run.actor()
+    actor.reset(update=8)
+    first = [run.step(actor) for _ in range(2)]
+    actor.reset(update=8)  # with episodes open, which are abandoned
+    again = [run.step(actor) for _ in range(2)]
+    assert all(map(same, first, again))
+    assert [unroll.header.sequence for unroll in first + again] == [0, 1, 2, 3]
+    assert not same(first[0], first[1])
+    assert [unroll.episode_lengths_steps.tolist() for unroll in again] == [[], [7, 7]]
+
+
+@pytest.mark.parametrize("what", ["update", "actor", "incarnation", "seed"])
+def test_whatever_tells_actors_apart_gives_other_numbers(make_run, what):
+    run = make_run()
+    run.publish(1)
+    original = run.step(run.actor(update=3))
+    if what == "incarnation":
+        other = run.actor(update=3)
+    elif what == "seed":
+        run = make_run(configure(SYMBOLS).model_copy(update={"seed": 12}))
+        run.publish(1)
+        other = run.actor(update=3)
+    else:
+        other = run.actor(number=int(what == "actor"), update=3 + (what == "update"))
+    assert not same(original, run.step(other))
+
+
+def test_an_environment_that_raises_ends_the_actor(make_run):
+    class Broken(VectorEnvironment):
+        def step(self, actions):
+            raise EnvironmentFailedError("environment Toy failed in step: ValueError: no")
+
+    run = make_run()
+    actor = run.actor(kind=Broken)
+    run.publish(1)
+    with pytest.raises(EnvironmentFailedError, match="failed in step"):
+        actor.run()
+    assert run.unrolls() == []
+
+
+# ---------------------------------------------------------------------------------------------------------- weights
+
+
+def test_the_first_weights_are_taken_whole_and_later_ones_mixed_at_the_rate(make_run):
+    run = make_run(configure(actors__weight_mixing_rate=0.25))
+    actor = run.actor()
+    expected = None
+    for version, given in ((3, 1.0), (4, 3.0), (7, -1.0)):
+        run.publish(version, given)
+        unroll = run.step(actor)
+        expected = given if expected is None else 0.25 * given + 0.75 * expected
+        assert (actor.weights_version, unroll.header.weights_version) == (version, version)
+        twin = Policy(run.bundle)
+        twin.set_weights(Weights(1, run.weights(expected)))
+        observations = {"observation": np.eye(3, dtype=np.float32)}
+        found = actor._policy.step(observations, {}).logits
+        np.testing.assert_allclose(found, twin.step(observations, {}).logits, rtol=1e-6)
+    assert expected == 0.25 * -1.0 + 0.75 * 1.5
+
+
+def test_weights_are_fetched_once_per_version(make_run, monkeypatch):
+    run = make_run()
+    actor = run.actor()
+    fetched = []
+    store = run.backend.weights
+    fetch = store.fetch
+    monkeypatch.setattr(store, "fetch", lambda: fetched.append(store.version()) or fetch())
+    for version in (1, 2):
+        run.publish(version)
+        for _ in range(3):
+            run.step(actor)
+    assert fetched == [1, 2]
+
+
+def test_an_unroll_keeps_the_weights_it_began_with(make_run):
+    run = make_run()
+
+    class Publishing(VectorEnvironment):
+        def step(self, actions):
+            if run.backend.weights.version() < 3:
+                run.publish(run.backend.weights.version() + 1)
+            return super().step(actions)
+
+    actor = run.actor(kind=Publishing)
+    run.publish(1)
+    assert [run.step(actor).header.weights_version for _ in range(2)] == [1, 3]
+
+
+# ------------------------------------------------------------------------------------------------------------ waits
+
+
+def test_every_wait_has_a_name(make_run):
+    run = make_run(caps=QueueCaps(2, 2**24))
+    actor = run.actor()
+    assert actor.progress.state == "starting"
+    run.start(actor)
+    wait_until(lambda: actor.progress.state == "waiting: weights")
+    run.publish(1)
+    wait_until(lambda: actor.progress.state == "waiting: room")
+    assert [unroll.header.sequence for unroll in run.unrolls()] == [0, 1]  # never more than there is room for
+    wait_until(lambda: run.backend.ledger.counts().queued == 2)
+    run.backend.registry.set_control(paused=True)
+    wait_until(lambda: actor.progress.state == "paused")
+    assert len(run.unrolls()) == 2
+    time.sleep(0.05)
+    assert run.unrolls() == []
+    run.backend.registry.set_control(paused=False)
+    wait_until(lambda: run.backend.ledger.counts().queued == 2)
+    run.stop.set()
+    wait_until(lambda: actor.progress.state == "stopping")
+    assert [unroll.header.sequence for unroll in run.unrolls()] == [4, 5]
+
+
+def test_acting_is_a_state_with_the_time_of_the_last_step(make_run):
+    run = make_run()
+    seen = []
+
+    class Watched(VectorEnvironment):
+        def step(self, actions):
+            seen.append((actor.progress.state, actor.progress.last_step_at))
+            return super().step(actions)
+
+    actor = run.actor(kind=Watched)
+    run.publish(1)
+    began = time.monotonic()
+    run.step(actor)
+    states, times = zip(*seen, strict=True)
+    assert set(states) == {"acting"}
+    assert began <= times[0] <= times[-1] <= actor.progress.last_step_at <= time.monotonic()
+    assert list(times) == sorted(times)
+
+
+@pytest.mark.parametrize("waiting", ["weights", "room", "ticket", "nothing"])
+@pytest.mark.parametrize("how", ["event", "control"])
+def test_it_stops_whatever_it_waits_for(make_run, waiting, how):
+    config = configure(algorithm__max_staleness_updates=0) if waiting == "ticket" else configure()
+    run = make_run(config, caps=QueueCaps(1 if waiting == "room" else 10_000, 2**30))
+    actor = run.actor()
+    if waiting != "weights":
+        run.publish(1)
+    run.start(actor)
+    wait_until(lambda: actor.progress.state == ("acting" if waiting == "nothing" else f"waiting: {waiting}"))
+    if how == "event":
+        run.stop.set()
+    else:
+        run.backend.registry.set_control(stop="asked")
+    run.threads[0].join(10.0)
+    assert not run.threads[0].is_alive()
+    assert actor.progress.state == "stopping"
+    assert run.backend.tickets.counts() == (0, 0)
+
+
+def test_a_stop_comes_after_the_unroll_in_hand(make_run):
+    run = make_run()
+
+    class Stopping(VectorEnvironment):
+        def step(self, actions):
+            run.stop.set()
+            return super().step(actions)
+
+    actor = run.actor(kind=Stopping)
+    run.publish(1)
+    actor.run()
+    assert [unroll.header.sequence for unroll in run.unrolls()] == [0]
+
+
+# ---------------------------------------------------------------------------------------------------------- tickets
+
+
+def test_without_bounded_staleness_no_ticket_is_asked_for(make_run):
+    run = make_run(caps=QueueCaps(3, 2**24))
+    run.publish(1)
+    actor = run.start(run.actor())
+    wait_until(lambda: actor.progress.state == "waiting: room")
+    assert len(run.unrolls()) == 3
+
+
+@pytest.mark.row("D66")
+def test_one_unroll_per_ticket_and_never_with_older_weights_than_it_promises(make_run):
+    run = make_run(configure(algorithm__max_staleness_updates=0))
+    run.publish(1)
+    actor = run.start(run.actor())
+    for version in (2, 3, 4):
+        wait_until(lambda: actor.progress.state == "waiting: ticket")
+        time.sleep(0.01)  # the wait itself has begun, with what was known of the version before
+        assert run.unrolls() == []
+        run.publish(version)
+        run.backend.tickets.issue(2, run.fence)
+        wait_until(lambda: run.backend.ledger.counts().queued == 2)
+        assert [unroll.header.weights_version for unroll in run.unrolls()] == [version] * 2
+        assert run.backend.tickets.counts() == (0, 0)  # both were released by the pushes
+
+
+def test_the_ticket_is_held_while_acting(make_run):
+    run = make_run(configure(algorithm__max_staleness_updates=1))
+    seen = []
+
+    class Watched(VectorEnvironment):
+        def step(self, actions):
+            seen.append(run.backend.tickets.counts())
+            return super().step(actions)
+
+    run.publish(1)
+    actor = run.start(run.actor(kind=Watched))
+    run.backend.tickets.issue(1, run.fence)
+    wait_until(lambda: len(run.unrolls()) == 1 and actor.progress.state == "waiting: ticket")
+    assert seen == [(0, 1)] * T
+    assert run.backend.tickets.reclaim((0, 1)) == 0
+
+
+def test_no_ticket_is_taken_before_the_unroll_may_start(make_run):
+    """A ticket taken early would be held for as long as the queue is full, and its weights would age."""
+    run = make_run(configure(algorithm__max_staleness_updates=3), caps=QueueCaps(1, 2**24))
+    run.backend.tickets.issue(3, run.fence)
+    actor = run.start(run.actor())
+    wait_until(lambda: actor.progress.state == "waiting: weights")
+    assert run.backend.tickets.counts() == (3, 0)
+    run.publish(1)
+    wait_until(lambda: actor.progress.state == "waiting: room")
+    assert run.backend.tickets.counts() == (2, 0)
+
+
+def test_what_a_push_says_is_what_the_actor_acts_on(make_run):
+    run = make_run()
+    run.publish(1)
+    actor = run.actor()
+    admission = actor.step(run.backend.unrolls.admission())
+    assert admission == Admission(has_room=True, weights_version=1, paused=False, stop=False)
+    run.backend.registry.set_control(paused=True, stop="asked")
+    run.publish(2)
+    assert actor.step(admission) == Admission(has_room=True, weights_version=2, paused=True, stop=True)
+    assert actor.weights_version == 1  # it trusted what it was told

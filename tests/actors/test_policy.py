@@ -1,0 +1,259 @@
+import dataclasses
+import hashlib
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from distrl.actors.policy import Policy
+from distrl.config.network import MiddlewareParameters, NetworkParameters
+from distrl.errors import DistrlError
+from distrl.networks.architecture import Architecture
+from distrl.networks.bundle import export_bundle
+from distrl.networks.description import BundleDescription, CategoricalSpec, WeightSpec
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, PolicyBundle, Weights
+
+SPEC = EnvSpec("Vector-v0", {"observation": ArraySpec((4,), "float32")}, DiscreteSpec(2))
+OBSERVATIONS = {"observation": np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)}
+
+
+@pytest.fixture(scope="module")
+def network():
+    parameters = NetworkParameters(middleware_parameters=MiddlewareParameters(units=(8,)))
+    return Architecture(parameters, SPEC, ("policy", "value"), "main", 1)
+
+
+@pytest.fixture(scope="module")
+def bundle(network, tmp_path_factory):
+    return export_bundle(network, SPEC, cache_dir=tmp_path_factory.mktemp("bundles"))
+
+
+def filled(network, value, version=1):
+    return Weights(version, {name: np.full_like(array, value) for name, array in network.named_weights().items()})
+
+
+def logits_at(network, value):
+    """All weights equal: logits = 8 * value * tanh(value * (sum(x) + 1)) + value."""
+    return 8 * value * np.tanh(value * (OBSERVATIONS["observation"].sum(axis=1) + 1)) + value
+
+
+def tampered(bundle, graph):
+    """`graph` in place of the bundle's, with a description that vouches for it."""
+    description = BundleDescription.from_json(bundle.description)
+    description = dataclasses.replace(description, sha256=hashlib.sha256(graph).hexdigest())
+    return PolicyBundle(graph, description.to_json())
+
+
+def test_steps_under_the_newest_weights(network, bundle):
+    policy = Policy(bundle)
+    assert (policy.version, policy.spec) == (0, SPEC)
+    for version, value in ((3, 0.5), (4, -0.25)):
+        policy.set_weights(filled(network, value, version))
+        output = policy.step(OBSERVATIONS, policy.initial_state(5))
+        assert policy.version == version
+        np.testing.assert_allclose(output.logits, np.stack([logits_at(network, value)] * 2, axis=1), atol=1e-5)
+        np.testing.assert_allclose(output.value, output.logits[:, 0], atol=1e-6)
+        assert (output.logits.dtype, output.value.shape, output.recurrent_state) == (np.float32, (5,), {})
+
+
+def test_without_weights_it_does_not_act(bundle):
+    with pytest.raises(DistrlError, match="no weights yet"):
+        Policy(bundle).step(OBSERVATIONS, {})
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(0.25, 0.5), (1.0, 2.0), (0.0, 0.0)])
+def test_weights_are_mixed_as_the_learner_mixes_them(network, bundle, rate, expected):
+    policy = Policy(bundle)
+    policy.set_weights(filled(network, 0.0, version=1))
+    policy.set_weights(filled(network, 2.0, version=2), rate)
+    np.testing.assert_allclose(policy.step(OBSERVATIONS, {}).logits[:, 0], logits_at(network, expected), atol=1e-5)
+    assert policy.version == 2
+
+
+def test_mixing_equals_the_learners_set_weights(network, bundle):
+    rng = np.random.default_rng(3)
+    first, second = (
+        {name: rng.standard_normal(array.shape).astype(np.float32) for name, array in network.named_weights().items()}
+        for _ in range(2)
+    )
+    policy = Policy(bundle)
+    policy.set_weights(Weights(1, first), 0.3)  # nothing to mix with: taken whole
+    policy.set_weights(Weights(2, second), 0.3)
+    network.set_weights(list(first.values()))
+    network.set_weights(list(second.values()), 0.3)
+    np.testing.assert_allclose(policy.step(OBSERVATIONS, {}).logits, network.predict(OBSERVATIONS)[0], atol=1e-5)
+
+
+def test_weights_are_copied(network, bundle):
+    policy, weights = Policy(bundle), filled(network, 0.5)
+    policy.set_weights(weights)
+    for array in weights.arrays.values():
+        array[...] = 100.0
+    np.testing.assert_allclose(policy.step(OBSERVATIONS, {}).logits[:, 0], logits_at(network, 0.5), atol=1e-5)
+
+
+BIAS = "main/policy_head/bias"
+
+
+@pytest.mark.parametrize(
+    ("arrays", "rate", "message"),
+    [
+        ({BIAS: None}, 1.0, f"weights 2: {BIAS} is missing"),
+        ({"main/foo": np.zeros(1, np.float32)}, 1.0, "weights 2: main/foo is unknown"),
+        ({BIAS: np.zeros(3, np.float32)}, 1.0, r"is float32 \(3,\), not float32 \(2,\)"),
+        ({BIAS: np.zeros(2, np.float64)}, 1.0, r"is float64 \(2,\), not float32 \(2,\)"),
+        ({BIAS: np.array([0, np.nan], np.float32)}, 0.5, f"{BIAS} is not finite"),
+        ({}, 1.5, r"rate must be in \[0, 1\], not 1.5"),
+        ({}, -0.5, r"rate must be in \[0, 1\], not -0.5"),
+    ],
+)
+def test_bad_weights_are_refused_and_the_old_ones_stay(network, bundle, arrays, rate, message):
+    policy = Policy(bundle)
+    policy.set_weights(filled(network, 0.5, version=1))
+    changed = filled(network, 2.0).arrays | arrays
+    with pytest.raises(DistrlError, match=message):
+        policy.set_weights(Weights(2, {name: array for name, array in changed.items() if array is not None}), rate)
+    assert policy.version == 1
+    np.testing.assert_allclose(policy.step(OBSERVATIONS, {}).logits[:, 0], logits_at(network, 0.5), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "observations",
+    [
+        {},
+        {"observation": np.zeros((5, 3), np.float32)},
+        {"observation": np.zeros((5, 4), np.float64)},
+        {"observation": np.zeros((5, 4), np.float32), "extra": np.zeros(5, np.float32)},
+    ],
+)
+def test_observations_that_do_not_fit_are_one_line_of_error(network, bundle, observations):
+    policy = Policy(bundle)
+    policy.set_weights(filled(network, 0.5))
+    with pytest.raises(DistrlError, match="does not take these observations") as raised:
+        policy.step(observations, {})
+    assert "\n" not in str(raised.value)
+
+
+def test_a_graph_that_is_not_the_described_one_is_refused(bundle):
+    with pytest.raises(DistrlError, match="sha256"):
+        Policy(PolicyBundle(bundle.graph + b"\0", bundle.description))
+    with pytest.raises(DistrlError, match="description is not valid"):
+        Policy(PolicyBundle(bundle.graph, "{}"))
+    with pytest.raises(DistrlError, match="refuses the graph"):
+        Policy(tampered(bundle, b"garbage"))
+
+
+def external(name, location="weights", shape=(2,)):
+    tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=shape, data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value=location)
+    return tensor
+
+
+@pytest.mark.parametrize("as_constant", [False, True])
+@pytest.mark.parametrize(
+    "location", ["weights", "stolen", "{directory}/stolen", "../{name}/stolen", "./stolen", "*/_ORT_MEM_ADDR_/*"]
+)
+def test_a_graph_that_reads_files_is_refused(bundle, tmp_path, monkeypatch, location, as_constant):
+    """Data that is not injected is found nowhere: not beside the process, not by absolute path, not in a constant."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("weights", "stolen"):
+        np.eye(4, dtype=np.float32).tofile(tmp_path / name)
+    model = onnx.load_from_string(bundle.graph)
+    graph = model.graph
+    for node in graph.node:
+        node.input[:] = ["seen" if name == "observation" else name for name in node.input]
+    tensor = external("secret", location.format(directory=tmp_path, name=tmp_path.name), (4, 4))
+    if as_constant:
+        graph.node.insert(0, helper.make_node("Constant", [], ["secret"], value=tensor))
+    else:
+        graph.initializer.append(tensor)
+    graph.node.insert(int(as_constant), helper.make_node("Gemm", ["observation", "secret"], ["seen"]))
+    with pytest.raises(DistrlError, match="refuses the graph"):
+        Policy(tampered(bundle, model.SerializeToString()))
+
+
+def test_a_described_weight_that_is_not_external_is_refused(bundle):
+    """Replacing an ordinary initializer could be silently without effect, so it must not come to that."""
+    model = onnx.load_from_string(bundle.graph)
+    (tensor,) = [tensor for tensor in model.graph.initializer if tensor.name == BIAS]
+    model.graph.initializer.remove(tensor)
+    model.graph.initializer.append(helper.make_tensor(BIAS, TensorProto.FLOAT, [2], [1.0, 2.0]))
+    with pytest.raises(DistrlError, match="refuses the graph"):
+        Policy(tampered(bundle, model.SerializeToString()))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"inputs": {"other": ArraySpec((4,), "float32")}},
+            r"the graph takes \['observation'\], described are \['other'\]",
+        ),
+        ({"outputs": {"logits": (2,)}}, r"the graph puts out \['logits', 'value'\], described are \['logits'\]"),
+    ],
+)
+def test_a_description_of_another_signature_is_refused(bundle, fields, message):
+    description = dataclasses.replace(BundleDescription.from_json(bundle.description), **fields)
+    with pytest.raises(DistrlError, match=message):
+        Policy(PolicyBundle(bundle.graph, description.to_json()))
+
+
+def integer_and_frozen():
+    """logits = x + steps + mean, where `steps` is an integer and `mean` is not trained."""
+    node = helper.make_node
+    graph = helper.make_graph(
+        [
+            node("Cast", ["steps"], ["steps_"], to=TensorProto.FLOAT),
+            node("Add", ["x", "steps_"], ["y"]),
+            node("Add", ["y", "mean"], ["logits"]),
+        ],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 2])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 2])],
+        [external("mean"), external("steps")],
+    )
+    graph.initializer[1].data_type = TensorProto.INT64
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    serialised = model.SerializeToString()
+    description = BundleDescription(
+        inputs={"x": ArraySpec((2,), "float32")},
+        recurrent_state={},
+        outputs={"logits": (2,)},
+        action_distribution=CategoricalSpec(2),
+        environment=SPEC,
+        weights=(WeightSpec("mean", (2,), "float32", False), WeightSpec("steps", (2,), "int64", False)),
+        libraries={},
+        sha256=hashlib.sha256(serialised).hexdigest(),
+    )
+    return PolicyBundle(serialised, description.to_json())
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(0.5, [30.0, 60.0]), (0.0, [3.0, 6.0])])
+def test_integers_and_untrained_weights_are_never_mixed(rate, expected):
+    policy = Policy(integer_and_frozen())
+    for version, scale in ((1, 1), (2, 10)):
+        arrays = {"mean": np.array([1, 2], np.float32) * scale, "steps": np.array([2, 4]) * scale}
+        policy.set_weights(Weights(version, arrays), rate)
+    output = policy.step({"x": np.zeros((1, 2), np.float32)}, {})
+    assert output.logits.tolist() == [expected]
+    assert output.value is None
+
+
+def test_initial_state_is_zeros_of_the_described_shapes(bundle):
+    assert Policy(bundle).initial_state(3) == {}
+
+
+WALL = """
+import sys
+import distrl.actors.policy, distrl.actors.action_selection
+walled = {"tensorflow", "keras", "jax", "tf2onnx", "onnx", "gymnasium", "ray"} & set(sys.modules)
+sys.exit(f"imported: {sorted(walled)}" if walled else 0)
+"""
+
+
+def test_actors_import_no_framework():
+    finished = subprocess.run([sys.executable, "-c", WALL], capture_output=True, text=True, timeout=60, check=False)
+    assert finished.returncode == 0, finished.stderr

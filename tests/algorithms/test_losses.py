@@ -1,0 +1,68 @@
+"""Loss terms against numbers computed by hand. Runs on every Keras backend (see test_backends.py)."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from distrl.algorithms import losses
+
+VALID = np.array([[True, True], [False, True]])
+NONE = np.zeros((2, 2), bool)
+
+
+def grid(*values):
+    """Four numbers -> float32 [T=2, N=2]; the third, row 1 of sequence 0, is not valid."""
+    return np.array(values, "float32").reshape(2, 2)
+
+
+def number(scalar):
+    return float(ops.convert_to_numpy(scalar))
+
+
+def test_masked_mean_leaves_invalid_entries_out():
+    assert number(losses.masked_mean(grid(1, 2, 1000, 6), VALID)) == pytest.approx(3.0)
+
+
+def test_policy_gradient():
+    # -(-1 x 2 + -2 x 1 + -3 x -2) / 3 = -(2 / 3)
+    assert number(losses.policy_gradient(grid(-1, -2, -9, -3), grid(2, 1, 0, -2), VALID)) == pytest.approx(-2 / 3)
+
+
+def test_value_loss_has_the_half():
+    # .5 x (1 + 4 + 16) / 3
+    assert number(losses.value_loss(grid(1, 2, 50, 4), grid(2, 0, 0, 0), VALID)) == pytest.approx(3.5)
+
+
+def test_entropy_loss_is_the_negative_mean():
+    assert number(losses.entropy_loss(grid(0.1, 0.2, 9, 0.6), VALID)) == pytest.approx(-0.3)
+
+
+@pytest.mark.parametrize(
+    ("values", "explained"),
+    [
+        ((1, 2, 99, 6), 1.0),  # a perfect critic, whatever it says where not valid
+        ((4, 4, 4, 4), 0.0),  # a constant
+        # Targets 1, 2, 6: variance 14 / 3. Residuals -1, 2, 2: mean 1, variance 6 / 3. 1 - 6 / 14.
+        ((2, 0, 4, 4), 1 - 6 / 14),
+    ],
+)
+def test_explained_variance(values, explained):
+    assert number(losses.explained_variance(grid(*values), grid(1, 2, 3, 6), VALID)) == pytest.approx(explained)
+
+
+def test_explained_variance_of_constant_targets_is_0():
+    assert number(losses.explained_variance(grid(1, 2, 3, 4), grid(5, 5, 5, 5), VALID)) == 0.0
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        losses.masked_mean,
+        losses.entropy_loss,
+        lambda values, valid: losses.policy_gradient(values, values, valid),
+        lambda values, valid: losses.value_loss(values, -values, valid),
+        lambda values, valid: losses.explained_variance(values, -values, valid),
+    ],
+)
+def test_nothing_valid_is_0_and_not_nan(term):
+    assert number(term(grid(1, 2, 3, 4), NONE)) == 0.0

@@ -1,0 +1,12 @@
+"""Settings for every test, made before anything imports TensorFlow. No global seeds: tests that draw say from what."""
+
+import os
+
+from hypothesis import settings
+
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+
+# Time is never asserted, so examples have no deadline; CI draws the same examples every time.
+settings.register_profile("distrl", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("distrl")

@@ -1,0 +1,47 @@
+"""Names appear last and vanish first. Crashes between the steps are in test_checkpoints.py."""
+
+import os
+
+import pytest
+
+from distrl.data_store import atomic
+
+
+def tree(directory):
+    return {str(path.relative_to(directory)): path.read_text() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_put_directory(tmp_path):
+    atomic.put_directory(tmp_path / "a", {"x": b"1", "y": b"2"})
+    assert tree(tmp_path) == {"a/x": "1", "a/y": "2"}
+
+
+def test_the_directory_that_was_there_steps_aside_until_it_is_removed(tmp_path):
+    for content in (b"1", b"2", b"3"):
+        atomic.put_directory(tmp_path / "a", {"x": content})
+    assert tree(tmp_path) == {"a/x": "3", "a.replaced/x": "2"}
+    atomic.remove_directory(atomic.replaced(tmp_path / "a"))
+    assert tree(tmp_path) == {"a/x": "3"}
+    atomic.remove_directory(tmp_path / "missing")
+
+
+def test_put_file_replaces(tmp_path):
+    atomic.put_file(tmp_path / "best", b"1")
+    atomic.put_file(tmp_path / "best", b"2")
+    assert tree(tmp_path) == {"best": "2"}
+
+
+def test_a_full_disk_leaves_the_old_and_a_temporary(tmp_path, monkeypatch):
+    atomic.put_directory(tmp_path / "a", {"x": b"1"})
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        atomic.put_directory(tmp_path / "b", {"x": b"2"})
+    with pytest.raises(OSError, match="No space left"):
+        atomic.put_file(tmp_path / "c", b"3")
+    assert sorted(os.listdir(tmp_path)) == [".tmp-b", ".tmp-c", "a"]
+    atomic.remove_temporaries(tmp_path)
+    assert tree(tmp_path) == {"a/x": "1"}

@@ -1,0 +1,178 @@
+"""Names become environments; what cannot be is said in one line."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.spaces import Box
+from gymnasium.vector import AutoresetMode
+
+import distrl
+from distrl.config.run import EnvironmentConfig
+from distrl.environments import gym_adapter, toy
+from distrl.errors import ConfigError, MissingExtraError
+
+
+class SameStepVector(CartPoleVectorEnv):
+    metadata = CartPoleVectorEnv.metadata | {"autoreset_mode": AutoresetMode.SAME_STEP}
+    closed: ClassVar[int] = 0
+
+    def close(self, **kwargs: Any) -> None:
+        SameStepVector.closed += 1
+
+
+class OtherSpaceVector(CartPoleVectorEnv):
+    def __init__(self, num_envs: int, max_episode_steps: int = 500) -> None:
+        super().__init__(num_envs, max_episode_steps)
+        self.single_observation_space = Box(0, 255, (4,), np.uint8)
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> Iterator[None]:
+    cart_pole = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
+    for name, vector in {"SameStep-v0": SameStepVector, "OtherSpace-v0": OtherSpaceVector}.items():
+        gymnasium.register(name, entry_point=cart_pole, vector_entry_point=vector, max_episode_steps=9)
+    yield
+    for name in ("SameStep-v0", "OtherSpace-v0"):
+        del gymnasium.registry[name]
+
+
+def make(env_id: str, vectorization: Any = "auto", count: int = 2, **kwargs: Any) -> gym_adapter.Made:
+    made = gym_adapter.make_vector(EnvironmentConfig(id=env_id, vectorization=vectorization, kwargs=kwargs), count)
+    made.vector.close()
+    return made
+
+
+def refusal(env_id: str, vectorization: Any = "auto", **kwargs: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        make(env_id, vectorization, **kwargs)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_cart_pole_has_its_own_vectorization_and_auto_takes_it() -> None:
+    for vectorization, expected in [("auto", "own"), ("own", "own"), ("sync", "sync")]:
+        made = make("CartPole-v1", vectorization, 3)
+        assert (made.vectorization, made.vector.num_envs) == (expected, 3)
+        assert (made.reward_threshold, made.max_episode_steps) == (475.0, 500)
+        assert made.vector.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+
+
+@pytest.mark.parametrize("vectorization", ["own", "sync"])
+def test_a_time_limit_in_kwargs_is_reported(vectorization: str) -> None:
+    assert make("CartPole-v1", vectorization, max_episode_steps=7).max_episode_steps == 7
+
+
+def test_auto_falls_back_to_sync_and_own_says_why() -> None:
+    assert make("Acrobot-v1").vectorization == "sync"
+    assert "own is impossible: it has no vector entry point; use sync or auto" in refusal("Acrobot-v1", "own")
+    SameStepVector.closed = 0
+    assert make("SameStep-v0").vectorization == "sync"
+    assert SameStepVector.closed == 1
+    assert "resets in AutoresetMode.SAME_STEP, not in AutoresetMode.NEXT_STEP" in refusal("SameStep-v0", "own")
+    # Known to single environments only: the entry point's signature lacks it.
+    assert make("OtherSpace-v0", sutton_barto_reward=True).vectorization == "sync"
+    assert "refuses kwargs {'sutton_barto_reward': True}: TypeError" in refusal(
+        "OtherSpace-v0", "own", sutton_barto_reward=True
+    )
+
+
+def test_auto_never_changes_the_spaces() -> None:
+    assert make("OtherSpace-v0").vector.single_observation_space.dtype == np.float32
+    assert make("OtherSpace-v0", "own").vector.single_observation_space.dtype == np.uint8
+
+
+def test_no_limit_is_known_to_sync_only() -> None:
+    made = make("CartPole-v1", max_episode_steps=-1)
+    assert (made.vectorization, made.max_episode_steps) == ("sync", None)
+    assert "max_episode_steps: -1" in refusal("CartPole-v1", "own", max_episode_steps=-1)
+
+
+def test_a_class_is_called_with_kwargs_and_states_its_limits() -> None:
+    made = make("distrl.environments.toy:StepCounter", terminate_at_steps=9, truncate_at_steps=4)
+    assert (made.vectorization, made.reward_threshold, made.max_episode_steps) == ("sync", None, 4)
+    assert make("distrl.environments.toy:Identity", length_steps=10).reward_threshold == 9.5
+    single = gym_adapter.make_one(EnvironmentConfig(id="distrl.environments.toy:Identity", kwargs={"n": 6}))
+    assert isinstance(single, toy.Identity)
+    assert single.action_space.n == 6
+
+
+def test_an_id_behind_the_module_that_registers_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "registers_it.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('Late-v3', entry_point='distrl.environments.toy:Bandit', max_episode_steps=2)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    made = make("registers_it:Late-v3")
+    del gymnasium.registry["Late-v3"]
+    assert made.max_episode_steps == 2
+    assert isinstance(made.vector.envs[0].unwrapped, toy.Bandit)
+
+
+def test_unknown_names_come_with_the_nearest() -> None:
+    assert refusal("CartPoel-v1") == (
+        "unknown environment 'CartPoel-v1'; the nearest ids are CartPole-v1, CartPole-v0, phys2d/CartPole-v1; "
+        "a class of your own is package.module:Class"
+    )
+    # Gymnasium would pick a version by itself.
+    assert "the nearest ids are CartPole-v" in refusal("cartpole")
+    assert refusal("distrl.environments.toy:StepCount") == (
+        "unknown environment 'distrl.environments.toy:StepCount': distrl.environments.toy has no class StepCount; "
+        "the nearest classes are StepCounter, Identity, Bandit"
+    )
+    assert "the nearest ids are CartPole-v1" in refusal("json:CartPole-v7")
+    assert refusal("no_such.module:Env") == (
+        "environment no_such.module:Env: module 'no_such.module' cannot be imported: "
+        "ModuleNotFoundError: No module named 'no_such'"
+    )
+
+
+def test_what_is_not_an_environment_is_refused() -> None:
+    assert refusal("math:pi") == "environment math:pi: pi is a float, not a class"
+    assert (
+        refusal("collections:OrderedDict")
+        == "environment collections:OrderedDict made a OrderedDict, not a gymnasium.Env"
+    )
+
+
+def test_refused_kwargs_name_environment_and_error() -> None:
+    message = refusal("CartPole-v1", gravity=3)
+    assert message.startswith("environment CartPole-v1 cannot be made with kwargs {'gravity': 3}: TypeError: ")
+    assert "unexpected keyword argument 'gravity'" in message
+    assert refusal("distrl.environments.toy:Bandit", arms=2) == (
+        "environment distrl.environments.toy:Bandit cannot be made with kwargs {'arms': 2}: "
+        "TypeError: Bandit.__init__() got an unexpected keyword argument 'arms'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("env_id", "absent", "extra"),
+    [("LunarLander-v3", "Box2D", "box2d"), ("HalfCheetah-v5", "mujoco", "mujoco"), ("ALE/Pong-v5", "ale_py", "atari")],
+)
+def test_a_missing_extra_is_named(env_id: str, absent: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)  # what `require` asks
+    monkeypatch.setitem(sys.modules, absent, None)  # makes importing it an ImportError
+    for module in [name for name in sys.modules if name.startswith(("gymnasium.envs.box2d", "gymnasium.envs.mujoco"))]:
+        monkeypatch.delitem(sys.modules, module)
+    with pytest.raises(MissingExtraError) as caught:
+        make(env_id)
+    assert str(caught.value) == f"what environment {env_id} needs is not installed: pip install 'distrl[{extra}]'"
+
+
+def test_stepping_imports_no_learning_framework() -> None:
+    program = (
+        "import sys; from distrl.environments.vector import VectorEnvironment as V; "
+        "from distrl.config.run import EnvironmentConfig as C; V(C(id='CartPole-v1'), 2).reset(1); "
+        "print(sorted({'tensorflow', 'keras', 'jax', 'torch', 'ray', 'onnxruntime'} & set(sys.modules)))"
+    )
+    root = Path(distrl.__file__).parent.parent
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

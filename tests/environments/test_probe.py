@@ -1,0 +1,143 @@
+"""The probe: a good environment's spec, and every way in which a bad one can go wrong."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import distrl
+from distrl.config.run import EnvironmentConfig
+from distrl.environments.probe import ProbeError, probe
+from distrl.errors import ConfigError
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
+
+HEAD = """
+import os, subprocess, sys, time
+import gymnasium, numpy as np
+from gymnasium.spaces import Box, Discrete
+
+class Mine(gymnasium.Env):
+    observation_space = Box(0.0, 1.0, (2,), np.float32)
+    action_space = Discrete(3, start=1)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        {reset}
+        return np.zeros(2, np.float32), {{}}
+
+    def step(self, action):
+        {step}
+        return np.zeros(2, np.float32), 0.0, False, False, {{}}
+"""
+SPEC = EnvSpec("my_module:Mine", {"observation": ArraySpec((2,), "float32", 0.0, 1.0)}, DiscreteSpec(3, 1))
+
+
+@pytest.fixture(autouse=True)
+def _in_a_directory_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def probe_mine(reset: str = "pass", step: str = "pass", timeout_s: float = 15.0) -> EnvSpec:
+    Path("my_module.py").write_text(HEAD.format(reset=reset, step=step))
+    return probe(EnvironmentConfig(id="my_module:Mine"), timeout_s=timeout_s)
+
+
+def failure(reset: str = "pass", step: str = "pass", timeout_s: float = 15.0) -> ProbeError:
+    with pytest.raises(ConfigError) as caught:
+        probe_mine(reset, step, timeout_s)
+    assert isinstance(caught.value, ProbeError)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_cart_pole() -> None:
+    assert probe(EnvironmentConfig()) == EnvSpec(
+        "CartPole-v1", {"observation": ArraySpec((4,), "float32")}, DiscreteSpec(2), 475.0, 500
+    )
+
+
+def test_kwargs_reach_the_environment() -> None:
+    spec = probe(EnvironmentConfig(id="distrl.environments.toy:Bandit", kwargs={"means": [0.5, 0.25]}))
+    assert (spec.action, spec.max_episode_steps) == (DiscreteSpec(2), 1)
+
+
+def test_an_environment_in_the_working_directory_that_prints_everywhere() -> None:
+    # From Python, to the descriptor itself, and from a process of its own.
+    noise = "print('hello'); os.write(1, b'{\"spec\": 1}\\n'); subprocess.run(['echo', 'noise'])"
+    assert probe_mine(noise, noise) == SPEC
+
+
+def test_files_in_the_working_directory_do_not_shadow_the_standard_library() -> None:
+    Path("json.py").write_text("raise SystemExit('shadowed')")
+    assert probe_mine() == SPEC
+
+
+def test_a_module_that_cannot_be_imported() -> None:
+    Path("broken.py").write_text("import does_not_exist_at_all\n")
+    with pytest.raises(ProbeError) as caught:
+        probe(EnvironmentConfig(id="broken:Mine"))
+    assert str(caught.value) == (
+        "environment broken:Mine: module 'broken' cannot be imported: "
+        "ModuleNotFoundError: No module named 'does_not_exist_at_all'"
+    )
+    assert 'broken.py", line 1' in caught.value.detail
+
+
+def test_exceptions_bring_their_own_traceback() -> None:
+    in_reset = failure(reset="raise OSError('no ' + chr(10) + 'display')")
+    assert str(in_reset) == "environment my_module:Mine failed in reset: OSError: no display"
+    assert 'my_module.py", line 12, in reset' in in_reset.detail
+    in_step = failure(step="raise ValueError(f'bad action {action}')")
+    assert str(in_step).startswith("environment my_module:Mine failed in step: ValueError: bad action ")
+    assert "in step\n" in in_step.detail
+    assert in_step.exit_code == 2
+
+
+def test_ending_the_process_and_crashing() -> None:
+    ended = failure(reset="print('giving up', flush=True); os._exit(7)")
+    assert str(ended) == "environment my_module:Mine ended its process in reset with exit code 7"
+    assert "giving up" in ended.detail
+    assert str(failure(step="sys.exit(0)")) == "environment my_module:Mine ended its process in step with exit code 0"
+    crashed = failure(step="os.kill(os.getpid(), 11)")
+    assert str(crashed) == "environment my_module:Mine crashed in step: SIGSEGV"
+    assert "in step" in crashed.detail  # faulthandler's
+
+
+def test_a_hang_is_killed_with_all_that_it_started() -> None:
+    hang = "open('pid', 'w').write(str(subprocess.Popen(['sleep', '600']).pid)); time.sleep(600)"
+    hung = failure(step=hang, timeout_s=4.0)
+    assert str(hung) == "environment my_module:Mine hung in step: killed after 4 s"
+    assert "my_module.py" in hung.detail  # where it hung
+    assert gone(int(Path("pid").read_text()))
+
+
+def test_a_process_left_behind_neither_blocks_nor_survives() -> None:
+    left = "open('pid', 'w').write(str(subprocess.Popen(['sleep', '600']).pid))"
+    assert probe_mine(reset=left) == SPEC
+    assert gone(int(Path("pid").read_text()))
+
+
+def gone(pid: int) -> bool:
+    """Killed processes of a dead parent stay zombies until init reaps them."""
+    for _ in range(100):
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_the_probing_process_imports_no_learning_framework() -> None:
+    report = "raise RuntimeError(sorted({'tensorflow', 'keras', 'jax', 'ray'} & set(sys.modules)))"
+    assert str(failure(step=report)).endswith("RuntimeError: []")
+
+
+def test_the_parent_s_side_imports_no_gymnasium() -> None:
+    program = "import sys, distrl.environments.probe; print('gymnasium' in sys.modules)"
+    root = Path(distrl.__file__).parent.parent
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

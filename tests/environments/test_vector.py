@@ -1,0 +1,330 @@
+"""Vector stepping: NEXT_STEP tables on both vectorizations, true episode ends, and CartPole's own against singles."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from distrl.config.run import EnvironmentConfig
+from distrl.environments.toy import StepCounter
+from distrl.environments.vector import Step, VectorEnvironment
+from distrl.errors import ConfigError, EnvironmentFailedError
+
+
+class StepCounterVector(VectorEnv):
+    """StepCounter's own vectorization. As badly behaved as NEXT_STEP allows: one buffer for all results, float64, and
+    a reward for the ignored action."""
+
+    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+
+    def __init__(self, num_envs: int, terminate_at_steps: int | None = 5, truncate_at_steps: int | None = None) -> None:
+        self.num_envs = num_envs
+        self.single_observation_space = Box(0.0, np.inf, (1,), np.float32)
+        self.single_action_space = Discrete(2)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._ends = (terminate_at_steps, truncate_at_steps)
+        self._count = np.zeros((num_envs, 1))
+        self._flags = np.zeros((2, num_envs), np.bool_)
+        self._rewards = np.zeros(num_envs)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self._count[:] = 0
+        self._flags[:] = False
+        return self._count, {}
+
+    def step(self, actions: Any) -> Any:
+        over = self._flags.any(axis=0)
+        self._count[:] = np.where(over[:, None], 0, self._count + 1)
+        self._rewards[:] = np.where(over, np.nan, self._count[:, 0])
+        for flags, end in zip(self._flags, self._ends, strict=True):
+            flags[:] = self._count[:, 0] == end
+        return self._count, self._rewards, self._flags[0], self._flags[1], {}
+
+
+class WrongShapeVector(StepCounterVector):
+    """Declares 3 numbers and returns 1."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.single_observation_space = Box(0.0, np.inf, (3,), np.float32)
+
+
+class Mixed(gymnasium.Env):
+    """A Dict of image and room; actions from 10; remembers the actions it was given."""
+
+    given: ClassVar[list[int]] = []
+
+    def __init__(self) -> None:
+        self.observation_space = Dict({"room": Discrete(3, start=5), "image": Box(0, 255, (2, 2), np.uint8)})
+        self.action_space = Discrete(3, start=10)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return {"room": np.int64(5), "image": np.zeros((2, 2), np.uint8)}, {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action)
+        Mixed.given.append(int(action))
+        return {"room": np.int64(7), "image": np.full((2, 2), action, np.uint8)}, 1.5, False, False, {}
+
+
+class RandomLength(gymnasium.Env):
+    """Ends by chance, with either flag or both; remembers every episode that it ended."""
+
+    ended: ClassVar[list[tuple[int, float]]] = []
+    ignored_actions: ClassVar[list[int]] = []
+
+    def __init__(self) -> None:
+        self.observation_space = Box(-1.0, 1.0, (2,), np.float32)
+        self.action_space = Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.length, self.total = 0, 0.0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        terminated, truncated = self.np_random.random(2) < (0.15, 0.1)
+        reward = float(np.float32(self.np_random.normal()))
+        self.length += 1
+        self.total += reward
+        if terminated or truncated:
+            RandomLength.ended.append((self.length, self.total))
+        return self.observation_space.sample(), reward, terminated, truncated, {}
+
+
+class Failing(gymnasium.Env):
+    """Fails where it is told to, with a message of two lines."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.observation_space = Box(0.0, 1.0, (1,), np.float32)
+        self.action_space = Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if self.where == "reset":
+            raise KeyError("no\nmap")
+        return np.zeros(3 if self.where == "shape" else 1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        raise RuntimeError("simulator\n  lost")
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> Iterator[None]:
+    gymnasium.register("Counter-v0", entry_point=StepCounter, vector_entry_point=StepCounterVector)
+    gymnasium.register("WrongShape-v0", entry_point=StepCounter, vector_entry_point=WrongShapeVector)
+    for environment_class in (Mixed, RandomLength, Failing):
+        gymnasium.register(f"{environment_class.__name__}-v0", entry_point=environment_class)
+    yield
+    for name in ("Counter-v0", "WrongShape-v0", "Mixed-v0", "RandomLength-v0", "Failing-v0"):
+        del gymnasium.registry[name]
+
+
+def vector(env_id: str, vectorization: Any, count: int, **kwargs: Any) -> VectorEnvironment:
+    return VectorEnvironment(EnvironmentConfig(id=env_id, vectorization=vectorization, kwargs=kwargs), count)
+
+
+def zeros(count: int) -> np.ndarray:
+    return np.zeros(count, np.int32)
+
+
+@pytest.mark.row("M10")
+@pytest.mark.parametrize("vectorization", ["own", "sync"])
+@pytest.mark.parametrize(
+    ("terminate_at", "truncate_at", "terminated", "truncated"),
+    [
+        (3, None, [0, 0, 1, 0, 0, 0, 1, 0, 0], [0] * 9),
+        (None, 3, [0] * 9, [0, 0, 1, 0, 0, 0, 1, 0, 0]),
+        (3, 3, [0, 0, 1, 0, 0, 0, 1, 0, 0], [0, 0, 1, 0, 0, 0, 1, 0, 0]),
+    ],
+    ids=["terminated", "truncated", "both"],
+)
+def test_next_step_table(
+    vectorization: str, terminate_at: int | None, truncate_at: int | None, terminated: list[int], truncated: list[int]
+) -> None:
+    environment = vector("Counter-v0", vectorization, 2, terminate_at_steps=terminate_at, truncate_at_steps=truncate_at)
+    assert environment.vectorization == vectorization
+    first = environment.reset(1)["observation"]
+    # All steps are kept until the end: results must not share the environment's buffers.
+    steps = [environment.step(zeros(2)) for _ in range(9)]
+    environment.close()
+
+    def column(rows: list[Any]) -> list[float]:
+        table = np.array(rows, np.float64).reshape(len(rows), 2)
+        np.testing.assert_array_equal(table[:, 0], table[:, 1])
+        return table[:, 0].tolist()
+
+    assert column([first]) == [0]
+    assert column([step.observations["observation"] for step in steps]) == [1, 2, 3, 0, 1, 2, 3, 0, 1]
+    assert column([step.rewards for step in steps]) == [1, 2, 3, 0, 1, 2, 3, 0, 1]
+    assert column([step.terminated for step in steps]) == terminated
+    assert column([step.truncated for step in steps]) == truncated
+    assert column([step.valid for step in steps]) == [1, 1, 1, 0, 1, 1, 1, 0, 1]
+    assert [steps[0].rewards.dtype, steps[0].valid.dtype, steps[0].terminated.dtype, steps[0].truncated.dtype] == [
+        np.float32,
+        np.bool_,
+        np.bool_,
+        np.bool_,
+    ]
+    assert steps[0].observations["observation"].dtype == np.float32
+
+
+@pytest.mark.parametrize("vectorization", ["own", "sync"])
+@pytest.mark.parametrize("steps_before", [2, 3])
+def test_reset_abandons_open_episodes(vectorization: str, steps_before: int) -> None:
+    environment = vector("Counter-v0", vectorization, 2, terminate_at_steps=3)
+    environment.reset(1)
+    for _ in range(steps_before):  # 3: the next step would have been the ignored one
+        environment.step(zeros(2))
+    np.testing.assert_array_equal(environment.reset(2)["observation"], [[0], [0]])
+    step = environment.step(zeros(2))
+    np.testing.assert_array_equal(step.observations["observation"], [[1], [1]])
+    assert step.valid.all()
+    np.testing.assert_array_equal(step.rewards, [1, 1])
+
+
+def test_episode_ends_are_the_environments_own() -> None:
+    RandomLength.ended.clear()
+    environment = vector("RandomLength-v0", "sync", 5)
+    environment.reset(11)
+    lengths, returns = np.zeros(5, int), np.zeros(5)
+    seen = []
+    for _ in range(400):
+        step = environment.step(zeros(5))
+        assert not (step.terminated | step.truncated)[~step.valid].any()
+        assert (step.rewards[~step.valid] == 0).all()
+        lengths += step.valid
+        returns += step.rewards
+        for i in np.flatnonzero(step.terminated | step.truncated):
+            seen.append((lengths[i], returns[i]))
+            lengths[i], returns[i] = 0, 0.0
+    assert len(seen) > 200
+    assert [length for length, _ in seen] == [length for length, _ in RandomLength.ended]
+    np.testing.assert_allclose([total for _, total in seen], [total for _, total in RandomLength.ended], atol=1e-9)
+
+
+def test_dict_and_discrete_observations_and_an_action_offset() -> None:
+    Mixed.given.clear()
+    environment = vector("Mixed-v0", "auto", 2)
+    assert list(environment.spec.observations) == ["image", "room"]
+    assert (environment.spec.action.n, environment.spec.action.start) == (3, 10)
+    first = environment.reset(0)
+    np.testing.assert_array_equal(first["room"], [[1, 0, 0], [1, 0, 0]])
+    step = environment.step(np.array([0, 2], np.int32))
+    assert Mixed.given == [10, 12]
+    assert list(step.observations) == ["image", "room"]
+    np.testing.assert_array_equal(step.observations["room"], [[0, 0, 1], [0, 0, 1]])
+    np.testing.assert_array_equal(step.observations["image"], np.array([[[10] * 2] * 2, [[12] * 2] * 2]))
+    assert step.observations["image"].dtype == np.uint8
+    np.testing.assert_array_equal(step.rewards, np.float32([1.5, 1.5]))
+
+
+@pytest.mark.parametrize("vectorization", ["own", "sync"])
+def test_seeds_repeat_and_differ(vectorization: str) -> None:
+    environment = vector("CartPole-v1", vectorization, 64)
+    first, again, neighbour = (environment.reset(seed)["observation"] for seed in (5, 5, 6))
+    np.testing.assert_array_equal(first, again)
+    # No environment of one seed is an environment of the next: 128 different rows.
+    assert len(np.unique(np.concatenate([first, neighbour]), axis=0)) == 128
+
+
+def test_a_vector_of_4_walks_as_4_singles() -> None:
+    environment = vector("CartPole-v1", "sync", 4)
+    observations = environment.reset(9)["observation"]
+    singles = [gymnasium.make("CartPole-v1") for _ in range(4)]
+    seeds = [int(word) >> 1 for word in np.random.SeedSequence(9).generate_state(4)]
+    np.testing.assert_array_equal(observations, [s.reset(seed=seed)[0] for s, seed in zip(singles, seeds, strict=True)])
+    over = [False] * 4
+    for actions in np.random.default_rng(0).integers(2, size=(300, 4), dtype=np.int32):
+        step = environment.step(actions)
+        for i, single in enumerate(singles):
+            row: tuple[Any, ...] = (single.reset()[0], 0.0, False, False) if over[i] else single.step(actions[i])[:4]
+            np.testing.assert_array_equal(step.observations["observation"][i], row[0])
+            assert (step.rewards[i], step.terminated[i], step.truncated[i], step.valid[i]) == (*row[1:], not over[i])
+            over[i] = row[2] or row[3]
+
+
+def balance(observations: np.ndarray) -> np.ndarray:
+    """A linear controller that keeps CartPole's pole up for 500 steps."""
+    return (observations @ np.array([0.1, 0.2, 1.0, 0.5]) > 0).astype(np.int32)
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"sutton_barto_reward": True, "max_episode_steps": 40}])
+def test_cart_pole_s_own_vectorization_steps_as_sync(kwargs: dict[str, Any]) -> None:
+    """1,200 steps of 8 environments; 4 balance until truncation, 4 act at random.
+
+    Before every step the singles behind sync get own's states: the dynamics amplify rounding about e^0.08 a step, so
+    that free-running copies would part; and own draws its first states from one generator. All else is their own: time
+    limit counters, flags, rewards, resets.
+    """
+    own, sync = vector("CartPole-v1", "own", 8, **kwargs), vector("CartPole-v1", "sync", 8, **kwargs)
+    assert own.spec == sync.spec
+    observations = own.reset(3)["observation"]
+    sync.reset(3)
+    generator = np.random.default_rng(0)
+    ends = np.zeros((3, 8), int)  # terminated, truncated, ignored rows of each environment
+    for _ in range(1200):
+        for i, single in enumerate(sync._vector.envs):
+            single.unwrapped.state = tuple(own._vector.state[:, i])
+        actions = np.concatenate([balance(observations[:4]), generator.integers(2, size=4)]).astype(np.int32)
+        ours, theirs = own.step(actions), sync.step(actions)
+        compare(ours, theirs)
+        observations = ours.observations["observation"]
+        ends += [ours.terminated, ours.truncated, ~ours.valid]
+    # An episode and the row of its reset take 501 rows (41 where the limit is 40).
+    np.testing.assert_array_equal(ends[1, :4], 1200 // (kwargs.get("max_episode_steps", 500) + 1))
+    assert (ends[0, :4] == 0).all()
+    assert (ends[0, 4:] > 20).all()
+    np.testing.assert_array_equal(ends[2, :4], ends[1, :4])
+
+
+def compare(ours: Step, theirs: Step) -> None:
+    valid = ours.valid
+    np.testing.assert_array_equal(valid, theirs.valid)
+    np.testing.assert_array_equal(ours.rewards, theirs.rewards)
+    np.testing.assert_array_equal(ours.terminated, theirs.terminated)
+    np.testing.assert_array_equal(ours.truncated, theirs.truncated)
+    left, right = ours.observations["observation"], theirs.observations["observation"]
+    np.testing.assert_allclose(left[valid], right[valid], rtol=1e-6, atol=1e-7)
+    assert (np.abs(left[~valid]) <= 0.05).all()
+    assert (np.abs(right[~valid]) <= 0.05).all()
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("reset", "environment Failing-v0 failed in reset: KeyError: 'no\\nmap'"),
+        ("shape", "environment Failing-v0 failed in reset: ValueError: "),
+        ("step", "environment Failing-v0 failed in step: RuntimeError: simulator lost"),
+    ],
+)
+def test_exceptions_of_the_environment_are_one_line_with_their_cause(where: str, message: str) -> None:
+    environment = vector("Failing-v0", "auto", 2, where=where)
+    with pytest.raises(EnvironmentFailedError) as caught:  # noqa: PT012  # whichever of the two fails
+        environment.reset(0)
+        environment.step(zeros(2))
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+    assert isinstance(caught.value.__cause__, KeyError | ValueError | RuntimeError)
+
+
+def test_an_own_vectorization_that_breaks_its_space_is_found_at_reset() -> None:
+    environment = vector("WrongShape-v0", "own", 2)
+    with pytest.raises(EnvironmentFailedError) as caught:
+        environment.reset(0)
+    assert str(caught.value) == (
+        "environment WrongShape-v0 failed in reset: ValueError: "
+        "observation 'observation' has shape (1,), its space says (3,)"
+    )
+
+
+def test_unsupported_spaces_are_refused_when_made() -> None:
+    with pytest.raises(ConfigError, match="environment Pendulum-v1: the space at 'action' cannot be used: it is a Box"):
+        vector("Pendulum-v1", "auto", 1)

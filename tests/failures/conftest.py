@@ -1,0 +1,148 @@
+"""Real runs of the real command, with hands on their processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import distrl
+from distrl.memory_backend.backend import QueueCaps, RoleStatus
+from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.metrics.summary import Summary
+
+WAIT_S = 60.0
+
+
+def wait_until(condition: Callable[[], object], what: str, seconds: float = WAIT_S) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"after {seconds:g} s still not: {what}"
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; a zombie, which only waits for its parent, does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """What commands run with: distrl can be imported from anywhere, and no CI settings leak in."""
+    return {**os.environ, "PYTHONPATH": str(Path(distrl.__file__).parent.parent), **changes}
+
+
+class Run:
+    """One `distrl train` in a process of its own."""
+
+    alive = staticmethod(alive)
+    wait_until = staticmethod(wait_until)
+
+    def __init__(self, run_dir: Path, *arguments: str, cwd: Path) -> None:
+        self.run_dir = run_dir
+        self.output = run_dir.parent / f"{run_dir.name}.out"
+        self.errors = run_dir.parent / f"{run_dir.name}.err"
+        command = [sys.executable, "-m", "distrl", "train", "--plain", "--run-dir", str(run_dir), *arguments]
+        with self.output.open("wb") as output, self.errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                command, stdout=output, stderr=errors, start_new_session=True, cwd=cwd, env=environment()
+            )
+        self._backend: RedisBackend | None = None
+
+    @property
+    def backend(self) -> RedisBackend:
+        if self._backend is None:
+            wait_until(lambda: (self.run_dir / "run.json").exists(), "run.json is written")
+            run = json.loads((self.run_dir / "run.json").read_text())
+            caps = QueueCaps(1, 1)
+            self._backend = RedisBackend.open(run["redis_url"], run["run_id"], caps, name="test", give_up_s=1.0)
+        return self._backend
+
+    @property
+    def updates(self) -> int:
+        snapshots = self.backend.registry.snapshots("0")
+        return int(snapshots[-1][1]["updates"] or 0) if snapshots else 0
+
+    def wait_for_updates(self, count: int) -> None:
+        wait_until(lambda: self.updates >= count or self.process.poll() is not None, f"{count} updates")
+        assert self.process.poll() is None, self.told
+
+    def role(self, kind: str, number: int = 0) -> RoleStatus:
+        return next(role for role in self.backend.registry.roles() if (role.role, role.id) == (kind, number))
+
+    def kill(self, kind: str, number: int = 0) -> None:
+        os.kill(self.role(kind, number).pid, signal.SIGKILL)
+
+    def finish(self, seconds: float = WAIT_S) -> Summary:
+        self.process.wait(timeout=seconds)
+        return Summary.read(self.run_dir / "summary.json")
+
+    @property
+    def told(self) -> str:
+        """What the user has seen."""
+        return self.output.read_text() + self.errors.read_text()
+
+    @property
+    def socket(self) -> Path:
+        """The embedded Redis' socket, in the run's private directory."""
+        return Path(self.backend._client.url.removeprefix("unix://"))
+
+    @property
+    def pids(self) -> list[int]:
+        """The parent and every role."""
+        return [self.process.pid, *(role.pid for role in self.backend.registry.roles())]
+
+    def state(self, kind: str, number: int = 0) -> str:
+        return next((r.state for r in self.backend.registry.roles() if (r.role, r.id) == (kind, number)), "absent")
+
+    def end(self) -> None:
+        if self._backend is not None:
+            self._backend.close()
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def start_run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    runs: list[Run] = []
+
+    def start(*arguments: str, name: str = "run") -> Run:
+        runs.append(Run(tmp_path / name, *arguments, cwd=tmp_path))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.end()
+
+
+@pytest.fixture
+def cartpole() -> list[str]:
+    """The preset that `make train` runs."""
+    return ["--preset", "cartpole-impala"]
+
+
+@pytest.fixture
+def endless(cartpole: list[str]) -> list[str]:
+    """The same without an end of its own."""
+    return [*cartpole, "--set", "stop.mean_return=null", "--set", "stop.env_steps=null"]
+
+
+@pytest.fixture
+def distrl_command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs one command line to its end, in the directory of the test."""
+
+    def run(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "distrl", *arguments]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment(**changes), capture_output=True, text=True, timeout=60, check=False
+        )
+
+    return run

@@ -1,0 +1,57 @@
+"""Operators' commands act on a running job."""
+
+import json
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.redis]
+
+
+def test_status_pause_resume_scale_and_stop_act_on_a_running_job(start_run, endless, distrl_command):
+    run = start_run(*endless)
+    run.wait_for_updates(3)
+    where = ("--run", str(run.run_dir))
+
+    def status():
+        done = distrl_command("status", *where, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    told = status()
+    assert [(role["role"], role["id"]) for role in told["roles"]] == [("actor", 0), ("actor", 1), ("learner", 0)]
+    assert told["imbalance"] == 0
+    assert told["snapshot"]["updates"] >= 3
+    text = distrl_command("status", *where).stdout
+    assert "running" in text
+    assert "actor 1" in text
+
+    assert distrl_command("pause", *where).returncode == 0
+    run.wait_until(lambda: {run.state("actor", 0), run.state("actor", 1)} == {"paused"}, "both actors pause")
+    run.wait_until(lambda: run.backend.ledger.counts().queued == 0, "the queue is empty")
+    paused_at = run.backend.weights.version()
+    assert "paused" in distrl_command("status", *where).stdout
+    assert run.backend.weights.version() == paused_at
+    assert distrl_command("resume", *where).returncode == 0
+    run.wait_until(lambda: run.backend.weights.version() > paused_at + 10, "training goes on")
+
+    assert distrl_command("scale", "3", *where).returncode == 0
+    run.wait_until(lambda: run.state("actor", 2) not in ("absent", "starting", "waiting: policy"), "a third actor acts")
+    assert "scaled from 2 to 3 actors" in run.told
+    third = run.role("actor", 2).pid
+    assert distrl_command("scale", "1", *where).returncode == 0
+    run.wait_until(lambda: run.state("actor", 1) == run.state("actor", 2) == "absent", "one actor is left")
+    assert not run.alive(third)
+
+    pids = run.pids
+    assert len(pids) == 3
+    assert distrl_command("stop", *where).returncode == 0
+    summary = run.finish()
+    assert (run.process.returncode, summary.exit_code, summary.stop_reason) == (0, 0, "asked")
+    assert (summary.imbalance, summary.restarts, summary.foreign, summary.lost) == (0, 0, 0, 0)
+    assert not any(map(run.alive, pids))
+
+    # Afterwards status tells how it ended, and the others say that it has.
+    assert "stopped as asked" in distrl_command("status", *where).stdout
+    late = distrl_command("scale", "2", *where)
+    assert (late.returncode, late.stderr.count("\n")) == (2, 1)
+    assert "has ended (asked)" in late.stderr

@@ -1,0 +1,73 @@
+"""kill -9 of any process: the run goes on, or nothing of it is left."""
+
+import os
+import signal
+import time
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.redis]
+
+
+def test_a_killed_actor_is_replaced_and_the_run_solves_all_the_same(start_run, cartpole):
+    run = start_run(*cartpole)
+    run.wait_for_updates(1)
+    run.kill("actor", 1)
+    summary = run.finish()
+    assert (summary.exit_code, summary.stop_reason) == (0, "mean_return")
+    assert summary.mean_return_100 >= 475
+    assert (summary.restarts, summary.imbalance) == (1, 0)
+    assert "actor 1 ended (signal 9); starting again" in run.told
+    # Nothing was wrong with any unroll: whole ones arrived, the one in hand was never produced.
+    assert (sum(summary.dropped.values()), summary.lost, summary.foreign, summary.rolled_back) == (0, 0, 0, 0)
+
+
+def test_a_killed_learner_resumes_from_the_newest_checkpoint(start_run, endless):
+    run = start_run(*endless, "--set", "checkpoint.every_updates=10", "--set", "stop.updates=150")
+    run.wait_for_updates(40)
+    version = run.backend.weights.version()
+    saved = max(int(path.name.removeprefix("ckpt-")) for path in (run.run_dir / "checkpoints").glob("ckpt-*"))
+    fence = run.role("learner").incarnation
+    run.kill("learner")
+    run.wait_until(lambda: run.role("learner").incarnation > fence, "another learner trains")
+    assert run.backend.weights.version() > version
+    summary = run.finish()
+    assert (summary.exit_code, summary.stop_reason, summary.updates, summary.restarts) == (0, "updates", 150, 1)
+    assert summary.imbalance == 0
+    assert (summary.lost, summary.foreign) == (0, 0)
+    # What had been trained after the checkpoint is shown, and no more than one checkpoint interval of it.
+    assert summary.trained == 150 + summary.rolled_back
+    assert 0 <= summary.rolled_back <= 10 + 1
+    assert saved >= 30
+
+
+def test_nothing_is_left_of_a_run_whose_parent_was_killed(start_run, endless):
+    run = start_run(*endless)
+    run.wait_for_updates(5)
+    socket, pids = run.socket, run.pids
+    assert len(pids) == 4
+    os.kill(run.process.pid, signal.SIGKILL)
+    run.wait_until(lambda: not any(map(run.alive, pids)), "every role has ended", seconds=15)
+    run.wait_until(lambda: not socket.parent.exists(), "the private directory is gone", seconds=15)
+    # The learner was asked, not shot: it saved what it had.
+    assert any((run.run_dir / "checkpoints").glob("ckpt-*"))
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_signals_end_a_run_cleanly(start_run, endless, number, code):
+    run = start_run(*endless)
+    run.wait_for_updates(5)
+    pids = [role.pid for role in run.backend.registry.roles()]
+    began = time.monotonic()
+    run.process.send_signal(number)
+    summary = run.finish()
+    assert (run.process.returncode, summary.exit_code, summary.imbalance) == (code, code, 0)
+    assert time.monotonic() - began < 30
+    assert not any(map(run.alive, pids))
+    (newest,) = [max((run.run_dir / "checkpoints").glob("ckpt-*"))]
+    assert int(newest.name.removeprefix("ckpt-")) == summary.updates
+    assert sorted(path.name for path in (run.run_dir / "policy").iterdir()) == [
+        "description.json",
+        "graph.onnx",
+        "weights.msgpack",
+    ]

@@ -1,0 +1,54 @@
+"""The same training as Ray actors on a private cluster: the same accounts, and nothing left, however it ends."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ray")
+psutil = pytest.importorskip("psutil")
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.redis]
+
+
+def private_directories() -> set[Path]:
+    return set(Path("/tmp").glob("distrl-*"))
+
+
+def tree(pid: int) -> dict[int, str]:
+    """Every descendant that runs: process id -> name."""
+    return {child.pid: child.name() for child in psutil.Process(pid).children(recursive=True)}
+
+
+@pytest.mark.row("O01")
+def test_a_run_on_ray_balances_survives_a_kill_and_leaves_nothing(start_run, endless):
+    run = start_run(*endless, "--launcher", "ray", "--set", "stop.updates=300")
+    run.wait_for_updates(1)
+    processes = tree(run.process.pid)
+    # Ray puts its own prefix before every title.
+    titles = {psutil.Process(pid).cmdline()[0].strip() for pid in run.pids[1:]}
+    assert titles == {"ray::distrl: learner", "ray::distrl: actor 0", "ray::distrl: actor 1"}
+    run.kill("actor", 1)
+    summary = run.finish()
+    assert (summary.exit_code, summary.stop_reason, summary.updates) == (0, "updates", 300)
+    assert (summary.imbalance, summary.foreign, summary.lost, summary.rolled_back) == (0, 0, 0, 0)
+    assert (summary.trained, summary.restarts) == (300, 1)
+    assert set(summary.peak_rss_mb) == {"learner", "actor 0", "actor 1"}
+    assert len(processes) > 5  # Ray's own among them
+    run.wait_until(lambda: not any(map(run.alive, processes)), "every process has ended", seconds=15)
+
+
+def test_nothing_is_left_on_ray_of_a_run_whose_parent_was_killed(start_run, endless):
+    run = start_run(*endless, "--launcher", "ray")
+    run.wait_for_updates(5)
+    processes, directories = tree(run.process.pid), private_directories()
+    mine = {d for d in directories if d == run.socket.parent or _used_by(d, processes)}
+    assert len(mine) == 2  # Redis' and Ray's
+    os.kill(run.process.pid, signal.SIGKILL)
+    run.wait_until(
+        lambda: not any(map(run.alive, processes)) and not any(d.exists() for d in mine), "nothing is left", seconds=15
+    )
+
+
+def _used_by(directory: Path, processes: dict[int, str]) -> bool:
+    return any(str(directory) in " ".join(psutil.Process(pid).cmdline()) for pid in processes)

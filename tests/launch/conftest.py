@@ -1,0 +1,204 @@
+"""Roles whose ends the tests decide, and a registry that the tests write, so that no process is needed."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distrl.config import RunConfig
+from distrl.environments.probe import probe
+from distrl.errors import ConfigError
+from distrl.launch import fleet, supervise
+from distrl.launch.description import RunDescription
+from distrl.launch.monitor import Monitor
+from distrl.launch.plan import Role
+from distrl.launch.role import open_backend
+from distrl.launch.supervise import Interrupt, Outcome, Supervisor
+from distrl.memory_backend.backend import QueueCaps, RoleStatus
+from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
+from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.redis_backend import RedisBackend
+
+ACTOR = Role("actor")
+
+
+class ScriptedHandle:
+    """A role whose end the test decides; it notes what it was asked."""
+
+    def __init__(self, role: Role) -> None:
+        self.role = role
+        self.code: int | None = None
+        self.asked: list[str] = []
+        self.obeys = True
+        self.ends_with = 0
+
+    def poll(self) -> int | None:
+        return self.code
+
+    def terminate(self) -> None:
+        self.asked.append("terminate")
+        if self.obeys and self.code is None:
+            self.code = self.ends_with
+
+    def kill(self) -> None:
+        self.asked.append("kill")
+        self.code = -9
+
+
+class ScriptedLauncher:
+    def __init__(self) -> None:
+        self.started: list[ScriptedHandle] = []
+
+    def start(self, role: Role) -> ScriptedHandle:
+        self.started.append(ScriptedHandle(role))
+        return self.started[-1]
+
+    def close(self) -> None:
+        pass
+
+    def of(self, role: Role) -> list[ScriptedHandle]:
+        """Every incarnation of a role, in order."""
+        return [handle for handle in self.started if handle.role == role]
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class ScriptedView:
+    """Notes events. At every look of the supervisor the next line of the script runs."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.roles: list[dict[str, Any]] = []
+        self.script: list[Callable[[], object]] = []
+
+    def update(self, snapshot: object, roles: Sequence[dict[str, Any]], config: RunConfig) -> None:
+        self.roles = list(roles)
+        assert self.script, "the script is at its end and the run goes on"
+        self.script.pop(0)()
+
+    def event(self, text: str) -> None:
+        self.events.append(text)
+
+    def close(self, summary: object) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+@dataclass
+class World:
+    """A run with everything but roles."""
+
+    run_dir: Path
+    backend: InMemoryBackend
+    launcher: ScriptedLauncher
+    view: ScriptedView
+    interrupt: Interrupt
+
+    def run(self, *script: Callable[[], object], **changes: dict[str, Any]) -> Outcome:
+        """Supervises one learner and one actor (or what `changes` says) while the script runs."""
+        actors = {"count": 1, **changes.pop("actors", {})}
+        config = RunConfig.model_validate({"actors": actors, **changes})
+        self.view.script = list(script)
+        monitor = Monitor(config, self.run_dir, self.view)
+        try:
+            logs = self.run_dir / "logs"
+            return Supervisor(config, self.launcher, self.backend, monitor, logs, self.interrupt).run()
+        finally:
+            monitor.close()
+
+    def dies(self, role: Role, code: int, says: str | None = None) -> Callable[[], None]:
+        """A line of a script: the newest incarnation of `role` ends."""
+
+        def happens() -> None:
+            if says is not None:
+                with (self.run_dir / "logs" / role.log_name).open("a") as log:
+                    log.write(f"12:00:00 {role.name} ERROR distrl: error: {says}\n")
+            self.launcher.of(role)[-1].code = code
+
+        return happens
+
+    def beats(self, role: Role = ACTOR, **changes: Any) -> Callable[[], None]:
+        """A line of a script: a heartbeat of `role` arrives."""
+        status = RoleStatus(role.kind, role.id, 1, "host", 1, "acting", beat=1)
+        return lambda: self.backend.registry.beat(replace(status, **changes))
+
+    def asks(self, **control: Any) -> Callable[[], None]:
+        """A line of a script: an operator, or the learner, sets the control hash."""
+        return lambda: self.backend.registry.set_control(**control)
+
+    def learns(self, updates: int) -> Callable[[], None]:
+        """A line of a script: the learner reports."""
+        return lambda: self.backend.registry.add_snapshot({"updates": updates, "env_steps": updates, "wall_s": updates})
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def launcher() -> ScriptedLauncher:
+    return ScriptedLauncher()
+
+
+@pytest.fixture
+def view() -> ScriptedView:
+    return ScriptedView()
+
+
+@pytest.fixture
+def backend() -> InMemoryBackend:
+    backend = InMemoryBackend("r", QueueCaps(8, 2**20))
+    backend.create("{}")
+    return backend
+
+
+@pytest.fixture
+def world(tmp_path, backend, launcher, view, monkeypatch) -> World:
+    monkeypatch.setattr(supervise, "TICK_S", 0.0)
+    monkeypatch.setattr(supervise, "REGISTRY_EVERY_S", 0.0)
+    monkeypatch.setattr(fleet, "FIRST_BACKOFF_S", 0.0)
+    (tmp_path / "logs").mkdir()
+    return World(tmp_path, backend, launcher, view, Interrupt())
+
+
+@pytest.fixture(scope="module")
+def redis_url() -> Iterator[str]:
+    """A real redis-server for the tests of one module."""
+    try:
+        find_server()
+    except ConfigError as error:
+        if "CI" in os.environ:
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+    with EmbeddedRedis.start(maxmemory_bytes=2**28, max_bulk_bytes=2**26) as server:
+        yield server.url
+
+
+@pytest.fixture
+def described_run(redis_url, tmp_path) -> Iterator[Callable[..., RedisBackend]]:
+    """Makes a run of CartPole in Redis, with changes to the configuration, as the supervisor does."""
+    opened = []
+
+    def make(**sections: Any) -> RedisBackend:
+        config = RunConfig.model_validate({"actors": {"count": 1, "environments": 4}, **sections})
+        spec = probe(config.environment)
+        description = RunDescription(run_id=tmp_path.name, run_dir=str(tmp_path), config=config, spec=spec)
+        opened.append(open_backend(redis_url, description, "test"))
+        opened[-1].create(description.model_dump_json())
+        return opened[-1]
+
+    yield make
+    for backend in opened:
+        backend.delete()
+        backend.close()

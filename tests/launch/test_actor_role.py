@@ -1,0 +1,88 @@
+"""An actor joins, waits for its policy, tells its state, and carries no framework."""
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from distrl.errors import MemoryBackendError
+from distrl.launch.actor_role import ActorRole
+
+pytestmark = pytest.mark.redis
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_an_actor_waits_for_the_policy_and_ends_when_asked(described_run, redis_url, tmp_path):
+    backend = described_run()
+    stop = threading.Event()
+    role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=3, stop=stop)
+    thread = threading.Thread(target=role.run)
+    thread.start()
+    wait_until(lambda: [status.state for status in backend.registry.roles()] and role.status().state != "starting")
+    status = role.status()
+    assert (status.role, status.id, status.incarnation, status.state) == ("actor", 3, 1, "waiting: policy")
+    assert status.last_step_age_s == 0.0  # it waits for the learner, not for its environment
+    assert backend.registry.is_registered((3, 1))
+    stop.set()
+    thread.join(timeout=10)
+    assert not thread.is_alive()
+
+
+def test_every_start_is_a_new_incarnation(described_run, redis_url, tmp_path):
+    described_run()
+    stop = threading.Event()
+    stop.set()
+    incarnations = []
+    for _ in range(2):
+        role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=stop)
+        role.run()
+        incarnations.append(role.status().incarnation)
+    assert incarnations == [1, 2]
+
+
+def test_while_its_environment_is_made_the_age_goes_on(described_run, redis_url, tmp_path, monkeypatch):
+    backend = described_run()
+    entered, leave = threading.Event(), threading.Event()
+
+    class Slow:
+        def __init__(self, config, count):
+            entered.set()
+            leave.wait(20)
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr("distrl.launch.actor_role.VectorEnvironment", Slow)
+    stop = threading.Event()
+    role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=stop)
+    thread = threading.Thread(target=role.run)
+    thread.start()
+    assert entered.wait(20)
+    first = role.status()
+    assert first.state == "starting"
+    wait_until(lambda: role.status().last_step_age_s > first.last_step_age_s + 0.05)
+    assert backend.registry.roles()[0].state == "starting"
+    stop.set()
+    leave.set()
+    thread.join(timeout=10)
+
+
+def test_a_run_that_is_not_there_is_an_error(redis_url):
+    with pytest.raises(MemoryBackendError, match="no-such-run"):
+        ActorRole(redis_url=redis_url, run_id="no-such-run", actor=0, stop=threading.Event())
+
+
+def test_actors_carry_no_framework():
+    code = "import sys, distrl.launch.roles, distrl.launch.actor_role, distrl.actors.policy, onnxruntime\n"
+    code += (
+        "print(sorted({'tensorflow', 'keras', 'jax', 'ray', 'tf2onnx'} & {name.split('.')[0] for name in sys.modules}))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"

@@ -1,0 +1,57 @@
+"""An actor hangs when its environment, or its heartbeat, is older than the limit; waiting is not hanging."""
+
+from dataclasses import replace
+
+import pytest
+
+from distrl.launch.hang_watch import HangWatch
+from distrl.memory_backend.backend import RoleStatus
+
+STATUS = RoleStatus("actor", 0, 1, "host", 1, "acting", beat=1, last_step_age_s=4.0)
+
+
+@pytest.fixture
+def watch(clock):
+    return HangWatch(10.0, clock)
+
+
+def test_the_age_goes_on_while_no_heartbeat_comes(watch, clock):
+    assert watch.overdue_s(STATUS) is None  # 4 s, says the actor
+    clock.now = 6.0
+    assert watch.overdue_s(STATUS) is None  # 4 s and 6 s of silence: the limit itself
+    clock.now = 7.0
+    assert watch.overdue_s(STATUS) == 11.0
+    assert watch.overdue_s(replace(STATUS, beat=2)) is None  # a new heartbeat: 4 s again
+
+
+@pytest.mark.parametrize("state", ["starting", "acting"])
+def test_an_environment_that_hangs_shows_in_every_heartbeat(watch, state):
+    assert watch.overdue_s(replace(STATUS, state=state, last_step_age_s=10.5)) == 10.5
+
+
+@pytest.mark.parametrize("state", ["waiting: policy", "waiting: room", "waiting: ticket", "paused", "stopping"])
+def test_waiting_is_not_hanging_but_silence_is(watch, clock, state):
+    status = replace(STATUS, state=state, last_step_age_s=1e6)
+    assert watch.overdue_s(status) is None
+    clock.now = 11.0
+    assert watch.overdue_s(status) == 11.0
+
+
+def test_the_heartbeat_of_an_incarnation_that_has_ended_says_nothing(watch, clock):
+    watch.overdue_s(STATUS)
+    watch.ended(STATUS)
+    clock.now = 100.0
+    assert watch.overdue_s(STATUS) is None
+    successor = replace(STATUS, incarnation=2)
+    assert watch.overdue_s(successor) is None
+    clock.now = 107.0
+    assert watch.overdue_s(successor) == 11.0
+
+
+def test_actors_are_watched_apart(watch, clock):
+    other = replace(STATUS, id=1)
+    watch.overdue_s(STATUS)
+    clock.now = 5.0
+    watch.overdue_s(other)
+    clock.now = 7.0
+    assert (watch.overdue_s(STATUS), watch.overdue_s(other)) == (11.0, None)

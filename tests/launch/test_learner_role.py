@@ -1,0 +1,50 @@
+"""A learner and an actor over a real Redis, as threads of this process: they train, tell, and end by themselves."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from distrl.data_store.checkpoints import load_newest
+from distrl.launch.actor_role import ActorRole
+from distrl.launch.learner_role import LearnerRole
+
+pytestmark = pytest.mark.redis
+
+
+def test_a_learner_trains_to_its_stop_condition_and_says_so_to_all(described_run, redis_url, tmp_path: Path):
+    backend = described_run(learner={"batch_size": 2}, stop={"updates": 5})
+    stop = threading.Event()
+    actor = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=stop)
+    acting = threading.Thread(target=actor.run)
+    acting.start()
+    learner = LearnerRole(redis_url=redis_url, run_id=tmp_path.name, stop=threading.Event())
+    assert learner.status().state == "starting: importing the framework"
+    assert learner.run() == "updates"
+    assert backend.registry.control().stop == "updates"
+    acting.join(timeout=20)
+    assert not acting.is_alive()  # nobody but the registry told it
+
+    counts = backend.ledger.counts()
+    assert (counts.trained, counts.imbalance) == (10, 0)
+    assert backend.weights.version() == 6
+    status = learner.status()
+    assert (status.state, status.incarnation, status.weights_version) == ("stopping", 1, 6)
+    assert status.env_steps >= 5 * 2 * 4 * 32 * 0.5
+    assert actor.status().weights_version > 0
+    saved = load_newest(tmp_path / "checkpoints")
+    assert saved is not None
+    assert (saved.step, saved.meta["updates"]) == (5, 5)
+    assert [snapshot["stop_reason"] for _, snapshot in backend.registry.snapshots("0")][-1] == "updates"
+
+
+def test_a_learner_that_is_asked_saves_and_leaves_the_run_to_others(described_run, redis_url, tmp_path: Path):
+    backend = described_run()
+    stop = threading.Event()
+    stop.set()
+    assert LearnerRole(redis_url=redis_url, run_id=tmp_path.name, stop=stop).run() == "asked"
+    assert backend.registry.control().stop is None
+    assert load_newest(tmp_path / "checkpoints") is not None
+    # What it had published stays: the policy, and the first version of the weights.
+    assert backend.weights.get_bundle() is not None
+    assert backend.weights.version() == 1

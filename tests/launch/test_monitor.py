@@ -1,0 +1,97 @@
+"""Snapshots reach every file, in order and once; what the summary needs is kept."""
+
+import csv
+import threading
+from dataclasses import replace
+
+import pytest
+
+from distrl.config import RunConfig
+from distrl.launch.monitor import Monitor
+from distrl.memory_backend.backend import RoleStatus
+
+ACTOR = RoleStatus("actor", 0, 1, "host", 1, "acting", rss_mb=90.0, peak_rss_mb=100.0)
+LEARNER = RoleStatus("learner", 0, 1, "host", 1, "training", peak_rss_mb=500.0)
+
+
+def snapshot(updates, wall_s, **others):
+    return {"updates": updates, "env_steps": 100 * updates, "wall_s": wall_s, "updates_per_s": 7.0, **others}
+
+
+@pytest.fixture
+def make_monitor(tmp_path, view):
+    (tmp_path / "logs").mkdir()
+    made = []
+
+    def make(**config):
+        view.script = [lambda: None] * 10
+        made.append(Monitor(RunConfig.model_validate(config), tmp_path, view))
+        return made[-1]
+
+    yield make
+    for monitor in made:
+        monitor.close()
+
+
+def rows(run_dir):
+    with (run_dir / "metrics.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_snapshot_is_taken_once_with_what_only_the_supervisor_knows(make_monitor, backend, tmp_path):
+    monitor = make_monitor()
+    backend.registry.add_snapshot(snapshot(1, 1.0))
+    monitor.update(backend, [ACTOR, LEARNER])
+    monitor.update(backend, [ACTOR, LEARNER])
+    backend.registry.add_snapshot(snapshot(2, 2.0))
+    backend.registry.add_snapshot(snapshot(3, 3.0))
+    monitor.restarts = 4
+    monitor.update(backend, [ACTOR, replace(ACTOR, id=1), LEARNER])
+    told = [(row["updates"], row["actors_up"], row["restarts"]) for row in rows(tmp_path)]
+    assert told == [("1", "1", "0"), ("2", "2", "4"), ("3", "2", "4")]
+    assert (monitor.updates, monitor.latest["env_steps"]) == (3, 300)
+
+
+def test_memory_is_the_highest_ever_seen(make_monitor, backend):
+    monitor = make_monitor()
+    monitor.update(backend, [ACTOR, LEARNER])
+    monitor.update(backend, [replace(ACTOR, incarnation=2, peak_rss_mb=80.0)])
+    assert monitor.peak_rss_mb == {"actor 0": 100.0, "learner": 500.0}
+
+
+def test_the_newest_ledger_is_kept(make_monitor, backend):
+    monitor = make_monitor()
+    assert monitor.ledger.produced == 0
+    backend.ledger.roll_back(3, backend.acquire_fence())
+    monitor.update(backend, [])
+    assert monitor.ledger.rolled_back == 3
+
+
+def test_rates_are_of_this_launch_after_its_first_snapshot(make_monitor, backend):
+    monitor = make_monitor()
+    assert monitor.rate("updates") == 0.0
+    backend.registry.add_snapshot(snapshot(1000, 60.0))  # resumed: an hour's updates are not this minute's
+    monitor.update(backend, [])
+    assert monitor.rate("updates") == 7.0  # one snapshot alone: what it says
+    backend.registry.add_snapshot(snapshot(1030, 62.0))
+    monitor.update(backend, [])
+    assert monitor.rate("updates") == 15.0
+    assert monitor.rate("env_steps") == 1500.0
+
+
+def test_events_go_to_the_user_and_to_the_log(make_monitor, view, tmp_path):
+    make_monitor().event("actor 1 started again")
+    assert view.events == ["actor 1 started again"]
+    assert (tmp_path / "logs" / "events.log").read_text().endswith(" actor 1 started again\n")
+
+
+@pytest.mark.parametrize("actors", [0, 1])
+def test_tensorboard_has_every_snapshot_and_deterministic_mode_no_thread(make_monitor, backend, tmp_path, actors):
+    before = set(threading.enumerate())
+    monitor = make_monitor(actors={"count": actors})
+    backend.registry.add_snapshot(snapshot(1, 1.0, mean_return_100=21.5))
+    monitor.update(backend, [])
+    assert bool(set(threading.enumerate()) - before) == (actors > 0)
+    monitor.close()
+    (events,) = (tmp_path / "tensorboard").iterdir()
+    assert b"return/mean_return_100" in events.read_bytes()

@@ -1,0 +1,43 @@
+"""Deterministic mode's surroundings: where standard error goes, and that no clock decides when to save."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from distrl.config import RunConfig
+from distrl.launch.description import RunDescription
+from distrl.launch.one_process import SAVE_EVERY_UPDATES, save_by_updates, standard_error_in
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
+
+SPEC = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, DiscreteSpec(2))
+
+
+def test_standard_error_of_python_of_libraries_and_of_children_goes_to_the_log(tmp_path, capfd):
+    log = tmp_path / "learner.log"
+    log.write_text("before\n")
+    with standard_error_in(log):
+        print("python", file=sys.__stderr__, flush=True)
+        os.write(2, b"library\n")
+        subprocess.run([sys.executable, "-c", "import sys; print('child', file=sys.stderr)"], check=True)
+    os.write(2, b"after\n")
+    assert log.read_text().splitlines()[-2:] == ["library", "child"]
+    assert log.read_text().startswith("before\n")
+    assert capfd.readouterr().err.endswith("after\n")
+
+
+def test_standard_error_comes_back_after_an_error(tmp_path, capfd):
+    with pytest.raises(KeyError), standard_error_in(tmp_path / "log"):
+        raise KeyError
+    os.write(2, b"here again\n")
+    assert capfd.readouterr().err == "here again\n"
+
+
+@pytest.mark.parametrize(("given", "every"), [(None, SAVE_EVERY_UPDATES), (7, 7)])
+def test_checkpoints_come_by_updates_alone(given, every):
+    config = RunConfig.model_validate({"checkpoint": {"every_updates": given, "keep": 3}, "actors": {"count": 0}})
+    description = RunDescription(run_id="r", run_dir="/r", config=config, spec=SPEC)
+    checkpoint = save_by_updates(description).config.checkpoint
+    assert (checkpoint.every_s, checkpoint.every_updates, checkpoint.keep) == (None, every, 3)
+    assert description.config.checkpoint.every_s == 60.0

@@ -1,0 +1,102 @@
+"""Roles as processes: what they are started with, and that nothing of them survives a kill or the launcher."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from distrl.launch.lifeline import LIFELINE_VARIABLE
+from distrl.launch.plan import Role, RoleHome
+from distrl.launch.processes import ProcessLauncher
+
+URL = "redis://:secret@host:6379"
+ROLE = """#!/bin/sh
+echo "arguments: $@"
+env
+sleep 60 &
+echo "child: $!"
+trap 'echo asked; kill $!; exit 7' TERM
+echo ready
+wait
+"""
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.fixture
+def launched(tmp_path, monkeypatch):
+    """(launcher, log directory); every role is the script above."""
+    script = tmp_path / "role.sh"
+    script.write_text(ROLE)
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    launcher = ProcessLauncher(RoleHome(URL, "r1", tmp_path, learner_threads=3, learner_gpu=False))
+    handles = []
+
+    def start(role):
+        handles.append(launcher.start(role))
+        wait_until(lambda: "ready" in (tmp_path / role.log_name).read_text())
+        return handles[-1], (tmp_path / role.log_name).read_text()
+
+    yield start
+    for handle in handles:
+        handle.kill()
+    launcher.close()
+
+
+def test_an_actor_has_one_thread_no_gpu_and_no_password_in_its_arguments(launched):
+    handle, log = launched(Role("actor", 3))
+    assert "arguments: -m distrl actor --run-id r1 --id 3\n" in log
+    lines = log.splitlines()
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        assert f"{name}=1" in lines
+    assert "CUDA_VISIBLE_DEVICES=" in lines
+    assert f"DISTRL_REDIS_URL={URL}" in lines
+    assert any(line.startswith(f"{LIFELINE_VARIABLE}=") for line in lines)
+    assert handle.poll() is None
+
+
+def test_the_learner_has_its_threads_and_the_gpus_there_are(launched, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    _, log = launched(Role("learner"))
+    assert "arguments: -m distrl learner --run-id r1\n" in log
+    assert "OMP_NUM_THREADS=3" in log.splitlines()
+    assert "CUDA_VISIBLE_DEVICES=0" in log.splitlines()
+    assert "TF_CPP_MIN_LOG_LEVEL=" in log
+
+
+def test_a_role_is_asked_first_and_its_code_is_told(launched, tmp_path):
+    handle, _ = launched(Role("actor", 0))
+    handle.terminate()
+    wait_until(lambda: handle.poll() is not None)
+    assert handle.poll() == 7
+    assert (tmp_path / "actor-0.log").read_text().endswith("asked\n")
+
+
+def test_a_kill_takes_along_what_the_environment_has_started(launched):
+    handle, log = launched(Role("actor", 0))
+    child = int(log.split("child: ")[1].split()[0])
+    assert runs(child)
+    handle.kill()
+    assert handle.poll() == -9
+    wait_until(lambda: not runs(child))
+    handle.kill()  # once more does nothing
+
+
+def test_a_role_is_in_a_session_of_its_own_so_that_ctrl_c_passes_it_by(launched):
+    handle, _ = launched(Role("actor", 0))
+    assert os.getsid(handle._process.pid) == handle._process.pid

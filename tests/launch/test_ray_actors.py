@@ -1,0 +1,52 @@
+"""Roles as Ray actors on a private cluster: they end, are killed, and leave nothing behind."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ray")
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+# In a process of its own: Ray stays in whatever process has imported it.
+SCRIPT = """
+import json, sys, time
+from pathlib import Path
+from distrl.launch.ray_token import make_private_token
+make_private_token()
+from distrl.launch.plan import Role, RoleHome
+from distrl.launch.ray_actors import RayLauncher
+
+def end(handle):
+    while (code := handle.poll()) is None:
+        time.sleep(0.05)
+    return code
+
+logs = Path(sys.argv[1])
+launcher = RayLauncher(RoleHome(f"unix://{logs}/nowhere", "r", logs, 1, False), None)
+directory = launcher._directory
+told = {"private": oct(directory.stat().st_mode & 0o777)}
+unreachable, killed = launcher.start(Role("actor", 0)), launcher.start(Role("actor", 1))
+killed.kill()
+told["codes"] = [end(unreachable), end(killed)]
+asked = launcher.start(Role("actor", 2))
+asked.terminate()
+told["asked"] = end(asked)
+launcher.close()
+told["left"] = directory.exists()
+print(json.dumps(told))
+"""
+
+
+def test_roles_end_with_their_code_and_the_cluster_with_its_directory(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)], capture_output=True, text=True, check=True, timeout=120
+    )
+    told = json.loads(done.stdout.splitlines()[-1])
+    # 6: no Redis there. -9: Ray knows no exit codes of the killed.
+    assert told["codes"] == [6, -9]
+    assert told["asked"] == 6
+    assert (told["private"], told["left"]) == ("0o700", False)
+    assert "distrl: error: Redis at unix://" in (tmp_path / "actor-0.log").read_text()

@@ -1,0 +1,124 @@
+"""What all roles share: heartbeats that go out whatever the role does, and that bring the news of a stop."""
+
+import logging
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from distrl.config import RunConfig
+from distrl.errors import MemoryBackendError
+from distrl.launch import role
+from distrl.launch.description import RunDescription
+from distrl.launch.role import Heartbeat, here, memory_mb, open_backend, queue_caps
+from distrl.memory_backend.backend import RoleStatus
+from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
+
+SPEC = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, DiscreteSpec(2))
+
+
+def config(**sections):
+    return RunConfig.model_validate(sections)
+
+
+@pytest.fixture
+def heartbeat(backend, monkeypatch):
+    monkeypatch.setattr(role, "HEARTBEAT_S", 0.01)
+    stop = threading.Event()
+    status = RoleStatus("actor", 3, 2, "host", 1, "acting", env_steps=5)
+    beats = Heartbeat(backend, lambda: status, stop)
+    yield beats, stop
+    beats._end.set()
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_the_first_beat_is_out_when_start_returns_and_more_follow(heartbeat, backend):
+    beats, stop = heartbeat
+    beats.start()
+    (status,) = backend.registry.roles()
+    assert (status.role, status.id, status.incarnation, status.env_steps) == ("actor", 3, 2, 5)
+    assert 10.0 < status.rss_mb <= status.peak_rss_mb
+    wait_until(lambda: backend.registry.roles()[0].beat >= 3)
+    assert not stop.is_set()
+    beats.close()
+    newest = backend.registry.roles()[0].beat
+    time.sleep(0.05)
+    assert backend.registry.roles()[0].beat == newest
+
+
+def test_the_role_hears_of_a_stop_through_its_heartbeat(heartbeat, backend):
+    beats, stop = heartbeat
+    beats.start()
+    backend.registry.set_control(stop="asked")
+    assert stop.wait(10)
+    beats.close()
+
+
+def test_a_missed_beat_is_logged_and_the_next_one_tried(heartbeat, backend, monkeypatch, caplog):
+    beats, _ = heartbeat
+    beats.start()
+    goes, failures = backend.registry.beat, iter([MemoryBackendError("Redis is away")])
+
+    def flaky(status):
+        for error in failures:
+            raise error
+        goes(status)
+
+    with caplog.at_level(logging.WARNING, logger="distrl"):
+        monkeypatch.setattr(backend.registry, "beat", flaky)
+        wait_until(lambda: "heartbeat: Redis is away" in caplog.text)
+        seen = backend.registry.roles()[0].beat
+        wait_until(lambda: backend.registry.roles()[0].beat > seen)
+    beats.close()
+
+
+def test_queue_caps_are_batches_or_bytes():
+    caps = queue_caps(config(memory={"queue_batches": 3, "queue_bytes": 70000}, learner={"batch_size": 4}))
+    assert (caps.entries, caps.bytes) == (12, 70000)
+
+
+@pytest.mark.parametrize(
+    ("url", "told", "patience_s"), [(None, None, 5.0), ("redis://h", None, 60.0), (None, 3.0, 3.0)]
+)
+def test_only_a_redis_that_can_come_back_is_waited_for(monkeypatch, url, told, patience_s):
+    opened = {}
+    monkeypatch.setattr(RedisBackend, "open", lambda *_, **options: opened.update(options))
+    description = RunDescription(run_id="r", run_dir="/x", config=config(memory={"url": url}), spec=SPEC)
+    open_backend("unix:///x", description, "actor 1", give_up_s=told)
+    assert opened == {"name": "actor 1", "give_up_s": patience_s}
+
+
+def test_memory_is_that_of_this_process_not_of_the_one_that_forked_it():
+    ballast = bytearray(200 * 10**6)
+    ballast[::4096] = b"x" * len(ballast[::4096])
+    assert memory_mb()[1] > 200.0
+    code = "from distrl.launch.role import memory_mb; print(memory_mb()[1])"
+    assert float(subprocess.check_output([sys.executable, "-c", code])) < 150.0
+
+
+def test_a_role_has_a_title_and_ends_when_asked():
+    code = "import threading, sys; from distrl.launch.role import become; stop = threading.Event()\n"
+    code += "become('actor 7', stop); print('up', flush=True); sys.exit(0 if stop.wait(30) else 1)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        title = subprocess.check_output(["ps", "-o", "args=", "-p", str(process.pid)], text=True)
+        assert title.strip() == "distrl: actor 7"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+
+
+def test_here_is_this_process():
+    host, pid = here()
+    assert host
+    assert pid == int(subprocess.check_output([sys.executable, "-c", "import os; print(os.getppid())"]))

@@ -1,0 +1,84 @@
+"""However a role ends, its process says so with an exit code and one line in its log."""
+
+import logging
+import threading
+from dataclasses import replace
+
+import pytest
+
+from distrl.errors import ConfigError, EnvironmentFailedError, FencedError, NonFiniteError
+from distrl.launch import actor_role, learner_role, roles
+from distrl.launch.plan import Role
+from distrl.launch.roles import run_role
+from distrl.memory_backend.backend import RoleStatus
+
+
+class Ends:
+    """A role whose `run` raises, or returns where `error` is None."""
+
+    error: BaseException | None = None
+
+    def __init__(self, **_):
+        pass
+
+    def run(self):
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture(params=["actor", "learner"])
+def role(request, monkeypatch):
+    monkeypatch.setattr(actor_role, "ActorRole", Ends)
+    monkeypatch.setattr(learner_role, "LearnerRole", Ends)
+    return Role(request.param)
+
+
+def run(role):
+    return run_role(role, redis_url="unix:///nowhere", run_id="r", stop=threading.Event())
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (EnvironmentFailedError("environment X failed in step: boom"), 3, "environment X failed in step: boom"),
+        (NonFiniteError("update 7 is not finite"), 5, "update 7 is not finite"),
+        (FencedError("another learner runs r"), 6, "another learner runs r"),
+        (ValueError("first\n  second"), 1, "unexpected ValueError: first second"),
+    ],
+)
+def test_an_error_is_one_marked_line_a_traceback_and_its_code(role, monkeypatch, caplog, error, code, line):
+    monkeypatch.setattr(Ends, "error", error)
+    with caplog.at_level(logging.INFO, logger="distrl"):
+        assert run(role) == code
+    traceback, marked = caplog.records
+    assert marked.getMessage() == f"distrl: error: {line}"
+    assert traceback.exc_info is not None
+    assert traceback.exc_info[1] is error
+
+
+def test_a_clean_end_is_0(role, caplog):
+    assert run(role) == 0
+    assert caplog.records == []
+
+
+def test_a_redis_that_is_not_there_is_6(caplog, tmp_path):
+    assert run_role(Role("actor"), redis_url=f"unix://{tmp_path}/s", run_id="r", stop=threading.Event()) == 6
+    assert "distrl: error: Redis at unix://" in caplog.text
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_second_learner_joins_only_when_the_first_is_gone(backend, monkeypatch, lives):
+    status = RoleStatus("learner", 0, 1, "host", 42, "training", beat=1)
+    backend.registry.beat(status)
+
+    def two_heartbeats_pass(_: float) -> None:
+        if lives:
+            backend.registry.beat(replace(status, beat=3))
+
+    monkeypatch.setattr(roles, "join", lambda *_: (backend, None))
+    monkeypatch.setattr(roles.time, "sleep", two_heartbeats_pass)
+    if not lives:
+        roles.refuse_second_learner("unix:///x", "r")
+        return
+    with pytest.raises(ConfigError, match="run r has a learner, process 42 on host; stop it first"):
+        roles.refuse_second_learner("unix:///x", "r")

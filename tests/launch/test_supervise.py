@@ -1,0 +1,274 @@
+"""One loop decides what becomes of a run: roles that end, hang, are too few or too many, and a learner that stalls."""
+
+import time
+
+import pytest
+
+from distrl.errors import MemoryBackendError
+from distrl.launch import supervise
+from distrl.launch.plan import Role
+from distrl.memory_backend.backend import RoleStatus
+
+LEARNER, ACTOR = Role("learner"), Role("actor")
+
+
+def nothing():
+    """A line of a script in which nothing happens."""
+
+
+def test_the_learners_own_stop_ends_the_run_in_its_own_time(world):
+    asked = []
+    outcome = world.run(
+        world.asks(stop="mean_return"),
+        lambda: asked.extend(list(handle.asked) for handle in world.launcher.started),
+        world.dies(LEARNER, 0),
+    )
+    assert (outcome.exit_code, outcome.stop_reason, outcome.error) == (0, "mean_return", None)
+    assert asked == [[], []]  # nobody hurries a learner that is saving
+    assert world.launcher.of(ACTOR)[0].asked == ["terminate"]
+    assert world.view.events == []
+
+
+@pytest.mark.parametrize(("code", "name"), [(130, "Ctrl-C"), (0, "SIGTERM")])
+def test_signals_end_the_run_through_the_registry(world, code, name):
+    def press():
+        world.interrupt.code, world.interrupt.name = code, name
+
+    outcome = world.run(press)
+    assert (outcome.exit_code, outcome.stop_reason) == (code, name)
+    assert world.backend.registry.control().stop == name
+    assert [(handle.role, handle.asked) for handle in world.launcher.started] == [
+        (LEARNER, ["terminate"]),
+        (ACTOR, ["terminate"]),
+    ]
+
+
+def test_an_operators_stop_ends_the_run(world):
+    outcome = world.run(world.asks(stop="asked"))
+    assert (outcome.exit_code, outcome.stop_reason) == (0, "asked")
+
+
+@pytest.mark.parametrize("how", ["asked", "Ctrl-C"])
+def test_stopping_is_a_failure_if_the_learner_could_not_save(world, how):
+    def the_disk_is_full():
+        world.launcher.of(LEARNER)[0].ends_with = 1
+        log = world.run_dir / "logs" / LEARNER.log_name
+        log.write_text("12:00:00 learner ERROR distrl: error: unexpected OSError: No space left on device\n")
+        if how == "asked":
+            world.backend.registry.set_control(stop=how)
+        else:
+            world.interrupt.code, world.interrupt.name = 130, how
+
+    outcome = world.run(the_disk_is_full, nothing)
+    assert (outcome.exit_code, outcome.stop_reason) == (1, how)
+    assert outcome.error == "learner did not end cleanly: unexpected OSError: No space left on device"
+
+
+def test_a_learner_that_had_to_be_killed_saved_nothing(world, monkeypatch):
+    monkeypatch.setattr(supervise, "LEARNER_GRACE_S", 0.05)
+
+    def deaf():
+        world.launcher.of(LEARNER)[0].obeys = False
+        world.backend.registry.set_control(stop="asked")
+
+    outcome = world.run(deaf, nothing)
+    assert (outcome.exit_code, outcome.error) == (1, "learner did not end cleanly: killed after 0.05 s")
+
+
+def test_an_actor_joined_by_hand_that_falls_silent_is_forgotten_and_gives_its_ticket_back(world):
+    guest = Role("actor", 7)
+    world.backend.tickets.issue(1, world.backend.acquire_fence())
+    assert world.backend.tickets.take((7, 1), 0.0)
+    outcome = world.run(
+        world.beats(guest, last_step_age_s=1.0),
+        nothing,
+        world.beats(guest, last_step_age_s=61.0, beat=2),
+        nothing,
+        world.asks(stop="asked"),
+        nothing,
+    )
+    assert outcome.exit_code == 0
+    assert world.backend.tickets.counts() == (1, 0)
+    assert [status.id for status in world.backend.registry.roles()] == []
+    assert world.view.events[0] == "actor 7, joined by hand, has been silent for 61 s: forgotten"
+
+
+def test_a_learner_that_ends_cleanly_ends_the_run(world):
+    outcome = world.run(world.dies(LEARNER, 0))
+    assert (outcome.exit_code, outcome.stop_reason) == (0, "asked")
+
+
+def test_a_dead_actor_is_replaced_and_its_ticket_goes_back(world):
+    world.backend.tickets.issue(1, world.backend.acquire_fence())
+    assert world.backend.tickets.take((0, 1), 0.0)
+    counts = []
+    outcome = world.run(
+        world.beats(),
+        world.dies(ACTOR, -9),
+        nothing,
+        lambda: counts.append(world.backend.tickets.counts()),
+        world.asks(stop="asked"),
+    )
+    assert outcome.exit_code == 0
+    assert counts == [(1, 0)]
+    assert [handle.code for handle in world.launcher.of(ACTOR)] == [-9, 0]
+    assert world.view.events == [
+        "actor 0 ended (signal 9); starting again in 0.0 s",
+        "actor 0 started again (restart 1)",
+        "stopping: asked",
+    ]
+
+
+def test_an_actor_that_ends_while_the_run_stops_is_not_replaced(world):
+    outcome = world.run(world.asks(stop="updates"), world.dies(ACTOR, 0), nothing, world.dies(LEARNER, 0))
+    assert outcome.stop_reason == "updates"
+    assert len(world.launcher.of(ACTOR)) == 1
+
+
+def test_an_environment_that_keeps_raising_ends_the_run_with_3_and_its_words(world):
+    boom = "environment X failed in step: ValueError: boom"
+    outcome = world.run(world.dies(ACTOR, 3, boom), nothing, world.dies(ACTOR, 3, boom), actors={"restart_budget": 1})
+    assert (outcome.exit_code, outcome.stop_reason) == (3, "restart budget spent")
+    assert outcome.error == (
+        "actor 0 ended more often than actors.restart_budget 1 allows (exit code 3: environment X failed in step: "
+        "ValueError: boom)"
+    )
+    assert len(world.launcher.of(ACTOR)) == 2
+
+
+def test_a_role_that_keeps_crashing_ends_the_run_with_1(world):
+    outcome = world.run(world.dies(LEARNER, 1, "unexpected KeyError: 'x'"), actors={"restart_budget": 0})
+    assert (outcome.exit_code, outcome.stop_reason) == (1, "restart budget spent")
+    assert "exit code 1: unexpected KeyError: 'x'" in outcome.error
+
+
+def test_a_signal_is_not_explained_by_an_older_error(world):
+    world.run(world.dies(ACTOR, 1, "old trouble"), nothing, world.dies(ACTOR, -11), nothing, world.asks(stop="asked"))
+    assert "actor 0 ended (exit code 1: old trouble); starting again in 0.0 s" in world.view.events
+    assert "actor 0 ended (signal 11); starting again in 0.0 s" in world.view.events
+
+
+@pytest.mark.parametrize(("code", "reason"), [(2, "configuration"), (5, "non-finite training"), (6, "memory backend")])
+def test_what_no_restart_can_mend_ends_the_run_at_once(world, code, reason):
+    outcome = world.run(world.dies(LEARNER, code, "what happened"))
+    assert (outcome.exit_code, outcome.stop_reason, outcome.error) == (code, reason, "learner: what happened")
+    assert len(world.launcher.of(LEARNER)) == 1
+    assert world.launcher.of(ACTOR)[0].asked == ["terminate"]
+
+
+def test_a_redis_that_is_gone_ends_the_run_with_6(world, monkeypatch):
+    def gone():
+        def control():
+            raise MemoryBackendError("Redis at unix:///x is unreachable for 5 s (gone); check that it runs and the URL")
+
+        monkeypatch.setattr(world.backend.registry, "control", control)
+
+    outcome = world.run(gone)
+    assert (outcome.exit_code, outcome.stop_reason) == (6, "memory backend")
+    assert outcome.error.startswith("Redis at unix:///x is unreachable")
+    assert all(handle.asked == ["terminate"] for handle in world.launcher.started)
+
+
+def test_a_hung_actor_is_killed_and_its_successor_has_all_the_time_it_needs(world):
+    outcome = world.run(
+        world.beats(last_step_age_s=59.0),
+        nothing,
+        world.beats(last_step_age_s=61.0, beat=2),
+        nothing,
+        nothing,
+        nothing,  # the successor has not beaten yet: the old heartbeat, which is still there, is not its own
+        world.beats(incarnation=2, last_step_age_s=0.1),
+        world.asks(stop="asked"),
+    )
+    assert outcome.exit_code == 0
+    assert [handle.asked for handle in world.launcher.of(ACTOR)] == [["kill"], ["terminate"]]
+    assert world.view.events[0] == (
+        "actor 0 ended (signal 9: no environment step for 61 s (environment.step_timeout_s)); starting again in 0.0 s"
+    )
+
+
+def test_an_environment_that_keeps_hanging_ends_the_run_with_3(world):
+    hangs = world.beats(last_step_age_s=100.0)
+    outcome = world.run(hangs, nothing, nothing, actors={"restart_budget": 0})
+    assert (outcome.exit_code, outcome.stop_reason) == (3, "restart budget spent")
+    assert "no environment step for 100 s" in outcome.error
+
+
+def test_an_actor_that_waits_is_not_hung_however_long(world):
+    outcome = world.run(
+        world.beats(state="paused", last_step_age_s=1e6),
+        nothing,
+        world.beats(state="waiting: room", last_step_age_s=1e6, beat=2),
+        nothing,
+        world.asks(stop="asked"),
+    )
+    assert outcome.exit_code == 0
+    assert world.launcher.of(ACTOR)[0].asked == ["terminate"]
+
+
+def test_scaling_adds_after_the_highest_id_and_retires_the_highest(world):
+    present = []
+
+    def look():
+        present.append([handle.role.id for handle in world.launcher.started if handle.code is None][1:])
+
+    outcome = world.run(
+        world.beats(Role("actor", 1)),
+        world.asks(target_actors=4),
+        look,
+        world.asks(target_actors=1),
+        look,
+        look,
+        world.asks(target_actors=2),
+        look,
+        look,
+        world.asks(stop="asked"),
+        actors={"count": 2},
+    )
+    assert outcome.exit_code == 0
+    assert present == [[0, 1, 2, 3], [0], [0], [0, 1], [0, 1]]
+    assert [event for event in world.view.events if "scaled" in event] == [
+        "scaled from 2 to 4 actors",
+        "scaled from 4 to 1 actors",
+        "scaled from 1 to 2 actors",
+    ]
+    # A retired actor's heartbeat is gone with it.
+    assert world.backend.registry.roles() == []
+
+
+def test_only_roles_that_are_up_are_shown(world):
+    shown = []
+    world.run(
+        world.beats(LEARNER, state="training"),
+        world.beats(),
+        world.beats(Role("actor", 7)),  # started by hand, on some other host
+        lambda: (shown.append([(row["role"], row["id"]) for row in world.view.roles]), world.dies(ACTOR, -9)()),
+        lambda: shown.append([(row["role"], row["id"]) for row in world.view.roles]),
+        world.asks(stop="asked"),
+    )
+    assert shown[0] == [("actor", 0), ("actor", 7), ("learner", 0)]
+    assert shown[1] in ([("actor", 7), ("learner", 0)], shown[0])  # the second if it is up again already
+
+
+def test_no_update_for_too_long_ends_the_run_with_4_but_a_pause_is_no_stall(world):
+    stall = {"stall_timeout_s": 0.05}
+    pause = (world.asks(paused=True), nothing, lambda: time.sleep(0.1), nothing)
+    go_on = (world.asks(paused=False), world.learns(1), nothing, lambda: time.sleep(0.1), nothing, nothing)
+    outcome = world.run(*pause, *go_on, learner=stall)
+    assert (outcome.exit_code, outcome.stop_reason) == (4, "stalled")
+    assert outcome.error == "no update for 0 s (learner.stall_timeout_s); see the logs of the roles"
+    # It stalled after the pause, not in it.
+    assert world.backend.registry.control().paused is False
+
+
+def test_updates_keep_the_run_from_stalling(world):
+    steps = [step for n in range(1, 6) for step in (world.learns(n), lambda: time.sleep(0.03))]
+    outcome = world.run(*steps, world.asks(stop="asked"), learner={"stall_timeout_s": 0.09})
+    assert outcome.stop_reason == "asked"
+
+
+def test_heartbeats_of_an_unknown_run_are_nobodys(world):
+    hand_made = RoleStatus("actor", 5, 1, "elsewhere", 1, "acting", beat=1, last_step_age_s=1e6)
+    outcome = world.run(lambda: world.backend.registry.beat(hand_made), nothing, nothing, world.asks(stop="asked"))
+    assert outcome.exit_code == 0
+    assert all("kill" not in handle.asked for handle in world.launcher.started)

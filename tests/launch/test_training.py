@@ -1,0 +1,136 @@
+"""From a configuration to a summary: what is refused before anything starts, signals, and the last look."""
+
+import os
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from distrl.config import RunConfig
+from distrl.config.load import LoadedConfig, load
+from distrl.errors import ConfigError, MissingExtraError
+from distrl.launch import training
+from distrl.launch.description import RunDescription
+from distrl.launch.supervise import Outcome
+from distrl.launch.training import interruptible, settled_config, summarize, train
+from distrl.memory_backend.backend import LedgerCounts
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
+
+SPEC = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, DiscreteSpec(2))
+
+
+def description(tmp_path, **sections):
+    config = RunConfig.model_validate({"environment": {"id": "X"}, "seed": 3, **sections})
+    return RunDescription(run_id="r1", run_dir=str(tmp_path), config=config, spec=SPEC)
+
+
+def monitor(**attributes):
+    told = []
+    defaults = {"latest": {}, "ledger": LedgerCounts(), "peak_rss_mb": {}, "restarts": 0, "rate": lambda name: 0.0}
+    return SimpleNamespace(**defaults | attributes, events=told, event=told.append, update=lambda *_: None)
+
+
+@pytest.mark.parametrize(("number", "code", "name"), [(signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 0, "SIGTERM")])
+def test_the_first_signal_is_noted_and_handlers_come_back(number, code, name):
+    before = signal.getsignal(number)
+    with interruptible() as interrupt:
+        assert interrupt.code is None
+        os.kill(os.getpid(), number)
+        assert (interrupt.code, interrupt.name) == (code, name)
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_ctrl_c_does_not_wait():
+    with pytest.raises(KeyboardInterrupt), interruptible():  # noqa: PT012
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_run_that_trained_nothing_has_a_summary_without_numbers(tmp_path):
+    outcome = Outcome(6, "memory backend", "Redis is gone")
+    summary = summarize(description(tmp_path), monitor(), outcome, started=1e9)
+    assert (summary.run_id, summary.env, summary.algorithm, summary.seed) == ("r1", "X", "impala", 3)
+    assert (summary.exit_code, summary.stop_reason, summary.error) == (6, "memory backend", "Redis is gone")
+    assert (summary.updates, summary.mean_return_100, summary.time_to_first_update_s) == (0, None, None)
+    assert (summary.policy_lag.mean, summary.bottleneck, summary.imbalance) == (None, "-", 0)
+
+
+def test_a_summary_is_the_newest_snapshot_and_the_ledger(tmp_path):
+    latest = {
+        "updates": 40,
+        "env_steps": 5000,
+        "trained_steps": 4900,
+        "episodes": 50,
+        "weights_version": 41,
+        "mean_return_100": 99.5,
+        "policy_lag_mean": 1.5,
+        "policy_lag_max": 3,
+        "bottleneck": "learner",
+        "first_update_unix_s": 1007.5,
+    }
+    ledger = LedgerCounts(
+        produced=45, foreign=1, trained=40, queued=2, in_flight=1, dropped={"stale": 3}, rolled_back=4
+    )
+    told = monitor(latest=latest, ledger=ledger, restarts=2, rate={"env_steps": 10.0, "updates": 0.1}.get)
+    summary = summarize(description(tmp_path), told, Outcome(0, "updates"), started=1000.0)
+    assert (summary.updates, summary.env_steps, summary.trained_steps, summary.weights_version) == (40, 5000, 4900, 41)
+    assert (summary.mean_return_100, summary.best_mean_return_100) == (99.5, None)
+    assert (summary.policy_lag.mean, summary.policy_lag.p95, summary.policy_lag.max) == (1.5, None, 3.0)
+    assert (summary.time_to_first_update_s, summary.env_steps_per_s, summary.updates_per_s) == (7.5, 10.0, 0.1)
+    assert (summary.produced, summary.foreign, summary.imbalance, summary.rolled_back) == (45, 1, 0, 4)
+    assert (summary.restarts, summary.bottleneck, summary.error) == (2, "learner", None)
+
+
+def test_the_last_look_at_a_redis_that_is_gone_is_told_and_no_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "LAST_LOOK_S", 0.1)
+    told = monitor()
+    training._last_look(description(tmp_path), f"unix://{tmp_path}/gone.sock", told)
+    (event,) = told.events
+    assert event.startswith("the numbers are those of the last look, and keys may be left behind: Redis at unix://")
+
+
+def test_roles_on_other_hosts_cannot_share_an_embedded_redis(tmp_path):
+    config = RunConfig.model_validate({"launch": {"launcher": "ray", "ray_address": "10.0.0.1:6379"}})
+    with pytest.raises(ConfigError, match="cannot reach an embedded Redis; name one that they can with --redis-url"):
+        train(LoadedConfig.of(config), run_dir=tmp_path / "run", resume=None, view=None)
+
+
+def loaded(**sections):
+    return LoadedConfig.of(RunConfig.model_validate(sections))
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_config_yaml_is_private_and_a_launch_that_failed_at_once_leaves_the_earlier_one(tmp_path, stays):
+    with settled_config(tmp_path, loaded(seed=1)):
+        pass
+    path = tmp_path / "config.yaml"
+    assert path.stat().st_mode & 0o777 == 0o600
+    with settled_config(tmp_path, loaded(seed=2)) as keep:
+        assert load(file=path).config.seed == 2
+        keep(stays)
+    assert load(file=path).config.seed == (2 if stays else 1)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_run_is_not_resumed_as_another_task(tmp_path):
+    with settled_config(tmp_path, loaded(environment={"id": "CartPole-v1"})):
+        pass
+    told = r"the run to resume has environment.id CartPole-v1, not CartPole-v0"
+    with pytest.raises(ConfigError, match=told), settled_config(tmp_path, loaded(environment={"id": "CartPole-v0"})):
+        pass
+    assert load(file=tmp_path / "config.yaml").config.environment.id == "CartPole-v1"
+
+
+def test_without_the_framework_nothing_is_touched(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"TensorFlow, is not installed: pip install 'distrl\[cpu\]'"):
+        train(LoadedConfig.of(RunConfig()), run_dir=tmp_path / "run", resume=None, view=None)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_parent_of_a_run_carries_no_framework():
+    code = "import sys, distrl.launch.training, distrl.launch.processes\n"
+    code += "print(sorted({'tensorflow', 'keras', 'jax', 'ray'} & {name.split('.')[0] for name in sys.modules}))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"

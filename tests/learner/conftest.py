@@ -1,0 +1,192 @@
+"""One small run in memory: unrolls made by hand on one side, the learner's parts on the other."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from distrl.actors.actor import Actor
+from distrl.actors.policy import Policy
+from distrl.config import RunConfig
+from distrl.environments.vector import VectorEnvironment
+from distrl.launch.deterministic import InlineFeed
+from distrl.learner.feed import Feed
+from distrl.learner.session import prepare
+from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.codec import UnrollSchema, encode_unroll
+from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
+
+T, B = 2, 3
+SPEC = EnvSpec("Toy", {"observation": ArraySpec((1,), "float32")}, DiscreteSpec(2))
+ACTORS = (0, 1, 2)  # registered, incarnation 1
+
+
+def make_unroll(actor, sequence, version=1, *, incarnation=1, tag=None, episode_returns=()):
+    """Every reward is `tag` (by default the sequence), one of the 6 steps is not valid."""
+    rewards = np.full((T, B), sequence if tag is None else tag, np.float32)
+    valid = np.ones((T, B), np.bool_)
+    valid[1, 2] = False
+    return Unroll(
+        header=UnrollHeader(actor, incarnation, sequence, version, env_steps=T * B - 1),
+        observations={"observation": np.full((T + 1, B, 1), actor, np.float32)},
+        actions=np.zeros((T, B), np.int32),
+        rewards=rewards,
+        terminated=np.zeros((T, B), np.bool_),
+        truncated=np.zeros((T, B), np.bool_),
+        valid=valid,
+        behaviour_log_probabilities=np.full((T, B), np.log(0.5), np.float32),
+        recurrent_state={},
+        episode_returns=np.array(episode_returns, np.float32),
+        episode_lengths_steps=np.array([7] * len(episode_returns), np.int32),
+    )
+
+
+class SmallRun:
+    """A run whose backend, fence and schema are there, with three registered actors."""
+
+    spec = SPEC
+
+    def __init__(self, run_id="small", caps=None):
+        self.backend = InMemoryBackend(run_id, caps or QueueCaps(10_000, 2**30))
+        self.backend.create("{}")
+        self.fence = self.backend.acquire_fence()
+        self.schema = UnrollSchema.of(SPEC, T, B, {})
+        for actor in ACTORS:
+            self.backend.registry.register_actor(actor)
+
+    def push(self, actor, sequence, version=1, *, change=None, payload=None, **fields):
+        """As an actor does; `change` replaces fields of the unroll, `payload` all of its bytes."""
+        unroll = make_unroll(actor, sequence, version, **fields)
+        if change:
+            unroll = dataclasses.replace(unroll, **change)
+        return self.backend.unrolls.push(unroll.header, encode_unroll(unroll) if payload is None else payload)
+
+    def forge(self, fields):
+        """Puts an entry into the stream past every rule."""
+        self.backend._run.append(fields)
+
+    def feed(self, *, batch_size=1, k=None, applied=None, first_version=1, stop=lambda: True, block_s=0.0):
+        """A feed of a learner that has just taken over; when it finds nothing, it says so at once."""
+        self.fence = self.backend.acquire_fence()
+        return Feed(
+            self.backend,
+            self.schema,
+            batch_size=batch_size,
+            max_staleness_updates=k,
+            fence=self.fence,
+            applied=dict(applied or {}),
+            first_version=first_version,
+            stop=stop,
+            block_s=block_s,
+        )
+
+    def use(self, parcel):
+        """What the learner does with a parcel after the update."""
+        counts = {"trained": len(parcel.entries)}
+        self.backend.unrolls.acknowledge(parcel.entries, self.fence, counts, parcel.highest)
+
+    def publish(self, version):
+        self.backend.weights.publish(version, b"", 0, self.fence)
+
+    @property
+    def ledger(self):
+        """The counts, which always balance."""
+        counts = self.backend.ledger.counts()
+        assert counts.imbalance == 0, counts
+        return counts
+
+    @property
+    def dropped(self):
+        return {reason: count for reason, count in self.ledger.dropped.items() if count}
+
+    @property
+    def dead(self):
+        return [entry["reason"] for entry in self.backend._run.dead]
+
+
+@pytest.fixture
+def run():
+    return SmallRun()
+
+
+@pytest.fixture(scope="session")
+def new_run():
+    """Makes one more run."""
+    return SmallRun
+
+
+@pytest.fixture
+def unroll():
+    return make_unroll
+
+
+@pytest.fixture(scope="session", autouse=True)
+def bundle_cache(tmp_path_factory):
+    """Policies are exported once per test session and never into the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def toy_config():
+    """Makes a configuration with a tiny network on the toy `Identity`; paths in it replace the values below."""
+
+    def make(**paths):
+        tree = {
+            "environment": {"id": "distrl.environments.toy:Identity", "kwargs": {"n": 2, "length_steps": 3}},
+            "network": {"middleware_parameters": {"units": [4]}, "learning_rate": 0.01},
+            "actors": {"environments": 2, "unroll_length_steps": 4},
+            "learner": {"batch_size": 2},
+            "checkpoint": {"every_s": None},
+        }
+        for path, value in paths.items():
+            section, name = path.split("__")
+            tree.setdefault(section, {})[name] = value
+        return RunConfig.model_validate(tree)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def toy_spec(toy_config):
+    environment = VectorEnvironment(toy_config().environment, 1)
+    environment.close()
+    return environment.spec
+
+
+@pytest.fixture
+def prepared(toy_config, toy_spec, tmp_path):
+    """Makes what a learner process has before it trains; by default with a fresh backend each time."""
+
+    def make(config=None, *, run_id="toy", run_dir=tmp_path, backend=None):
+        config = config or toy_config()
+        if backend is None:
+            backend = InMemoryBackend(run_id, QueueCaps(10_000, 2**30))
+            backend.create(config.model_dump_json())
+        return prepare(config, toy_spec, run_dir, run_id, backend)
+
+    return make
+
+
+@pytest.fixture
+def acting():
+    """Makes a feed whose actor acts whenever a batch is wanted, as in deterministic mode; closes its environment."""
+    environments = []
+
+    def make(made, *, stop=lambda: False):
+        config, backend = made.config, made.backend
+        producer = (0, backend.registry.register_actor(0))
+        environments.append(VectorEnvironment(config.environment, config.actors.environments))
+        actor = Actor(config, backend, Policy(backend.weights.get_bundle()), environments[-1], producer, stop)
+        actor.reset(made.state.updates)
+
+        def make_feed(idle):
+            return made.make_feed(backend, idle, block_s=0.0)
+
+        return InlineFeed(actor, make_feed, backend, stop, config.learner.stall_timeout_s)
+
+    yield make
+    for environment in environments:
+        environment.close()

@@ -1,0 +1,185 @@
+"""Checkpointer: when a save is due, what it holds, and that training goes on from it bit by bit."""
+
+import numpy as np
+import pytest
+
+from distrl.config.run import CheckpointConfig
+from distrl.data_store.checkpoints import best_path, load
+from distrl.errors import CheckpointError
+from distrl.learner import checkpointer as checkpointer_module
+from distrl.learner.checkpointer import Checkpointer, restore
+from distrl.learner.publisher import Publisher
+from distrl.learner.state import LearnerState
+
+
+class Clock:
+    now = 50.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(checkpointer_module, "time", made)
+    return made
+
+
+def make(directory, state, networks=None, **config):
+    return Checkpointer(directory, CheckpointConfig(**{"every_s": None, **config}), networks or {}, state)
+
+
+def steps(directory):
+    return sorted(load(path).step for path in directory.glob("ckpt-*"))
+
+
+@pytest.mark.row("D26")
+def test_due_by_updates(tmp_path, clock):
+    state = LearnerState(run_id="r", updates=7)
+    checkpointer = make(tmp_path, state, every_updates=3)
+    due = []
+    for state.updates in range(7, 17):
+        clock.now += 1000.0
+        if checkpointer.due:
+            due.append(state.updates)
+            checkpointer.save()
+    assert due == [10, 13, 16]
+
+
+@pytest.mark.row("D26", "Q02")
+def test_due_by_time_if_something_was_learned(tmp_path, clock):
+    state = LearnerState(run_id="r")
+    checkpointer = make(tmp_path, state, every_s=60.0)
+    clock.now += 100.0
+    assert not checkpointer.due  # nothing to save yet
+    state.updates = 1
+    assert checkpointer.due
+    checkpointer.save()
+    assert not checkpointer.due
+    state.updates = 2
+    clock.now += 59.0
+    assert not checkpointer.due
+    clock.now += 1.0
+    assert checkpointer.due
+
+
+def test_due_by_whichever_comes_first(tmp_path, clock):
+    state = LearnerState(run_id="r")
+    checkpointer = make(tmp_path, state, every_s=10.0, every_updates=5)
+    state.updates = 5
+    assert checkpointer.due
+    checkpointer.save()
+    state.updates = 6
+    clock.now += 10.0
+    assert checkpointer.due
+
+
+def test_neither_means_never_but_there_is_something_behind(tmp_path, clock):
+    state = LearnerState(run_id="r")
+    checkpointer = make(tmp_path, state)
+    assert checkpointer.behind  # not even the initial weights are saved
+    state.updates, clock.now = 1_000_000, 1e9
+    assert (checkpointer.due, checkpointer.behind) == (False, True)
+    checkpointer.save()
+    assert not checkpointer.behind
+    state.updates += 1
+    assert checkpointer.behind
+
+
+def test_what_was_restored_is_not_behind(tmp_path):
+    assert not make(tmp_path, LearnerState(run_id="r", updates=9)).behind
+
+
+@pytest.mark.row("Q01")
+def test_the_newest_and_the_best_are_kept(tmp_path):
+    state = LearnerState(run_id="r")
+    checkpointer = make(tmp_path, state, keep=2)
+    saved = []
+    for updates, value in enumerate((10.0, 30.0, 20.0, 30.0, 25.0), start=1):
+        state.updates = updates
+        state.observe_episodes([value] * 100, [1] * 100)
+        saved.append((checkpointer.save(), best_path(tmp_path)))
+    assert steps(tmp_path) == [2, 4, 5]
+    assert [best.name for _, best in saved] == [f"ckpt-{step:012d}" for step in (1, 2, 2, 2, 2)]
+    # The best saved return is in the checkpoint, so that a resumed run does not call something worse the best.
+    resumed, loaded = restore(tmp_path, {})
+    assert (loaded.step, resumed.best_saved_return) == (5, 30.0)
+    again = make(tmp_path, resumed, keep=2)
+    resumed.updates = 6
+    resumed.observe_episodes([29.0] * 100, [1] * 100)
+    again.save()
+    assert best_path(tmp_path).name == "ckpt-000000000002"
+
+
+def test_nothing_to_restore(tmp_path):
+    assert restore(tmp_path / "never", {}) is None
+
+
+@pytest.mark.row("Q03")
+def test_training_goes_on_bit_by_bit_from_a_checkpoint(prepared, acting, toy_config, tmp_path):
+    config = toy_config(network__optimizer_type="Adam")
+    made = prepared(config)
+    batches = []
+
+    def record(batch):
+        batches.append(batch)
+        return made.algorithm.update(made.networks, batch).metrics
+
+    random = np.random.default_rng(3)
+    template = a_batch(made, acting)
+    for _ in range(3):
+        record(shuffled(template, random))
+    state = LearnerState(run_id="toy", updates=3, weights_version=4, applied={(0, 1): 5})
+    path = Checkpointer(tmp_path / "checkpoints", config.checkpoint, made.networks, state).save()
+    assert sorted(load(path).arrays) == ["main.online", "main.optimizer"]
+    uninterrupted = [record(shuffled(template, random)) for _ in range(10)]
+
+    resumed = prepared(config)
+    assert resumed.state == LearnerState(run_id="toy", updates=3, weights_version=4, applied={(0, 1): 5})
+    continued = [resumed.algorithm.update(resumed.networks, batch).metrics for batch in batches[3:]]
+    assert continued == uninterrupted
+    trained = made.networks["main"].online.named_weights()
+    for name, array in resumed.networks["main"].online.named_weights().items():
+        np.testing.assert_array_equal(array, trained[name])
+
+
+def a_batch(made, acting):
+    publisher = Publisher(made.backend, made.fence, made.algorithm.memory)
+    publisher.publish(made.networks["main"].online.named_weights(), 1, 0)
+    return acting(made).collect().batch
+
+
+def shuffled(batch, random):
+    """Other rewards, the same shapes."""
+    return batch._replace(rewards=random.standard_normal(batch.rewards.shape).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        ({"network__middleware_parameters": {"units": [5]}}, "main/.*kernel"),
+        ({"network__middleware_parameters": {"units": [4, 4]}}, "written by another network structure"),
+        ({"network__optimizer_type": "SGD"}, "written by another network structure or optimizer"),
+    ],
+)
+def test_a_checkpoint_of_other_networks_is_refused(prepared, toy_config, tmp_path, paths, message):
+    made = prepared(toy_config())
+    path = Checkpointer(tmp_path / "checkpoints", toy_config().checkpoint, made.networks, made.state).save()
+    with pytest.raises(CheckpointError, match=message) as raised:
+        prepared(toy_config(**paths))
+    assert str(raised.value).startswith(f"{path} does not fit the configuration: ")
+    assert "\n" not in str(raised.value)
+    assert raised.value.exit_code == 2
+
+
+def test_networks_go_by_their_whole_names(prepared, tmp_path):
+    made = prepared()
+    other = {"main": made.networks["main"], "main2": made.networks["main"]}
+    Checkpointer(tmp_path / "two", made.config.checkpoint, other, made.state).save()
+    assert restore(tmp_path / "two", other) is not None
+    with pytest.raises(CheckpointError, match="holds network main2, configured are main"):
+        restore(tmp_path / "two", made.networks)
+    Checkpointer(tmp_path / "one", made.config.checkpoint, made.networks, made.state).save()
+    with pytest.raises(CheckpointError, match=r"has \['online', 'optimizer'\], the checkpoint has \[\]"):
+        restore(tmp_path / "one", other)

@@ -1,0 +1,492 @@
+"""Feed: every entry is judged once, what is not trained on has a reason, and the ledger balances after every event."""
+
+import hashlib
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrl import wire
+from distrl.memory_backend.codec import encode_unroll
+from distrl.types import UnrollHeader
+
+STEPS = 5  # valid steps of one unroll
+SOURCE = (0, 1)  # actor 0, incarnation 1
+
+
+def tags(parcel):
+    """Which unrolls a batch is made of, by their rewards."""
+    return parcel.batch.rewards[0, ::3].tolist()
+
+
+# ---------------------------------------------------------------------------------------------------- what is taken
+
+
+def test_unrolls_become_a_batch_in_order_of_arrival(run):
+    run.push(1, 0, version=3, tag=10, episode_returns=(1.5,))
+    run.push(0, 0, version=5, tag=20)
+    run.push(1, 1, version=4, tag=30, episode_returns=(2.5, -1.0))
+    feed = run.feed(batch_size=3, first_version=6)
+    parcel = feed.collect()
+    assert parcel.batch.rewards.shape == (2, 9)
+    assert parcel.batch.observations["observation"].shape == (3, 9, 1)
+    assert parcel.batch.rewards[1].tolist() == [10] * 3 + [20] * 3 + [30] * 3
+    assert parcel.batch.observations["observation"][2, :, 0].tolist() == [1] * 3 + [0] * 3 + [1] * 3
+    assert parcel.batch.valid[1].tolist() == [True, True, False] * 3
+    assert parcel.lags_updates == [3, 1, 2]
+    assert parcel.highest == {(1, 1): 1, (0, 1): 0}
+    assert (parcel.env_steps, parcel.trained_steps) == (3 * STEPS, 3 * STEPS)
+    assert (parcel.episode_returns, parcel.episode_lengths_steps) == ([1.5, 2.5, -1.0], [7, 7, 7])
+    assert (run.ledger.in_flight, run.ledger.trained) == (3, 0)
+    run.use(parcel)
+    assert (run.ledger.in_flight, run.ledger.trained, run.backend.unrolls.highest()) == (0, 3, parcel.highest)
+
+
+def test_the_nth_parcel_is_used_n_updates_later(run):
+    feed = run.feed(first_version=4)
+    for sequence, version in enumerate((4, 4, 5)):
+        run.push(0, sequence, version)
+    assert [feed.collect().lags_updates for _ in range(3)] == [[0], [1], [1]]
+
+
+def test_a_stop_leaves_a_part_of_a_batch_in_flight(run):
+    asked = []
+    feed = run.feed(batch_size=2, stop=lambda: bool(asked.append(1)) or len(asked) == 3)
+    run.push(0, 0)
+    assert feed.collect() is None
+    assert len(asked) == 3  # it went on waiting twice
+    assert (run.ledger.in_flight, run.ledger.queued) == (1, 0)
+
+
+# ------------------------------------------------------------------------------------------------ what is not trained
+
+
+def array_field(dtype, data):
+    """An array as msgpack-numpy writes it."""
+    return {b"nd": True, b"type": dtype, b"kind": b"O" if dtype == "|O" else b"", b"shape": [1], b"data": data}
+
+
+PICKLED = wire.msgpack.packb({"rewards": array_field("|O", b"cos\nsystem\n(S'true'\ntR.")})
+
+
+@pytest.mark.parametrize(
+    ("header", "payload", "reason"),
+    [
+        (UnrollHeader(9, 1, 0, 1, STEPS), None, "schema"),  # no such actor
+        (UnrollHeader(0, 2, 0, 1, STEPS), None, "schema"),  # no such incarnation
+        (UnrollHeader(9, 1, 0, 1, STEPS), b"\xc1", "decode"),
+        (UnrollHeader(9, 1, 0, 1, STEPS), PICKLED, "decode"),
+        (UnrollHeader(9, 1, 0, 99, STEPS), None, "schema"),
+    ],
+)
+def test_entries_of_no_actor_of_the_run_are_foreign(run, unroll, header, payload, reason):
+    content = encode_unroll(unroll(0, 0)) if payload is None else payload
+    fields = {b"actor": header.actor, b"incarnation": header.incarnation, b"sequence": header.sequence}
+    fields |= {b"version": header.weights_version, b"steps": header.env_steps}
+    run.forge({name: b"%d" % value for name, value in fields.items()} | {b"payload": content})
+    run.push(0, 0)
+    feed = run.feed(k=0)
+    assert tags(feed.collect()) == [0]
+    assert (run.ledger.produced, run.ledger.foreign, run.dropped) == (1, 1, {reason: 1})
+    assert run.dead == [reason]
+    assert run.backend.tickets.counts() == (0, 0)  # it had used none up
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {b"payload": b"x"}, {b"actor": b"0", b"incarnation": b"1", b"sequence": b"-1"}, {b"actor": b"x"}]
+)
+def test_entries_without_a_header_are_foreign(run, fields):
+    run.forge(fields)
+    run.push(0, 0)
+    assert tags(run.feed().collect()) == [0]
+    assert (run.ledger.foreign, run.dropped, run.dead) == (1, {"schema": 1}, ["schema"])
+
+
+@pytest.mark.row("D61")
+def test_a_copy_is_dropped_as_a_duplicate(run):
+    for sequence in (0, 0, 1, 0):
+        run.push(0, sequence, tag=sequence + 10)
+    feed = run.feed(batch_size=2, k=5)
+    parcel = feed.collect()
+    assert tags(parcel) == [10, 11]
+    run.use(parcel)
+    assert feed.collect() is None
+    assert (run.ledger.produced, run.ledger.trained, run.dropped) == (4, 2, {"duplicate": 2})
+    assert run.dead == []
+    assert run.backend.tickets.counts() == (0, 0)
+
+
+def test_what_the_restored_weights_contain_is_a_duplicate(run):
+    run.push(0, 4)
+    run.push(0, 5)
+    run.push(0, 0, incarnation=1, tag=9, change={"header": UnrollHeader(1, 1, 0, 1, STEPS)})
+    feed = run.feed(batch_size=2, applied={SOURCE: 4, (1, 2): 7})
+    assert tags(feed.collect()) == [5, 9]
+    assert run.dropped == {"duplicate": 1}
+
+
+@pytest.mark.parametrize(
+    ("k", "lags", "taken", "stale"),
+    [
+        (None, (0, 3, 50), 3, 0),
+        (0, (0, 1, 2, 0), 2, 2),
+        (1, (0, 1, 2, 1), 3, 1),
+        (2, (3, 2, 1, 0), 3, 1),
+    ],
+)
+@pytest.mark.row("D67")
+def test_the_too_stale_is_dropped_counted_and_its_ticket_replaced(run, k, lags, taken, stale):
+    for sequence, lag in enumerate(lags):
+        run.push(0, sequence, version=100 - lag)
+    # A parcel of all that fit; the last of `lags` fits, so that nothing stale comes after it.
+    feed = run.feed(batch_size=taken, k=k, first_version=100)
+    parcel = feed.collect()
+    expected = [lag for lag in lags if k is None or lag <= k]
+    assert parcel.lags_updates == expected
+    assert (parcel.env_steps, parcel.trained_steps) == (len(lags) * STEPS, taken * STEPS)
+    assert run.dropped == ({"stale": stale} if stale else {})
+    assert run.backend.tickets.counts() == (stale, 0)
+    assert run.dead == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "change", "payload"),
+    [
+        ("decode", None, b"\xc1"),
+        ("decode", None, PICKLED),
+        ("schema", {"actions": np.full((2, 3), 2, np.int32)}, None),
+        ("schema", {"rewards": np.zeros((2, 3), np.float64)}, None),
+        ("schema", {"header": UnrollHeader(0, 1, 1, 1, STEPS + 1)}, None),  # more steps than are valid
+        ("schema", {"header": UnrollHeader(0, 1, 1, 4, STEPS)}, None),  # weights of the future
+        ("nonfinite", {"rewards": np.full((2, 3), np.nan, np.float32)}, None),
+        ("nonfinite", {"episode_returns": np.array([np.inf], np.float32)}, None),
+    ],
+)
+@pytest.mark.parametrize("k", [None, 5])
+def test_what_cannot_be_trained_on_is_rejected_with_its_reason(run, unroll, reason, change, payload, k):
+    change = dict(change) if change else None
+    if change and "episode_returns" in change:
+        change["episode_lengths_steps"] = np.array([1], np.int32)
+    run.push(0, 0)
+    run.push(0, 1, change=change, payload=payload)
+    run.push(0, 2)
+    feed = run.feed(batch_size=2, k=k, first_version=3)
+    parcel = feed.collect()
+    assert tags(parcel) == [0, 2]
+    assert parcel.env_steps == 2 * STEPS  # nobody knows how many steps the other one had
+    assert (run.dropped, run.ledger.foreign, run.ledger.lost) == ({reason: 1}, 0, 0)
+    assert run.backend.tickets.counts() == (0 if k is None else 1, 0)
+    (dead,) = run.backend._run.dead
+    assert (dead["reason"], dead["actor"], dead["sequence"]) == (reason, 0, 1)
+    if payload is not None:
+        assert (dead["payload"], dead["sha256"]) == (payload, hashlib.sha256(payload).hexdigest())
+
+
+# ----------------------------------------------------------------------------------------------------------- gaps
+
+
+def test_a_gap_in_the_sequences_is_counted_as_lost(run):
+    feed = run.feed(batch_size=2)
+    for actor, sequence in ((0, 0), (1, 2), (0, 1), (1, 5)):
+        run.push(actor, sequence)
+    run.use(feed.collect())
+    assert (run.ledger.lost, run.ledger.produced) == (2, 6)
+    run.use(feed.collect())
+    assert (run.ledger.lost, run.ledger.produced, run.ledger.trained) == (4, 8, 4)
+
+
+@pytest.mark.parametrize("fate", ["kept", "stale", "nonfinite", "duplicate"])
+def test_a_crash_counts_a_gap_neither_twice_nor_never(run, fate):
+    run.push(0, 0)
+    run.use(run.feed().collect())
+    run.push(0, 3, version=2)  # 1 and 2 are lost
+    if fate == "duplicate":
+        run.push(0, 3, version=2)
+    if fate == "stale":  # the unroll after the gap stays in flight, the next one is acknowledged
+        run.push(0, 4, version=1)
+    if fate == "nonfinite":
+        run.push(0, 4, version=2, tag=np.nan)
+    assert run.feed(batch_size=2, k=0, applied={SOURCE: 0}, first_version=2).collect() is None
+    assert (run.ledger.lost, run.ledger.in_flight) == (2, 1)
+    run.push(0, 5 if fate in ("stale", "nonfinite") else 4, version=3)
+    parcel = run.feed(batch_size=2, k=1, applied={SOURCE: 0}, first_version=3).collect()
+    assert len(parcel.entries) == 2
+    run.use(parcel)
+    assert (run.ledger.lost, run.ledger.trained, run.ledger.in_flight) == (2, 3, 0)
+
+
+@pytest.mark.parametrize("reason", ["stale", "decode", "schema", "nonfinite", "duplicate"])
+def test_an_unroll_dropped_just_before_a_crash_is_no_gap_after_it(run, reason):
+    run.push(0, 0, version=9)
+    if reason == "decode":
+        run.push(0, 1, version=9, payload=b"\xc1")
+    else:
+        faults = {
+            "stale": {"version": 1},
+            "schema": {"version": 9, "change": {"actions": np.full((2, 3), 7, np.int32)}},
+            "nonfinite": {"version": 9, "tag": np.inf},
+            "duplicate": {"version": 9},
+        }
+        run.push(0, 0 if reason == "duplicate" else 1, **faults[reason])
+    feed = run.feed(k=2, first_version=9)
+    run.use(feed.collect())
+    assert feed.collect() is None
+    assert run.dropped == {reason: 1}
+    run.push(0, 1 if reason == "duplicate" else 2, version=10)
+    restarted = run.feed(k=2, applied={SOURCE: 0}, first_version=10)
+    assert restarted.collect() is not None
+    assert run.ledger.lost == 0
+
+
+# --------------------------------------------------------------------------------------------------------- restarts
+
+
+@pytest.mark.row("D61")
+def test_a_restarted_learner_takes_the_unacknowledged_first_one_by_one_and_in_order(run, monkeypatch):
+    for sequence in range(3):
+        run.push(0, sequence)
+        run.push(1, sequence, tag=sequence + 10)
+    first = run.feed(batch_size=5)
+    assert tags(first.collect()) == [0, 10, 1, 11, 2]
+    asked = []
+    stream = run.backend.unrolls
+    original = stream.unacknowledged
+    monkeypatch.setattr(stream, "unacknowledged", lambda *call: asked.append(call) or original(*call))
+    restarted = run.feed(batch_size=3, first_version=2)
+    parcel = restarted.collect()
+    assert tags(parcel) == [0, 10, 1]
+    assert [count for _, count in asked] == [1, 1, 1]
+    run.use(parcel)
+    run.push(2, 0, tag=20)
+    parcel = restarted.collect()
+    assert tags(parcel) == [11, 2, 12]
+    run.use(parcel)
+    assert (run.ledger.in_flight, run.ledger.trained) == (1, 6)  # the new one came along and waits for its batch
+    assert tags(run.feed(first_version=3).collect()) == [20]
+
+
+def test_weights_that_were_rolled_back_lost_no_unrolls(run):
+    feed = run.feed()
+    for sequence in range(5):
+        run.push(0, sequence)
+        run.use(feed.collect())
+    run.push(0, 5)
+    # The checkpoint holds 0 and 1; 2 to 4 were trained on and are gone.
+    parcel = run.feed(applied={SOURCE: 1}, first_version=6).collect()
+    run.use(parcel)
+    assert (run.ledger.lost, run.ledger.trained, parcel.highest) == (0, 6, {SOURCE: 5})
+
+
+def test_a_fenced_learner_judges_nothing(run):
+    run.push(0, 0, payload=b"\xc1")
+    old = run.feed()
+    run.feed()
+    with pytest.raises(Exception, match="another learner runs this"):
+        old.collect()
+    assert (run.ledger.in_flight, run.dropped) == (1, {})
+
+
+# ------------------------------------------------------------------------------------------------- tickets that vanish
+
+
+def test_tickets_that_redis_lost_are_issued_again_when_nothing_moves_any_more(run):
+    asked = []
+    feed = run.feed(batch_size=3, k=0, stop=lambda: bool(asked.append(run.backend.tickets.counts())) or len(asked) == 4)
+    run.publish(1)
+    run.push(0, 0)
+    assert feed.collect() is None
+    # The first idle moment may be the one between publishing and issuing; the third follows the second issue's.
+    assert asked == [(0, 0), (0, 0), (2, 0), (2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("published", "free", "held"),
+    [(1, 0, 0), (2, 1, 0), (2, 0, 1)],
+    ids=["the batch's own are still to come", "one is free", "one is held"],
+)
+def test_tickets_are_not_issued_again_while_something_can_still_move(run, published, free, held):
+    asked = []
+    feed = run.feed(k=0, first_version=2, stop=lambda: bool(asked.append(1)) or len(asked) == 5)
+    run.publish(published)
+    run.backend.tickets.issue(free + held, run.fence)
+    for _ in range(held):
+        run.backend.tickets.take(SOURCE, 0.0)
+    assert feed.collect() is None
+    assert run.backend.tickets.counts() == (free, held)
+
+
+def test_without_bounded_staleness_there_are_no_tickets(run):
+    asked = []
+    feed = run.feed(stop=lambda: bool(asked.append(1)) or len(asked) == 5)
+    run.publish(1)
+    assert feed.collect() is None
+    assert run.backend.tickets.counts() == (0, 0)
+
+
+# --------------------------------------------------------------------------------------------- any sequence of events
+
+
+class SlowModel:
+    """What a feed and its learner should do, on plain lists. `stream` holds what nobody has acknowledged, in order."""
+
+    def __init__(self, k, batch_size):
+        self.k, self.batch_size = k, batch_size
+        self.stream = []
+        self.ledger = Counter()
+        self.accounted = {}  # producer -> highest sequence that was ever settled
+        self.version = 1
+        self.applied, self.trained = {}, 0
+        self.checkpoint = ({}, 0)
+        self.taken = {}
+
+    def learn(self):
+        """The sequences of the batch that should come; None if there are too few."""
+        batch, left = [], []
+        for place, entry in enumerate(self.stream):
+            if len(batch) == self.batch_size:
+                left += self.stream[place:]
+                break
+            producer, sequence, version, kind = entry
+            fate = self._fate(producer, sequence, version, kind)
+            if fate != "duplicate" and kind != "foreign":
+                gap = sequence - 1 - max(self.taken.get(producer, -1), self.accounted.get(producer, -1))
+                if gap > 0:
+                    self.ledger["lost"] += gap
+                    self._settle(producer, sequence - 1)
+                self.taken[producer] = sequence
+            if fate == "keep":
+                batch.append(entry)
+            else:
+                self.ledger[fate] += 1
+                if kind != "foreign" and fate != "duplicate":
+                    self._settle(producer, sequence)
+        if len(batch) < self.batch_size:
+            self.stream = batch
+            return None
+        self.stream = left
+        for producer, sequence, _, _ in batch:
+            self._settle(producer, sequence)
+            self.applied[producer] = sequence
+        self.trained += len(batch)
+        self.ledger["trained"] += len(batch)
+        self.version += 1
+        return [entry[:2] for entry in batch]
+
+    def _fate(self, producer, sequence, version, kind):
+        if kind == "foreign":
+            return "schema"
+        if sequence <= self.taken.get(producer, -1):
+            return "duplicate"
+        if self.k is not None and self.version - version > self.k:
+            return "stale"
+        return "keep" if kind == "good" else kind
+
+    def _settle(self, producer, sequence):
+        self.accounted[producer] = max(sequence, self.accounted.get(producer, -1))
+
+    def restart(self):
+        """From the checkpoint; versions never go back."""
+        self.applied, self.trained = dict(self.checkpoint[0]), self.checkpoint[1]
+        self.taken = dict(self.applied)
+        self.version += 1
+
+
+EVENTS = st.one_of(
+    st.tuples(
+        st.just("push"),
+        st.integers(0, 2),
+        st.integers(0, 2),
+        st.sampled_from(["good", "good", "good", "decode", "schema", "nonfinite"]),
+    ),
+    st.tuples(st.just("copy")),
+    st.tuples(st.just("lose"), st.integers(0, 2)),
+    st.tuples(st.just("foreign")),
+    st.tuples(st.just("learn")),
+    st.tuples(st.just("learn")),
+    st.tuples(st.just("checkpoint")),
+    st.tuples(st.just("crash"), st.integers(0, 3)),
+)
+
+
+class Both:
+    """Feeds every event to the real thing and to the slow model."""
+
+    def __init__(self, run, k, batch_size):
+        self.run = run
+        self.model = SlowModel(k, batch_size)
+        self.sequences = Counter()
+        self.last = None
+        self.pushed = 0
+        self.restart()
+
+    def restart(self):
+        model = self.model
+        self.feed = self.run.feed(
+            batch_size=model.batch_size, k=model.k, applied=model.applied, first_version=model.version
+        )
+
+    def push(self, actor, lag, kind):
+        version = max(self.model.version - lag, 1)
+        self._push(actor, self.sequences[actor], version, kind)
+        self.sequences[actor] += 1
+
+    def _push(self, actor, sequence, version, kind):
+        change = {"schema": {"actions": np.full((2, 3), 9, np.int32)}}.get(kind)
+        payload = b"\xc1" if kind == "decode" else None
+        tag = np.nan if kind == "nonfinite" else sequence
+        self.run.push(actor, sequence, version, change=change, payload=payload, tag=tag)
+        self.model.stream.append(((actor, 1), sequence, version, kind))
+        self.last = (actor, sequence, version, kind)
+        self.pushed += 1
+
+    def copy(self):
+        if self.last is not None:
+            self._push(*self.last)
+
+    def lose(self, actor):
+        """Redis forgets an unroll and that it was ever produced."""
+        self.sequences[actor] += 1
+        self.last = None  # a copy of an older unroll cannot follow
+
+    def foreign(self):
+        self.run.forge({})
+        self.model.stream.append((None, 0, 0, "foreign"))
+        self.model.ledger["foreign"] += 1
+
+    def learn(self):
+        parcel, expected = self.feed.collect(), self.model.learn()
+        if expected is None:
+            assert parcel is None
+            self.crash(taken=0)  # it was asked to stop
+            return
+        found = [entry.header for entry in parcel.entries]
+        assert [(header.producer, header.sequence) for header in found] == expected
+        self.run.use(parcel)
+
+    def checkpoint(self):
+        self.model.checkpoint = (dict(self.model.applied), self.model.trained)
+
+    def crash(self, taken):
+        """With so many entries more taken and not acknowledged."""
+        self.run.backend.unrolls.take(taken, 0.0)
+        self.model.restart()
+        self.restart()
+
+    def check(self):
+        ledger, model = self.run.ledger, self.model.ledger
+        reasons = ("stale", "duplicate", "decode", "schema", "nonfinite")
+        assert {reason: ledger.dropped[reason] for reason in reasons} == {reason: model[reason] for reason in reasons}
+        assert (ledger.trained, ledger.lost, ledger.foreign) == (model["trained"], model["lost"], model["foreign"])
+        assert ledger.produced == self.pushed + model["lost"]
+        assert ledger.queued + ledger.in_flight == len(self.model.stream)
+
+
+@settings(max_examples=300)
+@given(st.sampled_from([None, 0, 1]), st.integers(1, 3), st.lists(EVENTS, max_size=40))
+def test_the_conservation_law_holds_after_every_event(new_run, k, batch_size, events):
+    both = Both(new_run(), k, batch_size)
+    for name, *arguments in events:
+        getattr(both, name)(*arguments)
+        both.check()

@@ -1,0 +1,121 @@
+"""PrefetchingFeed: exactly one parcel ahead, errors come over, and it ends when told to."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from distrl.errors import FencedError
+from distrl.learner.prefetch import PrefetchingFeed
+from distrl.memory_backend.backend import LedgerCounts
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 20.0
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def prefetch(run):
+    """Makes a PrefetchingFeed over the run; ends its thread afterwards."""
+    stop = threading.Event()
+    made = []
+
+    def make(**options):
+        made.append(PrefetchingFeed(run.feed(stop=stop.is_set, block_s=0.05, **options), stop.is_set))
+        return made[-1]
+
+    make.stop = stop
+    yield make
+    stop.set()
+    for feed in made:
+        feed.close()
+        assert not feed._thread.is_alive()
+
+
+def where(run):
+    ledger: LedgerCounts = run.ledger
+    return ledger.queued, ledger.in_flight
+
+
+def test_takes_nothing_before_it_is_asked_and_then_one_parcel_ahead(run, prefetch):
+    feed = prefetch(batch_size=2)
+    for sequence in range(10):
+        run.push(0, sequence)
+    time.sleep(0.1)
+    assert where(run) == (10, 0)
+    first = feed.collect()
+    wait_until(lambda: where(run) == (6, 4))  # one handed over, one ready
+    time.sleep(0.1)
+    assert where(run) == (6, 4)
+    run.use(first)
+    second = feed.collect()
+    wait_until(lambda: where(run) == (4, 4))
+    rewards = [parcel.batch.rewards[0, ::3].tolist() for parcel in (first, second, feed.collect())]
+    assert rewards == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_staleness_counts_the_parcel_that_waits(run, prefetch):
+    feed = prefetch(k=1, first_version=5)
+    for sequence, version in enumerate((5, 5, 5, 6)):
+        run.push(0, sequence, version)
+    # The third is used at 7 at the earliest, when 5 is too old.
+    assert [feed.collect().lags_updates for _ in range(3)] == [[0], [1], [1]]
+    assert run.dropped == {"stale": 1}
+
+
+def test_an_error_of_the_thread_reaches_the_caller(run, prefetch):
+    feed = prefetch()
+    run.push(0, 0, payload=b"\xc1")  # to be rejected, which only the newest learner may
+    run.backend.acquire_fence()
+    with pytest.raises(FencedError, match="another learner runs this"):
+        feed.collect()
+    feed._thread.join(10.0)
+    assert not feed._thread.is_alive()
+
+
+def test_an_error_comes_after_the_parcels_before_it(run, prefetch):
+    feed = prefetch()
+    run.push(0, 0)
+    run.push(0, 1, tag=np.nan)
+    run.backend.acquire_fence()
+    assert feed.collect() is not None
+    with pytest.raises(FencedError):
+        feed.collect()
+
+
+def test_stop_ends_a_wait_for_unrolls(run, prefetch):
+    feed = prefetch(batch_size=2)
+    run.push(0, 0)
+    results = []
+    caller = threading.Thread(target=lambda: results.append(feed.collect()))
+    caller.start()
+    wait_until(lambda: where(run) == (0, 1))
+    prefetch.stop.set()
+    caller.join(10.0)
+    feed.close()
+    assert results == [None]
+    assert where(run) == (0, 1)  # a successor finds it
+
+
+def test_a_parcel_that_nobody_fetched_stays_in_flight(run, prefetch):
+    feed = prefetch()
+    for sequence in range(3):
+        run.push(0, sequence)
+    run.use(feed.collect())
+    wait_until(lambda: where(run) == (1, 1))
+    prefetch.stop.set()
+    assert feed.collect() is None
+    assert where(run) == (1, 1)
+    parcel = run.feed(applied={(0, 1): 0}, first_version=3).collect()
+    assert parcel.batch.rewards[0, 0] == 1
+
+
+def test_stopped_before_it_was_asked(run, prefetch):
+    feed = prefetch()
+    prefetch.stop.set()
+    feed.close()
+    assert feed.collect() is None

@@ -1,0 +1,190 @@
+"""Reporter: when snapshots are due, what is in them, and the verdict on what limits the speed."""
+
+import math
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from distrl.algorithms.algorithm import Update
+from distrl.config import RunConfig
+from distrl.learner import reporter as reporter_module
+from distrl.learner.reporter import Reporter, bottleneck, queue_fill
+from distrl.learner.state import LearnerState
+from distrl.memory_backend.backend import LedgerCounts
+from distrl.metrics.counters import Waits
+from distrl.metrics.snapshot import METRICS
+
+CONFIG = RunConfig.model_validate(
+    {"learner": {"batch_size": 2}, "memory": {"queue_batches": 3, "queue_bytes": 100_000}}
+)
+UPDATE = Update({"loss": 0.5, "gradient_norm": 2.0, "learning_rate": 0.01, "finite": True})
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(reporter_module, "time", SimpleNamespace(monotonic=made, time=time.time))
+    return made
+
+
+class Reporting:
+    """A reporter over a small run, with a learner whose time is told by hand."""
+
+    def __init__(self, run, clock, config):
+        self.run, self.clock = run, clock
+        self.feed = run.feed(batch_size=2, first_version=3)
+        self.state = LearnerState(run_id="small", env_steps=1000, updates=40)
+        self.waits = Waits(clock)
+        self.reporter = Reporter(config, self.state, run.backend, self.waits)
+        self.sequence = 0
+
+    def update(self, waited_s=0.0, worked_s=0.0):
+        """One update on two unrolls, of lag 2 and 0."""
+        for version in (self.feed._version - 2, self.feed._version):
+            self.run.push(0, self.sequence, version, episode_returns=(float(self.sequence),))
+            self.sequence += 1
+        with self.waits.measure("unrolls"):
+            self.clock.now += waited_s
+        with self.waits.measure("update"):
+            self.clock.now += worked_s
+        parcel = self.feed.collect()
+        self.run.use(parcel)
+        self.state.updates += 1
+        self.state.env_steps += parcel.env_steps
+        self.state.observe_episodes(parcel.episode_returns, parcel.episode_lengths_steps)
+        self.reporter.record(parcel, UPDATE)
+
+
+@pytest.fixture
+def reporting(run, clock):
+    return Reporting(run, clock, CONFIG)
+
+
+def test_the_first_snapshot_is_due_right_after_the_first_update_and_then_one_a_second(reporting, clock):
+    reporting.update(worked_s=0.001)
+    assert reporting.reporter.due
+    reporting.reporter.snapshot()
+    due = []
+    for _ in range(8):
+        reporting.update(worked_s=0.3)
+        due.append(reporting.reporter.due)
+        if due[-1]:
+            reporting.reporter.snapshot()
+    assert due == [False, False, False, True, False, False, False, True]
+
+
+@pytest.mark.parametrize("first", [0, 10, 37])
+def test_deterministic_mode_reports_at_the_same_updates_whatever_came_before(run, clock, first):
+    config = RunConfig.model_validate({"actors": {"count": 0}})
+    reporting = Reporting(run, clock, config)
+    reporting.state.updates = first
+    due = []
+    for updates in range(first + 1, 61):
+        clock.now += 100.0 * (updates % 3)  # time is no reason
+        reporting.state.updates = updates
+        if reporting.reporter.due:
+            due.append(updates)
+            reporting.reporter.snapshot()
+    assert due == [updates for updates in (10, 20, 30, 40, 50, 60) if updates > first]
+
+
+def test_a_snapshot_tells_what_happened_since_the_last_one(reporting):
+    reporting.update(worked_s=2.0)
+    first = reporting.reporter.snapshot()
+    assert first["first_update_unix_s"] == pytest.approx(time.time(), abs=60)
+    reporting.update(waited_s=1.0, worked_s=1.0)
+    reporting.update(waited_s=0.5, worked_s=1.5)
+    reporting.run.push(1, 0)
+    reporting.state.wall_s = 6.0
+    snapshot = reporting.reporter.snapshot()
+    expected = {
+        "updates": 43,
+        "env_steps": 1030,
+        "trained_steps": 0,
+        "episodes": 6,
+        "mean_return_100": 2.5,
+        "best_mean_return_100": None,
+        "mean_length_100_steps": 7.0,
+        "loss": 0.5,
+        "gradient_norm": 2.0,
+        "learning_rate": 0.01,
+        "policy_lag_mean": 1.0,
+        "policy_lag_p95": 2,
+        "policy_lag_max": 2,
+        "queue_entries": 1,
+        "queue_fill": pytest.approx(1 / 6),
+        "dropped": 0,
+        "env_steps_per_s": 5.0,  # 20 steps in 4 s
+        "updates_per_s": 0.5,
+        "learner_wait_share": pytest.approx(1.5 / 4),
+        "bottleneck": "actors",
+        "wall_s": 6.0,
+        "stop_reason": None,
+    }
+    assert {name: snapshot[name] for name in expected} == expected
+    assert reporting.reporter.env_steps_per_s == 5.0
+    assert snapshot["first_update_unix_s"] == first["first_update_unix_s"]
+    assert snapshot["queue_bytes"] == reporting.run.ledger.stream_bytes > 0
+
+
+def test_every_name_is_in_the_table_and_no_value_is_nan(reporting):
+    before = reporting.reporter.snapshot(stop_reason="asked")  # nothing was learned at all
+    assert (before["mean_return_100"], before["policy_lag_mean"], before["stop_reason"]) == (None, None, "asked")
+    reporting.update()
+    names = {metric.name for metric in METRICS if metric.source == "learner"}
+    for snapshot in (before, reporting.reporter.snapshot()):
+        assert snapshot.keys() <= names
+        assert not [value for value in snapshot.values() if isinstance(value, float) and not math.isfinite(value)]
+
+
+def test_dropped_unrolls_are_summed_over_all_reasons(reporting):
+    reporting.run.push(0, 0, payload=b"\xc1")
+    reporting.run.push(1, 0, payload=b"\xc1")
+    reporting.run.push(1, 0)
+    reporting.sequence = 1
+    reporting.update()
+    assert reporting.reporter.snapshot()["dropped"] == 3
+
+
+def test_the_last_word_is_on_the_whole_run_and_not_on_its_last_moment(reporting):
+    reporting.update(waited_s=30.0, worked_s=1.0)  # the actors were still starting
+    assert reporting.reporter.snapshot()["bottleneck"] == "actors"
+    for _ in range(9):
+        reporting.update(worked_s=1.0)
+        assert reporting.reporter.snapshot()["bottleneck"] == "learner"
+    reporting.update(waited_s=0.4, worked_s=0.6)
+    assert reporting.reporter.snapshot()["bottleneck"] == "actors"
+    last = reporting.reporter.snapshot(stop_reason="updates")
+    assert (last["bottleneck"], last["learner_wait_share"]) == ("learner", pytest.approx(0.4 / 10))
+
+
+@pytest.mark.parametrize(
+    ("wait_share", "verdict"),
+    [(0.0, "learner"), (0.05, "learner"), (0.06, "-"), (0.19, "-"), (0.2, "actors"), (1.0, "actors")],
+)
+def test_the_verdict(wait_share, verdict):
+    assert bottleneck(wait_share) == verdict
+
+
+@pytest.mark.parametrize(
+    ("ledger", "fill"),
+    [
+        (LedgerCounts(), 0.0),
+        (LedgerCounts(queued=1, in_flight=2), 0.5),
+        (LedgerCounts(queued=3, stream_bytes=75_000), 0.75),  # bytes are nearer to their bound
+        (LedgerCounts(queued=9), 1.0),
+    ],
+)
+def test_the_queue_is_as_full_as_its_nearer_bound(ledger, fill):
+    assert queue_fill(ledger, CONFIG) == fill

@@ -1,0 +1,381 @@
+"""Session: when training ends, what is saved and reported on the way, restarts, and staleness under real actors."""
+
+import logging
+import threading
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from distrl.actors.actor import Actor
+from distrl.actors.policy import Policy
+from distrl.config.run import StopConfig
+from distrl.data_store.checkpoints import load_newest
+from distrl.environments.vector import VectorEnvironment
+from distrl.errors import CheckpointError, NonFiniteError
+from distrl.learner.prefetch import PrefetchingFeed
+from distrl.learner.session import stop_reason
+from distrl.learner.state import LearnerState
+from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_unroll
+from distrl.memory_backend.in_memory import InMemoryBackend
+
+# ------------------------------------------------------------------------------------------------- stop conditions
+
+
+@pytest.mark.parametrize(
+    ("stop", "state", "reason"),
+    [
+        ({}, {"updates": 10**9, "env_steps": 10**12, "wall_s": 1e9, "recent_returns": [1e9] * 100}, None),
+        ({"mean_return": 5.0}, {"recent_returns": [5.0] * 100}, "mean_return"),
+        ({"mean_return": 5.0}, {"recent_returns": [5.0] * 99 + [4.9]}, None),
+        ({"mean_return": 5.0}, {"recent_returns": [1000.0] * 99}, None),  # a window that is not full proves nothing
+        ({"mean_return": -10.0}, {"recent_returns": []}, None),
+        ({"mean_return": -10.0}, {"recent_returns": [-10.0] * 100}, "mean_return"),
+        ({"env_steps": 100}, {"env_steps": 99}, None),
+        ({"env_steps": 100}, {"env_steps": 100}, "env_steps"),
+        ({"updates": 7}, {"updates": 6}, None),
+        ({"updates": 7}, {"updates": 7}, "updates"),
+        ({"minutes": 0.5}, {"wall_s": 29.9}, None),
+        ({"minutes": 0.5}, {"wall_s": 30.0}, "minutes"),
+        ({"updates": 7, "minutes": 1.0}, {"updates": 1, "wall_s": 60.0}, "minutes"),
+        ({"mean_return": 0.0, "updates": 7}, {"updates": 7, "recent_returns": [1.0] * 100}, "mean_return"),
+    ],
+)
+def test_stop_conditions(stop, state, reason):
+    assert stop_reason(StopConfig(**stop), LearnerState(run_id="r", **state)) == reason
+
+
+# ----------------------------------------------------------------------------------------------------- one training
+
+
+class Training:
+    """A session whose own actor acts inline, and what it told."""
+
+    def __init__(self, made, acting, stop=lambda: False):
+        self.made = made
+        self.saved, self.snapshots = [], []
+        self.session = made.make_session(acting(made, stop=stop), self.snapshots.append, stop, self.saved.append)
+        self.state = self.session.learner.state
+
+    def run(self):
+        return self.session.run()
+
+
+@pytest.fixture
+def train(prepared, acting, toy_config):
+    def make(*, backend=None, run_id="toy", stop=lambda: False, **paths):
+        return Training(prepared(toy_config(**paths), backend=backend, run_id=run_id), acting, stop)
+
+    return make
+
+
+def test_trains_reports_and_saves_until_a_condition_holds(train, tmp_path):
+    training = train(stop__updates=11, checkpoint__every_updates=4)
+    assert training.session.activity == "starting"
+    assert training.run() == "updates"
+    assert training.session.activity == "stopping"
+    assert training.saved == [4, 8, 11]  # the last one because it ends
+    assert training.made.algorithm._step.traces == 1  # nothing is traced again after the first update
+    reported = [snapshot["updates"] for snapshot in training.snapshots]
+    assert (reported[0], reported[-1]) == (1, 11)
+    assert [snapshot["stop_reason"] for snapshot in training.snapshots[:-1]] == [None] * (len(reported) - 1)
+    assert training.snapshots[-1]["stop_reason"] == "updates"
+    assert training.snapshots[-1]["policy_lag_max"] == 0
+    loaded = load_newest(tmp_path / "checkpoints")
+    assert (loaded.step, loaded.meta) == (11, training.state.to_meta())
+    assert (training.state.weights_version, training.state.trained_unrolls) == (12, 22)
+    assert 0 < training.state.wall_s < 60
+    weights = decode_weights((tmp_path / "policy" / "weights.msgpack").read_bytes())
+    assert weights.version == 12
+    for name, array in training.made.networks["main"].online.named_weights().items():
+        np.testing.assert_array_equal(weights.arrays[name], array)
+    ledger = training.made.backend.ledger.counts()
+    assert (ledger.trained, ledger.imbalance) == (22, 0)
+
+
+@pytest.mark.parametrize("when", ["before the first update", "between updates", "while it waits"])
+def test_asked_to_stop_it_saves_and_says_so(train, tmp_path, monkeypatch, when):
+    runs = []
+
+    def stop():
+        return when == "before the first update" or (when == "between updates" and runs[0].state.updates == 2)
+
+    training = train(stop=stop)
+    runs.append(training)
+    if when == "while it waits":
+        feed = training.session.learner._feed
+        collect = feed.collect
+        monkeypatch.setattr(feed, "collect", lambda: collect() if training.state.updates < 3 else None)
+    updates = {"before the first update": 0, "between updates": 2, "while it waits": 3}[when]
+    assert training.run() == "asked"
+    assert (training.state.updates, training.saved) == (updates, [updates])
+    assert load_newest(tmp_path / "checkpoints").step == updates
+    assert training.snapshots[-1]["stop_reason"] == "asked"
+
+
+def test_a_goal_that_a_resumed_run_has_reached_already_ends_it_at_once(train, tmp_path):
+    train(stop__updates=3).run()
+    before = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    resumed = train(stop__updates=2)
+    assert (resumed.run(), resumed.saved) == ("updates", [])
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == before
+
+
+# --------------------------------------------------------------------------------------------------------- restarts
+
+
+@pytest.mark.row("N03", "Q02")
+def test_another_run_from_the_checkpoint_goes_on_with_its_counters(train):
+    first = train(stop__updates=3)
+    first.run()
+    second = train(stop__updates=5, run_id="later")
+    state = second.state
+    assert (state.updates, state.env_steps, state.episodes) == (3, 36, 12)
+    # In a new run nothing was published, nobody has pushed, and nothing of it was trained on.
+    assert (state.weights_version, state.applied, state.trained_unrolls) == (4, {}, 0)
+    assert second.run() == "updates"
+    assert (state.updates, state.env_steps, state.weights_version) == (5, 60, 6)
+    assert (state.recent_returns[:12], len(state.recent_returns)) == (first.state.recent_returns, 20)
+    assert state.wall_s > first.state.wall_s
+    ledger = second.made.backend.ledger.counts()
+    assert (ledger.trained, ledger.rolled_back, ledger.imbalance) == (4, 0, 0)
+
+
+def test_versions_never_go_back_and_rolled_back_unrolls_add_up_over_two_crashes(train):
+    """Checkpoints every 3 updates of 2 unrolls; the learner dies after the 5th, and again after 5 more."""
+    paths = {"stop__updates": 100, "checkpoint__every_updates": 3}
+    first = train(**paths)
+    backend = first.made.backend
+    backend.weights.publish(4, b"", 0, first.made.fence)  # somebody was here before
+    first = train(backend=backend, **paths)
+    assert first.state.weights_version == 5
+    for_updates(first, 5)
+    assert (backend.weights.version(), backend.ledger.counts().trained) == (10, 10)
+
+    second = train(backend=backend, **paths)
+    assert (second.state.updates, second.state.weights_version) == (3, 11)
+    assert second.state.applied == {(0, 2): 5}
+    assert backend.ledger.counts().rolled_back == 4  # updates 4 and 5
+    for_updates(second, 5)  # saves after the 6th; 7 and 8 are lost
+    assert (second.state.updates, backend.weights.version()) == (8, 16)
+
+    third = train(backend=backend, **paths)
+    assert (third.state.updates, third.state.weights_version) == (6, 17)
+    ledger = backend.ledger.counts()
+    assert (ledger.trained, ledger.rolled_back, ledger.lost, ledger.imbalance) == (20, 8, 0, 0)
+    assert ledger.trained - ledger.rolled_back == third.state.trained_unrolls == 12
+    again = train(backend=backend, **paths)  # dies before it did anything
+    assert (backend.ledger.counts().rolled_back, again.state.weights_version) == (8, 17)
+
+
+def for_updates(training, count):
+    """Trains so many updates and is then killed: no final save, no last snapshot."""
+    calls = []
+
+    def killed():
+        calls.append(1)
+        if len(calls) > count:
+            raise KeyboardInterrupt
+        return False
+
+    training.session._stop = killed
+    with pytest.raises(KeyboardInterrupt):
+        training.run()
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_named(train, tmp_path, caplog):
+    train(stop__updates=4, checkpoint__every_updates=2).run()
+    (tmp_path / "checkpoints" / "ckpt-000000000004" / "main.online.npz").write_bytes(b"damaged")
+    with caplog.at_level(logging.INFO, "distrl"):
+        assert train().state.updates == 2
+    told = [record.message for record in caplog.records if record.name == "distrl.learner.session"]
+    assert told[0].startswith("passed over ckpt-000000000004: ")
+    assert told[1] == "restored ckpt-000000000002"
+    (tmp_path / "checkpoints" / "ckpt-000000000002" / "meta.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"ckpt-000000000004 .*ckpt-000000000002"):
+        train()
+
+
+@pytest.mark.row("Q01")
+def test_the_best_checkpoint_is_marked(train, tmp_path):
+    training = train(stop__updates=1, checkpoint__keep=1)
+    training.state.observe_episodes([3.0] * 96, [3] * 96)  # four more come with the update
+    training.run()
+    best = tmp_path / "checkpoints" / "best"
+    assert best.read_text() == "ckpt-000000000001\n"
+    worse = train(stop__updates=2, checkpoint__keep=1, run_id="later")
+    worse.state.observe_episodes([0.0] * 96, [3] * 96)
+    worse.run()
+    assert best.read_text() == "ckpt-000000000001\n"
+    assert {path.name for path in (tmp_path / "checkpoints").glob("ckpt-*")} == {f"ckpt-{i:012d}" for i in (1, 2)}
+
+
+# ------------------------------------------------------------------------------------------------------- not finite
+
+
+@pytest.mark.parametrize("broken", ["loss", "weights"])
+def test_a_batch_that_is_not_finite_is_kept_beside_the_log(train, tmp_path, broken):
+    paths = {"network__optimizer_type": "SGD", "network__learning_rate": 3e38} if broken == "weights" else {}
+    training = train(stop__updates=9, algorithm__reward_scale=1e3 if broken == "weights" else 1.0, **paths)
+    backend = training.made.backend
+    if broken == "loss":
+        schema = training.made.make_feed(backend, lambda: True)._schema
+        push = backend.unrolls.push
+
+        def push_huge(header, payload):
+            unroll = decode_unroll(header, payload, schema)
+            fields = {name: getattr(unroll, name) for name in unroll.__slots__}
+            return push(header, encode_unroll(type(unroll)(**fields | {"rewards": np.full((4, 2), 3e38, np.float32)})))
+
+        backend.unrolls.push = push_huge
+    with pytest.raises(NonFiniteError) as raised:
+        training.run()
+    path = tmp_path / "logs" / "nonfinite-batch-1.npz"
+    assert str(raised.value).endswith(f"; the batch is in {path}")
+    assert "\n" not in str(raised.value)
+    assert raised.value.exit_code == 5
+    with np.load(path, allow_pickle=False) as batch:
+        assert batch["observations.observation"].shape == (5, 4, 2)
+        assert batch["rewards"].shape == batch["actions"].shape == (4, 4)
+        if broken == "loss":
+            assert (batch["rewards"] == np.float32(3e38)).all()
+    assert training.saved == []
+    assert load_newest(tmp_path / "checkpoints") is None
+    assert (backend.weights.version(), backend.ledger.counts().in_flight) == (1, 2)
+
+
+# ----------------------------------------------------------------------------------- staleness, with actors in threads
+
+
+class Slow(VectorEnvironment):
+    """Takes its time."""
+
+    def step(self, actions):
+        threading.Event().wait(0.004)
+        return super().step(actions)
+
+
+class Faulty(VectorEnvironment):
+    """Every 23rd reward is not a number, so that the unroll is rejected."""
+
+    steps = 0
+
+    def step(self, actions):
+        self.steps += 1
+        step = super().step(actions)
+        return step._replace(rewards=step.rewards * np.nan) if self.steps % 23 == 0 else step
+
+
+@contextmanager
+def fleet(config, backend, kinds):
+    """One actor of each kind of environment, each in a thread; all are ended at the end."""
+    stop = threading.Event()
+    failures = []
+
+    def act(number, kind):
+        environment = kind(config.environment, config.actors.environments)
+        try:
+            producer = (number, backend.registry.register_actor(number))
+            actor = Actor(config, backend, Policy(backend.weights.get_bundle()), environment, producer, stop.is_set)
+            actor.reset(0)
+            actor.run()
+        except BaseException as error:
+            failures.append(error)
+            raise
+        finally:
+            environment.close()
+
+    threads = [threading.Thread(target=act, args=item, daemon=True) for item in enumerate(kinds)]
+    for thread in threads:
+        thread.start()
+    yield
+    stop.set()
+    for thread in threads:
+        thread.join(30.0)
+    assert not [thread for thread in threads if thread.is_alive()]
+    assert failures == []
+
+
+class Learning:
+    """A session with a prefetching feed, which gives up after a minute, and the lags of what it trained on."""
+
+    def __init__(self, made):
+        self.stop = threading.Event()
+        self.feed = PrefetchingFeed(made.make_feed(made.backend, self.stop.is_set), self.stop.is_set)
+        self.session = made.make_session(self, lambda snapshot: None, self.stop.is_set)
+        self.lags = []
+
+    def collect(self):
+        parcel = self.feed.collect()
+        self.lags += parcel.lags_updates if parcel else []
+        return parcel
+
+    def run(self):
+        giving_up = threading.Timer(60.0, self.stop.set)
+        giving_up.start()
+        try:
+            return self.session.run()
+        finally:
+            giving_up.cancel()
+            self.stop.set()
+            self.feed.close()
+
+
+def outstanding(backend):
+    free, held = backend.tickets.counts()
+    ledger = backend.ledger.counts()
+    return free + held + ledger.queued + ledger.in_flight
+
+
+@pytest.mark.parametrize("k", [0, 1, 2])
+@pytest.mark.parametrize("kinds", [(VectorEnvironment, VectorEnvironment, Slow), (VectorEnvironment, Faulty, Slow)])
+@pytest.mark.row("D66", "D67", "O14")
+def test_no_unroll_is_older_than_k_updates_and_nothing_dead_locks(prepared, toy_config, k, kinds):
+    config = toy_config(
+        algorithm__max_staleness_updates=k, stop__updates=40, learner__batch_size=2, actors__unroll_length_steps=3
+    )
+    made = prepared(config)
+    backend = made.backend
+    learning = Learning(made)
+    with fleet(config, backend, kinds):
+        assert learning.run() == "updates"
+    assert len(learning.lags) == 80
+    assert max(learning.lags) <= k
+    ledger = backend.ledger.counts()
+    assert ledger.imbalance == ledger.lost == ledger.foreign == 0
+    assert (ledger.dropped["nonfinite"] > 0) == (Faulty in kinds)
+    if k == 0:
+        assert ledger.dropped["stale"] == 0  # synchrony wastes nothing
+    # Every ticket bought a trained unroll, or was replaced, or is still about.
+    assert outstanding(backend) == (k + 1) * 2
+
+
+@pytest.mark.parametrize("k", [0, 1])
+def test_a_restart_under_running_actors_neither_blocks_nor_leaks_tickets(prepared, toy_config, k):
+    paths = {"algorithm__max_staleness_updates": k, "checkpoint__every_updates": 4}
+    config = toy_config(stop__updates=6, **paths)
+    made = prepared(config)
+    backend = made.backend
+    with fleet(config, backend, (VectorEnvironment, Faulty, Slow)):
+        for updates in (6, 9, 15):
+            learning = Learning(made)
+            assert learning.run() == "updates"
+            assert max(learning.lags) <= k
+            made = prepared(toy_config(stop__updates=updates + 6, **paths), backend=backend)
+    ledger = backend.ledger.counts()
+    assert (ledger.imbalance, ledger.lost) == (0, 0)
+    made.backend.weights.publish(made.state.weights_version, b"", 0, made.fence)
+    assert outstanding(backend) == (k + 1) * 2
+
+
+def test_a_queue_bound_below_the_tickets_does_not_dead_lock(prepared, toy_config):
+    """Four batches of tickets, room for one."""
+    config = toy_config(algorithm__max_staleness_updates=3, stop__updates=20)
+    backend = InMemoryBackend("tight", QueueCaps(2, 2**20))
+    backend.create(config.model_dump_json())
+    learning = Learning(prepared(config, backend=backend, run_id="tight"))
+    with fleet(config, backend, (VectorEnvironment, Slow)):
+        assert learning.run() == "updates"
+    assert max(learning.lags) <= 3
+    assert backend.ledger.counts().imbalance == 0

@@ -1,0 +1,122 @@
+"""LearnerState: counts, the window of 100 episodes, and a strict round trip through JSON."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distrl.errors import CheckpointError
+from distrl.learner.state import LearnerState
+
+COUNTS = st.integers(0, 2**62)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+STATES = st.builds(
+    LearnerState,
+    run_id=st.text(max_size=20),
+    updates=COUNTS,
+    env_steps=COUNTS,
+    trained_steps=COUNTS,
+    episodes=COUNTS,
+    weights_version=COUNTS,
+    best_mean_return_100=st.none() | FLOATS,
+    recent_returns=st.lists(FLOATS, max_size=100),
+    recent_lengths_steps=st.lists(COUNTS, max_size=100),
+    applied=st.dictionaries(st.tuples(COUNTS, COUNTS), COUNTS, max_size=5),
+    trained_unrolls=COUNTS,
+    wall_s=st.floats(0.0, 1e12),
+)
+
+
+def state(**fields):
+    return LearnerState(run_id="run", **fields)
+
+
+@given(STATES)
+def test_round_trip_through_json_text(original):
+    assert LearnerState.from_meta(json.loads(json.dumps(original.to_meta()))) == original
+
+
+def test_meta_is_what_a_reader_of_the_file_expects():
+    meta = state(updates=3, applied={(1, 2): 9, (0, 1): 4}).to_meta()
+    assert meta["updates"] == 3
+    assert meta["applied"] == [[0, 1, 4], [1, 2, 9]]
+    assert meta["best_mean_return_100"] is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"update": 1}, "update: Unexpected"),
+        ({"updates": -1}, "updates: Input should be greater"),
+        ({"updates": 1.0}, "updates: Input should be a valid integer"),
+        ({"updates": True}, "updates: Input should be a valid integer"),
+        ({"updates": "1"}, "updates: Input should be a valid integer"),
+        ({"run_id": None}, "run_id: Input should be a valid string"),
+        ({"wall_s": float("nan")}, "wall_s: Input should be a finite number"),
+        ({"recent_returns": [0.0] * 101}, "recent_returns: List should have at most 100"),
+        ({"applied": [[0, 1]]}, "applied: Value error"),
+        ({"applied": [[0, 1, 2], [0, 1, 3]]}, "a producer is named twice"),
+        ({"applied": [["0", 1, 2]]}, "valid integer"),
+    ],
+)
+def test_a_damaged_meta_is_one_line(change, message):
+    with pytest.raises(CheckpointError, match=message) as raised:
+        LearnerState.from_meta(state().to_meta() | change)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_missing_field_is_named():
+    meta = state().to_meta()
+    del meta["episodes"], meta["applied"]
+    with pytest.raises(CheckpointError, match="has no applied, episodes"):
+        LearnerState.from_meta(meta)
+
+
+def test_no_mean_before_the_first_episode():
+    learner = state()
+    learner.observe_episodes([], [])
+    assert (learner.mean_return_100, learner.episodes, learner.take_best()) == (None, 0, False)
+
+
+def test_the_mean_is_over_the_newest_100_episodes():
+    learner = state()
+    learner.observe_episodes(np.array([3.0, 5.0], "float32"), np.array([7, 8], "int32"))
+    assert learner.mean_return_100 == 4.0
+    learner.observe_episodes(range(150), range(150))
+    assert learner.mean_return_100 == sum(range(50, 150)) / 100
+    assert (learner.episodes, len(learner.recent_returns)) == (152, 100)
+    assert learner.recent_lengths_steps == list(range(50, 150))
+    assert json.dumps(learner.to_meta())  # NumPy's numbers have become Python's
+
+
+def test_lengths_must_match_returns():
+    learner = state()
+    with pytest.raises(ValueError, match="shorter"):
+        learner.observe_episodes([1.0, 2.0], [3])
+    assert learner.episodes == 0
+
+
+def test_the_best_needs_a_full_window_and_an_improvement():
+    learner = state()
+    learner.observe_episodes([500.0] * 99, [1] * 99)
+    assert not learner.take_best()
+    learner.observe_episodes([100.0], [1])
+    assert learner.take_best()
+    assert learner.best_mean_return_100 == 496.0
+    assert not learner.take_best()  # as good as the best is not better
+    learner.observe_episodes([600.0], [1])  # 500 leaves the window
+    assert learner.take_best()
+    assert learner.best_mean_return_100 == 497.0
+    learner.observe_episodes([0.0], [1])
+    assert not learner.take_best()
+    assert learner.best_mean_return_100 == 497.0
+
+
+def test_another_run_counts_its_producers_anew():
+    learner = state(updates=5, applied={(0, 1): 4}, trained_unrolls=5, wall_s=2.5)
+    assert learner.for_run("run").applied == {(0, 1): 4}
+    assert learner.trained_unrolls == 5
+    continued = learner.for_run("other")
+    assert continued == LearnerState(run_id="other", updates=5, wall_s=2.5)

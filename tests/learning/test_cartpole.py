@@ -1,0 +1,35 @@
+"""The preset solves CartPole with every seed within its budget, and accounts for every unroll."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from distrl.metrics.summary import Summary
+
+pytestmark = [pytest.mark.slow, pytest.mark.redis]
+
+
+@pytest.mark.row("D50")
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_preset_solves_cartpole_within_a_million_steps(tmp_path, seed):
+    run_dir = tmp_path / "run"
+    command = [sys.executable, "-m", "distrl", "train", "--preset", "cartpole-impala", "--seed", str(seed), "--plain"]
+    done = subprocess.run(
+        [*command, "--run-dir", str(run_dir)], capture_output=True, text=True, timeout=180, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    summary = Summary.read(run_dir / "summary.json")
+    assert (summary.exit_code, summary.stop_reason, summary.seed) == (0, "mean_return", seed)
+    assert summary.mean_return_100 is not None
+    assert summary.mean_return_100 >= 475.0
+    assert summary.env_steps <= 1_000_000
+    assert (summary.imbalance, summary.foreign, summary.lost, summary.rolled_back, summary.restarts) == (0, 0, 0, 0, 0)
+    # What make train promises beside the return.
+    assert summary.weights_version == summary.updates + 1
+    assert {"learner", "actor 0", "actor 1"} == set(summary.peak_rss_mb)
+    assert (run_dir / "checkpoints" / f"ckpt-{summary.updates:012}" / "manifest.json").exists()
+    description = json.loads((run_dir / "policy" / "description.json").read_text())
+    assert description["environment"]["id"] == "CartPole-v1"
+    assert (run_dir / "policy" / "graph.onnx").stat().st_size > 0

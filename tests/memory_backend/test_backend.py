@@ -1,0 +1,148 @@
+"""The conservation law after every kind of event, in any order, on every backend."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from distrl.memory_backend.backend import DROP_REASONS, LedgerCounts
+from distrl.types import UnrollHeader
+
+TERMS = {"produced": 1, "foreign": 1, "trained": -1, "queued": -1, "in_flight": -1, "lost": -1, "rolled_back": 0}
+
+
+@pytest.mark.parametrize(("term", "sign"), TERMS.items())
+def test_every_term_enters_the_law_with_its_sign(term, sign):
+    assert LedgerCounts(**{term: 5}).imbalance == 5 * sign
+
+
+@pytest.mark.parametrize("reason", DROP_REASONS)
+def test_every_drop_reason_enters_the_law(reason):
+    assert LedgerCounts(produced=7, dropped={**LedgerCounts().dropped, reason: 7}).imbalance == 0
+
+
+def test_bytes_do_not_enter_the_law():
+    assert LedgerCounts(stream_bytes=3, pushed_bytes=4).imbalance == 0
+
+
+event = st.one_of(
+    st.tuples(st.just("push"), st.integers(0, 40)),
+    st.tuples(st.just("push again"), st.none()),
+    st.tuples(st.just("skip"), st.integers(1, 3)),
+    st.tuples(st.just("forge"), st.integers(0, 40)),
+    st.tuples(st.just("take"), st.integers(1, 4)),
+    st.tuples(st.just("train"), st.integers(1, 4)),
+    st.tuples(st.just("drop"), st.sampled_from(DROP_REASONS)),
+    st.tuples(st.just("reject"), st.sampled_from(["decode", "schema", "nonfinite"])),
+    st.tuples(st.just("restart"), st.none()),
+)
+
+
+class Model:
+    """A learner and an actor that behave, and what the ledger must then say."""
+
+    def __init__(self, run):
+        self.run = run
+        self.backend = run.backend
+        self.backend.delete()
+        self.backend.create("{}")
+        self.fence = self.backend.acquire_fence()
+        self.producer = (0, self.backend.registry.register_actor(0))
+        self.sequence = 0
+        self.highest = -1
+        self.hands = []  # in flight
+        self.sizes = []  # of all entries in the stream; None for a foreign one
+        self.expected = Counter()
+        self.pushed_bytes = 0
+
+    def push(self, size):
+        self.backend.unrolls.push(UnrollHeader(*self.producer, self.sequence, 0, 1), b"x" * size)
+        self.sequence += 1
+        self.pushed_bytes += size
+        self.sizes.append(size)
+        self.expected["produced"] += 1
+
+    def push_again(self, _):
+        """What a retried push leaves."""
+        if self.sequence:
+            self.sequence -= 1
+            self.push(5)
+
+    def skip(self, count):
+        """What a Redis failure leaves."""
+        self.sequence += count
+
+    def forge(self, size):
+        self.run.forge({b"payload": b"y" * size})
+        self.sizes.append(None)
+
+    def take(self, count):
+        self.hands += self.backend.unrolls.take(count, 0.0)
+
+    def train(self, count):
+        """Acknowledges together; counts gaps, duplicates and foreign entries as the learner does."""
+        entries, self.hands = self.hands[:count], self.hands[count:]
+        counts = Counter()
+        for entry in entries:
+            counts.update(self._verdict(entry))
+        self._settle(entries, counts)
+
+    def drop(self, reason):
+        entries, self.hands = self.hands[:1], self.hands[1:]
+        foreign = sum(entry.header is None for entry in entries)
+        self._settle(entries, Counter({f"dropped.{reason}": len(entries), "foreign": foreign}))
+
+    def reject(self, reason):
+        if self.hands:
+            entry = self.hands.pop(0)
+            foreign = int(entry.header is None)
+            self.backend.unrolls.reject(entry, reason, self.fence, {"foreign": foreign})
+            self.expected.update({f"dropped.{reason}": 1, "foreign": foreign})
+            self.sizes.pop(0)
+
+    def restart(self, _):
+        """A new learner finds exactly what the old one had in its hands."""
+        self.fence = self.backend.acquire_fence()
+        assert self.backend.unrolls.unacknowledged("0", 1000) == self.hands
+
+    def _verdict(self, entry):
+        if entry.header is None:
+            return {"foreign": 1, "dropped.schema": 1}
+        if entry.header.sequence <= self.highest:
+            return {"dropped.duplicate": 1}
+        gap, self.highest = entry.header.sequence - self.highest - 1, entry.header.sequence
+        return {"trained": 1, "lost": gap, "produced": gap}
+
+    def _settle(self, entries, counts):
+        highest = {self.producer: self.highest} if self.highest >= 0 else {}
+        self.backend.unrolls.acknowledge(entries, self.fence, counts, highest)
+        self.expected.update(counts)
+        del self.sizes[: len(entries)]
+
+    def check(self):
+        counts = self.backend.ledger.counts()
+        assert counts.imbalance == 0
+        assert counts.foreign == self.expected["foreign"] + self.sizes.count(None)
+        for name in ("produced", "trained", "lost", "rolled_back"):
+            assert getattr(counts, name) == self.expected[name]
+        assert counts.dropped == {reason: self.expected[f"dropped.{reason}"] for reason in DROP_REASONS}
+        assert (counts.in_flight, counts.queued) == (len(self.hands), len(self.sizes) - len(self.hands))
+        assert counts.stream_bytes == sum(size for size in self.sizes if size is not None)
+        assert counts.pushed_bytes == self.pushed_bytes
+        assert self.backend.unrolls.highest() == ({self.producer: self.highest} if self.highest >= 0 else {})
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(event, max_size=30))
+def test_the_law_holds_after_every_event(run, events):
+    model = Model(run)
+    for verb, argument in events:
+        getattr(model, verb.replace(" ", "_"))(argument)
+        model.check()
+    # Whatever happened, a learner that takes and uses everything leaves an empty stream.
+    while model.backend.ledger.counts().queued:
+        model.take(4)
+    model.train(len(model.hands))
+    model.check()
+    assert model.backend.ledger.counts().stream_bytes == 0

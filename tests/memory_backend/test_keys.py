@@ -1,0 +1,56 @@
+"""keys: names, and the header in an entry's fields."""
+
+import fnmatch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distrl.errors import ConfigError
+from distrl.memory_backend.keys import TABLE, RunKeys, entry_fields, entry_header, producer_field, producer_of
+from distrl.types import UnrollHeader
+
+number = st.integers(0, 10**18 - 1)
+
+
+def test_keys_stand_under_the_runs_prefix():
+    keys = RunKeys("cartpole-1")
+    assert keys.unrolls == "distrl:cartpole-1:unrolls:0"
+    assert keys.ledger == "distrl:cartpole-1:ledger"
+    assert keys.held((3, 2)) == "distrl:cartpole-1:held:3.2"
+    assert fnmatch.fnmatchcase(keys.held((3, 2)), keys.all_held)
+    assert not fnmatch.fnmatchcase(RunKeys("cartpole-10").run, keys.all)
+
+
+def test_every_key_is_a_row_and_every_row_a_key():
+    keys = RunKeys("r")
+    made = {value for name, value in vars(keys).items() if name not in ("run_id", "prefix")}
+    made.add(f"{keys.prefix}held:{{actor}}.{{incarnation}}")
+    assert made == {keys.prefix + row.name for row in TABLE}
+    assert len({row.name for row in TABLE}) == len(TABLE)
+
+
+@pytest.mark.parametrize("run_id", ["", "a:b", "a*", "a b", "../x", "-a", "ä", "a\n", "x" * 101, "[a]", "a?"])
+def test_a_run_id_has_no_character_with_a_meaning(run_id):
+    with pytest.raises(ConfigError, match="run id"):
+        RunKeys(run_id)
+
+
+@given(st.builds(UnrollHeader, number, number, number, number, number), st.binary(max_size=20))
+def test_a_header_comes_back_from_its_fields(header, payload):
+    fields = entry_fields(header, payload)
+    assert entry_header(fields) == header
+    assert fields[b"payload"] == payload
+
+
+@given(st.dictionaries(st.sampled_from([b"actor", b"incarnation", b"sequence", b"version", b"steps"]), st.binary()))
+def test_any_other_fields_are_no_header_or_five_plain_numbers(fields):
+    header = entry_header(fields)
+    if header is not None:
+        assert min(header.actor, header.incarnation, header.sequence, header.weights_version, header.env_steps) >= 0
+        assert len(fields) == 5
+
+
+@given(number, number)
+def test_a_producer_comes_back_from_its_field(actor, incarnation):
+    assert producer_of(producer_field((actor, incarnation)).encode()) == (actor, incarnation)

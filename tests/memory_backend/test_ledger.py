@@ -1,0 +1,73 @@
+"""ledger: what is counted where, and the field names that are allowed."""
+
+import pytest
+
+from distrl.errors import FencedError
+from distrl.memory_backend.backend import LedgerCounts
+from distrl.memory_backend.ledger import checked_increments, ledger_counts, rejected_increments
+from distrl.types import UnrollHeader
+
+
+def test_a_new_run_has_counted_nothing(backend):
+    assert backend.ledger.counts() == LedgerCounts()
+
+
+def test_queued_in_flight_and_trained_follow_an_unroll(backend):
+    fence = backend.acquire_fence()
+    seen = []
+
+    def note():
+        counts = backend.ledger.counts()
+        seen.append((counts.produced, counts.queued, counts.in_flight, counts.trained, counts.stream_bytes))
+        assert counts.imbalance == 0
+
+    backend.unrolls.push(UnrollHeader(0, 1, 0, 0, 1), b"xyz")
+    note()
+    entries = backend.unrolls.take(1, 0.0)
+    note()
+    backend.unrolls.acknowledge(entries, fence, {"trained": 1}, {(0, 1): 0})
+    note()
+    assert seen == [(1, 1, 0, 0, 3), (1, 0, 1, 0, 3), (1, 0, 0, 1, 0)]
+    assert backend.ledger.counts().pushed_bytes == 3
+
+
+def test_a_gap_is_counted_as_produced_and_lost(backend):
+    fence = backend.acquire_fence()
+    backend.unrolls.push(UnrollHeader(0, 1, 4, 0, 1), b"x")
+    entries = backend.unrolls.take(1, 0.0)
+    backend.unrolls.acknowledge(entries, fence, {"trained": 1, "lost": 4, "produced": 4}, {(0, 1): 4})
+    counts = backend.ledger.counts()
+    assert (counts.produced, counts.trained, counts.lost, counts.imbalance) == (5, 1, 4, 0)
+
+
+def test_what_was_rolled_back_is_counted_apart(backend):
+    old, fence = backend.acquire_fence(), backend.acquire_fence()
+    backend.ledger.roll_back(3, fence)
+    backend.ledger.roll_back(2, fence)
+    with pytest.raises(FencedError):
+        backend.ledger.roll_back(1, old)
+    assert backend.ledger.counts() == LedgerCounts(rolled_back=5)
+    assert backend.ledger.counts().imbalance == 0
+
+
+def test_fields_find_their_place():
+    fields = {"produced": 9, "foreign": 1, "trained": 2, "lost": 3, "rolled_back": 4, "dropped.stale": 5}
+    fields |= {"dropped.poison": 6, "stream_entries": 12, "stream_bytes": 7, "pushed_bytes": 8}
+    counts = ledger_counts(fields, entries=12, in_flight=2)
+    dropped = {"stale": 5, "duplicate": 0, "decode": 0, "schema": 0, "nonfinite": 0, "poison": 6}
+    assert counts == LedgerCounts(9, 1, 2, 10, 2, dropped, 3, 4, 7, 8)
+    assert counts.imbalance == 9 + 1 - 2 - 10 - 2 - 11 - 3
+
+
+@pytest.mark.parametrize(("pushed", "foreign", "imbalance"), [(3, 2, 0), (5, 0, 0), (6, 0, 1)])
+def test_entries_beyond_the_pushed_are_foreign_and_missing_ones_unbalance(pushed, foreign, imbalance):
+    counts = ledger_counts({"produced": pushed, "stream_entries": pushed}, entries=5, in_flight=0)
+    assert (counts.queued, counts.foreign, counts.imbalance) == (5, foreign, imbalance)
+
+
+def test_increments_are_events():
+    assert checked_increments({"trained": 2, "lost": 0, "dropped.stale": 1}) == {"trained": 2, "dropped.stale": 1}
+    assert rejected_increments("decode", {"foreign": 1}) == {"dropped.decode": 1, "foreign": 1}
+    for wrong in ({"rolled_back": 1}, {"dropped.other": 1}, {"produced": -1}):
+        with pytest.raises(ValueError, match="the ledger takes"):
+            checked_increments(wrong)

@@ -1,0 +1,111 @@
+"""redis_backend: the life of a run, and that the table in keys.py tells the whole truth."""
+
+import re
+
+import pytest
+import redis
+
+from distrl.errors import ConfigError, MemoryBackendError
+from distrl.memory_backend.backend import QueueCaps, RoleStatus
+from distrl.memory_backend.keys import TABLE
+from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.types import PolicyBundle, UnrollHeader
+
+CAPS = QueueCaps(8, 1000)
+
+
+def test_fences_count_up(run):
+    assert [run.backend.acquire_fence(), run.connect().acquire_fence(), run.backend.acquire_fence()] == [1, 2, 3]
+
+
+def test_a_run_is_created_once(run):
+    with pytest.raises(MemoryBackendError, match=f"run {run.run_id} exists already"):
+        run.connect().create("{}")
+    assert run.connect().config_json() == '{"seed": 1}'
+
+
+def test_a_deleted_run_is_gone_and_can_be_made_anew(run):
+    backend = run.backend
+    backend.unrolls.push(UnrollHeader(0, 1, 0, 0, 1), b"x")
+    backend.weights.publish(1, b"w", 0, backend.acquire_fence())
+    backend.delete()
+    with pytest.raises(MemoryBackendError, match=f"no run {run.run_id}"):
+        backend.config_json()
+    backend.create("{}")
+    assert backend.ledger.counts().produced == 0
+    assert backend.weights.fetch() is None
+    assert backend.unrolls.take(1, 0.0) == []
+
+
+def use_every_noun(backend):
+    fence, incarnation = backend.acquire_fence(), backend.registry.register_actor(0)
+    backend.registry.beat(RoleStatus("actor", 0, incarnation, "host", 1, "acting"))
+    backend.registry.set_control(paused=True, stop="x", target_actors=1)
+    backend.registry.add_snapshot({"updates": 1})
+    backend.weights.put_bundle(PolicyBundle(b"g", "{}"))
+    backend.weights.publish(1, b"w", 0, fence)
+    backend.tickets.issue(3, fence)
+    for sequence in range(4):
+        backend.unrolls.push(UnrollHeader(0, 1, sequence, 1, 1), b"x")
+    taken = backend.unrolls.take(2, 0.0)
+    backend.unrolls.reject(taken[0], "schema", fence, {})
+    backend.unrolls.acknowledge(taken[1:], fence, {"trained": 1}, {(0, 1): 1})
+    backend.tickets.take((0, 1), 0.0)
+
+
+@pytest.mark.redis
+def test_every_key_in_redis_is_a_row_of_the_table_and_of_its_type(redis_run):
+    use_every_noun(redis_run.backend)
+    prefix = f"distrl:{redis_run.run_id}:"
+    with redis.Redis.from_url(redis_run.url) as client:
+        found = {key.decode().removeprefix(prefix): client.type(key).decode() for key in client.scan_iter(prefix + "*")}
+        expiring = [key for key in client.scan_iter(prefix + "*") if client.ttl(key) != -1]
+    patterns = {row.name: re.sub(r"\\{\w+\\}", r"\\d+", re.escape(row.name)) for row in TABLE}
+    used = set()
+    for key, kind in found.items():
+        (row,) = [row for row in TABLE if re.fullmatch(patterns[row.name], key)]
+        assert kind == row.type
+        used.add(row.name)
+    assert used == {row.name for row in TABLE}
+    assert expiring == []
+
+
+@pytest.mark.redis
+def test_delete_leaves_other_runs_alone(redis_run):
+    other = RedisBackend.open(redis_run.url, redis_run.run_id + "0", CAPS, name="other", give_up_s=1.0)
+    other.create("other")
+    use_every_noun(redis_run.backend)
+    redis_run.backend.delete()
+    assert other.config_json() == "other"
+    other.delete()
+    with redis.Redis.from_url(redis_run.url) as client:
+        assert list(client.scan_iter(f"distrl:{redis_run.run_id}*")) == []
+    other.close()
+
+
+@pytest.mark.redis
+def test_another_protocol_version_is_refused(redis_run):
+    with redis.Redis.from_url(redis_run.url) as client:
+        client.hset(f"distrl:{redis_run.run_id}:run", "protocol", 99)
+    with pytest.raises(MemoryBackendError, match="speaks protocol 99"):
+        redis_run.backend.config_json()
+
+
+@pytest.mark.redis
+def test_the_connection_is_named_after_its_role(redis_run):
+    with redis.Redis.from_url(redis_run.url) as client:
+        assert "distrl:test-0" in {entry["name"] for entry in client.client_list()}
+
+
+@pytest.mark.redis
+def test_a_bad_run_id_is_refused_before_anything_is_opened():
+    with pytest.raises(ConfigError, match="run id"):
+        RedisBackend.open("unix:///nowhere", "a b", CAPS, name="x", give_up_s=1.0)
+
+
+@pytest.mark.redis
+def test_a_run_that_was_deleted_under_a_role_is_one_line(redis_run):
+    redis_run.backend.delete()
+    with pytest.raises(MemoryBackendError, match="the run's data is gone") as caught:
+        redis_run.backend.unrolls.take(1, 0.0)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,298 @@
+"""redis_client: what happens when replies are lost, Redis is gone, refuses, or evicts."""
+
+import select
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import redis
+
+from distrl.errors import ConfigError, FencedError, MemoryBackendError
+from distrl.memory_backend.embedded_redis import EmbeddedRedis
+from distrl.memory_backend.redis_client import connect
+from distrl.types import UnrollHeader
+
+pytestmark = pytest.mark.redis
+
+
+class LossyProxy:
+    """Forwards to Redis; once armed, hands the next request with `marker` on, swallows its reply and hangs up."""
+
+    def __init__(self, upstream):
+        self.directory = Path(tempfile.mkdtemp(prefix="distrl-proxy-"))
+        self.url = f"unix://{self.directory / 'proxy.sock'}"
+        self.upstream = upstream.removeprefix("unix://")
+        self.marker = None
+        self.lost = 0
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.url.removeprefix("unix://"))
+        self.listener.listen()
+        self.threads = [threading.Thread(target=self.accept)]
+        self.threads[0].start()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=self.serve, args=(client,))
+            self.threads.append(thread)
+            thread.start()
+
+    def serve(self, client):
+        with client, socket.socket(socket.AF_UNIX) as server:
+            server.connect(self.upstream)
+            while True:
+                ready, _, _ = select.select([client, server], [], [])
+                if client in ready:
+                    request = client.recv(2**20)
+                    if not request:
+                        return
+                    server.sendall(request)
+                    if self.marker is not None and self.marker in request:
+                        self.marker = None
+                        server.recv(2**20)  # Redis has applied it
+                        self.lost += 1
+                        return
+                if server in ready:
+                    reply = server.recv(2**20)
+                    if not reply:
+                        return
+                    client.sendall(reply)
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for thread in self.threads:
+            thread.join(5.0)
+        shutil.rmtree(self.directory)
+
+
+@pytest.fixture
+def lossy(redis_run):
+    """(a backend behind the proxy, the proxy)."""
+    proxy = LossyProxy(redis_run.url)
+    honest, redis_run.url = redis_run.url, proxy.url
+    backend = redis_run.connect()
+    redis_run.url = honest
+    yield backend, proxy
+    backend.close()
+    proxy.close()
+
+
+def test_an_acknowledgement_whose_reply_is_lost_counts_once(lossy):
+    backend, proxy = lossy
+    fence = backend.acquire_fence()
+    backend.unrolls.push(UnrollHeader(0, 1, 0, 0, 1), b"x")
+    entries = backend.unrolls.take(1, 0.0)
+    proxy.marker = b"EXEC"
+    backend.unrolls.acknowledge(entries, fence, {"trained": 1}, {(0, 1): 0})
+    assert proxy.lost == 1
+    counts = backend.ledger.counts()
+    assert (counts.trained, counts.stream_bytes, counts.imbalance) == (1, 0, 0)
+
+
+def test_weights_tickets_and_roll_back_survive_lost_replies_exactly_once(lossy):
+    backend, proxy = lossy
+    fence = backend.acquire_fence()
+    proxy.marker = b"EXEC"
+    backend.weights.publish(1, b"w", 0, fence)
+    proxy.marker = b"EXEC"
+    backend.tickets.issue(3, fence)
+    proxy.marker = b"EXEC"
+    backend.ledger.roll_back(2, fence)
+    assert proxy.lost == 3
+    assert backend.weights.fetch() == (1, b"w")
+    assert backend.tickets.counts() == (3, 0)
+    assert backend.ledger.counts().rolled_back == 2
+
+
+def test_a_run_whose_creation_is_not_heard_of_exists(lossy):
+    backend, proxy = lossy
+    backend.delete()
+    proxy.marker = b"EXEC"
+    backend.create("again")
+    assert proxy.lost == 1
+    assert backend.config_json() == "again"
+
+
+def test_a_repeated_push_stores_a_copy_that_the_ledger_counts(lossy):
+    backend, proxy = lossy
+    fence = backend.acquire_fence()
+    proxy.marker = b"XADD"
+    backend.unrolls.push(UnrollHeader(0, 1, 0, 0, 1), b"x")
+    assert proxy.lost == 1
+    first, second = backend.unrolls.take(10, 0.0)
+    assert first.header == second.header
+    backend.unrolls.acknowledge([first], fence, {"trained": 1}, {(0, 1): 0})
+    backend.unrolls.acknowledge([second], fence, {"dropped.duplicate": 1}, {(0, 1): 0})
+    counts = backend.ledger.counts()
+    assert (counts.produced, counts.trained, counts.dropped["duplicate"], counts.foreign) == (2, 1, 1, 0)
+    assert (counts.imbalance, counts.stream_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("block_s", [0.0, 5.0])
+def test_a_ticket_whose_reply_is_lost_is_not_taken_twice(lossy, block_s):
+    backend, proxy = lossy
+    backend.tickets.issue(2, backend.acquire_fence())
+    proxy.marker = b"LMOVE" if block_s == 0.0 else b"BLMOVE"
+    assert backend.tickets.take((0, 1), block_s)
+    assert proxy.lost == 1
+    assert backend.tickets.counts() == (1, 1)
+
+
+@pytest.mark.parametrize("block_s", [0.0, 5.0])
+def test_entries_whose_reply_is_lost_are_taken_after_all(lossy, block_s):
+    backend, proxy = lossy
+    for sequence in range(3):
+        backend.unrolls.push(UnrollHeader(0, 1, sequence, 0, 1), b"x")
+    (zero,) = backend.unrolls.take(1, 0.0)
+    proxy.marker = b"XREADGROUP"
+    (one,) = backend.unrolls.take(1, block_s)
+    (two,) = backend.unrolls.take(1, block_s)
+    assert proxy.lost == 1
+    assert [entry.header.sequence for entry in (zero, one, two)] == [0, 1, 2]
+
+
+def test_a_lost_empty_reply_is_an_empty_reply(lossy):
+    backend, proxy = lossy
+    proxy.marker = b"XREADGROUP"
+    assert backend.unrolls.take(1, 0.0) == []
+    assert proxy.lost == 1
+
+
+def test_a_fence_taken_between_read_and_write_is_noticed(redis_run, monkeypatch):
+    backend, usurper = redis_run.backend, redis_run.connect()
+    fence = backend.acquire_fence()
+    backend.unrolls.push(UnrollHeader(0, 1, 0, 0, 1), b"x")
+    entries = backend.unrolls.take(1, 0.0)
+    from distrl.memory_backend import stream
+
+    def usurping(read, keys, highest):
+        usurper.acquire_fence()
+        return []
+
+    monkeypatch.setattr(stream, "_raised", usurping)
+    with pytest.raises(FencedError):
+        backend.unrolls.acknowledge(entries, fence, {"trained": 1}, {})
+    assert backend.ledger.counts().in_flight == 1
+
+
+def test_endless_conflicts_are_an_error(redis_run, monkeypatch):
+    backend, other = redis_run.backend, redis_run.connect()
+    fence = backend.acquire_fence()
+    from distrl.memory_backend import stream
+
+    def touching(read, keys, highest):
+        other._client.call("HSET", keys.run, "note", "x")
+        return []
+
+    monkeypatch.setattr(stream, "_raised", touching)
+    with pytest.raises(MemoryBackendError, match="conflicts"):
+        backend.unrolls.acknowledge([], fence, {"lost": 1}, {})
+    assert backend.ledger.counts().lost == 0
+
+
+@pytest.fixture
+def own_server():
+    with EmbeddedRedis.start(maxmemory_bytes=2**22, max_bulk_bytes=2**21) as server:
+        yield server
+
+
+def one_line(caught):
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_redis_that_goes_away_is_given_up_after_its_time(own_server):
+    client = connect(own_server.url, name="x", give_up_s=0.3)
+    own_server.stop()
+    for operation in (
+        lambda: client.call("PING"),
+        lambda: client.transaction([("PING",)]),
+        lambda: client.call_blocking(lambda _piece_s: ("PING",), 1.0, lambda: None),
+        lambda: client.keys("*"),
+    ):
+        started = time.monotonic()
+        with pytest.raises(MemoryBackendError, match=r"unreachable for 0\.3 s") as caught:
+            operation()
+        assert time.monotonic() - started >= 0.3
+        assert "redis.sock" in one_line(caught)
+    client.close()
+
+
+def test_a_redis_that_comes_back_in_time_is_not_an_error(redis_run):
+    """A restart of the network path: the proxy is absent for a while."""
+    proxy = LossyProxy(redis_run.url)
+    client = connect(proxy.url, name="x", give_up_s=30.0)
+    socket_path = Path(proxy.url.removeprefix("unix://"))
+    hidden = socket_path.with_suffix(".hidden")
+    proxy.marker = b"PING"
+    socket_path.rename(hidden)
+    timer = threading.Timer(0.2, lambda: hidden.rename(socket_path))
+    timer.start()
+    assert client.call("PING") is True
+    timer.join()
+    client.close()
+    proxy.close()
+
+
+@pytest.mark.parametrize("url", ["redis://:secret@127.0.0.1:1/0", "redis://user:secret@127.0.0.1:1?password=secret"])
+def test_an_unreachable_redis_is_named_without_its_password(url):
+    with pytest.raises(
+        MemoryBackendError, match=r"Redis at redis://127\.0\.0\.1:1.* is unreachable for 0\.1 s"
+    ) as caught:
+        connect(url, name="x", give_up_s=60.0, first_connect_s=0.1)
+    assert "secret" not in one_line(caught)
+    assert "check" in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["http://localhost", "localhost:6379", "", "redis://localhost:port/0"])
+def test_what_is_no_redis_url(url):
+    with pytest.raises(ConfigError, match="redis://, rediss:// or unix://") as caught:
+        connect(url, name="x", give_up_s=1.0)
+    one_line(caught)
+
+
+def test_a_server_that_evicts_is_refused(own_server):
+    with redis.Redis.from_url(own_server.url) as admin:
+        admin.config_set("maxmemory-policy", "allkeys-lru")
+        with pytest.raises(MemoryBackendError, match=r"allkeys-lru.*noeviction") as caught:
+            connect(own_server.url, name="x", give_up_s=1.0)
+        one_line(caught)
+        admin.config_set("maxmemory", 0)  # never evicts
+    connect(own_server.url, name="x", give_up_s=1.0).close()
+
+
+def test_an_old_server_is_refused(own_server, monkeypatch):
+    monkeypatch.setattr("redis.Redis.info", lambda _self, _section: {"redis_version": "6.0.16"})
+    with pytest.raises(MemoryBackendError, match=r"is 6\.0\.16; 6\.2 or newer"):
+        connect(own_server.url, name="x", give_up_s=1.0)
+
+
+def test_a_full_server_says_what_to_do(own_server):
+    client = connect(own_server.url, name="x", give_up_s=1.0)
+    too_much = [("SET", f"k{key}", b"\x00" * 2**20) for key in range(10)]
+    with pytest.raises(MemoryBackendError, match="raise its maxmemory") as caught:
+        client.transaction(too_much)
+    assert len(one_line(caught)) < 600
+    assert client.call("PING") is True
+    client.close()
+
+
+def test_a_wrong_password_and_missing_rights_are_refusals_not_outages(own_server):
+    with redis.Redis.from_url(own_server.url) as admin:
+        admin.execute_command("ACL", "SETUSER", "poor", "on", ">secret", "+ping", "+info", "+client", "~distrl:*")
+    with pytest.raises(MemoryBackendError, match="refuses the login") as caught:
+        connect(f"{own_server.url}?username=poor&password=wrong", name="x", give_up_s=60.0, first_connect_s=60.0)
+    assert "wrong" not in one_line(caught).replace("wrong username", "")
+    client = connect(f"{own_server.url}?username=poor&password=secret", name="x", give_up_s=1.0)
+    with pytest.raises(MemoryBackendError, match="give its user the commands") as caught:
+        client.call("HGET", "distrl:r:run", "config")
+    one_line(caught)
+    client.close()

@@ -1,0 +1,102 @@
+"""registry: incarnations, heartbeats, control and snapshots; on every backend."""
+
+from dataclasses import replace
+
+import pytest
+import redis
+
+from distrl.errors import MemoryBackendError
+from distrl.memory_backend.backend import Control, RoleStatus
+from distrl.memory_backend.registry import SNAPSHOTS
+
+ACTOR = RoleStatus(
+    role="actor",
+    id=2,
+    incarnation=3,
+    host="host",
+    pid=4711,
+    state="waiting: queue",
+    beat=9,
+    env_steps=10**12,
+    env_steps_per_s=123456.5,
+    weights_version=17,
+    last_step_age_s=0.25,
+    rss_mb=100.5,
+    peak_rss_mb=120.0,
+)
+LEARNER = RoleStatus(role="learner", id=0, incarnation=1, host="host", pid=1, state="training")
+
+
+def test_incarnations_count_up_from_1_for_each_actor(backend):
+    registered = [backend.registry.register_actor(actor) for actor in (0, 0, 5, 0, 5)]
+    assert registered == [1, 2, 1, 3, 2]
+
+
+def test_only_what_was_handed_out_is_registered(backend):
+    backend.registry.register_actor(0)
+    backend.registry.register_actor(0)
+    known = {(0, 1), (0, 2)}
+    for producer in [(0, 0), (0, 1), (0, 2), (0, 3), (1, 1), (0, 10**18 - 1), (10**18 - 1, 1)]:
+        assert backend.registry.is_registered(producer) == (producer in known)
+
+
+def test_a_heartbeat_is_replaced_by_the_next(run):
+    registry = run.backend.registry
+    assert registry.roles() == []
+    registry.beat(ACTOR)
+    registry.beat(LEARNER)
+    registry.beat(replace(ACTOR, id=10))
+    newer = replace(ACTOR, beat=10, state="acting")
+    registry.beat(newer)
+    assert run.connect().registry.roles() == [newer, replace(ACTOR, id=10), LEARNER]
+
+
+def test_a_retired_actor_is_forgotten_and_its_incarnations_are_not(backend):
+    incarnation = backend.registry.register_actor(2)
+    backend.registry.beat(ACTOR)
+    backend.registry.forget_actor(2)
+    backend.registry.forget_actor(3)
+    assert backend.registry.roles() == []
+    assert backend.registry.is_registered((2, incarnation))
+    assert backend.registry.register_actor(2) == incarnation + 1
+
+
+def test_control_changes_what_is_given_and_leaves_the_rest(backend):
+    registry = backend.registry
+    assert registry.control() == Control(paused=False, stop=None, target_actors=None)
+    registry.set_control()
+    registry.set_control(target_actors=4)
+    registry.set_control(paused=True)
+    assert registry.control() == Control(paused=True, stop=None, target_actors=4)
+    registry.set_control(paused=False, stop="asked by an operator")
+    registry.set_control(target_actors=0)
+    assert registry.control() == Control(paused=False, stop="asked by an operator", target_actors=0)
+
+
+def test_snapshots_are_read_from_where_one_stopped(backend):
+    registry = backend.registry
+    assert registry.snapshots("0") == []
+    registry.add_snapshot({"updates": 1, "mean_return": None, "state": "training"})
+    registry.add_snapshot({"updates": 2, "mean_return": 21.5})
+    (first, one), (second, two) = registry.snapshots("0")
+    assert one == {"updates": 1, "mean_return": None, "state": "training"}
+    assert two == {"updates": 2, "mean_return": 21.5}
+    assert registry.snapshots(first) == [(second, two)]
+    assert registry.snapshots(second) == []
+
+
+def test_snapshots_are_capped(backend):
+    for update in range(SNAPSHOTS + 150):
+        backend.registry.add_snapshot({"updates": update})
+    kept = [snapshot["updates"] for _id, snapshot in backend.registry.snapshots("0")]
+    assert SNAPSHOTS <= len(kept) < SNAPSHOTS + 150  # Redis trims whole nodes of 100
+    assert kept == list(range(SNAPSHOTS + 150 - len(kept), SNAPSHOTS + 150))
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"role": "cook", "id": 1}'])
+def test_a_malformed_heartbeat_is_named(redis_run, text):
+    with redis.Redis.from_url(redis_run.url) as client:
+        client.hset(f"distrl:{redis_run.run_id}:actors", "actor:0", text)
+    with pytest.raises(MemoryBackendError, match="heartbeat"):
+        redis_run.backend.registry.roles()

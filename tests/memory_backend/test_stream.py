@@ -1,0 +1,301 @@
+"""stream: admission, order, acknowledgement after use, fencing, rejection; on every backend."""
+
+import hashlib
+import threading
+
+import pytest
+
+from distrl.errors import FencedError
+from distrl.memory_backend.backend import DROP_REASONS, Entry, QueueCaps
+from distrl.memory_backend.stream import has_room, pushed_among, released
+from distrl.types import UnrollHeader
+
+
+def header(sequence, actor=0, incarnation=1, version=1):
+    return UnrollHeader(actor, incarnation, sequence, version, 64)
+
+
+def push(backend, *sequences, payload=b"x" * 10):
+    return [backend.unrolls.push(header(sequence), payload) for sequence in sequences][-1]
+
+
+def sequences(entries):
+    return [entry.header.sequence for entry in entries]
+
+
+def balanced(backend):
+    counts = backend.ledger.counts()
+    assert counts.imbalance == 0
+    return counts
+
+
+def test_entries_come_out_whole_and_in_order(backend):
+    payload = bytes(range(256)) * 300
+    backend.unrolls.push(UnrollHeader(3, 2, 7, 11, 2048), payload)
+    push(backend, 0, 1)
+    first, *others = backend.unrolls.take(10, 0.0)
+    assert (first.header, first.payload) == (UnrollHeader(3, 2, 7, 11, 2048), payload)
+    assert sequences(others) == [0, 1]
+    assert backend.unrolls.take(10, 0.0) == []
+
+
+def test_take_gives_at_most_what_is_asked_for(backend):
+    push(backend, 0, 1, 2)
+    assert sequences(backend.unrolls.take(2, 0.0)) == [0, 1]
+    assert sequences(backend.unrolls.take(2, 0.0)) == [2]
+
+
+def test_take_waits_for_an_entry(run):
+    learner, actor = run.backend, run.connect()
+    timer = threading.Timer(0.05, lambda: actor.unrolls.push(header(0), b"late"))
+    timer.start()
+    (entry,) = learner.unrolls.take(1, 30.0)
+    timer.join()
+    assert entry.payload == b"late"
+
+
+def test_take_gives_up_after_its_time(backend):
+    assert backend.unrolls.take(1, 0.01) == []
+
+
+def test_admission_closes_at_the_cap_of_entries_and_opens_with_the_acknowledgement(backend):
+    fence = backend.acquire_fence()
+    assert push(backend, *range(7)).has_room
+    assert not push(backend, 7).has_room
+    entries = backend.unrolls.take(8, 0.0)
+    assert not backend.unrolls.admission().has_room  # taken is not yet used
+    backend.unrolls.acknowledge(entries[:1], fence, {"trained": 1}, {})
+    assert backend.unrolls.admission().has_room
+
+
+def test_admission_closes_at_the_cap_of_bytes(backend):
+    fence = backend.acquire_fence()
+    assert push(backend, 0, payload=b"x" * 999).has_room
+    assert not push(backend, 1, payload=b"x").has_room
+    entries = backend.unrolls.take(2, 0.0)
+    backend.unrolls.acknowledge(entries[1:], fence, {"trained": 1}, {})
+    assert backend.unrolls.admission().has_room
+    assert balanced(backend).stream_bytes == 999
+
+
+@pytest.mark.parametrize(
+    ("entries", "stream_bytes", "room"),
+    [(0, 0, True), (1, 99, True), (1, 100, False), (2, 0, False), (0, 100, True), (1, -5, True)],
+)
+def test_room(entries, stream_bytes, room):
+    assert has_room(QueueCaps(entries=2, bytes=100), entries, stream_bytes) is room
+
+
+def test_admission_tells_version_pause_and_stop(backend):
+    fence = backend.acquire_fence()
+    first = backend.unrolls.admission()
+    assert (first.has_room, first.weights_version, first.paused, first.stop) == (True, 0, False, False)
+    backend.weights.publish(5, b"w", 0, fence)
+    backend.registry.set_control(paused=True)
+    assert backend.unrolls.admission().weights_version == 5
+    assert backend.unrolls.admission().paused
+    backend.registry.set_control(paused=False, stop="solved")
+    pushed = push(backend, 0)
+    assert (pushed.weights_version, pushed.paused, pushed.stop) == (5, False, True)
+    assert backend.unrolls.admission() == pushed
+
+
+def test_a_successor_takes_first_what_was_not_acknowledged(run):
+    first = run.backend
+    push(first, 0, 1, 2, 3)
+    taken = first.unrolls.take(3, 0.0)
+    first.unrolls.acknowledge(taken[1:2], first.acquire_fence(), {"trained": 1}, {})
+
+    second = run.connect()
+    (oldest,) = second.unrolls.unacknowledged("0", 1)
+    assert oldest == taken[0]
+    assert second.unrolls.unacknowledged(oldest.entry_id, 10) == [taken[2]]
+    assert second.unrolls.unacknowledged(taken[2].entry_id, 10) == []
+    assert sequences(second.unrolls.take(10, 0.0)) == [3]
+    counts = balanced(second)
+    assert (counts.queued, counts.in_flight, counts.trained) == (0, 3, 1)
+
+
+def test_highest_sequences_never_go_back(backend):
+    fence = backend.acquire_fence()
+    backend.unrolls.acknowledge([], fence, {}, {(0, 1): 7, (0, 2): 0, (12, 1): 3})
+    backend.unrolls.acknowledge([], fence, {}, {(0, 1): 5, (12, 1): 4})
+    assert backend.unrolls.highest() == {(0, 1): 7, (0, 2): 0, (12, 1): 4}
+
+
+def test_an_old_fence_changes_nothing(backend):
+    old = backend.acquire_fence()
+    new = backend.acquire_fence()
+    assert new > old
+    push(backend, 0)
+    entries = backend.unrolls.take(1, 0.0)
+    before = backend.ledger.counts()
+    with pytest.raises(FencedError, match=f"token {new}, ours {old}"):
+        backend.unrolls.acknowledge(entries, old, {"trained": 1}, {(0, 1): 0})
+    with pytest.raises(FencedError):
+        backend.unrolls.reject(entries[0], "decode", old, {})
+    assert backend.ledger.counts() == before
+    assert backend.unrolls.highest() == {}
+    assert backend.unrolls.unacknowledged("0", 1) == entries
+    backend.unrolls.acknowledge(entries, new, {"trained": 1}, {(0, 1): 0})
+    assert balanced(backend).trained == 1
+
+
+@pytest.mark.parametrize("counts", [{"traind": 1}, {"dropped": 1}, {"trained": -1}, {"stream_bytes": 1}])
+def test_only_events_can_be_counted(backend, counts):
+    fence = backend.acquire_fence()
+    with pytest.raises(ValueError, match="ledger"):
+        backend.unrolls.acknowledge([], fence, counts, {})
+    assert balanced(backend).trained == 0
+
+
+BAD_NUMBERS = [b"-1", b"+1", b" 1", b"1.0", b"0x1", b"", b"9" * 19, b"9" * 5000, "٣".encode(), b"1_0", b"nan"]
+
+
+@pytest.mark.parametrize("name", ["actor", "incarnation", "sequence", "version", "steps"])
+def test_a_header_that_is_not_five_numbers_is_none(run, name):
+    good = {b"actor": b"1", b"incarnation": b"2", b"sequence": b"3", b"version": b"4", b"steps": b"5", b"payload": b"p"}
+    for bad in BAD_NUMBERS:
+        run.forge({**good, name.encode(): bad})
+    run.forge({key: value for key, value in good.items() if key != name.encode()})
+    run.forge(good)
+    *bad_ones, last = run.backend.unrolls.take(100, 0.0)
+    assert [entry.header for entry in bad_ones] == [None] * (len(BAD_NUMBERS) + 1)
+    assert {entry.payload for entry in bad_ones} == {b"p"}
+    assert last.header == UnrollHeader(1, 2, 3, 4, 5)
+
+
+def test_an_entry_without_payload_has_an_empty_one(run):
+    run.forge({b"actor": b"1"})
+    (entry,) = run.backend.unrolls.take(1, 0.0)
+    assert (entry.header, entry.payload) == (None, b"")
+
+
+def test_foreign_entries_give_back_no_bytes(run):
+    backend = run.backend
+    fence = backend.acquire_fence()
+    assert backend.registry.register_actor(0) == 1
+    push(backend, 0, payload=b"x" * 30)
+    run.forge({b"payload": b"y" * 500})
+    run.forge(
+        {b"actor": b"9", b"incarnation": b"1", b"sequence": b"0", b"version": b"0", b"steps": b"1", b"payload": b"z"}
+    )
+    push(backend, 1, payload=b"x" * 4)
+    entries = backend.unrolls.take(10, 0.0)
+    backend.unrolls.acknowledge(entries[:3], fence, {"trained": 1, "foreign": 2, "dropped.schema": 2}, {(0, 1): 0})
+    counts = balanced(backend)
+    assert (counts.foreign, counts.produced, counts.stream_bytes, counts.pushed_bytes) == (2, 2, 4, 34)
+    backend.unrolls.acknowledge(entries[3:], fence, {"trained": 1}, {(0, 1): 1})
+    assert balanced(backend).stream_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("foreign", "registered", "pushed"),
+    [(0, set(), [0, 1, 2]), (3, {(0, 1), (5, 1)}, []), (2, {(0, 1)}, [0]), (1, {(0, 1), (5, 1)}, [0, 1])],
+)
+def test_entries_that_actors_pushed(foreign, registered, pushed):
+    entries = [Entry("1-0", header(0), b"a"), Entry("2-0", header(0, actor=5), b"bb"), Entry("3-0", None, b"ccc")]
+    assert pushed_among(entries, foreign, registered) == [entries[index] for index in pushed]
+    assert released(entries[1:]) == {"stream_entries": -2, "stream_bytes": -5}
+
+
+def test_an_empty_stream_has_room_whatever_a_forger_did_to_the_count(run):
+    backend = run.backend
+    fence = backend.acquire_fence()
+    push(backend, 0, payload=b"x" * 2000)
+    (entry,) = backend.unrolls.take(1, 0.0)
+    assert not backend.unrolls.admission().has_room
+    backend.unrolls.acknowledge([entry], fence, {"foreign": 1}, {})  # miscounted: the bytes stay
+    assert backend.ledger.counts().stream_bytes == 2000
+    assert backend.unrolls.admission().has_room
+
+
+@pytest.mark.row("D61")
+def test_a_rejected_payload_is_kept_in_part_and_counted(run):
+    backend = run.backend
+    fence = backend.acquire_fence()
+    payload = bytes(range(256)) * 300  # 76,800 bytes
+    backend.unrolls.push(header(4), payload)
+    run.forge({b"payload": b"junk"})
+    mine, foreign = backend.unrolls.take(2, 0.0)
+    backend.unrolls.reject(mine, "nonfinite", fence, {})
+    backend.unrolls.reject(foreign, "decode", fence, {"foreign": 1})
+    first, second = run.dead()
+    assert first == {
+        "reason": b"nonfinite",
+        "sha256": hashlib.sha256(payload).hexdigest().encode(),
+        "bytes": b"76800",
+        "payload": payload[:65_536],
+        "actor": b"0",
+        "incarnation": b"1",
+        "sequence": b"4",
+        "version": b"1",
+        "steps": b"64",
+    }
+    assert second["payload"] == b"junk"
+    assert "actor" not in second
+    counts = balanced(backend)
+    assert counts.dropped == {**dict.fromkeys(DROP_REASONS, 0), "nonfinite": 1, "decode": 1}
+    assert (counts.foreign, counts.in_flight, counts.stream_bytes) == (1, 0, 0)
+
+
+def test_only_100_rejected_payloads_are_kept(run):
+    backend = run.backend
+    fence = backend.acquire_fence()
+    push(backend, *range(103))
+    for entry in backend.unrolls.take(103, 0.0):
+        backend.unrolls.reject(entry, "schema", fence, {})
+    kept = run.dead()
+    assert [int(fields["sequence"]) for fields in kept] == list(range(3, 103))
+    assert balanced(backend).dropped["schema"] == 103
+
+
+def test_an_unknown_reason_is_refused(backend):
+    push(backend, 0)
+    (entry,) = backend.unrolls.take(1, 0.0)
+    with pytest.raises(ValueError, match=r"dropped\.boredom"):
+        backend.unrolls.reject(entry, "boredom", backend.acquire_fence(), {})
+    assert balanced(backend).in_flight == 1
+
+
+@pytest.mark.row("D61")
+def test_10000_unrolls_are_used_once_each_while_learners_come_and_go(run):
+    producer, total, burst = run.connect(QueueCaps(entries=10**6, bytes=10**9)), 10_000, 1000
+    used, pushed = [], 0
+    while len(used) < total:
+        learner = run.connect()
+        fence, after = learner.acquire_fence(), "0"
+        while left := learner.unrolls.unacknowledged(after, 1):
+            learner.unrolls.acknowledge(left, fence, {"trained": 1}, {(0, 1): left[0].header.sequence})
+            used += sequences(left)
+            after = left[0].entry_id
+        for _ in range(burst if pushed < total else 0):
+            producer.unrolls.push(header(pushed), b"%d" % pushed)
+            pushed += 1
+        for _ in range(12):
+            batch = learner.unrolls.take(64, 0.0)
+            highest = {entry.header.producer: entry.header.sequence for entry in batch}
+            learner.unrolls.acknowledge(batch, fence, {"trained": len(batch)}, highest)
+            used += sequences(batch)
+        learner.unrolls.take(30, 0.0)  # and dies with these in its hands
+    assert used == list(range(total))
+    counts = balanced(run.backend)
+    assert (counts.produced, counts.trained, counts.stream_bytes) == (total, total, 0)
+    assert run.backend.unrolls.highest() == {(0, 1): total - 1}
+
+
+def test_a_forged_copy_of_a_true_header_is_foreign_although_the_learner_cannot_tell(run):
+    backend = run.backend
+    fence = backend.acquire_fence()
+    backend.registry.register_actor(0)
+    push(backend, 0, payload=b"true")
+    fields = {b"actor": b"0", b"incarnation": b"1", b"sequence": b"0", b"version": b"1", b"steps": b"64"}
+    run.forge({**fields, b"payload": b"forged"})
+    assert balanced(backend).foreign == 1
+    true, forged = backend.unrolls.take(2, 0.0)
+    assert forged.header == true.header
+    backend.unrolls.acknowledge([forged], fence, {"dropped.duplicate": 1}, {})
+    assert balanced(backend).foreign == 1
+    backend.unrolls.acknowledge([true], fence, {"trained": 1}, {})
+    assert balanced(backend).foreign == 1
+    assert backend.unrolls.admission().has_room

@@ -1,0 +1,78 @@
+"""weights: versions only go up, whole or not at all, and the bundle is what was put; on every backend."""
+
+import pytest
+import redis
+
+from distrl.errors import FencedError, MemoryBackendError
+from distrl.memory_backend.weights import bundle_sha256
+from distrl.types import PolicyBundle
+
+BUNDLE = PolicyBundle(graph=bytes(range(256)), description='{"inputs": ["observation"], "note": "γ"}')
+
+
+def test_before_the_first_version(backend):
+    assert backend.weights.version() == 0
+    assert backend.weights.fetch() is None
+
+
+@pytest.mark.row("D62")
+def test_a_late_subscriber_gets_the_newest_version_and_the_stop(run):
+    learner = run.backend
+    fence = learner.acquire_fence()
+    learner.weights.publish(1, b"one", 100, fence)
+    learner.weights.publish(3, b"three" * 100_000, 300, fence)
+    learner.registry.set_control(stop="solved")
+    late = run.connect()
+    assert late.weights.version() == 3
+    assert late.weights.fetch() == (3, b"three" * 100_000)
+    assert late.unrolls.admission().stop
+
+
+@pytest.mark.parametrize("version", [2, 1, 0])
+def test_versions_never_go_back(backend, version):
+    fence = backend.acquire_fence()
+    backend.weights.publish(2, b"two", 0, fence)
+    with pytest.raises(ValueError, match=f"version {version} is not above the published version 2"):
+        backend.weights.publish(version, b"other", 0, fence)
+    assert backend.weights.fetch() == (2, b"two")
+
+
+def test_an_old_fence_publishes_nothing(backend):
+    old, new = backend.acquire_fence(), backend.acquire_fence()
+    with pytest.raises(FencedError):
+        backend.weights.publish(1, b"old", 0, old)
+    assert backend.weights.fetch() is None
+    backend.weights.publish(1, b"new", 0, new)
+    assert backend.weights.fetch() == (1, b"new")
+
+
+def test_the_bundle_is_what_was_put(run):
+    assert run.backend.weights.get_bundle() is None
+    run.backend.weights.put_bundle(PolicyBundle(b"first", "{}"))
+    run.backend.weights.put_bundle(BUNDLE)
+    assert run.connect().weights.get_bundle() == BUNDLE
+
+
+def test_graph_and_description_are_both_in_the_digest():
+    digests = {bundle_sha256(PolicyBundle(graph, text)) for graph in (b"a", b"ab") for text in ("c", "bc")}
+    assert len(digests) == 4
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize(("field", "value"), [("graph", b"other"), ("description", b"\xff"), ("sha256", b"")])
+def test_a_bundle_that_was_changed_is_refused(redis_run, field, value):
+    redis_run.backend.weights.put_bundle(BUNDLE)
+    with redis.Redis.from_url(redis_run.url) as client:
+        client.hset(f"distrl:{redis_run.run_id}:bundle", field, value)
+    with pytest.raises(MemoryBackendError, match="sha256"):
+        redis_run.backend.weights.get_bundle()
+
+
+@pytest.mark.redis
+def test_published_weights_carry_steps_and_the_servers_time(redis_run):
+    redis_run.backend.weights.publish(1, b"w", 4096, redis_run.backend.acquire_fence())
+    with redis.Redis.from_url(redis_run.url) as client:
+        fields = client.hgetall(f"distrl:{redis_run.run_id}:weights")
+        seconds, _microseconds = client.time()
+    assert fields[b"env_steps"] == b"4096"
+    assert seconds - 60 < float(fields[b"server_time_s"]) < seconds + 1

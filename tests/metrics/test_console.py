@@ -1,0 +1,97 @@
+import sys
+
+import pytest
+
+from distrl.config import RunConfig
+from distrl.metrics.console import PlainView, QuietView, line, make_view
+from distrl.metrics.live import LiveView
+from distrl.metrics.progress import History
+from distrl.metrics.summary import Summary
+
+CONFIG = RunConfig.model_validate({"actors": {"count": 2}, "stop": {"mean_return": 475, "env_steps": 1_000_000}})
+SNAPSHOT = {
+    "updates": 1204,
+    "env_steps": 320512,
+    "mean_return_100": 312.43,
+    "policy_lag_mean": 1.23,
+    "policy_lag_max": 5,
+    "queue_fill": 0.5,
+    "env_steps_per_s": 161203.2,
+    "actors_up": 2,
+    "bottleneck": "actors",
+    "wall_s": 42.0,
+}
+ACTOR = {"role": "actor", "id": 0, "state": "starting"}
+
+
+def summary():
+    numbers = dict.fromkeys(Summary.model_fields, 0)
+    texts = {"run_id": "r", "algorithm": "impala", "env": "CartPole-v1", "stop_reason": "asked", "bottleneck": "-"}
+    return Summary.model_validate(
+        {**numbers, **texts, "dropped": {}, "policy_lag": {}, "peak_rss_mb": {}, "error": None, "mean_return_100": None}
+    )
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_a_line_of_everything():
+    assert line(SNAPSHOT, CONFIG, History()) == (
+        "steps 320,512 of 1,000,000 · 161,203/s · return 312.4 of 475.0 · updates 1,204 · lag 1.2 max 5 · queue 50% "
+        "· actors 2/2 · bottleneck actors · about 4.2 s to go"
+    )
+
+
+def test_before_the_first_episode_the_line_says_so():
+    text = line({"updates": 3, "env_steps": 100, "bottleneck": "-", "mean_return_100": None}, RunConfig(), History())
+    assert text == "steps 100 · 0/s · no episode finished yet · updates 3 · queue 0% · actors 0/2"
+    assert "nan" not in text
+
+
+def test_plain_lines_come_every_few_seconds_and_events_at_once():
+    clock, lines = Clock(), []
+    view = PlainView(every_s=5.0, clock=clock, write=lines.append)
+    view.update({}, [], CONFIG)
+    for _ in range(12):  # 6 s
+        clock.now += 0.5
+        view.update(SNAPSHOT, [], CONFIG)
+    clock.now += 0.25
+    view.event("actor 1 ended (signal 9); starting again in 0.5 s")
+    assert lines[0] == "  0.0 s  no role has reported yet"
+    assert [text[:9] for text in lines] == ["  0.0 s  ", "  0.5 s  ", "  5.5 s  ", "  6.2 s  "]
+    assert lines[1].startswith("  0.5 s  steps 320,512 of 1,000,000 · 161,203/s · return 312.4")
+    assert lines[3] == "  6.2 s  actor 1 ended (signal 9); starting again in 0.5 s"
+
+
+@pytest.mark.parametrize("view_class", [PlainView, QuietView])
+def test_the_end_is_told(view_class, tmp_path):
+    lines = []
+    view = view_class(tmp_path / "first", write=lines.append)
+    view.close(summary())
+    view.stop()
+    (text,) = lines
+    assert text.startswith("stopped as asked (exit code 0)\n  return   no episode finished\n")
+    assert str(tmp_path / "first") in text
+
+
+def test_quiet_says_events_and_no_progress():
+    lines = []
+    view = QuietView(write=lines.append)
+    view.update(SNAPSHOT, [ACTOR], CONFIG)
+    view.event("actor 1 ended")
+    assert lines == ["actor 1 ended"]
+
+
+def test_which_view(monkeypatch, capsys):
+    assert type(make_view()) is PlainView  # under test stdout is no terminal
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert type(make_view()) is LiveView
+    assert type(make_view(plain=True)) is PlainView
+    assert type(make_view(quiet=True)) is QuietView
+    make_view(plain=True).event("hello")
+    assert capsys.readouterr().out == "  0.0 s  hello\n"

@@ -1,0 +1,84 @@
+import pytest
+
+from distrl.metrics.counters import LagHistogram, LagSummary, Waits
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_waits_are_shares_of_the_time_since_the_last_look():
+    clock = Clock()
+    waits = Waits(clock)
+    with waits.measure("unrolls"):
+        clock.now += 3
+    with waits.measure("update"):
+        clock.now += 1
+    with waits.measure("unrolls"):
+        clock.now += 2
+    clock.now += 4
+    assert waits.shares() == {"unrolls": 0.5, "update": 0.1}
+    clock.now += 2
+    with waits.measure("update"):
+        clock.now += 2
+    assert waits.shares() == {"unrolls": 0.0, "update": 0.5}
+    assert waits.shares() == {"unrolls": 0.0, "update": 0.0}  # no time has passed
+
+
+def test_a_wait_under_way_counts_up_to_now():
+    clock = Clock()
+    waits = Waits(clock)
+    with waits.measure("unrolls"):
+        clock.now += 10
+        assert waits.shares() == {"unrolls": 1.0}
+        clock.now += 5
+    clock.now += 5
+    assert waits.shares() == {"unrolls": 0.5}
+
+
+def test_a_wait_that_raises_is_counted():
+    clock = Clock()
+    waits = Waits(clock)
+
+    def fail():
+        with waits.measure("unrolls"):
+            clock.now += 1
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    clock.now += 1
+    assert waits.shares() == {"unrolls": 0.5}
+
+
+@pytest.mark.row("D67")
+def test_lag_by_hand():
+    lags = LagHistogram()
+    assert lags.summary() == LagSummary(None, None, None)
+    for lag in [0] * 50 + [1] * 44 + [7] * 5 + [20]:
+        lags.add(lag)
+    # 94 of 100 are at most 1, 99 at most 7: the 95th is 7. Mean (44 + 35 + 20) / 100.
+    assert lags.summary() == LagSummary(mean=0.99, p95=7, max=20)
+
+
+def test_lag_of_exactly_95_percent():
+    lags = LagHistogram()
+    lags.add(2, count=95)
+    lags.add(9, count=5)
+    assert lags.summary() == LagSummary(mean=2.35, p95=2, max=9)
+
+
+def test_lag_beyond_the_last_bucket():
+    lags = LagHistogram(limit=4)
+    lags.add(3)
+    lags.add(100, count=3)
+    assert lags.summary() == LagSummary(mean=75.75, p95=100, max=100)
+
+
+def test_a_lag_from_the_future_is_refused():
+    with pytest.raises(ValueError, match="a policy lag of -1 updates"):
+        LagHistogram().add(-1)

@@ -1,0 +1,42 @@
+from distrl.metrics.snapshot import COLUMNS, METRICS, TAGS, TIMED, TOLD_ONCE
+
+
+def test_names_and_tags_are_unique():
+    names = [metric.name for metric in METRICS]
+    assert len(set(names)) == len(names)
+    assert len(set(TAGS.values())) == len(TAGS)
+    assert TAGS["env_steps_per_s"] == "speed/env_steps_per_s"
+
+
+def test_every_row_says_what_it_means():
+    for metric in METRICS:
+        assert metric.meaning
+        assert "\n" not in metric.meaning
+        assert metric.source in ("learner", "supervisor")
+
+
+def test_what_the_design_asks_for_is_there():
+    needed = {
+        *("updates", "env_steps", "trained_steps", "episodes", "mean_return_100", "best_mean_return_100", "wall_s"),
+        *("mean_length_100_steps", "loss", "policy_loss", "value_loss", "entropy", "gradient_norm", "learning_rate"),
+        *("policy_lag_mean", "policy_lag_p95", "policy_lag_max", "weights_version", "queue_entries", "queue_bytes"),
+        *("queue_fill", "dropped", "env_steps_per_s", "updates_per_s", "learner_wait_share", "actors_up", "restarts"),
+        "bottleneck",
+    }
+    assert needed <= set(COLUMNS)
+    assert COLUMNS[:2] == ("updates", "env_steps")
+
+
+def test_what_depends_on_the_clock_is_marked():
+    assert {"wall_s", "env_steps_per_s", "updates_per_s", "learner_wait_share", "queue_fill", "bottleneck"} <= TIMED
+    assert not {"updates", "env_steps", "mean_return_100", "loss", "gradient_norm", "weights_version"} & TIMED
+    assert sorted(TOLD_ONCE) == ["first_update_unix_s", "stop_reason"]
+    assert not TOLD_ONCE & {*COLUMNS, *TAGS}
+
+
+def test_units_are_in_the_names():
+    for metric in METRICS:
+        if metric.unit == "bytes":
+            assert metric.name.endswith("_bytes")
+        if metric.unit == "steps/s":
+            assert metric.name.endswith("_steps_per_s")

@@ -1,0 +1,30 @@
+import pytest
+
+from distrl.metrics.words import role_states, verdict
+
+ACTOR = {"role": "actor", "id": 0, "state": "starting"}
+LEARNER = {"role": "learner", "id": 0, "state": "starting: importing the framework"}
+
+
+def test_role_states_are_summed_up():
+    assert role_states([]) == "no role has reported yet"
+    assert role_states([LEARNER, ACTOR, {**ACTOR, "id": 1}, {**ACTOR, "id": 2, "state": "acting"}]) == (
+        "learner starting: importing the framework, 2 actors starting, 1 actor acting"
+    )
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "words"),
+    [
+        (
+            {"bottleneck": "actors", "learner_wait_share": 0.625},
+            "actors: the learner waits for unrolls 62% of its time",
+        ),
+        ({"bottleneck": "learner"}, "learner: the queue is full and actors wait for it"),
+        ({"bottleneck": "environment"}, "environment: stepping it takes most of the actors' time"),
+        ({"bottleneck": "-"}, "none: actors and learner keep pace"),
+        ({}, "not known yet"),
+    ],
+)
+def test_the_verdict_in_words(snapshot, words):
+    assert verdict(snapshot) == words

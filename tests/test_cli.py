@@ -1,0 +1,367 @@
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+import distrl
+from distrl import cli
+from distrl.config import RunConfig
+from distrl.config.load import load
+from distrl.errors import CheckpointError, ConfigError, MemoryBackendError
+from distrl.metrics.console import PlainView, QuietView
+from distrl.metrics.summary import Summary
+
+HEAVY = ["gymnasium", "jax", "keras", "numpy", "onnxruntime", "ray", "redis", "tensorboardX", "tensorflow"]
+
+
+def summary(**changes):
+    numbers = dict.fromkeys(Summary.model_fields, 0)
+    texts = {"run_id": "r", "algorithm": "impala", "env": "CartPole-v1", "stop_reason": "asked", "bottleneck": "-"}
+    rest = {"dropped": {}, "policy_lag": {}, "peak_rss_mb": {}, "error": None, "mean_return_100": None}
+    return Summary.model_validate({**numbers, **texts, **rest, **changes})
+
+
+@pytest.fixture(autouse=True)
+def workplace(tmp_path, monkeypatch):
+    """An empty folder to work in, and no settings from outside."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(distrl.__file__).parent.parent))  # for processes that tests start
+    for name in ("DISTRL_DEBUG", "DISTRL_REDIS_URL"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Stands for the launch: keeps what it was called with, and does what `outcome` says."""
+
+    class Trained:
+        calls = ()
+        outcome = summary()
+
+        def __call__(self, loaded, *, run_dir, resume, view):
+            self.calls = (*self.calls, (loaded, run_dir, resume, view))
+            if isinstance(self.outcome, BaseException):
+                raise self.outcome
+            return self.outcome
+
+    double = Trained()
+    monkeypatch.setattr("distrl.launch.training.train", double)
+    return double
+
+
+def run(capsys, *arguments):
+    """(exit code, stdout, stderr) of one command line."""
+    code = cli.main(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def refused(capsys, *arguments, code=2):
+    """The one line that an error is, without its beginning."""
+    got, out, err = run(capsys, *arguments)
+    assert got == code
+    assert out == ""
+    (line,) = err.splitlines()
+    return line.removeprefix("distrl: error: ")
+
+
+def modules_after(code):
+    code += f"\nimport sys; print(sorted(set({HEAVY}) & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "code", ["import distrl; distrl.RunConfig()", "import distrl.cli; distrl.cli.main(['--help'])"]
+)
+def test_importing_and_helping_bring_nothing_heavy(code):
+    assert modules_after(code) == "[]"
+
+
+def test_python_dash_m():
+    done = subprocess.run([sys.executable, "-m", "distrl", "presets"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("cartpole-impala  CartPole-v1 with IMPALA")
+    done = subprocess.run([sys.executable, "-m", "distrl", "trian"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "distrl: error: No such command 'trian'. Did you mean 'train'? (see distrl --help)\n"
+
+
+def test_the_commands_are_those_that_are_built(capsys):
+    built = {command.name for command in typer.main.get_command(cli.app).commands.values()}
+    assert built == {
+        *("train", "actor", "learner", "status", "scale", "pause", "resume", "stop", "bench", "presets", "config")
+    }
+    code, out, _ = run(capsys, "--help")
+    assert code == 0
+    assert "distrl train --preset cartpole-impala" in out
+    assert run(capsys)[:1] == (2,)
+
+
+@pytest.mark.parametrize(
+    "command", ["train", "actor", "learner", "status", "scale", "pause", "resume", "stop", "bench"]
+)
+def test_every_command_has_an_example(capsys, command):
+    code, out, _ = run(capsys, command, "--help")
+    assert code == 0
+    assert f"distrl {command}" in out.split("Usage")[1].split("\n", 1)[1]
+
+
+def test_train_puts_the_layers_together(capsys, trained, workplace):
+    (workplace / "mine.yaml").write_text("actors: {environments: 8}\n")
+    arguments = ["--preset", "cartpole-impala", "--actors", "3", "--set", "network.learning_rate=1e-3", "--seed", "5"]
+    code, _, err = run(capsys, "train", "mine.yaml", *arguments, "--run-dir", "here", "--quiet")
+    assert (code, err) == (0, "")
+    ((loaded, run_dir, resume, view),) = trained.calls
+    config = loaded.config
+    assert (config.actors.count, config.actors.environments, config.seed) == (3, 8, 5)
+    assert config.network.learning_rate == 0.001
+    assert loaded.origins["actors.count"] == "flag --actors"
+    assert loaded.origins["actors.environments"] == "file mine.yaml"
+    assert (str(run_dir), resume) == ("here", None)
+    assert isinstance(view, QuietView)
+
+
+@pytest.mark.row("D45")
+def test_every_flag_of_train_arrives(capsys, trained):
+    flags = ["--env", "Acrobot-v1", "--algorithm", "impala", "--launcher", "ray", "--ray-address", "auto"]
+    code, _, _ = run(capsys, "train", *flags, "--redis-url", "redis://h:1/0", "--seed", "9", "--plain")
+    ((loaded, run_dir, _, view),) = trained.calls
+    config = loaded.config
+    assert code == 0
+    assert (config.environment.id, config.algorithm.name, config.seed) == ("Acrobot-v1", "impala", 9)
+    assert (config.launch.launcher, config.launch.ray_address) == ("ray", "auto")
+    assert config.memory.url == "redis://h:1/0"
+    assert run_dir.parent.name == "runs"
+    assert run_dir.name.startswith("Acrobot-v1-impala-20")
+    assert isinstance(view, PlainView)
+
+
+def test_the_redis_url_can_come_from_the_environment(capsys, trained, monkeypatch):
+    monkeypatch.setenv("DISTRL_REDIS_URL", "redis://:secret@h:1/0")
+    run(capsys, "train", "--env", "CartPole-v1", "--quiet")
+    assert trained.calls[0][0].config.memory.url == "redis://:secret@h:1/0"
+
+
+def test_what_to_train(capsys, trained):
+    assert refused(capsys, "train") == "what to train? For example: distrl train --preset cartpole-impala"
+    assert refused(capsys, "train", "--actors", "2").startswith("what to train?")
+    assert trained.calls == ()
+
+
+def test_resuming_uses_the_runs_own_configuration(capsys, trained, workplace):
+    folder = workplace / "runs" / "first"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("seed: 77\n")
+    assert run(capsys, "train", "--resume", "runs/first", "--actors", "4", "--quiet")[0] == 0
+    assert run(capsys, "train", "--resume", "auto", "--run-dir", "runs/first", "--quiet")[0] == 0
+    (by_name, first, resume, _), (by_auto, second, auto, _) = trained.calls
+    assert (by_name.config.seed, by_name.config.actors.count, str(first), resume) == (77, 4, "runs/first", "runs/first")
+    assert (by_auto.config.seed, str(second), auto) == (77, "runs/first", "auto")
+
+
+@pytest.mark.row("D42")
+def test_wrong_resume_directories(capsys, trained):
+    assert refused(capsys, "train", "--resume", "nope") == (
+        "nope holds no run to resume (no config.yaml); name a preset or a file to start one"
+    )
+    preset = ("--preset", "cartpole-impala")
+    assert "--resume auto needs a --run-dir" in refused(capsys, "train", *preset, "--resume", "auto")
+    assert refused(capsys, "train", *preset, "--resume", "a", "--run-dir", "b") == (
+        "--resume a goes on in that directory, but --run-dir is b; leave one out"
+    )
+    trained.outcome = CheckpointError("nothing to resume: a holds no valid checkpoint")
+    assert refused(capsys, "train", *preset, "--resume", "a", "--quiet") == str(trained.outcome)
+
+
+@pytest.mark.row("A24", "D40", "D41", "R05")
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--set", "network.lerning_rate=1"], "did you mean network.learning_rate?"),
+        (["--set", "network.learning_rate=__import__('os').getcwd()"], "must be a valid number"),
+        (["--algorithm", "impalla"], "unknown algorithm 'impalla' (from flag --algorithm); did you mean impala?"),
+        (["--preset", "cartpole_impala"], "unknown preset 'cartpole_impala'; did you mean cartpole-impala?"),
+        (["--actors", "-1"], "actors.count: -1 (from flag --actors) must be greater than or equal to 0"),
+        (["--actors", "0", "--launcher", "ray"], "launch.launcher: ray needs actors.count >= 1"),
+        (["--actors", "many"], "Invalid value for '--actors'"),
+        (["--lerning-rate", "1"], "No such option: --lerning-rate"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(capsys, trained, arguments, line):
+    assert line in refused(capsys, "train", "--env", "CartPole-v1", *arguments)
+    assert trained.calls == ()
+
+
+def test_a_run_that_fails_tells_why_and_exits_so(capsys, trained):
+    trained.outcome = summary(exit_code=5, stop_reason="non-finite", error="update 7 is not finite:\nloss nan")
+    assert run(capsys, "train", "--env", "X-v0", "--quiet") == (
+        5,
+        "",
+        "distrl: error: update 7 is not finite: loss nan\n",
+    )
+    trained.outcome = summary(exit_code=130, stop_reason="Ctrl-C")
+    assert run(capsys, "train", "--env", "X-v0", "--quiet") == (130, "", "")
+
+
+def test_exceptions_become_one_line_and_their_exit_code(capsys, trained):
+    trained.outcome = MemoryBackendError("Redis at redis://h:1 is unreachable")
+    assert refused(capsys, "train", "--env", "X-v0", code=6) == "Redis at redis://h:1 is unreachable"
+    trained.outcome = KeyboardInterrupt()
+    assert run(capsys, "train", "--env", "X-v0") == (130, "", "")
+
+
+def test_the_detail_of_an_error_is_printed_below_it(capsys, trained):
+    trained.outcome = ConfigError("environment X-v0 cannot be made")
+    trained.outcome.detail = "Traceback:\n  boom\n"
+    code, _, err = run(capsys, "train", "--env", "X-v0")
+    assert code == 2
+    assert err.splitlines()[0] == "distrl: error: environment X-v0 cannot be made"
+    assert [re.sub("\x1b\\[[0-9]*m", "", line) for line in err.splitlines()[1:]] == ["Traceback:", "  boom"]
+
+
+def test_the_unexpected_leaves_its_traceback_in_the_log(capsys, trained, workplace):
+    (workplace / "here" / "logs").mkdir(parents=True)
+    trained.outcome = ZeroDivisionError("division\nby zero")
+    code, _, err = run(capsys, "train", "--env", "X-v0", "--run-dir", "here")
+    assert code == 1
+    assert err.splitlines()[0] == "distrl: error: unexpected ZeroDivisionError: division by zero"
+    assert "traceback in here/logs/train.log" in err
+    assert "Traceback (most recent call last)" in (workplace / "here" / "logs" / "train.log").read_text()
+
+
+def test_the_unexpected_without_a_log_says_how_to_see_more(capsys, trained, monkeypatch):
+    trained.outcome = ZeroDivisionError("x")
+    code, _, err = run(capsys, "train", "--env", "X-v0")
+    assert (code, err.splitlines()[1:]) == (1, ["set DISTRL_DEBUG=1 to see the traceback"])
+    monkeypatch.setenv("DISTRL_DEBUG", "1")
+    _, _, err = run(capsys, "train", "--env", "X-v0")
+    assert "Traceback (most recent call last)" in err
+    assert "set DISTRL_DEBUG" not in err
+
+
+def test_roles_by_hand_return_their_exit_code(capsys, monkeypatch):
+    calls = []
+    monkeypatch.setattr("distrl.launch.roles.run_actor", lambda **given: calls.append(given) or 3)
+    monkeypatch.setattr("distrl.launch.roles.run_learner", lambda **given: calls.append(given) or 0)
+    monkeypatch.setenv("DISTRL_REDIS_URL", "unix:///x")
+    assert run(capsys, "actor", "--run-id", "r", "--id", "7")[0] == 3
+    assert run(capsys, "learner", "--run-id", "r", "--redis-url", "redis://h")[0] == 0
+    assert calls == [
+        {"redis_url": "unix:///x", "run_id": "r", "actor": 7},
+        {"redis_url": "redis://h", "run_id": "r"},
+    ]
+    monkeypatch.delenv("DISTRL_REDIS_URL")
+    assert "Missing option '--redis-url'" in refused(capsys, "actor", "--run-id", "r", "--id", "7")
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    report = {
+        "env_steps_per_s": 210_000.0,
+        "limit_steps_per_s": 420_000.0,
+        "ratio": 0.5,
+        "env_s_per_step": 1e-6,
+        "policy_s_per_step": 2e-6,
+        "learner_s_per_step": 1.5e-6,
+        "verdict": "learner",
+        "policy_lag": {"mean": 1.25, "p95": 3.0, "max": 5.0},
+    }
+    calls = []
+
+    def bench(loaded, *, seconds, run_dir, view):
+        calls.append((loaded, seconds, run_dir))
+        view.event("warming up")
+        return report
+
+    monkeypatch.setattr("distrl.launch.bench.bench", bench)
+    return report, calls
+
+
+def test_bench_prints_one_object(capsys, measured):
+    report, calls = measured
+    code, out, err = run(capsys, "bench", "--json", "--seconds", "3", "--set", "actors.count=1")
+    assert code == 0
+    assert json.loads(out) == report
+    assert err == "warming up\n"
+    ((loaded, seconds, run_dir),) = calls
+    assert (loaded.config.actors.count, loaded.origins["environment.id"]) == (1, "preset cartpole-impala")
+    assert seconds == 3.0
+    assert run_dir.name.startswith("bench-CartPole-v1-impala-")
+
+
+def test_bench_prints_a_table(capsys, measured):
+    _, out, _ = run(capsys, "bench")
+    words = " ".join(out.split())
+    assert "environment 1.000 1,000,000 policy 2.000 500,000 learner 1.500 666,667" in words
+    assert "limit 420,000 steps/s" in words
+    assert "measured 210,000 steps/s end to end" in words
+    assert "ratio 50%" in words
+    assert "lag 1.2 updates mean, p95 3, max 5" in words
+    assert "bottleneck: learner" in words
+
+
+def test_presets(capsys):
+    code, out, _ = run(capsys, "presets")
+    assert code == 0
+    assert out.splitlines()[0].split()[:3] == ["cartpole-impala", "CartPole-v1", "with"]
+
+
+def test_config_show_prints_what_loads_back(capsys, workplace):
+    code, out, _ = run(capsys, "config", "show", "--preset", "cartpole-impala", "--set", "actors.count=4")
+    (workplace / "shown.yaml").write_text(out)
+    assert code == 0
+    assert load(file=workplace / "shown.yaml").config == load("cartpole-impala", sets=["actors.count=4"]).config
+    assert "# preset cartpole-impala" in out
+    assert "# flag --set" in out
+    assert run(capsys, "config", "show", "shown.yaml")[1].count("# file shown.yaml") == out.count("#")
+
+
+def test_config_show_of_a_run_is_its_file(capsys, workplace):
+    (workplace / "first").mkdir()
+    effective = "seed: 7  # flag --seed\n"
+    (workplace / "first" / "config.yaml").write_text(effective)
+    assert run(capsys, "config", "show", "first") == (0, effective, "")
+    assert "is a run, whose configuration is settled" in refused(capsys, "config", "show", "first", "--set", "seed=1")
+    (workplace / "first" / "config.yaml").unlink()
+    assert refused(capsys, "config", "show", "first") == "file first/config.yaml does not exist"
+    assert refused(capsys, "config", "show", "nope.yaml") == "file nope.yaml does not exist"
+
+
+def test_config_show_without_arguments_is_the_defaults(capsys):
+    out = run(capsys, "config", "show")[1]
+    assert set(line.split("# ")[1] for line in out.splitlines() if "#" in line) == {"default"}
+
+
+def test_train_from_python(trained):
+    config = RunConfig.model_validate({"seed": 3})
+    assert distrl.train(config, run_dir="here").exit_code == 0
+    ((loaded, run_dir, resume, view),) = trained.calls
+    assert (loaded.config, loaded.origins["seed"], str(run_dir), resume) == (config, "python", "here", None)
+    assert isinstance(view, PlainView)
+    distrl.train(config, resume="there", view=QuietView())
+    assert (str(trained.calls[1][1]), trained.calls[1][2]) == ("there", "there")
+    with pytest.raises(ConfigError, match="needs a --run-dir"):
+        distrl.train(config, resume="auto")
+
+
+def test_the_terminal_is_given_back_when_training_raises(trained):
+    stopped = []
+
+    class View(QuietView):
+        def stop(self):
+            stopped.append(True)
+
+    trained.outcome = MemoryBackendError("gone")
+    with pytest.raises(MemoryBackendError):
+        distrl.train(RunConfig(), run_dir="here", view=View())
+    assert stopped == [True]
+
+
+def test_run_names_are_file_names():
+    config = RunConfig.model_validate({"environment": {"id": "ALE/Pong v5:x"}})
+    assert distrl.run_name(config, "bench-").startswith("bench-ALE-Pong-v5-x-impala-20")

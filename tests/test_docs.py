@@ -1,0 +1,163 @@
+"""The documentation is run. Conventions for fenced blocks in README.md and docs/:
+
+```bash                  runs, in an empty directory, with `distrl` on PATH; every line must succeed
+```python                runs likewise
+```bash norun: reason    does not run; the reason says what does, or why nothing can
+```text, yaml, json …    nothing to run
+"""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from distrl.memory_backend import keys
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+RUNS = {"bash": ["bash", "-euxo", "pipefail", "-c"], "python": [sys.executable, "-W", "error", "-c"]}
+# What a reader takes for a command; a block in one of these would escape being run.
+OTHER_SHELLS = {"sh", "shell", "console", "zsh", "py", "pycon", ""}
+
+
+class Block(NamedTuple):
+    """A fenced block: `where` is file:line of the fence."""
+
+    where: str
+    language: str
+    tag: str
+    text: str
+
+
+def blocks_in(markdown: str, name: str) -> list[Block]:
+    """Every fenced block that starts at the beginning of a line."""
+    blocks = []
+    for match in re.finditer(r"^```([^\n]*)\n(.*?)^```$", markdown, re.MULTILINE | re.DOTALL):
+        language, _, tag = match[1].strip().partition(" ")
+        blocks.append(Block(f"{name}:{markdown.count(chr(10), 0, match.start()) + 1}", language, tag, match[2]))
+    return blocks
+
+
+BLOCKS = [block for page in PAGES for block in blocks_in(page.read_text(), page.relative_to(ROOT).as_posix())]
+COMMANDS = [block for block in BLOCKS if block.language in RUNS and not block.tag]
+
+
+def generator():
+    spec = importlib.util.spec_from_file_location("capabilities", ROOT / "docs/capabilities.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def reader(tmp_path):
+    """Where and how a reader would run a block: an empty directory, `distrl` on PATH, a home of their own."""
+    command = tmp_path / "bin" / "distrl"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m distrl "$@"\n')
+    command.chmod(0o755)
+    work = tmp_path / "work"
+    work.mkdir()
+    environment = {
+        "PATH": f"{command.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(work),
+        "CUDA_VISIBLE_DEVICES": "",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+
+    def run(block: Block) -> subprocess.CompletedProcess[str]:
+        command = [*RUNS[block.language], block.text]
+        return subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, timeout=280)
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", COMMANDS, ids=lambda block: block.where)
+def test_block_runs(block, reader):
+    done = reader(block)
+    assert done.returncode == 0, f"{block.where}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+
+
+def test_a_block_that_fails_is_noticed(reader):
+    (block,) = blocks_in("text\n\n```bash\nfalse\ntrue\n```\n", "page.md")
+    assert block == Block("page.md:3", "bash", "", "false\ntrue\n")
+    assert reader(block).returncode == 1
+
+
+def test_blocks_are_tagged_by_the_convention():
+    for block in BLOCKS:
+        assert block.language not in OTHER_SHELLS, f"{block.where}: write bash, python or text"
+        if block.language in RUNS and block.tag:
+            assert re.fullmatch(r"norun: \S.+", block.tag), f"{block.where}: a block that does not run says why"
+
+
+def test_make_train_and_make_test_are_what_the_readme_shows():
+    shown = {
+        line.split("#")[0].strip() for block in BLOCKS if block.language == "bash" for line in block.text.splitlines()
+    }
+    assert {"make train", "make test"} <= shown
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
+    assert [target for target in targets if target and not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_source_files_that_are_named_exist(page):
+    named = set(re.findall(r"`(?:distrl/)?([a-z_]+(?:/[a-z_]+)*\.(?:py|yaml))`", page.read_text()))
+    places = (ROOT, ROOT / "distrl", ROOT / "distrl/presets")
+    made_by_a_run = {"config.yaml"}
+    assert sorted(name for name in named - made_by_a_run if not any((place / name).exists() for place in places)) == []
+
+
+def test_capabilities_page_is_current():
+    made = generator()
+    assert made.PAGE.read_text() == made.page(ROOT / "tests"), "run make capabilities"
+
+
+def test_rows_are_read_from_functions_classes_parameters_and_modules():
+    source = """
+pytestmark = pytest.mark.row("A01")
+@pytest.mark.row("B02", "B03")
+class TestIt:
+    @pytest.mark.row("C04")
+    def test_one(self): ...
+@pytest.mark.parametrize("x", [pytest.param(1, marks=pytest.mark.row("D105"))])
+def test_two(x): ...
+"""
+    rows = [("A01", ""), ("B02", "TestIt"), ("B03", "TestIt"), ("C04", "TestIt::test_one"), ("D105", "test_two")]
+    assert sorted(generator().rows_in(source)) == rows
+
+
+@pytest.mark.parametrize("mark", ["pytest.mark.row()", "pytest.mark.row(ID)", "pytest.mark.row('12')"])
+def test_a_mark_without_a_literal_id_is_an_error(mark):
+    with pytest.raises(ValueError, match="line 2: a row mark needs literal ids"):
+        list(generator().rows_in(f"\n@{mark}\ndef test(): ..."))
+
+
+def test_rows_are_listed_in_order_of_letter_and_number(tmp_path):
+    tests = tmp_path / "tests" / "wire"
+    tests.mkdir(parents=True)
+    for name, row in (("test_b.py", "D15"), ("test_a.py", "D101"), ("test_c.py", "D15")):
+        (tests / name).write_text(f"@pytest.mark.row('{row}')\ndef test_it(): ...\n")
+    assert generator().page(tmp_path / "tests").splitlines()[-2:] == [
+        "| D15 | `tests/wire/test_b.py::test_it`<br>`tests/wire/test_c.py::test_it` |",
+        "| D101 | `tests/wire/test_a.py::test_it` |",
+    ]
+
+
+def test_the_key_table_of_the_architecture_page_is_the_codes():
+    rows = re.findall(
+        r"^\| `([^`]+)` \| (hash|list|stream) \|", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE
+    )
+    assert rows == [(row.name, row.type) for row in keys.TABLE]

@@ -1,0 +1,148 @@
+"""The project's own files: dependencies, locks, package data and the commands that the README promises."""
+
+import importlib
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parent.parent
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
+LOCKS = {"train": {"cpu", "ray"}, "dev": {"cpu", "jax", "ray", "dev"}}
+SELF = "distrl[cpu]"
+
+
+def declared() -> list[tuple[str, str]]:
+    """(extra or –, requirement) in the order of pyproject.toml."""
+    base = [("–", requirement) for requirement in PROJECT["dependencies"]]
+    extras = PROJECT["optional-dependencies"]
+    return base + [(f"`{extra}`", requirement) for extra in extras for requirement in extras[extra]]
+
+
+def lock(name: str) -> dict[str, tuple[str, str, list[str]]]:
+    """Package -> (version, marker, hashes)."""
+    entries = {}
+    for entry in re.split(r"\n(?=\S)", (ROOT / f"requirements/{name}.lock").read_text()):
+        requirement = Requirement(entry.split(" \\")[0])
+        version = str(requirement.specifier).removeprefix("==")
+        hashes = re.findall(r"--hash=sha256:([0-9a-f]{64})\b", entry)
+        entries[canonicalize_name(requirement.name)] = (version, str(requirement.marker or ""), hashes)
+    return entries
+
+
+def test_dependencies_page_is_pyproject():
+    rows = re.findall(
+        r"^\| (–|`\w+`) \| `([^`]+)` \| (.+) \|$", (ROOT / "docs/dependencies.md").read_text(), re.MULTILINE
+    )
+    assert [(extra, requirement) for extra, requirement, _ in rows] == declared()
+    assert all(reason.endswith(".") for *_, reason in rows)
+
+
+def test_every_extra_that_users_are_promised():
+    promised = {"cpu", "gpu", "jax", "ray", "atari", "box2d", "mujoco", "dashboard", "dev"}
+    assert PROJECT["optional-dependencies"].keys() == promised
+    assert PROJECT["requires-python"] == ">=3.11"
+
+
+@pytest.mark.parametrize("requirement", sorted({requirement for _, requirement in declared()} - {SELF}))
+def test_every_dependency_has_a_lower_and_an_upper_bound(requirement):
+    operators = {specifier.operator for specifier in Requirement(requirement).specifier}
+    assert operators == {">=", "<"}
+
+
+def test_extra_names_in_errors_exist():
+    """require(module, what, extra) names an extra that pip knows."""
+    extras = set()
+    for path in (ROOT / "distrl").rglob("*.py"):
+        calls = re.findall(r"(?:require|MissingExtraError)\(([^()]*)\)", path.read_text())
+        extras |= {call.split(",")[-1].strip().strip('"') for call in calls if call.rstrip().endswith('"')}
+    assert extras <= PROJECT["optional-dependencies"].keys()
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_lock_pins_and_hashes_what_pyproject_asks_for(name):
+    locked = lock(name)
+    assert all(version and hashes for version, _, hashes in locked.values())
+    asked = [*PROJECT["dependencies"], *PYPROJECT["build-system"]["requires"]]
+    asked += [item for extra in LOCKS[name] for item in PROJECT["optional-dependencies"][extra] if item != SELF]
+    for requirement in map(Requirement, asked):
+        version, *_ = locked[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(version), f"{requirement} is locked at {version}: run make lock"
+
+
+def test_train_lock_is_a_selection_from_the_dev_lock():
+    dev = lock("dev")
+    for package, (version, _, hashes) in lock("train").items():
+        assert (version, hashes) == (dev[package][0], dev[package][2])
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_lock_names_no_index_and_brings_no_accelerator_libraries(name):
+    text = (ROOT / f"requirements/{name}.lock").read_text()
+    assert not re.search(r"://|--index|--extra-index|--find-links|--trusted-host|^-", text, re.MULTILINE)
+    assert not [package for package in lock(name) if re.match(r"nvidia|cuda|torch|triton|jax-cuda", package)]
+
+
+def test_package_data_is_declared_and_there():
+    assert PYPROJECT["tool"]["setuptools"]["package-data"] == {"distrl": ["py.typed", "presets/*.yaml"]}
+    assert (ROOT / "distrl/py.typed").exists()
+    assert (ROOT / "distrl/presets/cartpole-impala.yaml").exists()
+
+
+def test_the_version_is_written_once():
+    assert PROJECT["dynamic"] == ["version"]
+    assert PYPROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "distrl.__version__"}
+
+
+def test_console_script_leads_to_a_function():
+    module, _, function = PROJECT["scripts"]["distrl"].partition(":")
+    assert callable(getattr(importlib.import_module(module), function))
+
+
+def test_ci_runs_the_test_command_of_the_readme():
+    lines = (ROOT / ".ci/run").read_text().splitlines()
+    assert (lines[0], lines[-1]) == ("#!/usr/bin/env bash", "make test")
+    assert "set -euo pipefail" in lines
+    assert (ROOT / ".ci/run").stat().st_mode & 0o111
+    assert re.search(r"^make test\b", (ROOT / "README.md").read_text(), re.MULTILINE)
+
+
+def make(*arguments: str, path: str = "/usr/bin:/bin") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["make", "--no-print-directory", *arguments], cwd=ROOT, env={"PATH": path}, capture_output=True, text=True
+    )
+
+
+def test_make_lists_its_targets():
+    listed = [line.split()[0] for line in make().stdout.splitlines()]
+    assert {"install", "train", "test", "check", "format", "bench"} <= set(listed)
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("#!/bin/sh\nexit 1", "distrl needs Python 3.11 or newer: sudo apt-get install python3 python3-venv"),
+        ('#!/bin/sh\ncase "$2" in *venv*) exit 1;; esac', "lacks its venv module: sudo apt-get install python3-venv"),
+    ],
+    ids=["too old or absent", "without venv"],
+)
+def test_make_says_what_is_missing_in_one_line(program, message, tmp_path):
+    python = tmp_path / "python3"
+    python.write_text(program)
+    python.chmod(0o755)
+    done = make("install", f"PYTHON={python}", f"VENV={tmp_path}/venv")
+    said, verdict = done.stderr.splitlines()
+    assert message in said
+    assert "Error 1" in verdict
+    assert done.returncode == 2
+    assert not (tmp_path / "venv").exists()
+
+
+def test_python_here_is_one_that_the_project_supports():
+    assert sys.version_info >= (3, 11)

@@ -1,0 +1,70 @@
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from distrl import nest
+from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec, UnrollHeader
+
+CARTPOLE = EnvSpec(
+    id="CartPole-v1",
+    observations={"observation": ArraySpec((4,), "float32")},
+    action=DiscreteSpec(2),
+    reward_threshold=475.0,
+    max_episode_steps=500,
+)
+
+bounds = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+array_specs = st.builds(
+    ArraySpec,
+    st.lists(st.integers(1, 99), max_size=3).map(tuple),
+    st.sampled_from(["float32", "uint8"]),
+    bounds,
+    bounds,
+)
+env_specs = st.builds(
+    EnvSpec,
+    id=st.text(min_size=1, max_size=9),
+    observations=st.dictionaries(st.text(min_size=1, max_size=5), array_specs, min_size=1, max_size=4),
+    action=st.builds(DiscreteSpec, st.integers(1, 99), st.integers(-9, 9)),
+    reward_threshold=bounds,
+    max_episode_steps=st.none() | st.integers(1, 9999),
+)
+
+
+@given(env_specs)
+def test_env_spec_survives_json_in_wire_order(spec):
+    back = EnvSpec.from_json(spec.to_json())
+    assert back == spec
+    assert list(back.observations) == list(spec.observations)
+    assert all(type(array.shape) is tuple for array in back.observations.values())
+
+
+def test_env_spec_is_plain_json_for_people_and_other_programs():
+    assert CARTPOLE.to_json() == (
+        '{"id":"CartPole-v1","observations":{"observation":{"shape":[4],"dtype":"float32","low":null,"high":null}},'
+        '"action":{"n":2,"start":0},"reward_threshold":475.0,"max_episode_steps":500}'
+    )
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"id":"x","observations":{},"action":{"n":"many"}}'])
+def test_what_is_no_spec_is_refused(text):
+    with pytest.raises(ValidationError):
+        EnvSpec.from_json(text)
+
+
+def test_sequences_are_counted_within_actor_and_incarnation():
+    header = UnrollHeader(actor=3, incarnation=7, sequence=0, weights_version=1, env_steps=64)
+    assert header.producer == (3, 7)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        header.sequence = 1
+
+
+def test_a_batch_is_a_tree():
+    batch = Batch({"position": 1}, 2, 3, 4, 5, 6, 7, {"h": 8})
+    doubled = nest.map(lambda leaf: 2 * leaf, batch)
+    assert isinstance(doubled, Batch)
+    assert doubled.observations == {"position": 2}
+    assert doubled.recurrent_state == {"h": 16}
