@@ -12,7 +12,7 @@ NEEDS_VENV   := $(PYTHON) lacks its venv module: sudo apt-get install python3-ve
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install train test check format bench capabilities lock clean
+.PHONY: help install train test check long format bench capabilities lock clean
 
 help:  ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -28,7 +28,11 @@ check: $(VENV)/installed-dev  ## Formatting, lint, types and tests; ARGS="-k cod
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not (long or slow or redis or ray)" $(ARGS)
+	$(BIN)/python -m pytest -m "(slow or redis or ray) and not long" $(ARGS)
+
+long: $(VENV)/installed-dev  ## What CI has no time for: every seed, launcher and backend.
+	$(BIN)/python -m pytest -m long $(ARGS)
 
 format: $(VENV)/installed-dev  ## Formats the code and applies safe lint fixes.
 	$(BIN)/ruff format .

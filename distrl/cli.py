@@ -32,6 +32,8 @@ app = typer.Typer(
 )
 config_app = typer.Typer(help="Look at configurations.", no_args_is_help=True)
 app.add_typer(config_app, name="config", rich_help_panel="Look")
+network_app = typer.Typer(help="Look at networks.", no_args_is_help=True)
+app.add_typer(network_app, name="network", rich_help_panel="Look")
 
 FileArgument = Annotated[Path | None, typer.Argument(metavar="CONFIG.yaml", help="Any part of the configuration.")]
 PresetOption = Annotated[str | None, typer.Option("--preset", metavar="NAME", help="See [cyan]distrl presets[/].")]
@@ -52,7 +54,7 @@ def train(
     config: FileArgument = None,
     preset: PresetOption = None,
     env: Annotated[str | None, typer.Option(metavar="ID", help="gymnasium id, or package.module:Class.")] = None,
-    algorithm: Annotated[str | None, typer.Option(metavar="NAME", help="What learns: impala.")] = None,
+    algorithm: Annotated[str | None, typer.Option(metavar="NAME", help="What learns: impala, a2c or a3c.")] = None,
     actors: Annotated[int | None, typer.Option(metavar="N", help="Actor processes; 0: deterministic mode.")] = None,
     sets: SetOption = None,
     launcher: Annotated[str | None, typer.Option(metavar="process|ray", help="Where roles run.")] = None,
@@ -188,6 +190,30 @@ def show(
     effective = source / "config.yaml"
     load(file=effective)  # a damaged or foreign file is an error in one line, not a page
     typer.echo(effective.read_text(encoding="utf-8"), nl=False)
+
+
+@network_app.command("show")
+def network_show(
+    config: FileArgument = None,
+    preset: PresetOption = None,
+    env: Annotated[str | None, typer.Option(metavar="ID", help="gymnasium id, or package.module:Class.")] = None,
+    algorithm: Annotated[str | None, typer.Option(metavar="NAME", help="What learns: impala, a2c or a3c.")] = None,
+    sets: SetOption = None,
+) -> None:
+    """Show the networks of a configuration: layers, shapes, numbers of weights.
+
+    [cyan]distrl network show --preset cartpole-impala[/]
+
+    [cyan]distrl network show --env CartPole-v1 --set network.middleware_parameters.kind=lstm[/]
+    """
+    from rich.console import Console
+
+    from distrl.launch.network_view import network_view
+
+    loaded = load(preset, config, sets or (), {"--env": env, "--algorithm": algorithm})
+    with Console(stderr=True).status("trying the environment and building the network …"):
+        text = network_view(loaded.config)
+    typer.echo(text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,7 +10,7 @@ from distrl.memory_backend.backend import Control, LedgerCounts, RoleStatus
 from distrl.metrics.progress import number
 from distrl.metrics.snapshot import Snapshot
 from distrl.metrics.summary import duration
-from distrl.metrics.words import NO_EPISODE, UNKNOWN
+from distrl.metrics.words import NO_EPISODE, UNKNOWN, return_words
 
 
 def print_status(
@@ -58,7 +58,7 @@ def print_bench(report: Mapping[str, Any]) -> None:
 def _progress(snapshot: Snapshot) -> str:
     value = number(snapshot.get("mean_return_100"))
     count = {name: number(snapshot.get(name)) or 0.0 for name in ("env_steps", "env_steps_per_s", "updates")}
-    told = NO_EPISODE if value is None else f"return {value:,.1f}"
+    told = NO_EPISODE if value is None else f"return {return_words(value)}"
     return (
         f"steps {count['env_steps']:,.0f} · {count['env_steps_per_s']:,.0f}/s · updates {count['updates']:,.0f} "
         f"· {told} · bottleneck {snapshot.get('bottleneck') or '-'}"

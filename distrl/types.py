@@ -14,8 +14,9 @@ first of the next unroll. After an episode's end the next row holds the true fin
 there: the action is ignored by the environment, which resets, and the reward is 0 (gymnasium's NEXT_STEP autoreset).
 """
 
+import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,19 +40,83 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class DiscreteSpec:
-    """Actions ``start … start + n - 1``. Policies and unrolls count from 0; the environment adapter adds `start`."""
+    """One choice among ``start … start + n - 1``. Policies and unrolls count from 0; the adapter adds `start`."""
 
     n: int
     start: int = 0
+    kind: Literal["discrete"] = "discrete"
+
+    @property
+    def array(self) -> ArraySpec:
+        """The action of one environment as it travels."""
+        return ArraySpec((), "int32", 0, self.n - 1)
+
+
+@dataclass(frozen=True)
+class MultiDiscreteSpec:
+    """Several choices at once, the k-th among ``starts[k] … starts[k] + choices[k] - 1``; on the way counted from 0."""
+
+    choices: tuple[int, ...]
+    starts: tuple[int, ...]
+    kind: Literal["multi_discrete"] = "multi_discrete"
+
+    @property
+    def array(self) -> ArraySpec:
+        """The action of one environment as it travels; `choices` bounds each number apart."""
+        return ArraySpec((len(self.choices),), "int32", 0, max(self.choices) - 1)
+
+
+@dataclass(frozen=True)
+class MultiBinarySpec:
+    """`n` switches, each 0 or 1. Arrays of switches travel flat; `shape` is the environment's own."""
+
+    shape: tuple[int, ...]
+    kind: Literal["multi_binary"] = "multi_binary"
+
+    @property
+    def n(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def array(self) -> ArraySpec:
+        """The action of one environment as it travels."""
+        return ArraySpec((self.n,), "int32", 0, 1)
+
+
+@dataclass(frozen=True)
+class BoxSpec:
+    """A vector of real numbers, each between its bounds; None where there is none. `shape` is the environment's own."""
+
+    shape: tuple[int, ...]
+    low: tuple[float | None, ...]  # flat
+    high: tuple[float | None, ...]
+    kind: Literal["box"] = "box"
+
+    @property
+    def n(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def array(self) -> ArraySpec:
+        """The action of one environment as it travels. Bounds are the adapter's to keep: a Gaussian has none."""
+        return ArraySpec((self.n,), "float32")
+
+
+ActionSpec = DiscreteSpec | MultiDiscreteSpec | MultiBinarySpec | BoxSpec
 
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What learner, actor and bundle must know of an environment, free of gymnasium; names are in wire order."""
+    """What learner, actor and bundle must know of an environment, free of gymnasium; names are in wire order.
+
+    Attributes:
+        observations: Observation arrays by name; "observation" where the environment has one without a name.
+        actions: Actions by name; "action" where the environment has one without a name.
+    """
 
     id: str
     observations: dict[str, ArraySpec]
-    action: DiscreteSpec
+    actions: dict[str, ActionSpec]
     reward_threshold: float | None = None
     max_episode_steps: int | None = None
 
@@ -96,12 +161,12 @@ class Unroll:
 
     Attributes:
         observations: name -> [T+1, B, ...] in the environment's dtype.
-        actions: int32 [T, B], counted from 0.
+        actions: name -> [T, B, ...] as `ActionSpec.array` says; choices are counted from 0.
         rewards: float32 [T, B]. Raw reward after each action; 0 where not valid.
         terminated: bool [T, B]. The step ended the episode: no value beyond it.
         truncated: bool [T, B]. The step hit a limit: bootstrap from the next row.
         valid: bool [T, B]. False on the row after an episode's end.
-        behaviour_log_probabilities: float32 [T, B]. log mu(a_t | o_t) of the policy that acted.
+        behaviour_log_probabilities: float32 [T, B]. log mu(a_t | o_t) of the policy that acted, all actions together.
         recurrent_state: name -> [B, ...]. Policy state before row 0; empty for feed-forward policies.
         episode_returns: float32 [E]. Undiscounted raw returns of episodes that ended in this unroll.
         episode_lengths_steps: int32 [E]. Their lengths in valid steps.
@@ -109,13 +174,46 @@ class Unroll:
 
     header: UnrollHeader
     observations: dict[str, Array]
-    actions: IntArray
+    actions: dict[str, Array]
     rewards: FloatArray
     terminated: BoolArray
     truncated: BoolArray
     valid: BoolArray
     behaviour_log_probabilities: FloatArray
     recurrent_state: dict[str, Array]
+    episode_returns: FloatArray
+    episode_lengths_steps: IntArray
+
+
+class Differentiated(NamedTuple):
+    """What one unroll says to the weights that acted in it, free of who made it.
+
+    Attributes:
+        gradients: Weight name -> float32, of the loss; clipped as the network's parameters say.
+        averages: Weight name -> float32. Where batch normalisation's moving averages have got to; empty without it.
+        metrics: Name -> number; among them "loss".
+        moments: Input name -> "count", "mean" and "squares" of its valid rows, float64, for inputs that are normalised.
+    """
+
+    gradients: dict[str, FloatArray]
+    averages: dict[str, FloatArray]
+    metrics: dict[str, float]
+    moments: dict[str, dict[str, Array]]
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What a gradient actor ships in place of an unroll: the same identity, the gradient, and what ended in it.
+
+    Attributes:
+        header: Of the unroll that was differentiated.
+        differentiated: Its gradient, and what the learner wants to know beside it.
+        episode_returns: float32 [E]. Undiscounted raw returns of episodes that ended in the unroll.
+        episode_lengths_steps: int32 [E]. Their lengths in valid steps.
+    """
+
+    header: UnrollHeader
+    differentiated: Differentiated
     episode_returns: FloatArray
     episode_lengths_steps: IntArray
 
@@ -127,13 +225,17 @@ class Batch(NamedTuple):
     """
 
     observations: dict[str, Array]
-    actions: Array
+    actions: dict[str, Array]
     rewards: Array
     terminated: Array
     truncated: Array
     valid: Array
     behaviour_log_probabilities: Array
     recurrent_state: dict[str, Array]
+
+
+Contributions = tuple[Contribution, ...]
+"""Gradients that are applied together."""
 
 
 @dataclass(frozen=True, slots=True)

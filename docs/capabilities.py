@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "capabilities.md"
-ROW_ID = re.compile(r"([A-Z]+)(\d+)")
+ROW_ID = re.compile(r"([A-Z]+)(\d+)(?:\.(\d+))?")
 HEADER = """# Capabilities that hold
 
 Each row is a promise that distrl keeps, settled by the tests beside it; a row without a test is not listed.
@@ -23,6 +23,22 @@ Generated from the tests' `row` marks by `make capabilities`; a test fails when 
 | Row | Settled by |
 |---|---|
 """
+
+OTHERWISE_HEADER = """
+## Met otherwise
+
+Rows whose mechanism is gone or is somebody else's work, and what serves the need behind them.
+
+| Row | By |
+|---|---|
+"""
+OTHERWISE = {
+    "A22": "One framework at a time, chosen by `learner.backend`; nothing is left to switch off.",
+    "C02": "MXNet is retired. Keras runs on TensorFlow or JAX, chosen by `learner.backend`.",
+    "C14": "There are no sessions: compiled functions and eager calls share the variables.",
+    "L12.11": "The `lstm` middleware, on `keras.layers.LSTMCell`: state in, state out (rows D05, L05).",
+    "I03": "No Horovod: `learner.replicas` shards a batch over devices with JAX.",
+}
 
 
 def rows_in(source: str) -> Iterator[tuple[str, str]]:
@@ -57,13 +73,14 @@ def page(tests: Path) -> str:
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from error
     lines = [f"| {row} | {'<br>'.join(sorted(settled[row]))} |\n" for row in sorted(settled, key=_order)]
-    return HEADER + "".join(lines)
+    otherwise = [f"| {row} | {by} |\n" for row, by in sorted(OTHERWISE.items(), key=lambda item: _order(item[0]))]
+    return HEADER + "".join(lines) + OTHERWISE_HEADER + "".join(otherwise)
 
 
-def _order(row: str) -> tuple[str, int]:
+def _order(row: str) -> tuple[str, int, int]:
     match = ROW_ID.fullmatch(row)
     assert match is not None, row
-    return match[1], int(match[2])
+    return match[1], int(match[2]), int(match[3] or 0)
 
 
 if __name__ == "__main__":

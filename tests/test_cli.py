@@ -85,7 +85,7 @@ def test_importing_and_helping_bring_nothing_heavy(code):
 
 def test_python_dash_m():
     done = subprocess.run([sys.executable, "-m", "distrl", "presets"], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("cartpole-impala  CartPole-v1 with IMPALA")
+    assert "\ncartpole-impala  CartPole-v1 with IMPALA" in f"\n{done.stdout}"
     done = subprocess.run([sys.executable, "-m", "distrl", "trian"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "distrl: error: No such command 'trian'. Did you mean 'train'? (see distrl --help)\n"
@@ -94,7 +94,8 @@ def test_python_dash_m():
 def test_the_commands_are_those_that_are_built(capsys):
     built = {command.name for command in typer.main.get_command(cli.app).commands.values()}
     assert built == {
-        *("train", "actor", "learner", "status", "scale", "pause", "resume", "stop", "bench", "presets", "config")
+        *("train", "actor", "learner", "status", "scale", "pause", "resume", "stop"),
+        *("bench", "presets", "config", "network"),
     }
     code, out, _ = run(capsys, "--help")
     assert code == 0
@@ -185,7 +186,10 @@ def test_wrong_resume_directories(capsys, trained):
         (["--set", "network.lerning_rate=1"], "did you mean network.learning_rate?"),
         (["--set", "network.learning_rate=__import__('os').getcwd()"], "must be a valid number"),
         (["--algorithm", "impalla"], "unknown algorithm 'impalla' (from flag --algorithm); did you mean impala?"),
-        (["--preset", "cartpole_impala"], "unknown preset 'cartpole_impala'; did you mean cartpole-impala?"),
+        (
+            ["--preset", "cartpole_impala"],
+            "unknown preset 'cartpole_impala'; did you mean cartpole-impala or cartpole-a3c or cartpole-a2c?",
+        ),
         (["--actors", "-1"], "actors.count: -1 (from flag --actors) must be greater than or equal to 0"),
         (["--actors", "0", "--launcher", "ray"], "launch.launcher: ray needs actors.count >= 1"),
         (["--actors", "many"], "Invalid value for '--actors'"),
@@ -308,7 +312,9 @@ def test_bench_prints_a_table(capsys, measured):
 def test_presets(capsys):
     code, out, _ = run(capsys, "presets")
     assert code == 0
-    assert out.splitlines()[0].split()[:3] == ["cartpole-impala", "CartPole-v1", "with"]
+    names = [line.split()[0] for line in out.splitlines()]
+    assert names == sorted(names)
+    assert {"cartpole-a2c", "cartpole-a3c", "cartpole-impala", "memory-cue", "reach-a2c"} <= {*names}
 
 
 def test_config_show_prints_what_loads_back(capsys, workplace):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distrl import nest
-from distrl.actors.action_selection import sample_categorical
+from distrl.actors.action_selection import ActionSelector
 from distrl.actors.policy import Policy
 from distrl.actors.unroll import UnrollBuilder
 from distrl.algorithms import make_algorithm
@@ -20,6 +20,7 @@ from distrl.types import Weights
 
 TAG = (7, 1)  # actor 7, incarnation 1
 T, B = 6, 3
+LOGITS = "policy/action"
 
 CONFIG = RunConfig.model_validate(
     {
@@ -55,13 +56,14 @@ def test_the_ten_hops(environment):
     unroll = UnrollBuilder(environment.spec, T, B)
     unroll.begin(rows[0], {})
     random = np.random.default_rng(5)
+    selector = ActionSelector(policy.distributions)
     logits = []
     while not unroll.full:
         # 2: the policy bundle says what the learner's network says.
         output = policy.step(rows[-1], {})
-        np.testing.assert_allclose(output.logits, online.predict(rows[-1])[0], atol=1e-5)
-        logits.append(output.logits)
-        actions, log_probabilities = sample_categorical(output.logits, random)
+        np.testing.assert_allclose(output.outputs[LOGITS], online.predict(rows[-1], [LOGITS]), atol=1e-5)
+        logits.append(output.outputs[LOGITS])
+        actions, log_probabilities = selector.sample(output.outputs, random)
         step = environment.step(actions)
         # 3: rows become an unroll.
         unroll.add(actions, log_probabilities, step)
@@ -75,7 +77,7 @@ def test_the_ten_hops(environment):
     assert closed.header.env_steps == 5 * B
     assert closed.episode_returns.tolist() == [10.0] * B
     exact = np.array(logits) - np.log(np.exp(np.array(logits)).sum(-1, keepdims=True))
-    taken = np.take_along_axis(exact, closed.actions[..., None].astype(int), axis=-1)[..., 0]
+    taken = np.take_along_axis(exact, closed.actions["action"][..., None].astype(int), axis=-1)[..., 0]
     np.testing.assert_allclose(closed.behaviour_log_probabilities, taken, atol=1e-6)
 
     # 4, 5: bytes in the stream, counted in the same breath.
@@ -121,6 +123,6 @@ def test_the_ten_hops(environment):
     policy.set_weights(decode_weights(blob), rate=0.25)
     assert (version, policy.version) == (6, 6)
     online.set_weights([0.25 * after[name] + 0.75 * before[name] for name in after])
-    np.testing.assert_allclose(policy.step(rows[-1], {}).logits, online.predict(rows[-1])[0], atol=1e-5)
+    np.testing.assert_allclose(policy.step(rows[-1], {}).outputs[LOGITS], online.predict(rows[-1], [LOGITS]), atol=1e-5)
     ledger = backend.ledger.counts()
     assert (ledger.produced, ledger.trained, ledger.queued + ledger.in_flight, ledger.imbalance) == (1, 1, 0, 0)

@@ -6,12 +6,21 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from distrl import nest
-from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec, UnrollHeader
+from distrl.types import (
+    ArraySpec,
+    Batch,
+    BoxSpec,
+    DiscreteSpec,
+    EnvSpec,
+    MultiBinarySpec,
+    MultiDiscreteSpec,
+    UnrollHeader,
+)
 
 CARTPOLE = EnvSpec(
     id="CartPole-v1",
     observations={"observation": ArraySpec((4,), "float32")},
-    action=DiscreteSpec(2),
+    actions={"action": DiscreteSpec(2)},
     reward_threshold=475.0,
     max_episode_steps=500,
 )
@@ -24,11 +33,22 @@ array_specs = st.builds(
     bounds,
     bounds,
 )
+shapes = st.lists(st.integers(1, 9), max_size=2).map(tuple)
+action_specs = st.one_of(
+    st.builds(DiscreteSpec, st.integers(1, 99), st.integers(-9, 9)),
+    st.lists(st.tuples(st.integers(1, 99), st.integers(-9, 9)), min_size=1, max_size=3).map(
+        lambda pairs: MultiDiscreteSpec(*map(tuple, zip(*pairs, strict=True)))
+    ),
+    st.builds(MultiBinarySpec, shapes),
+    st.lists(st.tuples(bounds, bounds), min_size=1, max_size=3).map(
+        lambda pairs: BoxSpec((len(pairs),), *map(tuple, zip(*pairs, strict=True)))
+    ),
+)
 env_specs = st.builds(
     EnvSpec,
     id=st.text(min_size=1, max_size=9),
     observations=st.dictionaries(st.text(min_size=1, max_size=5), array_specs, min_size=1, max_size=4),
-    action=st.builds(DiscreteSpec, st.integers(1, 99), st.integers(-9, 9)),
+    actions=st.dictionaries(st.text(min_size=1, max_size=5), action_specs, min_size=1, max_size=4),
     reward_threshold=bounds,
     max_episode_steps=st.none() | st.integers(1, 9999),
 )
@@ -39,20 +59,35 @@ def test_env_spec_survives_json_in_wire_order(spec):
     back = EnvSpec.from_json(spec.to_json())
     assert back == spec
     assert list(back.observations) == list(spec.observations)
+    assert list(back.actions) == list(spec.actions)
+    assert [type(action) for action in back.actions.values()] == [type(action) for action in spec.actions.values()]
     assert all(type(array.shape) is tuple for array in back.observations.values())
 
 
 def test_env_spec_is_plain_json_for_people_and_other_programs():
     assert CARTPOLE.to_json() == (
         '{"id":"CartPole-v1","observations":{"observation":{"shape":[4],"dtype":"float32","low":null,"high":null}},'
-        '"action":{"n":2,"start":0},"reward_threshold":475.0,"max_episode_steps":500}'
+        '"actions":{"action":{"n":2,"start":0,"kind":"discrete"}},"reward_threshold":475.0,"max_episode_steps":500}'
     )
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", '{"id":"x","observations":{},"action":{"n":"many"}}'])
+@pytest.mark.parametrize("text", ["{}", "[]", '{"id":"x","observations":{},"actions":{"action":{"n":"many"}}}'])
 def test_what_is_no_spec_is_refused(text):
     with pytest.raises(ValidationError):
         EnvSpec.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("action", "array"),
+    [
+        (DiscreteSpec(4, start=9), ArraySpec((), "int32", 0, 3)),
+        (MultiDiscreteSpec((2, 6, 3), (0, 1, 2)), ArraySpec((3,), "int32", 0, 5)),
+        (MultiBinarySpec((2, 5)), ArraySpec((10,), "int32", 0, 1)),
+        (BoxSpec((3, 2), (0.0,) * 6, (None,) * 6), ArraySpec((6,), "float32")),
+    ],
+)
+def test_actions_travel_flat_and_counted_from_0(action, array):
+    assert action.array == array
 
 
 def test_sequences_are_counted_within_actor_and_incarnation():
@@ -63,8 +98,9 @@ def test_sequences_are_counted_within_actor_and_incarnation():
 
 
 def test_a_batch_is_a_tree():
-    batch = Batch({"position": 1}, 2, 3, 4, 5, 6, 7, {"h": 8})
+    batch = Batch({"position": 1}, {"turn": 2, "fire": 9}, 3, 4, 5, 6, 7, {"h": 8})
     doubled = nest.map(lambda leaf: 2 * leaf, batch)
     assert isinstance(doubled, Batch)
     assert doubled.observations == {"position": 2}
+    assert doubled.actions == {"turn": 4, "fire": 18}
     assert doubled.recurrent_state == {"h": 16}

@@ -3,16 +3,18 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from distrl.actors.action_selection import sample_categorical
+from distrl.actors.action_selection import ActionSelector
 from distrl.actors.policy import Policy
-from distrl.actors.unroll import UnrollBuilder
+from distrl.actors.unroll import UnrollBuilder, restarted
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.backend import Admission, Backend, Producer
 from distrl.memory_backend.codec import decode_weights, encode_unroll
+from distrl.types import Unroll, Weights
 
 POLL_S = 0.0005
 LONGEST_POLL_S = 0.004
@@ -27,6 +29,42 @@ class ActorProgress:
     last_step_at: float = 0.0  # monotonic seconds
 
 
+class Shipper(Protocol):
+    """Hop 4: what becomes of an unroll on its way to the stream. The default ships it as it is.
+
+    Attributes:
+        state: What the actor does meanwhile, for `ActorProgress.state`.
+    """
+
+    state: str
+
+    def reset(self, seeds: np.random.SeedSequence) -> None:
+        """Starts what is random anew from `seeds`."""
+
+    def take_weights(self, weights: Weights, rate: float) -> Weights:
+        """Takes note of newly published weights, at the mixing rate; returns those that the policy acts with."""
+
+    def payload(self, unroll: Unroll) -> bytes:
+        """The bytes that travel under the unroll's header."""
+
+
+class UnrollShipper:
+    """Ships unrolls."""
+
+    state = "acting"  # it takes no time to speak of
+
+    def reset(self, seeds: np.random.SeedSequence) -> None:
+        """Nothing is random."""
+
+    def take_weights(self, weights: Weights, rate: float) -> Weights:
+        """All are the policy's."""
+        return weights
+
+    def payload(self, unroll: Unroll) -> bytes:
+        """The encoded unroll."""
+        return encode_unroll(unroll)
+
+
 class Actor:
     """Steps environments under the newest policy and pushes unrolls, until `stop` says so.
 
@@ -34,6 +72,7 @@ class Actor:
         backend: The memory backend; used by this thread alone.
         producer: (actor id, incarnation).
         stop: Asked between unrolls and while waiting.
+        shipper: What is pushed of an unroll; None: all of it.
     """
 
     def __init__(
@@ -44,14 +83,19 @@ class Actor:
         environment: VectorEnvironment,
         producer: Producer,
         stop: Callable[[], bool],
+        shipper: Shipper | None = None,
     ) -> None:
+        self._shipper: Shipper = shipper or UnrollShipper()
         self._backend = backend
         self._policy = policy
+        self._selector = ActionSelector(policy.distributions)
         self._environment = environment
         self._producer = producer
         self._stop = stop
         self._rate = config.actors.weight_mixing_rate
         self._needs_ticket = config.algorithm.max_staleness_updates is not None
+        self._in_rounds = config.in_rounds
+        self._shipped_version = 0  # of the weights behind the newest push
         self._seed = config.seed
         self._sequence = 0
         self._unroll = UnrollBuilder(environment.spec, config.actors.unroll_length_steps, environment.count)
@@ -65,7 +109,8 @@ class Actor:
     def reset(self, update: int) -> None:
         """Abandons open episodes and seeds environments and sampling from (seed, actor, incarnation, update)."""
         key = np.random.SeedSequence(self._seed, spawn_key=(1, *self._producer, update))
-        environment_seed, sampling_seed = key.spawn(2)
+        environment_seed, sampling_seed, shipping_seed = key.spawn(3)
+        self._shipper.reset(shipping_seed)
         self._rng = np.random.default_rng(sampling_seed)
         self._observations = self._environment.reset(int(environment_seed.generate_state(1)[0]))
         self._recurrent_state = self._policy.initial_state(self._environment.count)
@@ -85,23 +130,26 @@ class Actor:
         self.progress.last_step_at = time.monotonic()
         while not self._unroll.full:
             output = self._policy.step(self._observations, self._recurrent_state)  # hop 2
-            actions, log_probabilities = sample_categorical(output.logits, self._rng)
+            actions, log_probabilities = self._selector.sample(output.outputs, self._rng)
             step = self._environment.step(actions)  # hop 1
             self._unroll.add(actions, log_probabilities, step)  # hop 3
-            self._observations, self._recurrent_state = step.observations, output.recurrent_state
+            self._observations = step.observations
+            self._recurrent_state = restarted(output.recurrent_state, step.valid)
             self.progress.last_step_at = time.monotonic()
         unroll = self._unroll.close(self._producer, self._sequence, self._policy.version, self._recurrent_state)
-        payload = encode_unroll(unroll)  # hop 4
+        self.progress.state = self._shipper.state
+        payload = self._shipper.payload(unroll)  # hop 4
         admission = self._backend.unrolls.push(unroll.header, payload)  # hop 5
         self._sequence += 1
+        self._shipped_version = unroll.header.weights_version
         self.progress.env_steps += unroll.header.env_steps
         return admission
 
     def _await_start(self, admission: Admission) -> Admission | None:
-        """Waits for room in the stream, weights to act with and, where staleness is bounded, a ticket; None: stop."""
+        """Waits for room in the stream, weights, a new round and, where there are tickets, one of those; None: stop."""
         pause_s = POLL_S
         while not (self._stop() or admission.stop):
-            obstacle = _obstacle(admission)
+            obstacle = self._obstacle(admission)
             if obstacle is not None:
                 self.progress.state = obstacle
                 time.sleep(pause_s)
@@ -123,15 +171,17 @@ class Actor:
         fetched = self._backend.weights.fetch()
         if fetched is None:
             return
-        self._policy.set_weights(decode_weights(fetched[1]), self._rate)  # the first ones are taken whole
+        weights = self._shipper.take_weights(decode_weights(fetched[1]), self._rate)
+        self._policy.set_weights(weights, self._rate)  # the first ones are taken whole
 
-
-def _obstacle(admission: Admission) -> str | None:
-    """Why no unroll may start now, as the state to show; None if nothing is in the way."""
-    if admission.paused:
-        return "paused"
-    if admission.weights_version == 0:
-        return "waiting: weights"
-    if not admission.has_room:
-        return "waiting: room"
-    return None
+    def _obstacle(self, admission: Admission) -> str | None:
+        """Why no unroll may start now, as the state to show; None if nothing is in the way."""
+        if admission.paused:
+            return "paused"
+        if admission.weights_version == 0:
+            return "waiting: weights"
+        if self._in_rounds and admission.weights_version <= self._shipped_version:
+            return "waiting: round"
+        if not admission.has_room:
+            return "waiting: room"
+        return None

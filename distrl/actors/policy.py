@@ -13,6 +13,7 @@ import onnxruntime
 
 from distrl.errors import DistrlError
 from distrl.networks.description import BundleDescription, WeightSpec
+from distrl.networks.distribution_specs import DistributionSpec, policy_output
 from distrl.types import Array, EnvSpec, FloatArray, PolicyBundle, Weights
 
 NOWHERE = "/dev/null"
@@ -23,13 +24,11 @@ class PolicyOutput(NamedTuple):
     """What the policy says about B observations.
 
     Attributes:
-        logits: float32 [B, A]. Of the action distribution.
-        value: float32 [B]. None if the network has no value head.
-        recurrent_state: name -> [B, ...]. State for the next call.
+        outputs: name -> float32 [B, ...]. ``policy/<action>`` parametrises the distribution of an action.
+        recurrent_state: name -> [B, ...]. State for the next call, before any restart.
     """
 
-    logits: FloatArray
-    value: FloatArray | None
+    outputs: dict[str, FloatArray]
     recurrent_state: dict[str, Array]
 
 
@@ -38,6 +37,7 @@ class Policy:
 
     Attributes:
         spec: The environment that the policy was made for.
+        distributions: Action -> the distribution that the policy's outputs parametrise.
         version: Version of the weights in use; 0 before the first.
 
     Raises:
@@ -51,11 +51,14 @@ class Policy:
         if found != self._description.sha256:
             raise DistrlError(f"policy bundle: the graph's sha256 is {found}, described is {self._description.sha256}")
         self.spec: EnvSpec = self._description.environment
+        self.distributions: dict[str, DistributionSpec] = self._description.action_distributions
         self.version = 0
         self._graph = bundle.graph
         self._arrays: dict[str, Array] = {}
         self._session: onnxruntime.InferenceSession | None = None
-        self._output_names = list(self._description.outputs)
+        self._outputs = list(self._description.outputs)
+        self._next_state = {f"next_{name}": name for name in self._description.recurrent_state}
+        self._output_names = [*self._outputs, *self._next_state]
         # Opened once with zeros, so that a bad graph is refused here and not at the first weights.
         self._check_signature(_open_session(self._graph, self._zeros()))
 
@@ -99,9 +102,9 @@ class Policy:
             outputs = self._session.run(self._output_names, {**observations, **recurrent_state})
         except (onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument, ValueError) as error:
             raise DistrlError(f"the policy does not take these observations: {_first_line(error)}") from error
-        named = dict(zip(self._output_names, outputs, strict=True))
-        state = {name: named[name] for name in self._description.recurrent_state}
-        return PolicyOutput(named["logits"], named.get("value"), state)
+        count = len(self._outputs)
+        state = dict(zip(self._next_state.values(), outputs[count:], strict=True))
+        return PolicyOutput(dict(zip(self._outputs, outputs[:count], strict=True)), state)
 
     def initial_state(self, batch: int) -> dict[str, Array]:
         """Recurrent state at an episode's start: zeros, name -> [batch, ...]. Empty for feed-forward policies."""
@@ -132,7 +135,8 @@ class Policy:
         if inputs != described:
             raise DistrlError(f"policy bundle: the graph takes {sorted(inputs)}, described are {sorted(described)}")
         outputs = {tensor.name for tensor in session.get_outputs()}
-        if outputs != set(self._output_names) or "logits" not in outputs:
+        actions = {policy_output(action) for action in self.distributions}
+        if outputs != set(self._output_names) or not actions <= outputs:
             raise DistrlError(
                 f"policy bundle: the graph puts out {sorted(outputs)}, described are {self._output_names}"
             )

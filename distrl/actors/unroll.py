@@ -1,9 +1,11 @@
 """Hop 3: rows become an unroll. The last observation row of one unroll is the first of the next."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from distrl.environments.vector import Step
-from distrl.types import Array, EnvSpec, FloatArray, IntArray, Unroll, UnrollHeader
+from distrl.types import Array, BoolArray, EnvSpec, FloatArray, IntArray, Unroll, UnrollHeader
 
 
 class UnrollBuilder:
@@ -13,7 +15,8 @@ class UnrollBuilder:
     """
 
     def __init__(self, spec: EnvSpec, length_steps: int, environments: int) -> None:
-        self._spec = spec
+        self._observation_specs = spec.observations
+        self._action_specs = {name: action.array for name, action in spec.actions.items()}
         self._shape = (length_steps, environments)
         self._row = 0
 
@@ -33,11 +36,13 @@ class UnrollBuilder:
         length, environments = self._shape
         self._observations = {
             name: np.empty((length + 1, environments, *spec.shape), spec.dtype)
-            for name, spec in self._spec.observations.items()
+            for name, spec in self._observation_specs.items()
         }
         for name, rows in self._observations.items():
             rows[0] = first[name]
-        self._actions = np.empty(self._shape, np.int32)
+        self._actions = {
+            name: np.empty((*self._shape, *spec.shape), spec.dtype) for name, spec in self._action_specs.items()
+        }
         self._rewards = np.empty(self._shape, np.float32)
         self._terminated = np.empty(self._shape, np.bool_)
         self._truncated = np.empty(self._shape, np.bool_)
@@ -51,10 +56,11 @@ class UnrollBuilder:
         """All T rows are there."""
         return self._row == self._shape[0]
 
-    def add(self, actions: IntArray, log_probabilities: FloatArray, step: Step) -> None:
-        """Records one row: the actions [B], their behaviour log-probabilities [B], and what they led to."""
+    def add(self, actions: Mapping[str, Array], log_probabilities: FloatArray, step: Step) -> None:
+        """Records one row: actions name -> [B, ...], the log-probability of all of them [B], and what they led to."""
         row = self._row
-        self._actions[row] = actions
+        for name, rows in self._actions.items():
+            rows[row] = actions[name]
         self._log_probabilities[row] = log_probabilities
         self._rewards[row] = step.rewards
         self._terminated[row] = step.terminated
@@ -70,7 +76,7 @@ class UnrollBuilder:
         """Hands out the full unroll and begins the next one from its last observation row.
 
         Args:
-            recurrent_state: The policy's state after row T - 1, which is the state before the next row 0.
+            recurrent_state: The policy's state before the next row 0, as `restarted` left it. Kept, not copied.
         """
         if not self.full:
             raise ValueError(f"an unroll of {self._shape[0]} steps holds {self._row} yet")
@@ -112,3 +118,20 @@ class UnrollBuilder:
         self._returns_before, self._lengths_before = carried
         ended_returns, ended_lengths = (np.where(follows, ends - np.roll(ends, 1), ends)[by_time] for ends in at_end)
         return ended_returns.astype(np.float32), ended_lengths.astype(np.int32)
+
+
+def restarted(recurrent_state: dict[str, Array], valid: BoolArray) -> dict[str, Array]:
+    """The state before the next row: zeros where this row was not valid, as a new episode begins there.
+
+    The learner does the same with the state before row t + 1 wherever ``valid[t]`` is False.
+
+    Args:
+        recurrent_state: name -> [B, ...], what the policy put out for this row. Never written to: others may hold it.
+        valid: bool [B]. Of this row.
+    """
+    if not recurrent_state or valid.all():
+        return recurrent_state
+    fresh = {name: array.copy() for name, array in recurrent_state.items()}
+    for array in fresh.values():
+        array[~valid] = 0
+    return fresh

@@ -4,18 +4,26 @@
     build     once, in the learner: the networks, and the compiled step
     update    per batch: hops 7 to 9 of a trajectory's life
 
-An algorithm whose update is a gradient step on one loss needs only `heads` and `loss`: see `GradientAlgorithm`.
+An algorithm whose update is a gradient step on one loss needs only `heads` and `loss`: see `GradientAlgorithm`. These
+two are enough for gradient actors as well, which take the gradient themselves and ship it in place of the unroll.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from distrl.config import RunConfig
-from distrl.networks.distributions import Tensor
+from distrl.config.heads import HeadParameters
+from distrl.errors import ConfigError
+from distrl.networks.backend import TrainStep
+from distrl.networks.contributions import apply_contributions
+from distrl.networks.distributions import JointDistribution, Tensor
+from distrl.networks.gradient_step import GradientStep
 from distrl.networks.network_wrapper import NetworkWrapper
-from distrl.types import Batch, EnvSpec
+from distrl.types import Batch, Contributions, Differentiated, EnvSpec
 
 Networks = dict[str, NetworkWrapper]
 """An algorithm's networks by name; actors run the policy of "main"."""
@@ -27,14 +35,16 @@ class MemorySpec:
 
     Attributes:
         kind: stream: every unroll is trained on once, in order of arrival.
-        ships: What actors send.
+        ships: What actors send: unrolls, or gradients that they take of them.
+        rounds: Gradient actors wait for each other; one gradient of every one of them makes one update.
         unroll_length_steps: T.
-        batch_size: Unrolls in one update.
+        batch_size: Unrolls, or gradients, in one update. Rounds are as large as there are actors.
         max_staleness_updates: 0: synchronous. k: nothing older than k updates. None: bounded by the queue alone.
     """
 
     kind: Literal["stream"] = "stream"
-    ships: Literal["unrolls"] = "unrolls"
+    ships: Literal["unrolls", "gradients"] = "unrolls"
+    rounds: bool = False
     unroll_length_steps: int
     batch_size: int
     max_staleness_updates: int | None
@@ -52,9 +62,14 @@ class Update:
 
 
 class Loss(NamedTuple):
-    """A scalar to minimise, and scalars to look at."""
+    """What to minimise, and scalars to look at.
 
-    total: Tensor
+    Attributes:
+        terms: Head name -> scalar. Their sum is minimised, each times its head's `loss_weight`, and regularisation.
+        metrics: Name -> scalar.
+    """
+
+    terms: dict[str, Tensor]
     metrics: dict[str, Tensor]
 
 
@@ -68,28 +83,40 @@ class Algorithm(ABC):
         """The algorithm's networks for this environment, with fresh weights."""
 
     @abstractmethod
-    def update(self, networks: Networks, batch: Batch) -> Update:
-        """One update of `networks`, which `build` returned, with all its epochs."""
+    def update(self, networks: Networks, batch: Batch | Contributions) -> Update:
+        """One update of `networks`, which `build` returned, with all its epochs.
+
+        Args:
+            batch: Unrolls; or gradients, where `memory.ships` says so.
+        """
 
 
 class GradientAlgorithm(Algorithm):
     """One network, "main", and one gradient step per batch. A subclass gives `heads` and `loss`.
 
+    Where gradients are shipped, actors and learner build the same network with a global copy. In an actor it holds what
+    was published, and the online copy acts; in the learner gradients move it, and the online copy is what is published.
+
     Attributes:
-        heads: The network's heads.
+        heads: The network's heads, unless the configuration has others of the same kinds.
         config: The run's configuration.
+        distribution: Of the policy's actions; known after `build`.
     """
 
-    heads: tuple[str, ...]
+    heads: tuple[HeadParameters, ...]
+    distribution: JointDistribution
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
         self.memory = MemorySpec(
+            ships=config.algorithm.ships,
+            rounds=config.in_rounds,
             unroll_length_steps=config.actors.unroll_length_steps,
-            batch_size=config.learner.batch_size,
+            batch_size=config.batch_size,
             max_staleness_updates=config.algorithm.max_staleness_updates,
         )
-        self._step: Callable[[Batch], Mapping[str, float | bool]] | None = None
+        self._step: TrainStep | None = None
+        self._gradient_step: GradientStep | None = None
 
     @abstractmethod
     def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
@@ -101,21 +128,72 @@ class GradientAlgorithm(Algorithm):
         """
 
     def build(self, spec: EnvSpec) -> Networks:
-        parameters = self.config.network
+        """The one network.
+
+        Raises:
+            ConfigError: `network` does not fit the algorithm or the environment.
+        """
         network = NetworkWrapper(
-            parameters,
+            self.config.network,
             spec,
-            self.heads,
+            self._heads(),
             has_target=False,  # value targets come from the online copy's own unroll
-            has_global=False,  # the learner is the only one who contributes gradients
+            has_global=self.memory.ships == "gradients",  # otherwise the learner alone contributes them
             name="main",
             seed=self.config.seed,
         )
-        self._step = network.train_step(self.loss)
+        self.distribution = JointDistribution(network.online.assembly.action_distributions)
+        if self.memory.ships == "gradients":
+            self._gradient_step = network.gradient_step(self.loss)
+        else:
+            self._step = network.train_step(self.loss, self.config.learner.replicas)
         return {"main": network}
 
-    def update(self, networks: Networks, batch: Batch) -> Update:
-        """One compiled gradient step on the online copy: hops 7 to 9."""
+    def update(self, networks: Networks, batch: Batch | Contributions) -> Update:
+        """One compiled gradient step on the online copy: hops 7 to 9. Of gradients: on the global one, then pulled."""
+        if not isinstance(batch, Batch):
+            return Update(apply_contributions(networks["main"], batch, mean=self._takes_mean))
         if self._step is None:
             raise RuntimeError("update was called before build")
-        return Update(self._step(batch))
+        metrics = self._step(batch)
+        # After the step: it saw what the actors saw. The next version normalises by all rows up to here.
+        networks["main"].observe(batch)
+        return Update(metrics)
+
+    def differentiate(self, networks: Networks, batch: Batch) -> Differentiated:
+        """In a gradient actor: what `batch`, its own unroll, says to the online copy, whose weights stay."""
+        if self._gradient_step is None:
+            raise RuntimeError("differentiate was called before build, or of an algorithm that ships unrolls")
+        return self._gradient_step(batch)
+
+    def reseed(self, seeds: np.random.SeedSequence) -> None:
+        """Starts the random generators of `differentiate`, dropout's and noise's, anew."""
+        if self._gradient_step is not None:
+            self._gradient_step.reseed(seeds)
+
+    @property
+    def _takes_mean(self) -> bool:
+        """Of gradients applied together; else their sum."""
+        return not self.memory.rounds or (
+            self.config.network.scale_down_gradients_by_number_of_workers_for_sync_training
+        )
+
+    def _heads(self) -> list[HeadParameters]:
+        """The algorithm's heads, or the configuration's in place of those of the same kind.
+
+        Raises:
+            ConfigError: The configuration has a head that the algorithm has not, twice, in several copies, or with a
+                setting of a loss that the algorithm states itself.
+        """
+        configured = {head.kind: head for head in self.config.network.heads_parameters}
+        name = self.config.algorithm.name
+        kinds = [head.kind for head in self.heads]
+        for head in self.config.network.heads_parameters:
+            where = f"network.heads_parameters: {head.kind}"
+            if head.kind not in kinds:
+                raise ConfigError(f"{where}: algorithm {name} has the heads {', '.join(kinds)}")
+            if head is not configured[head.kind] or head.num_output_head_copies > 1:
+                raise ConfigError(f"{where}: algorithm {name} has one head of this kind, not several")
+            if unused := head.changed_loss_settings:
+                raise ConfigError(f"{where}: {unused[0]} is a part of a loss that algorithm {name} states itself")
+        return [configured.get(head.kind, head) for head in self.heads]

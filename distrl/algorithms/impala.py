@@ -8,7 +8,8 @@ from distrl.algorithms import losses
 from distrl.algorithms.algorithm import GradientAlgorithm, Loss
 from distrl.algorithms.returns import step_discounts, vtrace
 from distrl.config import RunConfig
-from distrl.networks import distributions
+from distrl.config.algorithms import ImpalaParameters
+from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.networks.distributions import Tensor
 from distrl.types import Batch
 
@@ -22,28 +23,30 @@ class Impala(GradientAlgorithm):
     weights and learning rate do not depend on the unroll's length or on how many episodes ended in it.
     """
 
-    heads = ("policy", "value")
+    heads = (PolicyHeadParameters(), ValueHeadParameters())
 
     def __init__(self, config: RunConfig) -> None:
         super().__init__(config)
+        assert isinstance(config.algorithm, ImpalaParameters)  # it is what selects this class
         self.parameters = config.algorithm
 
     def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
         """IMPALA's loss.
 
         Args:
-            outputs: "logits" float32 [T+1, N, A] and "value" float32 [T+1, N].
+            outputs: "policy/<action>" float32 [T+1, N, P] and "value" float32 [T+1, N].
             batch: The unrolls, [T, N].
 
         Returns:
-            The total and, over valid steps: policy_loss, value_loss, entropy (nats), mean_value, mean_rho (importance
-            weights truncated at 1; below 1 as far as the policy has moved on since the unrolls were made) and
-            explained_variance of the critic.
+            The heads' losses and, over valid steps: policy_loss, value_loss, entropy (nats), mean_value, mean_rho
+            (importance weights truncated at 1; below 1 as far as the policy has moved on since the unrolls were made)
+            and explained_variance of the critic.
         """
         parameters = self.parameters
-        logits = outputs["logits"][:-1]  # nothing was done at the last observation; it only bootstraps
+        # Nothing was done at the last observation; it only bootstraps.
+        acting = {name: rows[:-1] for name, rows in outputs.items()}
         values = outputs["value"]
-        log_probabilities = distributions.log_probability(logits, batch.actions)
+        log_probabilities = self.distribution.log_probability(acting, batch.actions)
         log_rhos = log_probabilities - batch.behaviour_log_probabilities
         returns = vtrace(
             values=values,
@@ -57,9 +60,13 @@ class Impala(GradientAlgorithm):
             trace_lambda=parameters.trace_lambda,
         )
         policy_loss = losses.policy_gradient(log_probabilities, returns.advantages, batch.valid)
-        value_loss = losses.value_loss(values[:-1], returns.value_targets, batch.valid)
-        entropy_loss = losses.entropy_loss(distributions.entropy(logits), batch.valid)
-        total = policy_loss + parameters.value_loss_weight * value_loss + parameters.entropy_weight * entropy_loss
+        huber = self.config.network.replace_mse_with_huber_loss
+        value_loss = losses.value_loss(values[:-1], returns.value_targets, batch.valid, huber=huber)
+        entropy_loss = losses.entropy_loss(self.distribution.entropy(acting), batch.valid)
+        terms = {
+            "policy": policy_loss + parameters.entropy_weight * entropy_loss,
+            "value": parameters.value_loss_weight * value_loss,
+        }
         metrics = {
             "policy_loss": policy_loss,
             "value_loss": value_loss,
@@ -68,4 +75,4 @@ class Impala(GradientAlgorithm):
             "mean_rho": losses.masked_mean(ops.exp(ops.minimum(log_rhos, 0.0)), batch.valid),
             "explained_variance": losses.explained_variance(values[:-1], returns.value_targets, batch.valid),
         }
-        return Loss(total, metrics)
+        return Loss(terms, metrics)

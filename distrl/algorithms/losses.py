@@ -3,6 +3,7 @@
 from keras import ops
 
 from distrl.networks.distributions import Tensor
+from distrl.networks.heads import losses as element_losses
 
 
 def masked_mean(values: Tensor, valid: Tensor) -> Tensor:
@@ -33,18 +34,20 @@ def policy_gradient(log_probabilities: Tensor, advantages: Tensor, valid: Tensor
     return -masked_mean(log_probabilities * ops.stop_gradient(advantages), valid)
 
 
-def value_loss(values: Tensor, targets: Tensor, valid: Tensor) -> Tensor:
+def value_loss(values: Tensor, targets: Tensor, valid: Tensor, *, huber: bool = False) -> Tensor:
     """mean(0.5 (target - V)^2); with the half, so that its gradient is V - target (Espeholt et al. 2018, section 4.2).
 
     Args:
         values: float32 [T, N]. V(o_t), without the bootstrap row.
         targets: float32 [T, N]. Constants to the gradient.
         valid: bool [T, N].
+        huber: Linear beyond an error of 1 (`network.replace_mse_with_huber_loss`).
 
     Returns:
         float32 scalar.
     """
-    return 0.5 * masked_mean(ops.square(ops.stop_gradient(targets) - values), valid)
+    loss = element_losses.huber if huber else element_losses.squared_error
+    return masked_mean(loss(ops.stop_gradient(targets) - values), valid)
 
 
 def entropy_loss(entropies: Tensor, valid: Tensor) -> Tensor:

@@ -1,19 +1,34 @@
 """Each algorithm's own parameters, by the name that selects it."""
 
-from typing import Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from distrl.config.section import Section
 
 
-class ImpalaParameters(Section):
-    """IMPALA (Espeholt et al. 2018): an actor-critic with V-trace off-policy correction."""
+class AlgorithmSection(Section):
+    """What every algorithm has.
 
-    name: Literal["impala"] = "impala"
+    Attributes:
+        ships: What its actors send: unrolls, or gradients that they take themselves.
+        batch_size: `learner.batch_size` where the configuration has none.
+    """
+
+    ships: ClassVar[Literal["unrolls", "gradients"]] = "unrolls"
+    batch_size: ClassVar[int] = 4
+
     discount: float = Field(0.99, ge=0.0, le=1.0)
     max_staleness_updates: int | None = Field(None, ge=0)
     """0: synchronous. k: an unroll older than k updates is never trained on. null: bounded by the queue alone."""
+    reward_scale: float = Field(1.0, gt=0.0)
+    """Rewards travel raw; they are multiplied by this where the loss is taken."""
+
+
+class ImpalaParameters(AlgorithmSection):
+    """IMPALA (Espeholt et al. 2018): an actor-critic with V-trace off-policy correction."""
+
+    name: Literal["impala"] = "impala"
     rho_bar: float | None = Field(1.0, gt=0.0)
     """Truncation of the importance weight in the temporal difference; sets the fixed point (4.1). null: none."""
     c_bar: float | None = Field(1.0, gt=0.0)
@@ -22,8 +37,42 @@ class ImpalaParameters(Section):
     trace_lambda: float = Field(1.0, ge=0.0, le=1.0)
     value_loss_weight: float = Field(0.5, ge=0.0)
     entropy_weight: float = Field(0.01, ge=0.0)
-    reward_scale: float = Field(1.0, gt=0.0)
-    """Rewards travel raw; the learner multiplies them by this."""
 
 
-ALGORITHMS: dict[str, type[ImpalaParameters]] = {"impala": ImpalaParameters}
+class ActorCriticSection(AlgorithmSection):
+    """What A2C and A3C share: workers take gradients of their own unrolls and share a global network."""
+
+    ships: ClassVar[Literal["unrolls", "gradients"]] = "gradients"
+    batch_size: ClassVar[int] = 1
+
+    gae_lambda: float = Field(1.0, ge=0.0, le=1.0)
+    """Of generalised advantage estimation; 1: n-step returns."""
+    value_loss_weight: float = Field(0.5, ge=0.0)
+    entropy_weight: float = Field(0.01, ge=0.0)
+
+
+class A3cParameters(ActorCriticSection):
+    """A3C (Mnih et al. 2016): every gradient is applied as it comes."""
+
+    name: Literal["a3c"] = "a3c"
+
+
+class A2cParameters(ActorCriticSection):
+    """A2C: A3C in rounds, one gradient of every worker in each."""
+
+    name: Literal["a2c"] = "a2c"
+
+
+def _name(value: Any) -> Any:
+    return value.get("name", "impala") if isinstance(value, dict) else getattr(value, "name", None)
+
+
+AlgorithmParameters = Annotated[
+    Annotated[ImpalaParameters, Tag("impala")]
+    | Annotated[A3cParameters, Tag("a3c")]
+    | Annotated[A2cParameters, Tag("a2c")],
+    Discriminator(_name),
+]
+"""impala unless `name` says otherwise."""
+
+ALGORITHMS: dict[str, type[AlgorithmSection]] = {"impala": ImpalaParameters, "a3c": A3cParameters, "a2c": A2cParameters}

@@ -1,11 +1,12 @@
 """What is wrong with a configuration, in one line: the path, the value, where it came from, what is allowed."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, get_args
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Tag, ValidationError
 
 from distrl.config.algorithms import ALGORITHMS
 from distrl.config.document import shown
@@ -29,64 +30,121 @@ def explain(error: ValidationError, origin_of: Mapping[str, str]) -> str:
     return text if more == 0 else f"{text} (and {more} more {'problem' if more == 1 else 'problems'})"
 
 
-def section_at(path: Sequence[str]) -> type[BaseModel] | None:
-    """The section that a path leads to; None if it is a value or does not exist."""
-    section: type[BaseModel] = RunConfig
-    entries_of: type[BaseModel] | None = None  # set while the path names an entry of a mapping of sections
-    for key in path:
-        if entries_of is not None:
-            section, entries_of = entries_of, None
-            continue
-        field = section.model_fields.get(key)
-        if field is None:
-            return None
-        candidates: list[Any] = [field.annotation, *get_args(field.annotation)[-1:]]
-        sections = [type_ for type_ in candidates if isinstance(type_, type) and issubclass(type_, BaseModel)]
-        inner: type[BaseModel] | None = next(iter(sections), None)
-        if inner is None:
-            return None
-        if candidates[0] is inner:
-            section = inner
-        else:
-            entries_of = inner
-    return None if entries_of is not None else section
-
-
 def known_paths(section: type[BaseModel] = RunConfig, prefix: Path = ()) -> list[str]:
     """Every dotted path that a configuration can set, sections included."""
-    paths = []
-    for name in section.model_fields:
+    paths: dict[str, None] = {}  # an ordered set: kinds of one section share keys
+    for name, field in section.model_fields.items():
         path = (*prefix, name)
-        paths.append(".".join(path))
-        inner = section_at(path)
-        if inner is not None:
-            paths += known_paths(inner, path)
-    return paths
+        paths[".".join(path)] = None
+        for member in _members(field.annotation):
+            inner = _bare(member)
+            if _section_of(inner) is not None:
+                paths |= dict.fromkeys(known_paths(inner, path))
+    return [*paths]
 
 
 def _explain(problem: Any, origin_of: Mapping[str, str]) -> str:
-    path: Path = tuple(str(part) for part in problem["loc"])
+    location = tuple(str(part) for part in problem["loc"])
+    path, annotation = _written(RunConfig, location)
     dotted = ".".join(path)
     if problem["type"] == "extra_forbidden":
-        return f"unknown key {dotted}{_from(path, origin_of)}; {_nearest_key(path)}"
+        _, parent = _written(RunConfig, location[:-1])
+        _, around = _written(RunConfig, location[:-2])  # all kinds, where `parent` is one of several
+        hint = _other_kinds(path[-1], around) or _nearest_key(path, parent)
+        return f"unknown key {dotted}{_from(path, origin_of)}; {hint}"
     if problem["type"] == "value_error":  # a validator of ours, whose message names the values
         text = " ".join(str(problem["ctx"]["error"]).split())
         return f"{dotted}: {text}" if dotted else text
+    if problem["type"] == "missing":
+        return f"{dotted} is missing{_from(path[:-1], origin_of)}"
     value = f"{dotted}: {shown(problem['input'])}{_from(path, origin_of)}"
-    if path == ("algorithm", "name") and isinstance(problem["input"], str):
-        hint = nearest(problem["input"], [*ALGORITHMS])
-        return f"unknown algorithm {problem['input']!r}{_from(path, origin_of)}; {hint}"
-    if problem["type"] in ("model_type", "dict_type"):
-        section = section_at(path)
+    if path == ("algorithm",) and problem["type"] == "union_tag_invalid":
+        name = problem["input"]["name"]
+        known = nearest(str(name), [*ALGORITHMS])
+        return f"unknown algorithm {name!r}{_from((*path, 'name'), origin_of)}; {known}"
+    if problem["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        return f"{value} {_allowed_kind(problem, annotation)}"
+    if problem["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        section = _section_of(annotation)
         keys = f" of {', '.join(section.model_fields)}" if section is not None else ""
         return f"{value} must be a mapping{keys}"
     return f"{value} {_allowed(problem)}"
 
 
+def _written(annotation: Any, location: Path) -> tuple[Path, Any]:
+    """What the user wrote of a location, and what may stand there; None for what does not exist.
+
+    Pydantic's locations also name the member of a union that it tried, like `layers` and `dense` in
+    network.middleware_parameters.scheme.layers.0.dense.units.
+    """
+    members = [member for member in _members(annotation) if member is not type(None)]
+    if not location:
+        return (), _bare(members[0]) if len(members) == 1 else annotation
+    head, rest = location[0], location[1:]
+    if len(members) > 1:
+        tagged = next((member for member in members if _tag(member) == head), None)
+        return ((), None) if tagged is None else _written(tagged, rest)
+    bare = _bare(members[0])
+    section = _section_of(bare)
+    if section is not None:
+        field = section.model_fields.get(head)
+        inner = None if field is None else field.annotation
+    elif get_origin(bare) is dict:
+        inner, rest = get_args(bare)[1], tuple(part for part in rest if part != "[key]")
+    else:
+        inner = get_args(bare)[0] if get_origin(bare) in (tuple, list) else None
+    if inner is None:
+        return location, None
+    path, found = _written(inner, rest)
+    return (head, *path), found
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    """The alternatives of a union; a type that is no union is its only one."""
+    bare = _bare(annotation)
+    if get_origin(bare) not in (Union, UnionType):
+        return (annotation,)
+    return tuple(inner for member in get_args(bare) for inner in ([member] if _tag(member) else _members(member)))
+
+
+def _bare(annotation: Any) -> Any:
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+def _tag(member: Any) -> str | None:
+    """What Pydantic calls this member of a union in locations."""
+    if get_origin(member) is Annotated:
+        tag = next((extra.tag for extra in member.__metadata__ if isinstance(extra, Tag)), None)
+        if tag is not None:
+            return tag
+    bare = _bare(member)
+    is_kind = isinstance(bare, type) and issubclass(bare, BaseModel) and "kind" in bare.model_fields
+    return str(bare.model_fields["kind"].default) if is_kind else None
+
+
+def _section_of(annotation: Any) -> type[BaseModel] | None:
+    """The section that an annotation stands for, the first one of a union."""
+    for member in _members(annotation):
+        bare = _bare(member)
+        if isinstance(bare, type) and issubclass(bare, BaseModel):
+            return bare
+    return None
+
+
+def _allowed_kind(problem: Any, annotation: Any) -> str:
+    """What a mapping may have for its `kind`; where a bare number may stand, too."""
+    tags = [tag for tag in map(_tag, _members(annotation)) if tag is not None]
+    kinds = [tag for tag in tags if tag != "number"]
+    text = f"must have a kind of {', '.join(kinds)}" + (", or be a number" if "number" in tags else "")
+    close = get_close_matches(str(problem["ctx"].get("tag", "")).lower(), kinds, n=1)
+    return f"{text}; did you mean {close[0]}?" if close else text
+
+
 def _allowed(problem: Any) -> str:
     """Pydantic's "Input should be …" as "must be …", with the nearest choice where there are choices."""
     message = " ".join(str(problem["msg"]).split())
-    message = re.sub(r"^Input should", "must", message).replace("valid tuple", "list").replace("valid list", "list")
+    message = re.sub(r"^(Input|Tuple|List|String) should", "must", message).removesuffix(" after validation")
+    message = message.replace("valid tuple", "list").replace("valid list", "list").replace(" after validation,", ",")
     if problem["type"] == "literal_error" and isinstance(problem["input"], str):
         choices = re.findall(r"'([^']+)'", message)
         close = get_close_matches(problem["input"].lower(), [choice.lower() for choice in choices], n=1)
@@ -106,10 +164,20 @@ def _from(path: Path, origin_of: Mapping[str, str]) -> str:
     return f" (from {origin})" if origin is not None else ""
 
 
-def _nearest_key(path: Path) -> str:
-    """The nearest valid key beside an unknown one; else the same or a similar key elsewhere; else what there is."""
+def _other_kinds(key: str, around: Any) -> str | None:
+    """Says which kinds of a section have a key that this one has not."""
+    kinds = [_tag(member) for member in _members(around) if key in getattr(_bare(member), "model_fields", {})]
+    return f"only kind {' or '.join(map(str, kinds))} has it" if kinds and len(_members(around)) > 1 else None
+
+
+def _nearest_key(path: Path, parent: Any) -> str:
+    """The nearest valid key beside an unknown one; else the same or a similar key elsewhere; else what there is.
+
+    Args:
+        parent: The section that was given the key.
+    """
     parents, key = path[:-1], path[-1]
-    section = section_at(parents)
+    section = _section_of(parent)
     here = [*section.model_fields] if section is not None else []
     prefix = "".join(f"{part}." for part in parents)
     beside = get_close_matches(key, here, n=1, cutoff=0.7)

@@ -1,50 +1,137 @@
 """The network's parameters, under Coach's names (`NetworkParameters`) where users know them."""
 
-from typing import Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from distrl.config.section import Section
-
-Activation = Literal["relu", "tanh", "elu", "selu", "gelu", "silu", "leaky_relu", "none"]
-
-
-class EmbedderParameters(Section):
-    """One input's embedder: flatten, scale, then dense layers."""
-
-    units: tuple[int, ...] = ()
-    activation: Activation = "tanh"
-    input_rescaling: float = Field(1.0, gt=0.0)
-    """The raw observation is divided by this (255 for bytes)."""
+from distrl.config.graph import GraphMiddlewareParameters
+from distrl.config.heads import HeadParameters
+from distrl.config.layers import EmbedderScheme, LayerDefaults, Scheme
+from distrl.config.optimizers import OptimizerParameters
 
 
-class MiddlewareParameters(Section):
-    """Dense layers between the merged embeddings and the heads."""
+class BlockParameters(LayerDefaults):
+    """What embedders and middlewares have in common."""
 
-    units: tuple[int, ...] = (64, 64)
-    activation: Activation = "tanh"
+    scheme: Scheme = "Medium"
+    """Empty, Shallow, Medium, Deep, or layers in order: [64, 64], or [{kind: conv2d, filters: 32, …}, …]."""
 
 
-class NetworkParameters(Section):
+class EmbedderParameters(LayerDefaults):
+    """One input's embedder: normalise, rescale, offset, clip, then the scheme's layers, and flat at the end."""
+
+    kind: Literal["auto", "vector", "image", "tensor"] = "auto"
+    """auto: image for [height, width, channels], vector otherwise. A vector is flattened before its layers."""
+    scheme: EmbedderScheme = "auto"
+    """Also ImpalaResNet, for images. auto: Medium for images, Empty for all else."""
+    input_rescaling: float | None = Field(None, gt=0.0)
+    """The input is divided by this; null: 255 for images of bytes that are not normalised, 1 for all else."""
+    input_offset: float = 0.0
+    """Subtracted from the rescaled input."""
+    input_clipping: tuple[float, float] | None = None
+    """Then cut to these bounds."""
+    normalize: bool = False
+    """Running mean and deviation of this input, kept by the learner and frozen in every version of the weights."""
+
+    @field_validator("input_clipping")
+    @classmethod
+    def _bounds_are_in_order(cls, bounds: tuple[float, float] | None) -> tuple[float, float] | None:
+        if bounds is not None and bounds[0] >= bounds[1]:
+            raise ValueError(f"the lower bound {bounds[0]} must be below the upper bound {bounds[1]}")
+        return bounds
+
+
+class FCMiddlewareParameters(BlockParameters):
+    """Dense layers between the merged embedding and the heads."""
+
+    kind: Literal["fc"] = "fc"
+
+
+class LSTMMiddlewareParameters(BlockParameters):
+    """The scheme's layers, then one LSTM cell whose state lasts over the episode."""
+
+    kind: Literal["lstm"] = "lstm"
+    scheme: Scheme = "Empty"
+    number_of_lstm_cells: int = Field(256, ge=1)
+
+
+class GRUMiddlewareParameters(BlockParameters):
+    """The scheme's layers, then one GRU cell whose state lasts over the episode."""
+
+    kind: Literal["gru"] = "gru"
+    scheme: Scheme = "Empty"
+    number_of_gru_cells: int = Field(256, ge=1)
+
+
+def _middleware_kind(value: Any) -> Any:
+    return value.get("kind", "fc") if isinstance(value, dict) else getattr(value, "kind", None)
+
+
+MiddlewareParameters = Annotated[
+    Annotated[FCMiddlewareParameters, Tag("fc")]
+    | Annotated[LSTMMiddlewareParameters, Tag("lstm")]
+    | Annotated[GRUMiddlewareParameters, Tag("gru")]
+    | Annotated[GraphMiddlewareParameters, Tag("graph")],
+    Discriminator(_middleware_kind),
+]
+"""fc unless `kind` says otherwise."""
+
+
+class NetworkParameters(OptimizerParameters):
     """Structure and optimizer of one network."""
 
     input_embedders_parameters: dict[str, EmbedderParameters] = Field(default_factory=dict)
     """By observation name; an observation that is not named gets the default embedder."""
-    middleware_parameters: MiddlewareParameters = MiddlewareParameters()
-    optimizer_type: Literal["Adam", "RMSProp", "SGD"] = "Adam"
-    learning_rate: float = Field(0.00025, gt=0.0)
-    learning_rate_decay_rate: float = Field(0.0, ge=0.0, lt=1.0)
-    """Exponential staircase: learning_rate * rate ** floor(update / learning_rate_decay_steps). 0: constant."""
-    learning_rate_decay_steps: int = Field(0, ge=0)
-    optimizer_epsilon: float = Field(1e-4, gt=0.0)
-    adam_optimizer_beta1: float = Field(0.9, ge=0.0, lt=1.0)
-    adam_optimizer_beta2: float = Field(0.99, ge=0.0, lt=1.0)
-    rms_prop_optimizer_decay: float = Field(0.9, ge=0.0, lt=1.0)
-    clip_gradients: float | None = Field(None, gt=0.0)
-    gradients_clipping_method: Literal["ClipByGlobalNorm", "ClipByNorm", "ClipByValue"] = "ClipByGlobalNorm"
+    embedding_merger_type: Literal["Concat", "Sum"] = "Concat"
+    middleware_parameters: MiddlewareParameters = FCMiddlewareParameters()
+    heads_parameters: tuple[HeadParameters, ...] = ()
+    """By kind, in place of what the algorithm would take for its heads."""
+    use_separate_networks_per_head: bool = False
+    """Every head gets embedders and a middleware of its own."""
+    create_target_network: bool = False
+    """A copy beside the online one, saved with it, which `update_target_network` alone moves."""
+    l2_regularization: float = Field(0.0, ge=0.0)
+    """Adds this times half the sum of squares of all trainable weights to the loss."""
+    replace_mse_with_huber_loss: bool = False
+    """Value losses are Huber's with delta 1."""
+    softmax_temperature: float = Field(1.0, gt=0.0)
+    """Categorical policies are softmax(x / temperature)."""
+    force_cpu: bool = False
+    """On the CPU even where there is a GPU."""
+    async_training: bool | None = None
+    """Gradient actors: apply every gradient as it comes, instead of one of every worker at a time. null: as the
+    algorithm's name says, a3c or a2c."""
+    shared_optimizer: bool = True
+    """Gradient actors: one optimizer for all, instead of one for each."""
+    scale_down_gradients_by_number_of_workers_for_sync_training: bool = True
+    """Gradient actors that wait for each other: the mean of their gradients, instead of the sum."""
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of activations while training; weights are float32 in any case."""
+    wire_dtype: Literal["float32", "float16", "bfloat16"] = "float32"
+    """Of published weights on their way to the actors."""
+    model: str | None = Field(None, pattern=r"^[\w.]+:\w+$")
+    """package.module:Class, a keras.Model of the user's own in place of embedders and merger: it is called with all
+    inputs by name and returns [batch, width], which the middleware takes."""
+    model_arguments: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of that class."""
 
     @model_validator(mode="after")
-    def _decay_is_whole(self) -> Self:
-        if (self.learning_rate_decay_rate > 0) != (self.learning_rate_decay_steps > 0):
-            raise ValueError("learning_rate_decay_rate and learning_rate_decay_steps must be set together")
+    def _model_stands_alone(self) -> Self:
+        if self.middleware_parameters.kind == "graph" and self.embedding_merger_type != "Concat":
+            raise ValueError("embedding_merger_type: a graph middleware merges block by block; leave it out")
+        if self.model is None:
+            if self.model_arguments:
+                raise ValueError("model_arguments are of network.model, which is not set")
+            return self
+        if self.input_embedders_parameters or self.embedding_merger_type != "Concat":
+            raise ValueError("network.model takes the place of embedders and merger; leave those out")
+        if self.middleware_parameters.kind == "graph":
+            raise ValueError("network.model puts out one vector; a graph middleware has no names to take it by")
         return self
+
+    @field_validator("middleware_parameters", mode="before")
+    @classmethod
+    def _there_is_a_middleware(cls, value: Any) -> Any:
+        if value is None:
+            raise ValueError("a network needs a middleware; {scheme: Empty} passes the embedding on as it is")
+        return value

@@ -4,7 +4,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from distrl.config.algorithms import ImpalaParameters
+from distrl.config.algorithms import AlgorithmParameters, ImpalaParameters
 from distrl.config.network import NetworkParameters
 from distrl.config.section import Section
 
@@ -50,9 +50,13 @@ class MemoryConfig(Section):
 class LearnerConfig(Section):
     """The learner."""
 
-    backend: Literal["tensorflow"] = "tensorflow"
-    batch_size: int = Field(4, ge=1)
-    """Unrolls in one update."""
+    backend: Literal["tensorflow", "jax"] = "tensorflow"
+    batch_size: int | None = Field(None, ge=1)
+    """Unrolls in one update, or gradients that are applied together; null: 4 unrolls, or every gradient by itself."""
+    replicas: int = Field(1, ge=1)
+    """Devices of the learner's host that share every batch; more than one with JAX alone."""
+    sync_timeout_s: float = Field(30.0, gt=0.0)
+    """Gradient actors in rounds: how long a round waits for the gradient of a worker, from its first gradient on."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     threads: int = Field(1, ge=1)
     """Numeric threads of the learner process."""
@@ -85,12 +89,15 @@ class LaunchConfig(Section):
     ray_address: str | None = None
 
 
+_MEAN = "scale_down_gradients_by_number_of_workers_for_sync_training"
+
+
 class RunConfig(Section):
     """Everything a run is made of. YAML files and `--set` paths are exactly these names."""
 
     seed: int = Field(1, ge=0)
     environment: EnvironmentConfig = EnvironmentConfig()
-    algorithm: ImpalaParameters = ImpalaParameters()
+    algorithm: AlgorithmParameters = ImpalaParameters()
     network: NetworkParameters = NetworkParameters()
     actors: ActorsConfig = ActorsConfig()
     memory: MemoryConfig = MemoryConfig()
@@ -107,19 +114,88 @@ class RunConfig(Section):
     @property
     def sequences_per_batch(self) -> int:
         """N: unrolls in a batch x environments of an actor."""
-        return self.learner.batch_size * self.actors.environments
+        return self.batch_size * self.actors.environments
+
+    @property
+    def batch_size(self) -> int:
+        """Unrolls, or gradients, in one update."""
+        return self.learner.batch_size or self.algorithm.batch_size
+
+    @property
+    def device(self) -> Literal["auto", "cpu", "gpu"]:
+        """Where the learner computes: `learner.device`, unless `network.force_cpu`."""
+        return "cpu" if self.network.force_cpu else self.learner.device
+
+    @property
+    def in_rounds(self) -> bool:
+        """Gradient actors wait for each other: one gradient of every worker makes one update."""
+        return self.algorithm.name == "a2c"
 
     @model_validator(mode="after")
     def _combination_is_possible(self) -> Self:
+        if self.learner.replicas > 1:
+            self._check_replicas()
+        self._check_gradient_actors()
+        self._check_rounds()
         if self.deterministic and self.launch.launcher == "ray":
             raise ValueError("launch.launcher: ray needs actors.count >= 1; actors.count: 0 is one process")
-        if self.algorithm.max_staleness_updates == 0 and self.actors.weight_mixing_rate < 1.0:
+        if self.actors.weight_mixing_rate < 1.0 and (self.algorithm.max_staleness_updates == 0 or self.in_rounds):
+            which = f"algorithm {self.algorithm.name}" if self.in_rounds else "algorithm.max_staleness_updates: 0"
             raise ValueError(
-                "actors.weight_mixing_rate < 1 mixes old weights into every policy, which "
-                "algorithm.max_staleness_updates: 0 forbids; set one of them"
+                f"actors.weight_mixing_rate < 1 mixes old weights into every policy, which {which} forbids; "
+                "set one of them"
             )
         if self.deterministic and self.memory.url is not None:
             raise ValueError("memory.url has no use with actors.count: 0, which keeps everything in one process")
+        if self.network.force_cpu and self.learner.device == "gpu":
+            raise ValueError("network.force_cpu: true contradicts learner.device: gpu; set one of them")
         if self.launch.ray_address is not None and self.launch.launcher != "ray":
             raise ValueError("launch.ray_address needs launch.launcher: ray")
         return self
+
+    def _check_replicas(self) -> None:
+        if self.learner.backend != "jax":
+            raise ValueError(
+                f"learner.replicas: {self.learner.replicas} devices need learner.backend: jax; "
+                "the TensorFlow learner has one"
+            )
+        if self.algorithm.ships != "unrolls":
+            raise ValueError(
+                f"learner.replicas share batches of unrolls; actors of algorithm {self.algorithm.name} ship gradients"
+            )
+        if self.network.optimizer_type == "LBFGS":
+            raise ValueError("learner.replicas: network.optimizer_type LBFGS searches on one device")
+        if self.sequences_per_batch % self.learner.replicas:
+            raise ValueError(
+                f"learner.replicas: {self.learner.replicas} devices cannot share {self.sequences_per_batch} sequences "
+                "(learner.batch_size x actors.environments) evenly"
+            )
+
+    def _check_gradient_actors(self) -> None:
+        """Refuses what only gradient actors look at where there are none, and what contradicts the algorithm."""
+        name, network = self.algorithm.name, self.network
+        if self.algorithm.ships == "unrolls":
+            for field in ("async_training", "shared_optimizer", _MEAN):
+                if getattr(network, field) != NetworkParameters.model_fields[field].default:
+                    raise ValueError(f"network.{field} is of gradient actors; those of algorithm {name} ship unrolls")
+            return
+        if network.async_training is not None and network.async_training != (name == "a3c"):
+            raise ValueError(f"network.async_training: {network.async_training} contradicts algorithm.name: {name}")
+        if not self.in_rounds and not getattr(network, _MEAN):
+            raise ValueError(f"network.{_MEAN} is of workers that wait for each other (a2c), not of {name}")
+        if network.optimizer_type == "LBFGS":
+            raise ValueError(f"network.optimizer_type: LBFGS needs whole batches; {name} applies single gradients")
+
+    def _check_rounds(self) -> None:
+        """Refuses what rounds leave no room for, and what only rounds look at."""
+        name, memory = self.algorithm.name, MemoryConfig()
+        if not self.in_rounds:
+            if self.learner.sync_timeout_s != LearnerConfig().sync_timeout_s:
+                raise ValueError(f"learner.sync_timeout_s is of workers that wait for each other (a2c), not of {name}")
+            return
+        if self.learner.batch_size is not None:
+            raise ValueError(f"learner.batch_size: {name} applies one gradient of every worker; leave it out")
+        if self.algorithm.max_staleness_updates is not None:
+            raise ValueError(f"algorithm.max_staleness_updates: {name} is synchronous in any case; leave it out")
+        if (self.memory.queue_batches, self.memory.queue_bytes) != (memory.queue_batches, memory.queue_bytes):
+            raise ValueError(f"memory.queue_batches, memory.queue_bytes: {name} queues one gradient of every worker")

@@ -3,7 +3,8 @@
 A name is a gymnasium id (`CartPole-v1`), a gymnasium id behind the module that registers it
 (`package.module:Name-v0`), or a class of one's own (`package.module:Class`), which is called with
 `environment.kwargs`. Gymnasium wraps what is registered in its time limit; a class has the limits that it
-implements, and may state them as the attributes `max_episode_steps` and `reward_threshold`.
+implements, and may state them as the attributes `max_episode_steps` and `reward_threshold`. Its attribute
+`vector_entry_point`, if it has one of its own, makes `num_envs` of them at once: a `VectorEnv` that states the same.
 
 Vectors run in NEXT_STEP autoreset: the step after an episode's end ignores its action and resets.
 """
@@ -157,13 +158,18 @@ def _cannot_be_made(
 
 
 def _make_own(config: EnvironmentConfig, source: Registration | Callable[..., Any], count: int) -> Made:
-    if not isinstance(source, Registration) or source.vector_entry_point is None:
+    entry_point = _vector_entry_point(source)
+    if entry_point is None:
         raise _OwnUnsuitableError("it has no vector entry point")
     if config.kwargs.get("max_episode_steps") == -1:
         # gymnasium.make reads -1 as "no limit"; vector entry points take it for a limit.
         raise _OwnUnsuitableError("max_episode_steps: -1 is known to single environments only")
+    vector: VectorEnv[Any, Any, Any]
     try:
-        vector = gymnasium.make_vec(source, count, "vector_entry_point", **config.kwargs)
+        if isinstance(source, Registration):
+            vector = gymnasium.make_vec(source, count, "vector_entry_point", **config.kwargs)
+        else:
+            vector = entry_point(num_envs=count, **config.kwargs)
     except (TypeError, gymnasium.error.Error) as error:
         raise _OwnUnsuitableError(
             f"its vector entry point refuses kwargs {config.kwargs}: {describe(error)}"
@@ -175,15 +181,34 @@ def _make_own(config: EnvironmentConfig, source: Registration | Callable[..., An
     except BaseException:
         vector.close()
         raise
-    limit = config.kwargs.get("max_episode_steps", source.max_episode_steps)
-    return Made(vector, "own", source.reward_threshold, limit)
+    if isinstance(source, Registration):
+        limit = config.kwargs.get("max_episode_steps", source.max_episode_steps)
+        return Made(vector, "own", source.reward_threshold, limit)
+    return _made(vector, "own", vector)
 
 
-def _check_own(config: EnvironmentConfig, source: Registration, vector: VectorEnv[Any, Any, Any]) -> None:
+def _vector_entry_point(source: Any) -> Any:
+    """What makes many at once, or None. A class's own, not an inherited one: that would step the parent's kind."""
+    return source.vector_entry_point if "vector_entry_point" in getattr(source, "__dict__", {}) else None
+
+
+def _made(vector: VectorEnv[Any, Any, Any], vectorization: Literal["own", "sync"], stated: Any) -> Made:
+    """With the limits that `stated` has as attributes."""
+    return Made(
+        vector,
+        vectorization,
+        getattr(stated, "reward_threshold", None),
+        getattr(stated, "max_episode_steps", None),
+    )
+
+
+def _check_own(
+    config: EnvironmentConfig, source: Registration | Callable[..., Any], vector: VectorEnv[Any, Any, Any]
+) -> None:
     mode = vector.metadata.get("autoreset_mode")
     if mode != AutoresetMode.NEXT_STEP:
         raise _OwnUnsuitableError(f"its vector entry point resets in {mode}, not in {AutoresetMode.NEXT_STEP}")
-    if config.vectorization == "own" or source.entry_point is None:
+    if config.vectorization == "own" or (isinstance(source, Registration) and source.entry_point is None):
         return
     single = _make_one(config, source)
     try:
@@ -206,10 +231,4 @@ def _make_sync(config: EnvironmentConfig, source: Registration | Callable[..., A
     except Exception as error:
         raise ConfigError(f"environment {config.id} cannot be stepped as a vector: {describe(error)}") from error
     single = vector.envs[0]
-    stated: Any = single.unwrapped if single.spec is None else single.spec
-    return Made(
-        vector,
-        "sync",
-        getattr(stated, "reward_threshold", None),
-        getattr(stated, "max_episode_steps", None),
-    )
+    return _made(vector, "sync", single.unwrapped if single.spec is None else single.spec)

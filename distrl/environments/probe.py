@@ -127,6 +127,7 @@ def _try_out(config: EnvironmentConfig, answer: IO[str]) -> EnvSpec:
     # Here, because the parent is the command line, which never imports gymnasium.
     import numpy as np
 
+    from distrl.environments.spaces import random_actions
     from distrl.environments.vector import VectorEnvironment
 
     print(json.dumps({"stage": "import and construction"}), file=answer)
@@ -134,8 +135,7 @@ def _try_out(config: EnvironmentConfig, answer: IO[str]) -> EnvSpec:
     print(json.dumps({"stage": "reset"}), file=answer)
     environment.reset(seed=0)
     print(json.dumps({"stage": "step"}), file=answer)
-    action = np.random.default_rng(0).integers(environment.spec.action.n, size=1, dtype=np.int32)
-    environment.step(action)
+    environment.step(random_actions(environment.spec.actions, 1, np.random.default_rng(0)))
     print(json.dumps({"stage": "close"}), file=answer)
     environment.close()
     return environment.spec

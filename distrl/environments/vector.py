@@ -1,5 +1,6 @@
 """Hop 1: B environments step together, and every row says whether its action counted."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from distrl.config.run import EnvironmentConfig
 from distrl.environments import gym_adapter, spaces
 from distrl.errors import EnvironmentFailedError
-from distrl.types import Array, BoolArray, FloatArray, IntArray
+from distrl.types import Array, BoolArray, FloatArray
 
 
 class Step(NamedTuple):
@@ -47,19 +48,18 @@ class VectorEnvironment:
         made = gym_adapter.make_vector(config, count)
         self._vector = made.vector
         observation_space = made.vector.single_observation_space
-        action_space: Any = made.vector.single_action_space
+        action_space = made.vector.single_action_space
         try:
             self.spec = spaces.env_spec(
                 config.id, observation_space, action_space, made.reward_threshold, made.max_episode_steps
             )
             self._read = spaces.observation_reader(config.id, observation_space)
+            self._write = spaces.action_writer(config.id, action_space)
         except BaseException:
             made.vector.close()
             raise
         self.count = count
         self.vectorization = made.vectorization
-        self._action_dtype: np.dtype[np.integer[Any]] = action_space.dtype
-        self._action_start = self.spec.action.start
         self._ended: BoolArray = np.zeros(count, dtype=np.bool_)
 
     def reset(self, seed: int) -> dict[str, Array]:
@@ -87,18 +87,18 @@ class VectorEnvironment:
         self._ended = np.zeros(self.count, dtype=np.bool_)
         return observations
 
-    def step(self, actions: IntArray) -> Step:
+    def step(self, actions: Mapping[str, Array]) -> Step:
         """Acts once in every environment.
 
         Args:
-            actions: int32 [B], counted from 0. Ignored where the previous step ended the episode.
+            actions: name -> [B, ...] as `ActionSpec.array` says; choices are counted from 0, numbers beyond the bounds
+                of a Box are cut to them. Ignored where the previous step ended the episode.
 
         Raises:
             EnvironmentFailedError: As `reset`.
         """
         try:
-            own_actions = np.add(actions, self._action_start, dtype=self._action_dtype, casting="unsafe")
-            raw, raw_rewards, raw_terminated, raw_truncated, _ = self._vector.step(own_actions)
+            raw, raw_rewards, raw_terminated, raw_truncated, _ = self._vector.step(self._write(actions))
             observations = self._read(raw)
         except Exception as error:
             raise self._failed("step", error) from error

@@ -1,13 +1,17 @@
-"""The actor role: joins a run, waits for the policy bundle, and runs the actor's loop until asked to stop."""
+"""The actor role: joins a run, waits for the policy bundle, and runs the actor's loop until asked to stop.
+
+Gradient actors import the numeric framework, on the CPU and on one thread; all others carry none.
+"""
 
 import threading
 import time
 from contextlib import ExitStack
 
-from distrl.actors.actor import Actor
+from distrl.actors.actor import Actor, Shipper
 from distrl.actors.policy import Policy
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
+from distrl.launch.framework import select_framework
 from distrl.launch.role import Heartbeat, here, join, log, open_backend
 from distrl.memory_backend.backend import RoleStatus
 from distrl.types import PolicyBundle
@@ -48,12 +52,13 @@ class ActorRole:
             cleanup.callback(beats.close)
             environment = VectorEnvironment(config.environment, config.actors.environments)
             cleanup.callback(environment.close)
+            shipper = self._make_shipper(environment)
             self._enter("waiting: policy")
             bundle = self._await_bundle()
             if bundle is None:
                 return
             self._enter("starting")
-            self._actor = self._prepare(Policy(bundle), environment)
+            self._actor = self._prepare(Policy(bundle), environment, shipper)
             log.info("incarnation %d acts in %d environments", self._producer[1], environment.count)
             self._actor.run()
 
@@ -91,11 +96,26 @@ class ActorRole:
                 return bundle
         return None
 
-    def _prepare(self, policy: Policy, environment: VectorEnvironment) -> Actor:
+    def _make_shipper(self, environment: VectorEnvironment) -> Shipper | None:
+        """What a gradient actor differentiates with; None for others, which carry no framework."""
+        config = self._description.config
+        if config.algorithm.ships == "unrolls":
+            return None
+        self._enter("starting: importing the framework")
+        select_framework(config.learner.backend)
+        # Imported here: they bring the framework, which takes seconds, and which no other actor may load.
+        from distrl.actors.gradient_actor import make_shipper
+        from distrl.networks import backend as numeric_backend
+
+        self._enter("starting: building the network")
+        numeric_backend.configure(device="cpu", threads=1, deterministic=False, seed=config.seed)
+        return make_shipper(config, environment.spec)
+
+    def _prepare(self, policy: Policy, environment: VectorEnvironment, shipper: Shipper | None) -> Actor:
         """The actor with its environments reset; it has not acted yet."""
         if policy.spec != environment.spec:
             raise ConfigError(f"the policy was made for {policy.spec}, this actor's environment is {environment.spec}")
         config = self._description.config
-        actor = Actor(config, self._backend, policy, environment, self._producer, self._stop.is_set)
+        actor = Actor(config, self._backend, policy, environment, self._producer, self._stop.is_set, shipper)
         actor.reset(self._description.resumed_update)
         return actor

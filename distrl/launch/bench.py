@@ -13,23 +13,29 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distrl.actors.action_selection import sample_categorical
+from distrl.actors.action_selection import ActionSelector
 from distrl.actors.policy import Policy
-from distrl.actors.unroll import UnrollBuilder
+from distrl.actors.unroll import UnrollBuilder, restarted
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig
 from distrl.config.run import StopConfig
+from distrl.environments.spaces import random_actions
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import DistrlError
+from distrl.launch.framework import select_framework
 from distrl.launch.one_process import standard_error_in
 from distrl.launch.training import train
-from distrl.learner.feed import stack
+from distrl.memory_backend.batching import stack
 from distrl.metrics.console import View
 from distrl.types import Unroll, Weights
+
+if TYPE_CHECKING:
+    from distrl.algorithms import Algorithm
+    from distrl.algorithms.algorithm import Networks
 
 ISOLATED_S = 1.5
 WARM_UP_S = 3.0
@@ -91,35 +97,53 @@ def measure_pipeline(loaded: LoadedConfig, seconds: float, run_dir: Path, view: 
 
 def measure_parts(config: RunConfig) -> dict[str, float]:
     """Seconds per environment step of each part alone, on one core: the median of `ROUNDS` rounds."""
+    select_framework(config.learner.backend)
     # Imported after the pipeline has been measured: they bring the framework, whose import would count there.
     from distrl.algorithms import make_algorithm
     from distrl.networks import backend as numeric_backend
     from distrl.networks.bundle import export_bundle
 
-    numeric_backend.configure(device=config.learner.device, threads=1, deterministic=False, seed=config.seed)
+    numeric_backend.configure(device=config.device, threads=1, deterministic=False, seed=config.seed)
     environment = VectorEnvironment(config.environment, config.actors.environments)
     algorithm = make_algorithm(config)
     networks = algorithm.build(environment.spec)
     policy = Policy(export_bundle(networks["main"].online, environment.spec))
-    policy.set_weights(Weights(1, networks["main"].online.named_weights()))
+    policy.set_weights(Weights(1, networks["main"].online.policy_weights()))
     random = np.random.default_rng(config.seed)
     observations = environment.reset(config.seed)
     state = policy.initial_state(environment.count)
-    actions = random.integers(0, environment.spec.action.n, environment.count, dtype=np.int32)
+    actions = random_actions(environment.spec.actions, environment.count, random)
+    selector = ActionSelector(policy.distributions)
 
     def act() -> None:
-        sample_categorical(policy.step(observations, state).logits, random)
+        selector.sample(policy.step(observations, state).outputs, random)
 
-    batch = stack([_record(config, environment, policy, random) for _ in range(config.learner.batch_size)])
+    learn = _learning(
+        algorithm, networks, [_record(config, environment, policy, random) for _ in range(config.batch_size)]
+    )
     rows = config.actors.unroll_length_steps * config.sequences_per_batch
     try:
         return {
             "environment": seconds_per_call(lambda: environment.step(actions)) / environment.count,
             "policy": seconds_per_call(act) / environment.count,
-            "learner": seconds_per_call(lambda: algorithm.update(networks, batch)) / rows,
+            "learner": seconds_per_call(learn) / rows,
         }
     finally:
         environment.close()
+
+
+def _learning(algorithm: "Algorithm", networks: "Networks", unrolls: list[Unroll]) -> Callable[[], object]:
+    """One update with everything that learning from these unrolls takes, in whichever role it is done."""
+    if algorithm.memory.ships == "unrolls":
+        batch = stack(unrolls)
+        return lambda: algorithm.update(networks, batch)
+    # Imported here: it brings the framework.
+    from distrl.actors.gradient_actor import GradientShipper
+    from distrl.algorithms.algorithm import GradientAlgorithm
+
+    assert isinstance(algorithm, GradientAlgorithm)  # all that ship gradients are
+    shipper = GradientShipper(algorithm, networks)
+    return lambda: algorithm.update(networks, tuple(shipper.contribution(unroll) for unroll in unrolls))
 
 
 def seconds_per_call(call: Callable[[], object]) -> float:
@@ -141,11 +165,12 @@ def _record(config: RunConfig, environment: VectorEnvironment, policy: Policy, r
     builder = UnrollBuilder(environment.spec, config.actors.unroll_length_steps, environment.count)
     observations = environment.reset(int(random.integers(2**31)))
     state = policy.initial_state(environment.count)
+    selector = ActionSelector(policy.distributions)
     builder.begin(observations, state)
     while not builder.full:
         output = policy.step(observations, state)
-        actions, log_probabilities = sample_categorical(output.logits, random)
+        actions, log_probabilities = selector.sample(output.outputs, random)
         step = environment.step(actions)
         builder.add(actions, log_probabilities, step)
-        observations, state = step.observations, output.recurrent_state
+        observations, state = step.observations, restarted(output.recurrent_state, step.valid)
     return builder.close((0, 1), 0, 1, state)

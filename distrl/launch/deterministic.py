@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from distrl.actors.actor import Actor
+from distrl.actors.gradient_actor import make_shipper
 from distrl.actors.policy import Policy
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import StalledError
@@ -75,7 +76,8 @@ def run_deterministic(
     assert bundle is not None  # prepare has just put it
     producer = (0, backend.registry.register_actor(0))
     environment = VectorEnvironment(config.environment, config.actors.environments)
-    actor = Actor(config, backend, Policy(bundle), environment, producer, stop)
+    shipper = make_shipper(config, environment.spec) if config.algorithm.ships == "gradients" else None
+    actor = Actor(config, backend, Policy(bundle), environment, producer, stop, shipper)
     actor.reset(prepared.state.updates)
     feed = InlineFeed(
         actor,

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrl.errors import require
+from distrl.launch.framework import select_framework
 from distrl.launch.role import Heartbeat, here, join, log, open_backend
 from distrl.memory_backend.backend import RoleStatus
 
@@ -43,7 +43,7 @@ class LearnerRole:
             cleanup.callback(beats.close)
             feed_backend = open_backend(self._redis_url, description, "learner feed")
             cleanup.callback(feed_backend.close)
-            require("tensorflow", "the learner's framework, TensorFlow,", "cpu")
+            select_framework(description.config.learner.backend)
             # Imported here: the framework takes seconds, of which the heartbeat tells.
             from distrl.learner.prefetch import PrefetchingFeed
             from distrl.learner.session import ASKED, prepare

@@ -75,6 +75,9 @@ class Monitor:
 
     def _take(self, snapshot: Snapshot) -> None:
         """Writes one snapshot to every file."""
+        missing = snapshot.get("missing_workers")
+        if missing != self.latest.get("missing_workers"):
+            self.event(f"rounds go on without {missing}" if missing else "rounds have every worker again")
         self.latest = {**snapshot, "actors_up": self._actors_up, "restarts": self.restarts}
         self._first = self._first or self.latest
         self._csv.write(self.latest)

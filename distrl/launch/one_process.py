@@ -9,12 +9,13 @@ from pathlib import Path
 
 from distrl.errors import DistrlError
 from distrl.launch.description import RunDescription
+from distrl.launch.framework import select_framework
 from distrl.launch.monitor import Monitor, Snapshot
 from distrl.launch.plan import Role
-from distrl.launch.role import here, memory_mb, queue_caps
+from distrl.launch.role import here, memory_mb
 from distrl.launch.run_directory import write_run_json
 from distrl.launch.supervise import FATAL_CODES, Interrupt, Outcome
-from distrl.memory_backend.backend import RoleStatus
+from distrl.memory_backend.backend import QueueCaps, RoleStatus
 from distrl.memory_backend.in_memory import InMemoryBackend
 
 SAVE_EVERY_UPDATES = 100
@@ -25,7 +26,7 @@ def train_here(description: RunDescription, monitor: Monitor, interrupt: Interru
     """Trains in this process. Standard error goes to the learner's log, as it does where the learner is a process."""
     run_dir = Path(description.run_dir)
     write_run_json(run_dir, description.run_id, None)
-    backend = InMemoryBackend(description.run_id, queue_caps(description.config))
+    backend = InMemoryBackend(description.run_id, QueueCaps.of(description.config))
     backend.create(description.model_dump_json())
 
     def report(snapshot: Snapshot) -> None:
@@ -38,6 +39,7 @@ def train_here(description: RunDescription, monitor: Monitor, interrupt: Interru
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with standard_error_in(run_dir / "logs" / Role("learner").log_name):
         try:
+            select_framework(description.config.learner.backend)
             # Imported here: it brings the framework, with all that has to say for itself.
             from distrl.launch.deterministic import run_deterministic
 

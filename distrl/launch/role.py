@@ -13,7 +13,6 @@ from pathlib import Path
 
 from setproctitle import setproctitle
 
-from distrl.config import RunConfig
 from distrl.errors import MemoryBackendError
 from distrl.launch.description import RunDescription
 from distrl.launch.lifeline import watch_lifeline
@@ -23,11 +22,6 @@ from distrl.memory_backend.redis_backend import RedisBackend
 HEARTBEAT_S = 1.0
 EMBEDDED_GIVE_UP_S = 5.0  # a server of the run's own that has died does not come back
 log = logging.getLogger("distrl")
-
-
-def queue_caps(config: RunConfig) -> QueueCaps:
-    """Bounds of the stream: `memory.queue_batches` batches or `memory.queue_bytes`, whichever comes first."""
-    return QueueCaps(config.memory.queue_batches * config.learner.batch_size, config.memory.queue_bytes)
 
 
 def join(redis_url: str, run_id: str, name: str) -> tuple[RedisBackend, RunDescription]:
@@ -49,7 +43,7 @@ def open_backend(
     if give_up_s is None:
         longest_s = EMBEDDED_GIVE_UP_S if config.memory.url is None else config.memory.give_up_s
         give_up_s = min(config.memory.give_up_s, longest_s)
-    return RedisBackend.open(redis_url, description.run_id, queue_caps(config), name=name, give_up_s=give_up_s)
+    return RedisBackend.open(redis_url, description.run_id, QueueCaps.of(config), name=name, give_up_s=give_up_s)
 
 
 def become(name: str, stop: threading.Event) -> None:

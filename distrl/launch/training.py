@@ -14,13 +14,15 @@ from distrl.environments.probe import probe
 from distrl.errors import ConfigError, MemoryBackendError, require
 from distrl.launch.description import RunDescription
 from distrl.launch.fleet import Launcher
+from distrl.launch.framework import require_framework
 from distrl.launch.monitor import Monitor
 from distrl.launch.one_process import train_here
 from distrl.launch.plan import RoleHome, oversubscription_warning
 from distrl.launch.ray_token import make_private_token
-from distrl.launch.role import open_backend, queue_caps
+from distrl.launch.role import open_backend
 from distrl.launch.run_directory import open_run_directory, write_private, write_run_json
 from distrl.launch.supervise import Interrupt, Outcome, Supervisor
+from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.metrics.console import View
@@ -43,9 +45,9 @@ def train(loaded: LoadedConfig, *, run_dir: Path, resume: str | None, view: View
     Raises:
         ConfigError, CheckpointError, MemoryBackendError: Before anything was launched.
     """
-    require("tensorflow", "the learner's framework, TensorFlow,", "cpu")
     started = time.time()
     config = loaded.config
+    require_framework(config.learner.backend)
     _check_launchable(config)
     spec = probe(config.environment)
     with open_run_directory(run_dir, resume) as opened, settled_config(run_dir, loaded) as keep_config:
@@ -84,7 +86,7 @@ def _check_launchable(config: RunConfig) -> None:
                 "name one that they can with --redis-url"
             )
     else:
-        RedisBackend.open(config.memory.url, "check", queue_caps(config), name="check", give_up_s=3.0).close()
+        RedisBackend.open(config.memory.url, "check", QueueCaps.of(config), name="check", give_up_s=3.0).close()
 
 
 @contextmanager
@@ -171,7 +173,7 @@ def _embedded_redis(description: RunDescription) -> EmbeddedRedis:
 
 def _make_launcher(description: RunDescription, redis_url: str) -> Launcher:
     config = description.config
-    gpu = config.learner.device != "cpu"
+    gpu = config.device != "cpu"
     where = RoleHome(redis_url, description.run_id, Path(description.run_dir) / "logs", config.learner.threads, gpu)
     if config.launch.launcher == "ray":
         if config.launch.ray_address is None:

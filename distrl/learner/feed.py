@@ -1,4 +1,4 @@
-"""Hop 6: takes unrolls from the stream, judges them and joins them into batches.
+"""Hop 6: takes unrolls from the stream, judges them and joins them into batches; gradients go the same way.
 
 An unroll is judged by its plain header first (foreign, duplicate, too stale), then decoded and checked. Whatever is not
 trained on is acknowledged at once and counted by its reason, and so are gaps in the sequences; the rest is acknowledged
@@ -8,15 +8,17 @@ by the learner after the update.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from distrl import nest
-from distrl.errors import RejectedError, SchemaError
+from distrl.errors import NonFiniteError, RejectedError, SchemaError
+from distrl.learner.rounds import Rounds
 from distrl.memory_backend.backend import Backend, Entry, Producer
+from distrl.memory_backend.batching import stack
 from distrl.memory_backend.codec import UnrollSchema, decode_unroll
-from distrl.types import Batch, Unroll, UnrollHeader
+from distrl.memory_backend.gradient_codec import GradientSchema, decode_contribution
+from distrl.types import Batch, Contribution, Contributions, Unroll, UnrollHeader
 
 BLOCK_S = 0.5
+REFUSED_GRADIENTS = 16
+"""So many gradients in a row that are not finite end the training: one may be an accident, all of them are not."""
 
 
 @dataclass
@@ -24,16 +26,17 @@ class Parcel:
     """One batch on its way through the learner, with what must be counted when it has been used.
 
     Attributes:
-        batch: Arrays [T, N]; observations [T+1, N, ...].
+        batch: Arrays [T, N]; observations [T+1, N, ...]. Or gradients, where those are shipped.
         entries: The stream entries it is made of; in flight until acknowledged.
         highest: Producer -> highest sequence in it.
         lags_updates: Versions between the weights that acted and the update it is used for, one per unroll.
         env_steps: Valid steps first seen since the last parcel, dropped stale ones included.
         trained_steps: Valid steps in the batch.
         episode_returns, episode_lengths_steps: Of episodes that ended in it.
+        missing: In rounds, actors whose gradient is not in it.
     """
 
-    batch: Batch
+    batch: Batch | Contributions
     entries: list[Entry]
     highest: dict[Producer, int]
     lags_updates: list[int]
@@ -41,6 +44,7 @@ class Parcel:
     trained_steps: int
     episode_returns: list[float] = field(default_factory=list)
     episode_lengths_steps: list[int] = field(default_factory=list)
+    missing: list[int] = field(default_factory=list)
 
 
 class Feed:
@@ -52,12 +56,14 @@ class Feed:
         first_version: Version of the weights when the first parcel is used. Every parcel is one update, so the n-th is
             used at ``first_version + n`` and staleness is known here, ahead of time.
         stop: Asked whenever no entry arrives.
+        rounds: Who makes a round; None: a batch is `batch_size` entries, whoever they are from. A gradient of an older
+            version than the round's is too stale whatever `max_staleness_updates` says, and there are no tickets.
     """
 
     def __init__(
         self,
         backend: Backend,
-        schema: UnrollSchema,
+        schema: UnrollSchema | GradientSchema,
         *,
         batch_size: int,
         max_staleness_updates: int | None,
@@ -66,11 +72,14 @@ class Feed:
         first_version: int,
         stop: Callable[[], bool],
         block_s: float = BLOCK_S,
+        rounds: Rounds | None = None,
     ) -> None:
         self._backend = backend
         self._schema = schema
         self._batch_size = batch_size
-        self._max_staleness = max_staleness_updates
+        self._rounds = rounds
+        self._max_staleness = max_staleness_updates if rounds is None else 0
+        self._has_tickets = max_staleness_updates is not None
         self._fence = fence
         self._taken = dict(applied)
         self._acknowledged = backend.unrolls.highest()
@@ -81,11 +90,19 @@ class Feed:
         self._source = self._entries()
         self._env_steps = 0
         self._stuck = False
+        self._refused_gradients = 0
 
     def collect(self) -> Parcel | None:
-        """Blocks until a whole batch is there; None when asked to stop before that."""
-        taken: list[tuple[Entry, Unroll]] = []
-        while len(taken) < self._batch_size:
+        """Blocks until a whole batch, or round, is there; None when asked to stop before that.
+
+        Raises:
+            NonFiniteError: No gradient of a round could be used, so that no actor would ever go on; or one gradient
+                after the other is not finite.
+        """
+        taken: list[tuple[Entry, Unroll | Contribution]] = []
+        if self._rounds is not None:
+            self._rounds.begin(self._version)
+        while not self._is_complete(taken):
             entry = next(self._source)
             if entry is None:
                 if self._stop():
@@ -100,6 +117,9 @@ class Feed:
         self._version += 1
         return parcel
 
+    def _is_complete(self, taken: Sequence[object]) -> bool:
+        return len(taken) >= self._batch_size if self._rounds is None else self._rounds.is_over()
+
     def _entries(self) -> Iterator[Entry | None]:
         """First what a predecessor took and did not acknowledge, one by one; then new entries. None: nothing came."""
         after = "0"
@@ -112,7 +132,7 @@ class Feed:
             if not entries:
                 yield None
 
-    def _judge(self, entry: Entry) -> Unroll | None:
+    def _judge(self, entry: Entry) -> Unroll | Contribution | None:
         """The unroll if it is to be trained on; otherwise counts the reason, and issues a ticket in its place."""
         header = entry.header
         if header is None or not self._is_registered(header.producer):
@@ -126,10 +146,12 @@ class Feed:
             return None
         self._count_gap(header)
         self._taken[header.producer] = header.sequence
+        if self._rounds is not None and not self._rounds.takes(header):
+            # Another one of an actor that was started again: everybody contributes once.
+            self._drop(entry, header, "duplicate")
+            return None
         if self._max_staleness is not None and self._version - header.weights_version > self._max_staleness:
-            self._env_steps += header.env_steps
-            highest = {header.producer: header.sequence}
-            self._backend.unrolls.acknowledge([entry], self._fence, {"dropped.stale": 1}, highest)
+            self._drop(entry, header, "stale")
             self._replace_ticket()
             return None
         try:
@@ -139,14 +161,39 @@ class Feed:
             self._backend.unrolls.acknowledge([], self._fence, {}, {header.producer: header.sequence})
             self._backend.unrolls.reject(entry, error.reason, self._fence, {})
             self._replace_ticket()
+            if self._rounds is not None:
+                self._rounds.refused(header, error.reason)
+            else:
+                self._count_refused(error.reason)
             return None
+        self._refused_gradients = 0
         self._env_steps += header.env_steps
+        if self._rounds is not None:
+            self._rounds.taken(header)
         return unroll
 
-    def _decode(self, entry: Entry, header: UnrollHeader) -> Unroll:
+    def _count_refused(self, reason: str) -> None:
+        """Raises NonFiniteError when gradients are not finite one after the other: no update will change that."""
+        if not isinstance(self._schema, GradientSchema) or reason != "nonfinite":
+            return
+        self._refused_gradients += 1
+        if self._refused_gradients >= REFUSED_GRADIENTS:
+            raise NonFiniteError(
+                f"{self._refused_gradients} gradients one after the other are not finite (version {self._version})"
+            )
+
+    def _drop(self, entry: Entry, header: UnrollHeader, reason: str) -> None:
+        """What is whole and not wanted: its steps were made, and its sequence is no gap."""
+        self._env_steps += header.env_steps
+        highest = {header.producer: header.sequence}
+        self._backend.unrolls.acknowledge([entry], self._fence, {f"dropped.{reason}": 1}, highest)
+
+    def _decode(self, entry: Entry, header: UnrollHeader) -> Unroll | Contribution:
         """Raises RejectedError unless the unroll can be trained on."""
         if header.weights_version > self._version:
             raise SchemaError(f"weights version {header.weights_version} has not been published yet")
+        if isinstance(self._schema, GradientSchema):
+            return decode_contribution(header, entry.payload, self._schema)
         return decode_unroll(header, entry.payload, self._schema)
 
     def _fault(self, entry: Entry, header: UnrollHeader) -> str | None:
@@ -158,7 +205,7 @@ class Feed:
 
     def _replace_ticket(self) -> None:
         """The ticket that this unroll used up bought nothing; without another one the batch could never fill."""
-        if self._max_staleness is not None:
+        if self._has_tickets:
             self._backend.tickets.issue(1, self._fence)
 
     def _replace_lost_tickets(self, missing: int) -> None:
@@ -167,7 +214,7 @@ class Feed:
         That is so after a Redis failure that lost unrolls or tickets, or where a predecessor left copies in the stream
         that `Publisher.issue_first_tickets` took for unrolls.
         """
-        if self._max_staleness is None:
+        if not self._has_tickets or self._max_staleness is None:
             return
         # Before that version is published, the batch's own tickets are still to come.
         due = self._backend.weights.version() >= self._version - self._max_staleness
@@ -193,13 +240,13 @@ class Feed:
             counts = {"lost": gap, "produced": gap}
             self._backend.unrolls.acknowledge([], self._fence, counts, {producer: header.sequence - 1})
 
-    def _parcel(self, taken: Sequence[tuple[Entry, Unroll]]) -> Parcel:
+    def _parcel(self, taken: Sequence[tuple[Entry, Unroll | Contribution]]) -> Parcel:
         unrolls = [unroll for _, unroll in taken]
         highest: dict[Producer, int] = {}
         for unroll in unrolls:
             highest[unroll.header.producer] = unroll.header.sequence
         parcel = Parcel(
-            batch=stack(unrolls),
+            batch=_joined(unrolls),
             entries=[entry for entry, _ in taken],
             highest=highest,
             lags_updates=[self._version - unroll.header.weights_version for unroll in unrolls],
@@ -207,20 +254,13 @@ class Feed:
             trained_steps=sum(unroll.header.env_steps for unroll in unrolls),
             episode_returns=[float(value) for unroll in unrolls for value in unroll.episode_returns],
             episode_lengths_steps=[int(value) for unroll in unrolls for value in unroll.episode_lengths_steps],
+            missing=[] if self._rounds is None else self._rounds.missing,
         )
         self._env_steps = 0
         return parcel
 
 
-def stack(unrolls: Sequence[Unroll]) -> Batch:
-    """Joins unrolls along the second axis: [T, B] each -> [T, N]; recurrent state [B, ...] -> [N, ...]."""
-    return Batch(
-        observations=nest.concatenate([unroll.observations for unroll in unrolls], axis=1),
-        actions=np.concatenate([unroll.actions for unroll in unrolls], axis=1),
-        rewards=np.concatenate([unroll.rewards for unroll in unrolls], axis=1),
-        terminated=np.concatenate([unroll.terminated for unroll in unrolls], axis=1),
-        truncated=np.concatenate([unroll.truncated for unroll in unrolls], axis=1),
-        valid=np.concatenate([unroll.valid for unroll in unrolls], axis=1),
-        behaviour_log_probabilities=np.concatenate([u.behaviour_log_probabilities for u in unrolls], axis=1),
-        recurrent_state=nest.concatenate([unroll.recurrent_state for unroll in unrolls], axis=0),
-    )
+def _joined(items: Sequence[Unroll | Contribution]) -> Batch | Contributions:
+    """Unrolls side by side, or gradients in order."""
+    unrolls = [item for item in items if isinstance(item, Unroll)]
+    return stack(unrolls) if unrolls else tuple(item for item in items if isinstance(item, Contribution))

@@ -95,7 +95,10 @@ class Learner:
         state.observe_episodes(parcel.episode_returns, parcel.episode_lengths_steps)
 
     def _publish(self) -> None:
-        weights = self._networks["main"].online.named_weights()
+        online = self._networks["main"].online
+        # Who differentiates also needs what acting does not read, such as the strength of noise.
+        gradients = self._algorithm.memory.ships == "gradients"
+        weights = online.named_weights() if gradients else online.policy_weights()
         self._publisher.publish(weights, self.state.weights_version, self.state.env_steps)
 
 

@@ -8,6 +8,7 @@ from distrl.algorithms.algorithm import MemorySpec
 from distrl.errors import NonFiniteError
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.codec import encode_weights
+from distrl.memory_backend.narrow import WireDtype
 from distrl.types import Array, Weights
 
 
@@ -15,11 +16,15 @@ class Publisher:
     """Publishes versions that only ever grow, and tickets where staleness is bounded.
 
     Args:
+        wire_dtypes: What weights travel as that do not travel in float32, by name.
         memory: Its batch size is the number of tickets that come with each version, if its staleness is bounded.
     """
 
-    def __init__(self, backend: Backend, fence: int, memory: MemorySpec) -> None:
+    def __init__(
+        self, backend: Backend, fence: int, memory: MemorySpec, wire_dtypes: Mapping[str, WireDtype] | None = None
+    ) -> None:
         self._backend = backend
+        self._wire_dtypes = wire_dtypes
         self._fence = fence
         self._memory = memory
 
@@ -32,7 +37,7 @@ class Publisher:
         for name, array in arrays.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise NonFiniteError(f"weights {name} of version {version} are not finite and stay unpublished")
-        blob = encode_weights(Weights(version, dict(arrays)))
+        blob = encode_weights(Weights(version, dict(arrays)), self._wire_dtypes)
         self._backend.weights.publish(version, blob, env_steps, self._fence)
 
     def issue_tickets(self) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from distrl.algorithms.algorithm import Update
 from distrl.config import RunConfig
 from distrl.learner.feed import Parcel
+from distrl.learner.rounds import names
 from distrl.learner.state import LearnerState
-from distrl.memory_backend.backend import Backend, LedgerCounts
+from distrl.memory_backend.backend import Backend, LedgerCounts, QueueCaps
 from distrl.metrics.counters import LagHistogram, Waits
 
 Snapshot = dict[str, float | int | str | None]
@@ -31,6 +32,8 @@ class Reporter:
         self._waits = waits
         self._lags = LagHistogram()
         self._metrics: Mapping[str, float] = {}
+        self._incomplete_rounds = 0
+        self._missing: str | None = None
         self._began = time.monotonic()
         self._last = (self._began, state.env_steps, state.updates)
         self._first_update_unix_s: float | None = None
@@ -42,6 +45,9 @@ class Reporter:
         for lag in parcel.lags_updates:
             self._lags.add(lag)
         self._metrics = update.metrics
+        if parcel.missing:
+            self._incomplete_rounds += 1
+        self._missing = names(parcel.missing) if parcel.missing else None
         if self._first_update_unix_s is None:
             self._first_update_unix_s = time.time()
 
@@ -85,6 +91,8 @@ class Reporter:
             "queue_entries": ledger.queued + ledger.in_flight,
             "queue_bytes": ledger.stream_bytes,
             "queue_fill": queue_fill(ledger, self._config),
+            "incomplete_rounds": self._incomplete_rounds if self._config.in_rounds else None,
+            "missing_workers": self._missing,
             "dropped": sum(ledger.dropped.values()),
             "env_steps_per_s": self.env_steps_per_s,
             "updates_per_s": (state.updates - updates) / elapsed,
@@ -109,7 +117,9 @@ def bottleneck(wait_share: float) -> str:
 
 
 def queue_fill(ledger: LedgerCounts, config: RunConfig) -> float:
-    """How full the stream is, by the bound that is nearer: 0 to 1."""
-    entries = config.memory.queue_batches * config.learner.batch_size
-    share = max((ledger.queued + ledger.in_flight) / entries, ledger.stream_bytes / config.memory.queue_bytes)
+    """How full the stream is, by the bound that is nearer: 0 to 1. In rounds: how many of the actors have answered."""
+    waiting = ledger.queued + ledger.in_flight
+    if config.in_rounds:
+        return min(waiting / max(config.actors.count, 1), 1.0)
+    share = max(waiting / QueueCaps.of(config).entries, ledger.stream_bytes / config.memory.queue_bytes)
     return min(share, 1.0)  # each actor may go beyond the bound by one unroll

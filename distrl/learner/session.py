@@ -20,13 +20,17 @@ from distrl.learner.learner import Learner, NonFiniteBatchError, ParcelSource
 from distrl.learner.policy_files import write_bundle, write_weights
 from distrl.learner.publisher import Publisher
 from distrl.learner.reporter import Reporter, Snapshot
+from distrl.learner.rounds import Rounds
 from distrl.learner.state import WINDOW_EPISODES, LearnerState
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.codec import UnrollSchema
+from distrl.memory_backend.gradient_codec import GradientSchema
+from distrl.memory_backend.narrow import WireDtype
 from distrl.metrics.counters import Waits
 from distrl.networks import backend as numeric_backend
 from distrl.networks.bundle import export_bundle
-from distrl.types import EnvSpec, Weights
+from distrl.networks.weights import is_mixed
+from distrl.types import Batch, Contributions, EnvSpec, Weights
 
 log = logging.getLogger(__name__)
 ASKED = "asked"
@@ -49,10 +53,9 @@ class Prepared:
     def make_feed(self, backend: Backend, stop: Callable[[], bool], block_s: float = BLOCK_S) -> Feed:
         """The feed, on the connection of whichever thread is to run it; it asks `stop` after a wait of `block_s`."""
         memory = self.algorithm.memory
-        schema = UnrollSchema.of(self.spec, memory.unroll_length_steps, self.config.actors.environments, {})
         return Feed(
             backend,
-            schema,
+            self._schema(),
             batch_size=memory.batch_size,
             max_staleness_updates=memory.max_staleness_updates,
             fence=self.fence,
@@ -60,7 +63,20 @@ class Prepared:
             first_version=self.state.weights_version,
             stop=stop,
             block_s=block_s,
+            rounds=self._rounds(backend) if memory.rounds else None,
         )
+
+    def _schema(self) -> UnrollSchema | GradientSchema:
+        """What every entry of the stream must look like."""
+        length, environments = self.algorithm.memory.unroll_length_steps, self.config.actors.environments
+        network = self.networks["main"]
+        if self.algorithm.memory.ships == "gradients":
+            return GradientSchema.of(length * environments, *network.contribution_shapes())
+        return UnrollSchema.of(self.spec, length, environments, network.online.assembly.recurrent_state)
+
+    def _rounds(self, backend: Backend) -> Rounds:
+        workers = max(self.config.actors.count, 1)  # the one of deterministic mode is none of `actors.count`
+        return Rounds(workers, backend.registry.control, self.config.learner.sync_timeout_s)
 
     def make_session(
         self,
@@ -79,7 +95,7 @@ def prepare(config: RunConfig, spec: EnvSpec, run_dir: Path, run_id: str, backen
         CheckpointError: The checkpoint belongs to other networks.
     """
     numeric_backend.configure(
-        device=config.learner.device,
+        device=config.device,
         threads=config.learner.threads,
         deterministic=config.deterministic,
         seed=config.seed,
@@ -138,7 +154,7 @@ class Session:
         self._log_dir = prepared.run_dir / "logs"
         self._policy_dir = prepared.run_dir / "policy"
         waits = Waits()
-        publisher = Publisher(prepared.backend, prepared.fence, prepared.algorithm.memory)
+        publisher = Publisher(prepared.backend, prepared.fence, prepared.algorithm.memory, _wire_dtypes(prepared))
         self.fence = prepared.fence
         self.learner = Learner(
             prepared.algorithm,
@@ -201,7 +217,7 @@ class Session:
     def _save(self) -> None:
         self._checkpointer.save()
         state, online = self.learner.state, self._networks["main"].online
-        write_weights(self._policy_dir, Weights(state.weights_version, online.named_weights()))
+        write_weights(self._policy_dir, Weights(state.weights_version, online.policy_weights()))
         if self._after_save is not None:
             self._after_save(self.learner.state.updates)
 
@@ -209,9 +225,26 @@ class Session:
         """Saves the batch that was not finite beside the log, for whoever looks for the cause."""
         self._log_dir.mkdir(parents=True, exist_ok=True)
         path = self._log_dir / f"nonfinite-batch-{error.number}.npz"
-        arrays = {name.replace("/", "."): array for name, array in nest.leaves(error.parcel.batch._asdict())}
+        arrays = {name.replace("/", "."): array for name, array in nest.leaves(_tree(error.parcel.batch))}
         np.savez(path, allow_pickle=False, **arrays)
         error.args = (f"{error}; the batch is in {path}",)
+
+
+def _tree(batch: Batch | Contributions) -> nest.Tree:
+    """A batch as a tree of arrays; of gradients, those alone."""
+    if isinstance(batch, Batch):
+        return batch._asdict()
+    return {f"actor-{given.header.actor}-{i}": given.differentiated.gradients for i, given in enumerate(batch)}
+
+
+def _wire_dtypes(prepared: Prepared) -> dict[str, WireDtype]:
+    """`network.wire_dtype` of every weight that is trained.
+
+    Statistics stay exact: 16 bits would lose what is left of a large observation once its mean is taken away.
+    """
+    online = prepared.networks["main"].online
+    dtype = prepared.config.network.wire_dtype
+    return {name: dtype for name, variable in online.variables.items() if is_mixed(variable)}
 
 
 def stop_reason(stop: StopConfig, state: LearnerState) -> str | None:

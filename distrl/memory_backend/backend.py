@@ -6,11 +6,13 @@ takes unrolls, acknowledges them after use and publishes weights; the supervisor
 Every method raises `MemoryBackendError` when Redis stays unreachable for `memory.give_up_s`.
 """
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from distrl.config import RunConfig
 from distrl.types import PolicyBundle, UnrollHeader
 
 Producer = tuple[int, int]
@@ -224,6 +226,17 @@ class QueueCaps:
 
     entries: int
     bytes: int
+
+    @staticmethod
+    def of(config: RunConfig) -> "QueueCaps":
+        """`memory.queue_batches` batches or `memory.queue_bytes`, whichever comes first.
+
+        In rounds of gradient actors nothing bounds but the rounds themselves: each actor has one gradient in the stream
+        at most, and to let one wait for room would be to wait for ever for its round.
+        """
+        if config.in_rounds:
+            return QueueCaps(sys.maxsize, sys.maxsize)
+        return QueueCaps(config.memory.queue_batches * config.batch_size, config.memory.queue_bytes)
 
 
 class Backend(ABC):

@@ -4,7 +4,7 @@ Checks run in the order of the ledger's drop reasons: `decode` (bytes), `schema`
 agreement with the header), `nonfinite` (NaN or infinity). An unroll that leaves `decode_unroll` can be trained on.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,23 @@ import numpy as np
 
 from distrl import wire
 from distrl.errors import DecodeError, NonFiniteUnrollError, SchemaError
-from distrl.types import Array, ArraySpec, EnvSpec, Unroll, UnrollHeader, Weights
+from distrl.memory_backend import narrow
+from distrl.memory_backend.narrow import WireDtype
+from distrl.types import (
+    ActionSpec,
+    Array,
+    ArraySpec,
+    DiscreteSpec,
+    EnvSpec,
+    MultiBinarySpec,
+    MultiDiscreteSpec,
+    Unroll,
+    UnrollHeader,
+    Weights,
+)
 
-_GROUPS = ("observations", "recurrent_state")
+_GROUPS = ("observations", "actions", "recurrent_state")
 _STEP_ARRAYS = {
-    "actions": "int32",
     "rewards": "float32",
     "terminated": "bool",
     "truncated": "bool",
@@ -27,6 +39,10 @@ _EPISODE_ARRAYS = {"episode_returns": "float32", "episode_lengths_steps": "int32
 _FIELDS = frozenset({*_GROUPS, *_STEP_ARRAYS, *_EPISODE_ARRAYS})
 
 
+Form = tuple[np.dtype[Any], tuple[int, ...]]
+"""dtype and shape of an array."""
+
+
 @dataclass(frozen=True)
 class UnrollSchema:
     """What every unroll of a run must look like.
@@ -34,31 +50,34 @@ class UnrollSchema:
     Attributes:
         unroll_length_steps: T.
         environments: B, the environments of one actor.
-        actions_n: A. Actions lie in 0 … A - 1.
         observations: name -> (dtype, shape [T+1, B, ...]).
+        actions: name -> (dtype, shape [T, B, ...]).
+        highest_choices: name -> highest number of each choice, the lowest being 0; one for all where they are equal.
+            Actions that are real numbers are not in it: they need only be finite.
         recurrent_state: name -> (dtype, shape [B, ...]); empty for feed-forward policies.
     """
 
     unroll_length_steps: int
     environments: int
-    actions_n: int
-    observations: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
-    recurrent_state: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
+    observations: Mapping[str, Form]
+    actions: Mapping[str, Form]
+    highest_choices: Mapping[str, tuple[int, ...]]
+    recurrent_state: Mapping[str, Form]
 
     @staticmethod
     def of(
         spec: EnvSpec, unroll_length_steps: int, environments: int, recurrent_state: Mapping[str, ArraySpec]
     ) -> "UnrollSchema":
         """The schema of a run: T = `unroll_length_steps`, B = `environments`, arrays of `spec` and the policy."""
-        rows = (unroll_length_steps + 1, environments)
+        actions = {name: action.array for name, action in spec.actions.items()}
+        highest = {name: _highest_choices(action) for name, action in spec.actions.items()}
         return UnrollSchema(
             unroll_length_steps=unroll_length_steps,
             environments=environments,
-            actions_n=spec.action.n,
-            observations={name: (np.dtype(of.dtype), (*rows, *of.shape)) for name, of in spec.observations.items()},
-            recurrent_state={
-                name: (np.dtype(of.dtype), (environments, *of.shape)) for name, of in recurrent_state.items()
-            },
+            observations=_forms(spec.observations, (unroll_length_steps + 1, environments)),
+            actions=_forms(actions, (unroll_length_steps, environments)),
+            highest_choices={name: numbers for name, numbers in highest.items() if numbers},
+            recurrent_state=_forms(recurrent_state, (environments,)),
         )
 
 
@@ -76,55 +95,84 @@ def decode_unroll(header: UnrollHeader, payload: bytes, schema: UnrollSchema) ->
 
     Raises:
         DecodeError: The bytes are not on the strict decoder's allow-list.
-        SchemaError: Names, dtypes, shapes, action range or episode lengths differ from the run's, or `header.env_steps`
-            is not the number of valid steps.
-        NonFiniteUnrollError: NaN or infinity in floating observations, recurrent state, rewards, log-probabilities or
-            episode returns.
+        SchemaError: Names, dtypes, shapes, range of choices or episode lengths differ from the run's, or
+            `header.env_steps` is not the number of valid steps.
+        NonFiniteUnrollError: NaN or infinity in floating observations, actions, recurrent state, rewards,
+            log-probabilities or episode returns.
     """
     tree = wire.unpack(payload)
     if not isinstance(tree, dict) or tree.keys() != _FIELDS:
-        raise SchemaError(f"an unroll has the fields {sorted(_FIELDS)}, not {_names(tree)}")
-    _check_group("observations", tree["observations"], schema.observations)
-    _check_group("recurrent_state", tree["recurrent_state"], schema.recurrent_state)
+        raise SchemaError(f"an unroll has the fields {sorted(_FIELDS)}, not {named(tree)}")
+    check_group("observations", tree["observations"], schema.observations)
+    check_group("actions", tree["actions"], schema.actions)
+    check_group("recurrent_state", tree["recurrent_state"], schema.recurrent_state)
     shape = (schema.unroll_length_steps, schema.environments)
     for name, dtype in _STEP_ARRAYS.items():
         _check_array(name, tree[name], dtype, shape)
-    _check_episodes(tree["episode_returns"], tree["episode_lengths_steps"], shape[0] * shape[1])
+    check_episodes(tree["episode_returns"], tree["episode_lengths_steps"], shape[0] * shape[1])
     unroll = Unroll(header=header, **tree)  # exactly `_FIELDS`, checked above
-    _check_values(unroll, schema.actions_n)
-    _check_finite(unroll)
+    _check_values(unroll, schema)
+    _check_unroll_finite(unroll)
     return unroll
 
 
-def encode_weights(weights: Weights) -> bytes:
-    """One version of the weights as bytes; the order of the arrays is kept."""
-    return wire.pack({"version": weights.version, "arrays": weights.arrays})
+def encode_weights(weights: Weights, dtypes: Mapping[str, WireDtype] | None = None) -> bytes:
+    """One version of the weights as bytes; the order of the arrays is kept.
+
+    Args:
+        dtypes: What float32 arrays travel as, by name; those that are not in it stay as they are.
+
+    Raises:
+        NonFiniteError: A weight is beyond its dtype.
+    """
+    wanted = dtypes or {}
+    arrays = {name: narrow.narrowed(name, array, wanted.get(name, "float32")) for name, array in weights.arrays.items()}
+    halves = {name: wanted[name] for name, array in weights.arrays.items() if arrays[name] is not array}
+    return wire.pack({"version": weights.version, "arrays": arrays, "halves": halves})
 
 
 def decode_weights(blob: bytes) -> Weights:
-    """The inverse of `encode_weights`; arrays are read-only views.
+    """The inverse of `encode_weights`; what travelled in 16 bits is float32 again. Other arrays are read-only views.
 
     Raises:
         DecodeError: `blob` is not an encoded version of weights.
     """
     tree = wire.unpack(blob)
-    if not isinstance(tree, dict) or tree.keys() != {"version", "arrays"}:
-        raise DecodeError(f"weights have the fields version and arrays, not {_names(tree)}")
-    version, arrays = tree["version"], tree["arrays"]
+    if not isinstance(tree, dict) or tree.keys() != {"version", "arrays", "halves"}:
+        raise DecodeError(f"weights have the fields version, arrays and halves, not {named(tree)}")
+    version, arrays, halves = tree["version"], tree["arrays"], tree["halves"]
     if type(version) is not int or version < 0:
         raise DecodeError(f"weights version must be a non-negative integer, not {str(version)[:50]}")
     if not isinstance(arrays, dict) or not all(isinstance(array, np.ndarray) for array in arrays.values()):
         raise DecodeError("weights must be named arrays")
-    return Weights(version, arrays)
+    if not isinstance(halves, dict) or not halves.keys() <= arrays.keys():
+        raise DecodeError("the 16-bit arrays of weights must be among their arrays")
+    widened = {name: narrow.widened(name, arrays[name], dtype) for name, dtype in halves.items()}
+    return Weights(version, {**arrays, **widened})
 
 
-def _names(tree: Any) -> str:
+def _forms(specs: Mapping[str, ArraySpec], leading: tuple[int, ...]) -> dict[str, Form]:
+    return {name: (np.dtype(spec.dtype), (*leading, *spec.shape)) for name, spec in specs.items()}
+
+
+def _highest_choices(action: ActionSpec) -> tuple[int, ...]:
+    """Highest number of each choice, counted from 0; empty for real numbers."""
+    if isinstance(action, DiscreteSpec):
+        return (action.n - 1,)
+    if isinstance(action, MultiDiscreteSpec):
+        return tuple(n - 1 for n in action.choices)
+    return (1,) if isinstance(action, MultiBinarySpec) else ()
+
+
+def named(tree: Any) -> str:
+    """What a foreign tree turned out to be, short enough for a message."""
     return str(sorted(tree) if isinstance(tree, dict) else type(tree).__name__)[:200]
 
 
-def _check_group(name: str, arrays: Any, expected: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]) -> None:
+def check_group(name: str, arrays: Any, expected: Mapping[str, Form]) -> None:
+    """Raises SchemaError unless `arrays` are exactly those expected, in dtype and shape."""
     if not isinstance(arrays, dict) or arrays.keys() != expected.keys():
-        raise SchemaError(f"{name} must be {sorted(expected)}, not {_names(arrays)}")
+        raise SchemaError(f"{name} must be {sorted(expected)}, not {named(arrays)}")
     for key, (dtype, shape) in expected.items():
         _check_array(f"{name}/{key}", arrays[key], dtype, shape)
 
@@ -135,7 +183,8 @@ def _check_array(name: str, array: Any, dtype: np.dtype[Any] | str, shape: tuple
         raise SchemaError(f"{name} must be {dtype} {shape}, not {found}")
 
 
-def _check_episodes(returns: Any, lengths: Any, steps: int) -> None:
+def check_episodes(returns: Any, lengths: Any, steps: int) -> None:
+    """Raises SchemaError unless these are returns and lengths of episodes that can end within `steps` steps."""
     for name, array in (("episode_returns", returns), ("episode_lengths_steps", lengths)):
         if not isinstance(array, np.ndarray) or array.dtype != _EPISODE_ARRAYS[name] or array.ndim != 1:
             raise SchemaError(f"{name} must be {_EPISODE_ARRAYS[name]} [E]")
@@ -145,23 +194,29 @@ def _check_episodes(returns: Any, lengths: Any, steps: int) -> None:
         raise SchemaError(f"episode_lengths_steps must be positive, not {lengths.min()}")
 
 
-def _check_values(unroll: Unroll, actions_n: int) -> None:
-    lowest, highest = int(unroll.actions.min()), int(unroll.actions.max())
-    if lowest < 0 or highest >= actions_n:
-        raise SchemaError(f"actions {lowest}…{highest} leave 0…{actions_n - 1}")
+def _check_values(unroll: Unroll, schema: UnrollSchema) -> None:
+    for name, highest in schema.highest_choices.items():
+        actions = unroll.actions[name]  # [T, B] or [T, B, n]
+        if actions.min() < 0 or (actions > highest).any():
+            allowed = ", ".join(f"0…{number}" for number in highest)[:200]
+            raise SchemaError(f"actions/{name} are {actions.min()}…{actions.max()}, allowed are {allowed}")
     valid_steps = int(np.count_nonzero(unroll.valid))
     if valid_steps != unroll.header.env_steps:
         raise SchemaError(f"the header says {unroll.header.env_steps} steps, {valid_steps} are valid")
 
 
-def _check_finite(unroll: Unroll) -> None:
-    named: list[tuple[str, Array]] = [
+def _check_unroll_finite(unroll: Unroll) -> None:
+    arrays: list[tuple[str, Array]] = [
         ("rewards", unroll.rewards),
         ("behaviour_log_probabilities", unroll.behaviour_log_probabilities),
         ("episode_returns", unroll.episode_returns),
-        *unroll.observations.items(),
-        *unroll.recurrent_state.items(),
+        *((f"{group}/{name}", array) for group in _GROUPS for name, array in getattr(unroll, group).items()),
     ]
-    for name, array in named:
+    check_finite(arrays)
+
+
+def check_finite(arrays: Iterable[tuple[str, Array]]) -> None:
+    """Raises NonFiniteUnrollError at the first of the named arrays that holds NaN or infinity."""
+    for name, array in arrays:
         if array.dtype.kind in "fc" and not np.isfinite(array).all():
             raise NonFiniteUnrollError(f"{name} is not finite")

@@ -10,7 +10,7 @@ from distrl.config import RunConfig
 from distrl.metrics.progress import History, goals, number
 from distrl.metrics.snapshot import Snapshot
 from distrl.metrics.summary import Summary, closing_text, duration
-from distrl.metrics.words import NO_EPISODE, RoleRow, role_states
+from distrl.metrics.words import NO_EPISODE, RoleRow, return_words, role_states
 
 
 class View(Protocol):
@@ -126,8 +126,8 @@ def line(snapshot: Snapshot, config: RunConfig, history: History) -> str:
     budget = f" of {stop.env_steps:,}" if stop.env_steps is not None else ""
     parts = [f"steps {steps:,.0f}{budget} · {speed:,.0f}/s"]
     value = number(snapshot.get("mean_return_100"))
-    target = f" of {stop.mean_return:,.1f}" if stop.mean_return is not None else ""
-    parts.append(NO_EPISODE if value is None else f"return {value:,.1f}{target}")
+    target = f" of {return_words(stop.mean_return)}" if stop.mean_return is not None else ""
+    parts.append(NO_EPISODE if value is None else f"return {return_words(value)}{target}")
     parts.append(f"updates {number(snapshot.get('updates')) or 0.0:,.0f}")
     mean, most = number(snapshot.get("policy_lag_mean")), number(snapshot.get("policy_lag_max"))
     if mean is not None and most is not None:

@@ -15,7 +15,7 @@ from distrl.config import RunConfig
 from distrl.metrics.progress import Goal, History, goals, number
 from distrl.metrics.snapshot import Snapshot
 from distrl.metrics.summary import Summary, closing_text, duration
-from distrl.metrics.words import NO_EPISODE, UNKNOWN, RoleRow, role_states, verdict
+from distrl.metrics.words import NO_EPISODE, UNKNOWN, RoleRow, return_words, role_states, verdict
 
 MOST_ACTORS = 8
 _STATE_STYLES = {"acting": "green", "training": "green", "starting": "yellow", "paused": "magenta", "stopping": "dim"}
@@ -148,7 +148,7 @@ def _returns(snapshot: Snapshot) -> Text:
     value, best = number(snapshot.get("mean_return_100")), number(snapshot.get("best_mean_return_100"))
     if value is None:
         return Text(NO_EPISODE, style="dim")
-    return Text.assemble((f"{value:,.1f}", "bold"), ("" if best is None else f"  best {best:,.1f}", "dim"))
+    return Text.assemble((return_words(value), "bold"), ("" if best is None else f"  best {return_words(best)}", "dim"))
 
 
 def _lag(snapshot: Snapshot) -> Text:

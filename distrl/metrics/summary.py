@@ -7,6 +7,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, ValidationError, computed_field
 
 from distrl.errors import EXIT_OK, ConfigError
+from distrl.metrics.words import return_words
 
 REASONS = {
     "mean_return": "solved: the mean return asked for is reached",
@@ -156,9 +157,9 @@ def duration(seconds: float) -> str:
 def _returns(summary: Summary) -> str:
     if summary.mean_return_100 is None:
         return "no episode finished"
-    best = "" if summary.best_mean_return_100 is None else f", best {summary.best_mean_return_100:,.1f}"
+    best = "" if summary.best_mean_return_100 is None else f", best {return_words(summary.best_mean_return_100)}"
     window = min(summary.episodes, 100)
-    return f"{summary.mean_return_100:,.1f} mean of the last {window} of {summary.episodes:,} episodes{best}"
+    return f"{return_words(summary.mean_return_100)} mean of the last {window} of {summary.episodes:,} episodes{best}"
 
 
 def _lag(lag: PolicyLag) -> str:

@@ -35,3 +35,8 @@ def verdict(snapshot: Snapshot) -> str:
         "-": "none: actors and learner keep pace",
     }
     return words.get(str(snapshot.get("bottleneck")), "not known yet")
+
+
+def return_words(value: float) -> str:
+    """A return, with two decimals where one would hide what matters: rewards of 0 and 1."""
+    return f"{value:,.1f}" if abs(value) >= 10.0 else f"{value:,.2f}"

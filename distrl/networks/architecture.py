@@ -1,193 +1,218 @@
-"""Architecture: one copy of a network. Observations by name in, the heads' outputs by name out.
+"""Architecture: one copy of a network with what trains it from Python.
 
-Weights are known by their Keras paths, ``<network>/<layer>/<kernel or bias>``. Paths and order depend on the structure
-alone, so every copy, process and checkpoint of one structure agrees on them.
+Method names and meanings are Coach's. The learner's compiled step works on the same variables; what is here is the same
+network seen from Python, in NumPy arrays.
 """
 
-import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
-from distrl.config.network import EmbedderParameters, NetworkParameters
-from distrl.errors import ConfigError
-from distrl.networks import embedders, mergers, middlewares
-from distrl.networks.heads import HEADS
+from distrl.config.heads import HeadParameters
+from distrl.config.network import NetworkParameters
+from distrl.networks.backend import Apply, Gradients
+from distrl.networks.network_copy import NetworkCopy
+from distrl.networks.objective import RANDOM_STATES, over_rows
+from distrl.networks.optimizers import clip_gradients, create_optimizer, global_norm
+from distrl.networks.savers import OnnxSaver, WeightsSaver, savers_of
+from distrl.networks.weights import to_numpy
 from distrl.types import Array, EnvSpec
 
 
-class Architecture:
-    """Embedders, merger, middleware and heads of one network copy.
+class Accumulated(NamedTuple):
+    """What `accumulate_gradients` and `train_on_batch` tell.
 
     Attributes:
-        model: The Keras model: {observation name: [batch, ...]} -> {output name: [batch, ...]}.
-        name: First part of every weight's path.
-        parameters: What the network was built from.
-        heads: Names of the heads, in the order of the outputs.
-
-    Args:
-        seed: Equal seeds give bit-equal weights.
-
-    Raises:
-        ValueError: A head is unknown.
-        ConfigError: `parameters` names an observation that the environment does not have.
+        total_loss: Sum of `losses`.
+        losses: One per head, weighted, in the heads' order; then one per regularisation.
+        norm_unclipped_grads: Global norm of the gradients before clipping.
+        fetched: Values of `additional_fetches`, in their order.
     """
 
+    total_loss: float
+    losses: list[float]
+    norm_unclipped_grads: float
+    fetched: list[Array]
+
+
+class Architecture(NetworkCopy):
+    """A network copy, its accumulated gradients and its optimizer; for its arguments see `NetworkCopy`."""
+
     def __init__(
-        self, parameters: NetworkParameters, spec: EnvSpec, heads: tuple[str, ...], name: str, seed: int
+        self, parameters: NetworkParameters, spec: EnvSpec, heads: Sequence[HeadParameters], name: str, seed: int
     ) -> None:
-        if unknown := [head for head in heads if head not in HEADS]:
-            raise ValueError(f"unknown head {unknown[0]!r}; there are {', '.join(HEADS)}")
-        if unknown := sorted(parameters.input_embedders_parameters.keys() - spec.observations.keys()):
-            known = ", ".join(spec.observations)
-            raise ConfigError(f"network.input_embedders_parameters: no observation {unknown[0]!r}; there are {known}")
-        self.name = name
-        self.parameters = parameters
-        self.heads = heads
-        with keras.name_scope(name):
-            self.model = _build(parameters, spec, heads, name, seed)
+        super().__init__(parameters, spec, heads, name, seed)
+        self._accumulated: list[Array] | None = None
+        self._gradients: dict[tuple[str, ...], Gradients] = {}
+        self._optimizer: Any = None
+        self._apply: Apply | None = None
 
-    def unroll(self, observations: Mapping[str, Any], recurrent_state: Mapping[str, Any], valid: Any) -> dict[str, Any]:
-        """The heads' outputs for every row of a batch of unrolls.
+    @staticmethod
+    def construct(
+        variable_scope: str,
+        devices: Sequence[str],
+        parameters: NetworkParameters,
+        spec: EnvSpec,
+        heads: Sequence[HeadParameters],
+        seed: int,
+    ) -> "Architecture":
+        """A network under the name `variable_scope`, its variables on the one device given, as "cpu:0".
 
-        Args:
-            observations: name -> [T+1, N, ...].
-            recurrent_state: name -> [N, ...], the state before row 0; without entries for dense networks.
-            valid: bool [T, N]; recurrent state restarts after a row that is not valid. Dense networks ignore it.
-
-        Returns:
-            Output name -> float32 [T+1, N, ...].
+        Raises:
+            ValueError: Several devices; a batch is spread over them by learner.replicas.
         """
-        flat = {name: _merge_time(observation) for name, observation in observations.items()}
-        rows, sequences = next(iter(observations.values())).shape[:2]
-        outputs = self.model(flat, training=False)
-        # [(T+1)*N, ...] -> [T+1, N, ...]
-        return {
-            name: keras.ops.reshape(output, (rows, sequences, *output.shape[1:])) for name, output in outputs.items()
-        }
+        if len(devices) != 1:
+            raise ValueError(
+                f"a network lives on one device, not {list(devices)}; learner.replicas spreads batches, with JAX"
+            )
+        with keras.device(devices[0].lstrip("/")):
+            return Architecture(parameters, spec, heads, variable_scope, seed)
 
-    def predict(
-        self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None, squeeze_output: bool = True
-    ) -> Array | list[Array]:
-        """Coach's `predict`: the heads' outputs as NumPy arrays. For looking at; actors use the policy bundle.
+    def accumulate_gradients(
+        self,
+        inputs: Mapping[str, Array],
+        targets: Sequence[Any],
+        additional_fetches: Sequence[str] = (),
+        importance_weights: Array | None = None,
+        no_accumulation: bool = False,
+    ) -> Accumulated:
+        """Adds the gradients of one batch to the accumulator; weights stay as they are.
 
         Args:
             inputs: name -> [batch, ...].
-            outputs: Names of the outputs wanted, in this order; None: all, in the order of the heads.
-            squeeze_output: Return a single output bare instead of in a list.
+            targets: One per head, as its `loss` takes it.
+            additional_fetches: Names ``<head>/<what>`` of what the heads can tell, such as ``policy/entropy``.
+            importance_weights: float32 [batch]; multiplies every sample's loss.
+            no_accumulation: Replace what was accumulated instead of adding to it.
 
         Raises:
-            ValueError: An output does not exist.
+            ValueError: Too few or too many targets, an unknown fetch, or inputs or importance weights that do not fit.
         """
-        names = list(self.model.output) if outputs is None else list(outputs)
-        if unknown := [name for name in names if name not in self.model.output]:
-            raise ValueError(f"no output {unknown[0]!r}; there are {', '.join(self.model.output)}")
-        computed = self.model(dict(inputs), training=False)
-        arrays = [to_numpy(computed[name]) for name in names]
-        return arrays[0] if squeeze_output and len(arrays) == 1 else arrays
+        heads = self.assembly.heads
+        if len(targets) != len(heads):
+            raise ValueError(f"{len(targets)} targets given, network {self.name} has {len(heads)} heads")
+        inputs = self._with_state(inputs)
+        batch = len(next(iter(inputs.values())))
+        weights = np.ones(batch) if importance_weights is None else np.asarray(importance_weights)
+        if weights.shape != (batch,):
+            raise ValueError(f"importance_weights must be [{batch}], one for each row, not {list(weights.shape)}")
+        data = {"inputs": inputs, "targets": dict(enumerate(targets)), "weights": weights.astype(np.float32)}
+        total, named, gradients = self._gradients_of(tuple(additional_fetches))(data)
+        for state, drawn in zip(self.random_states, named.pop(RANDOM_STATES, ()), strict=True):
+            state.assign(drawn)  # so that the next batch gets other noise
+        norm = float(global_norm(gradients))
+        gradients = [to_numpy(gradient) for gradient in clip_gradients(gradients, self.parameters)]
+        if self._accumulated is None or no_accumulation:
+            self._accumulated = gradients
+        else:
+            self._accumulated = [old + new for old, new in zip(self._accumulated, gradients, strict=True)]
+        return Accumulated(total, named["losses"].tolist(), norm, [named[name] for name in additional_fetches])
 
-    def get_weights(self) -> list[Array]:
-        """Copies of all weights, in the network's order."""
-        return [to_numpy(variable) for variable in self.model.weights]
+    @property
+    def accumulated_gradients(self) -> list[Array]:
+        """Copies of the accumulated gradients, one per trainable weight in the network's order; zeros before any."""
+        if self._accumulated is None:
+            return [np.zeros(variable.shape, np.float32) for variable in self.model.trainable_variables]
+        return [gradient.copy() for gradient in self._accumulated]
 
-    def named_weights(self) -> dict[str, Array]:
-        """Copies of all weights by Keras path, in the network's order."""
-        return {variable.path: to_numpy(variable) for variable in self.model.weights}
+    def set_accumulated_gradients(self, gradients: Sequence[Array]) -> None:
+        """Puts gradients that were computed elsewhere into the accumulator, in place of what is there.
 
-    def set_weights(self, weights: Sequence[Array], rate: float = 1.0) -> None:
-        """``new = rate * given + (1 - rate) * old`` for every trainable weight.
+        Raises:
+            ValueError: As `apply_gradients`.
+        """
+        self._accumulated = [gradient.copy() for gradient in self._checked_gradients(gradients)]
 
-        Integers and weights that are not trainable (running statistics) are never mixed: they become what is given,
-        unless the rate is 0.
+    def reset_accumulated_gradients(self) -> None:
+        """Forgets what was accumulated."""
+        self._accumulated = None
+
+    @property
+    def optimizer(self) -> Any:
+        """This copy's own optimizer, made when it is first asked for."""
+        if self._optimizer is None:
+            self._optimizer = create_optimizer(self.parameters)
+            self._optimizer.build(self.model.trainable_variables)
+        return self._optimizer
+
+    def apply_gradients(
+        self,
+        gradients: Sequence[Array],
+        scaler: float = 1.0,
+        additional_inputs: Mapping[str, Array] | None = None,
+    ) -> None:
+        """One step of this copy's own optimizer with ``scaler * gradients``; the caller's arrays stay as they are.
 
         Args:
-            weights: In the order of `get_weights`.
-            rate: In [0, 1].
+            additional_inputs: Inputs by name that batch normalisation takes its moving averages from.
 
         Raises:
-            ValueError: The rate, the number of weights, a shape is wrong or a value is not finite. Nothing was changed.
+            ValueError: The number of gradients or a shape is wrong. Nothing was changed.
         """
-        check_rate(rate)
-        variables = self.model.weights
-        if len(weights) != len(variables):
-            raise ValueError(f"{len(weights)} weights given, network {self.name} has {len(variables)}")
-        checked = [checked_array(variable, given) for variable, given in zip(variables, weights, strict=True)]
-        for variable, given in zip(variables, checked, strict=True):
-            if is_mixed(variable):
-                variable.assign(given if rate == 1.0 else rate * given + (1.0 - rate) * to_numpy(variable))
-            elif rate > 0.0:
-                variable.assign(given)
+        checked = self._checked_gradients(gradients)
+        if self._apply is None:
+            self._apply = Apply(self.optimizer, self.model.trainable_variables)
+        self._apply(checked, scaler)
+        self.update_statistics(additional_inputs)
 
-    def pull(self, source: "Architecture", rate: float) -> None:
-        """`set_weights` from another copy of the same network, on the device.
+    def apply_and_reset_gradients(
+        self,
+        gradients: Sequence[Array],
+        scaler: float = 1.0,
+        additional_inputs: Mapping[str, Array] | None = None,
+    ) -> None:
+        """`apply_gradients`, then `reset_accumulated_gradients`."""
+        self.apply_gradients(gradients, scaler, additional_inputs)
+        self.reset_accumulated_gradients()
 
-        Raises:
-            ValueError: The rate is outside [0, 1].
+    def update_statistics(self, inputs: Mapping[str, Array] | None) -> None:
+        """Moves batch normalisation's averages towards those of `inputs`; nothing without them.
+
+        Nothing else does so here; in the learner's compiled step every batch does.
         """
-        check_rate(rate)
-        for variable, given in zip(self.model.weights, source.model.weights, strict=True):
-            if rate == 1.0 or (rate > 0.0 and not is_mixed(variable)):
-                variable.assign(given.value)
-            elif rate > 0.0:
-                variable.assign(rate * given.value + (1.0 - rate) * variable.value)
+        if inputs is not None:
+            self.model(self._with_state(inputs), training=True)
 
-    def __str__(self) -> str:
-        shapes = ", ".join(f"{name}{list(tensor.shape[1:])}" for name, tensor in self.model.input.items())
-        outputs = ", ".join(f"{name}{list(tensor.shape[1:])}" for name, tensor in self.model.output.items())
-        return f"{shapes} -> {outputs}; {self.model.count_params()} weights in {len(self.model.weights)} arrays"
+    def train_on_batch(
+        self,
+        inputs: Mapping[str, Array],
+        targets: Sequence[Any],
+        scaler: float = 1.0,
+        additional_fetches: Sequence[str] = (),
+        importance_weights: Array | None = None,
+    ) -> Accumulated:
+        """`accumulate_gradients`, then `apply_and_reset_gradients` of all that is accumulated."""
+        told = self.accumulate_gradients(inputs, targets, additional_fetches, importance_weights)
+        self.apply_and_reset_gradients(self.accumulated_gradients, scaler)
+        return told
 
+    def collect_savers(self, parent_path_suffix: str = "") -> list[WeightsSaver | OnnxSaver]:
+        """One saver of the weights and one of the network as ONNX, under ``<parent>/<network>``."""
+        return savers_of(self, parent_path_suffix)
 
-def _build(parameters: NetworkParameters, spec: EnvSpec, heads: tuple[str, ...], name: str, seed: int) -> Any:
-    inputs = {
-        key: keras.Input(observation.shape, dtype=observation.dtype, name=embedders.layer_name(key))
-        for key, observation in spec.observations.items()
-    }
-    embeddings = []
-    for key, observation in inputs.items():
-        embedder = parameters.input_embedders_parameters.get(key, EmbedderParameters())
-        embeddings.append(embedders.embed(observation, embedder, name=key, seed=seed))
-    features = middlewares.transform(mergers.concatenate(embeddings), parameters.middleware_parameters, seed=seed)
-    outputs = dict(HEADS[head](features, spec.action, seed=seed) for head in heads)
-    with warnings.catch_warnings():
-        # Observations go by their own names, also where those cannot be the names of Keras tensors.
-        warnings.filterwarnings("ignore", "When providing `inputs` as a dict, all keys in the dict must match")
-        return keras.Model(inputs, outputs, name=name)
+    def in_float32(self) -> "Architecture":
+        """The network itself, or its twin that computes in float32: what ONNX Runtime is fast and exact in."""
+        if self.parameters.compute_dtype == "float32":
+            return self
+        parameters = self.parameters.model_copy(update={"compute_dtype": "float32"})
+        return Architecture(parameters, self.spec, self.head_parameters, self.name, seed=0)
 
+    def _gradients_of(self, fetches: tuple[str, ...]) -> Gradients:
+        if fetches not in self._gradients:
+            function = over_rows(self.assembly, self.parameters, fetches, self.random_states)
+            self._gradients[fetches] = Gradients(function, self.model.trainable_variables, self.state_variables)
+        return self._gradients[fetches]
 
-def _merge_time(observation: Any) -> Any:
-    shape = observation.shape
-    return keras.ops.reshape(observation, (shape[0] * shape[1], *shape[2:]))  # [T+1, N, ...] -> [(T+1)*N, ...]
-
-
-def to_numpy(variable: Any) -> Array:
-    """A copy that never shares memory with the tensor or variable."""
-    # Not keras.ops.convert_to_numpy: it asks TensorFlow for a copy, to which NumPy 2 answers with a warning.
-    return np.array(np.asarray(variable))
-
-
-def is_mixed(variable: Any) -> bool:
-    """Whether mixing rates apply to this variable: trainable floating-point weights alone."""
-    return bool(variable.trainable) and np.issubdtype(np.dtype(variable.dtype), np.floating)
-
-
-def check_rate(rate: float) -> None:
-    """Raises ValueError unless `rate` is in [0, 1]."""
-    if not 0.0 <= rate <= 1.0:
-        raise ValueError(f"rate must be in [0, 1], not {rate}")
-
-
-def checked_array(variable: Any, given: Array) -> Array:
-    """`given` as an array that fits `variable`.
-
-    Raises:
-        ValueError: The shape differs, or a value is NaN or infinite; the message names the variable.
-    """
-    array = np.asarray(given)
-    if array.shape != tuple(variable.shape):
-        raise ValueError(f"weight {variable.path} has shape {tuple(variable.shape)}, given {array.shape}")
-    array = array.astype(variable.dtype)
-    if not np.isfinite(array).all():
-        raise ValueError(f"weight {variable.path}: the given values are not finite")
-    return array
+    def _checked_gradients(self, gradients: Sequence[Array]) -> list[Array]:
+        variables = self.model.trainable_variables
+        if len(gradients) != len(variables):
+            raise ValueError(f"{len(gradients)} gradients given, network {self.name} has {len(variables)} weights")
+        arrays = [np.asarray(gradient, np.float32) for gradient in gradients]
+        for variable, array in zip(variables, arrays, strict=True):
+            if array.shape != tuple(variable.shape):
+                raise ValueError(f"gradient of {variable.path} has shape {array.shape}, not {tuple(variable.shape)}")
+            if not np.isfinite(array).all():
+                raise ValueError(f"gradient of {variable.path}: the given values are not finite")
+        return arrays

@@ -1,99 +1,130 @@
-"""What differs between numeric frameworks: set-up, and the compiled step that differentiates and applies.
+"""What differs between numeric frameworks: set-up, differentiation and the compiled step.
 
-The only module beside `bundle.py` that knows TensorFlow.
+Keras decides which framework runs (KERAS_BACKEND, set before Keras is imported); this module gives the rest of distrl
+one face of it. TensorFlow is named by `tensorflow_backend.py` and `bundle.py` alone, JAX by `jax_backend.py`.
 """
 
-import logging
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
 
+import keras
 import numpy as np
-import tensorflow as tf
 
-from distrl.errors import ConfigError
-from distrl.types import Batch
+from distrl.networks.differentiation import Clip, LossFunction, PureLoss
+from distrl.types import Array, Batch
 
-logger = logging.getLogger(__name__)
+NAME: str = keras.backend.backend()
+"""tensorflow or jax."""
 
-LossFunction = Callable[[dict[str, Any], Batch], tuple[Any, dict[str, Any]]]
-"""(outputs: name -> [T+1, N, ...], batch [T, N]) -> (loss to minimise, name -> scalar metric)."""
+if NAME == "jax":
+    from distrl.networks import jax_backend as _framework
+else:
+    from distrl.networks import tensorflow_backend as _framework  # type: ignore[no-redef]
 
-Unroll = Callable[[dict[str, Any], dict[str, Any], Any], dict[str, Any]]
-"""`Architecture.unroll`."""
+
+class TrainStep(Protocol):
+    """One update from one batch; `traces` counts how often it was compiled."""
+
+    @property
+    def traces(self) -> int: ...
+
+    def __call__(self, batch: Batch) -> dict[str, float | bool]: ...
 
 
 def configure(*, device: Literal["auto", "cpu", "gpu"], threads: int, deterministic: bool, seed: int) -> None:
-    """Sets TensorFlow up for this process. Call it before anything computes.
+    """Sets the framework up for this process. Call it before anything computes.
 
     Args:
         device: cpu hides all GPUs; gpu demands one; auto takes one if there is one.
         threads: Numeric threads within and between operations.
         deterministic: Operations give the same bits in every run, at some cost in speed on GPUs.
-        seed: Of TensorFlow's own random operations.
+        seed: Of the framework's own random operations.
 
     Raises:
         ConfigError: A GPU is demanded and there is none.
     """
-    if device == "gpu" and not tf.config.list_physical_devices("GPU"):
-        raise ConfigError("learner.device: gpu, but TensorFlow sees no GPU; use auto or cpu, or install distrl[gpu]")
-    try:
-        _set_threads(threads)
-        if device == "cpu":
-            tf.config.set_visible_devices([], "GPU")
-        for gpu in tf.config.get_visible_devices("GPU"):
-            tf.config.experimental.set_memory_growth(gpu, True)
-    except RuntimeError as error:
-        # Somebody computed before us, as tests and notebooks do; results are the same, only speed and memory differ.
-        logger.warning("TensorFlow is already running with other threads or devices, which stay: %s", error)
-    tf.random.set_seed(seed)
-    if deterministic:
-        tf.config.experimental.enable_op_determinism()
+    _framework.configure(device=device, threads=threads, deterministic=deterministic, seed=seed)
 
 
-def _set_threads(threads: int) -> None:
-    # Setting what is set already is allowed, but only asked for where it is needed: afterwards nothing may change.
-    if tf.config.threading.get_intra_op_parallelism_threads() != threads:
-        tf.config.threading.set_intra_op_parallelism_threads(threads)
-    if tf.config.threading.get_inter_op_parallelism_threads() != threads:
-        tf.config.threading.set_inter_op_parallelism_threads(threads)
-
-
-class CompiledStep:
-    """Forward, loss, backward and optimizer as one compiled function; one trace per batch shape.
-
-    XLA (`jit_compile`) is off: for small networks on a CPU it is no faster and doubles the time to the first update.
-
-    Attributes:
-        traces: How often the step was traced. More than one per batch shape means lost time.
+class Gradients:
+    """Loss and gradients of a batch, compiled; nothing is changed by it.
 
     Args:
-        unroll: From observations, recurrent state and valid to outputs.
-        variables: Trainable variables that the loss is differentiated by.
-        optimizer: Built on the variables it is applied to; clips by itself.
-        loss_function: Traced once.
-        global_variables: Where gradients are applied instead of `variables`, which are then set to them.
+        function: Traced once per shape of its data.
+        trainable: Variables that the loss is differentiated by.
+        others: Variables that `function` may assign; their new values are dropped.
+    """
+
+    def __init__(self, function: LossFunction, trainable: Sequence[Any], others: Sequence[Any]) -> None:
+        self._compiled = _framework.Gradients(PureLoss(function, trainable, others))
+
+    @property
+    def traces(self) -> int:
+        """How often it was traced."""
+        return self._compiled.traces
+
+    def __call__(self, data: Any) -> tuple[float, dict[str, Array], list[Array]]:
+        """Loss, the function's named arrays, and the gradients in the order of the variables; all are copies."""
+        loss, named, gradients = self._compiled(data)
+        arrays = {name: np.array(np.asarray(value)) for name, value in named.items()}
+        return float(loss), arrays, [np.array(np.asarray(gradient)) for gradient in gradients]
+
+
+class Outputs:
+    """What a function makes of data, compiled; nothing is changed by it.
+
+    Args:
+        function: As of `Gradients`; its loss is not looked at.
+        variables: All that it reads.
+    """
+
+    def __init__(self, function: LossFunction, variables: Sequence[Any]) -> None:
+        self._compiled = _framework.Outputs(PureLoss(function, [], variables))
+
+    @property
+    def traces(self) -> int:
+        """How often it was traced."""
+        return self._compiled.traces
+
+    def __call__(self, data: Any) -> dict[str, Array]:
+        """The function's named arrays; all are copies."""
+        return {name: np.array(np.asarray(value)) for name, value in self._compiled(data).items()}
+
+
+class Step:
+    """Forward, loss, backward, clipping and optimizer as one compiled function; one trace per batch shape.
+
+    Args:
+        function: As of `Gradients`; its new values of `others` are assigned.
+        optimizer: Built on `trainable`.
+        clip: From all gradients to clipped ones.
+        replicas: Devices of this host that share a batch; more than one on JAX alone.
+
+    Raises:
+        ConfigError: There are not as many devices, or the framework is TensorFlow.
     """
 
     def __init__(
         self,
-        *,
-        unroll: Unroll,
-        variables: Sequence[Any],
+        function: LossFunction,
+        trainable: Sequence[Any],
+        others: Sequence[Any],
         optimizer: Any,
-        loss_function: LossFunction,
-        global_variables: Sequence[Any] | None = None,
+        clip: Clip,
+        replicas: int = 1,
     ) -> None:
-        self._unroll = unroll
-        self._variables = list(variables)
-        self._optimizer = optimizer
-        self._loss_function = loss_function
-        self._global_variables = None if global_variables is None else list(global_variables)
-        self._metric_names: tuple[str, ...] = ()
-        self._compiled = tf.function(self._step, jit_compile=False, autograph=False)
-        self.traces = 0
+        loss = PureLoss(function, trainable, others)
+        self._compiled = _framework.Step(loss, optimizer, clip, replicas)
+
+    @property
+    def traces(self) -> int:
+        """How often the step was traced. More than one per batch shape means lost time."""
+        return self._compiled.traces
 
     def __call__(self, batch: Batch) -> dict[str, float | bool]:
         """One update, applied unless loss or gradients are NaN or infinite.
+
+        k replicas make the same update as one, up to rounding: means are taken over the whole batch.
 
         Args:
             batch: NumPy arrays. They are copied to the device: 0.1 to 0.2 ms for 8,192 rows of four floats.
@@ -102,32 +133,21 @@ class CompiledStep:
             The loss function's metrics, and loss, gradient_norm (global, before clipping), learning_rate (of this
             update) and finite: False if the update was not applied and every variable is as it was.
         """
-        # One vector, so that there is one transfer from the device however many metrics there are.
-        values = self._compiled(batch).numpy().tolist()
-        metrics: dict[str, float | bool] = dict(zip(self._metric_names, values, strict=True))
+        metrics: dict[str, float | bool] = dict(self._compiled(batch))
         metrics["finite"] = bool(np.isfinite(metrics["loss"]) and np.isfinite(metrics["gradient_norm"]))
         return metrics
 
-    def _step(self, batch: Batch) -> Any:
-        self.traces += 1  # runs while tracing only
-        with tf.GradientTape() as tape:
-            outputs = self._unroll(batch.observations, batch.recurrent_state, batch.valid)
-            loss, metrics = self._loss_function(outputs, batch)
-        values = [variable.value for variable in self._variables]
-        gradients = tape.gradient(loss, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        norm = tf.linalg.global_norm(gradients)
-        learning_rate = tf.identity(self._optimizer.learning_rate)  # before the update counts
-        finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
-        tf.cond(finite, lambda: self._apply(gradients), lambda: False)
-        metrics = {**metrics, "loss": loss, "gradient_norm": norm, "learning_rate": learning_rate}
-        self._metric_names = tuple(metrics)
-        return tf.stack([tf.cast(value, tf.float32) for value in metrics.values()])
 
-    def _apply(self, gradients: list[Any]) -> bool:
-        if self._global_variables is None:
-            self._optimizer.apply(gradients, self._variables)
-            return True
-        self._optimizer.apply(gradients, self._global_variables)
-        for variable, source in zip(self._variables, self._global_variables, strict=True):
-            variable.assign(source.value)
-        return True
+class Apply:
+    """One optimizer step from gradients that came from elsewhere, compiled.
+
+    Args:
+        optimizer: Built on `variables`.
+    """
+
+    def __init__(self, optimizer: Any, variables: Sequence[Any]) -> None:
+        self._compiled = _framework.Apply(optimizer, variables)
+
+    def __call__(self, gradients: Sequence[Array], scaler: float = 1.0) -> None:
+        """Applies ``scaler * gradients``; what is given stays as it is."""
+        self._compiled(gradients, scaler)

@@ -11,16 +11,23 @@ import logging
 import os
 import tempfile
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import keras
 import numpy as np
 import onnxruntime
-import tensorflow as tf
 
+from distrl.config.heads import HeadParameters
+from distrl.config.network import NetworkParameters
 from distrl.errors import DistrlError, require
-from distrl.networks.architecture import Architecture, is_mixed
-from distrl.networks.description import FORMAT, BundleDescription, CategoricalSpec, WeightSpec
+from distrl.networks.assembly import Assembly
+from distrl.networks.backend import NAME
+from distrl.networks.description import FORMAT, BundleDescription, WeightSpec
+from distrl.networks.export_process import export_in_child
+from distrl.networks.layers import training_only
+from distrl.networks.weights import is_mixed, to_numpy
 from distrl.types import Array, EnvSpec, PolicyBundle
 
 OPSET = 17
@@ -30,7 +37,23 @@ TOLERANCE = 1e-5
 logger = logging.getLogger(__name__)
 
 
-def export_bundle(architecture: Architecture, spec: EnvSpec, *, cache_dir: Path | None = None) -> PolicyBundle:
+class Exportable(Protocol):
+    """What an export reads of `Architecture`, which offers its exports itself."""
+
+    name: str
+    parameters: NetworkParameters
+    head_parameters: tuple[HeadParameters, ...]
+    spec: EnvSpec
+    assembly: Assembly
+    model: Any
+
+    @property
+    def policy_variables(self) -> dict[str, Any]: ...
+    def policy_weights(self) -> dict[str, Array]: ...
+    def in_float32(self) -> "Exportable": ...
+
+
+def export_bundle(architecture: Exportable, spec: EnvSpec, *, cache_dir: Path | None = None) -> PolicyBundle:
     """The policy bundle of a network's structure; its weights travel apart.
 
     Args:
@@ -42,67 +65,86 @@ def export_bundle(architecture: Architecture, spec: EnvSpec, *, cache_dir: Path 
         DistrlError: The graph computes something else than the network; names the output.
         MissingExtraError: tf2onnx is not installed and the cache has no valid graph.
     """
-    model = architecture.model
+    network = architecture.in_float32()
     path = (_default_cache() if cache_dir is None else cache_dir) / f"{_structure_key(architecture, spec)}.onnx"
-    graph = _read_cached(path, model)
+    model, weights = network.model, network.policy_variables
+    graph = _read_cached(path, model, weights)
     if graph is None:
-        graph = export_graph(model)
-        verify_graph(graph, model)
+        graph = _graph_of(network)
+        verify_graph(graph, model, weights)
         _write_cached(path, graph)
     description = BundleDescription(
         inputs=spec.observations,
-        recurrent_state={},
-        outputs={name: tuple(tensor.shape[1:]) for name, tensor in model.output.items()},
-        action_distribution=CategoricalSpec(spec.action.n),
+        recurrent_state=architecture.assembly.recurrent_state,
+        outputs=architecture.assembly.outputs,
+        action_distributions=architecture.assembly.action_distributions,
         environment=spec,
-        weights=tuple(_weight_spec(variable) for variable in model.weights),
+        weights=tuple(_weight_spec(name, variable) for name, variable in weights.items()),
         libraries=_libraries(),
         sha256=hashlib.sha256(graph).hexdigest(),
     )
     return PolicyBundle(graph, description.to_json())
 
 
-def export_graph(model: Any) -> bytes:
-    """A Keras model as ONNX with a free batch axis; every weight is an external initializer under its Keras path.
+def export_whole(architecture: Exportable) -> bytes:
+    """The network as one ONNX model with its weights inside.
+
+    Raises:
+        DistrlError, MissingExtraError: As `export_graph`.
+    """
+    graph = _graph_of(architecture.in_float32())
+    from distrl.networks import onnx_graph
+
+    return onnx_graph.embed(graph, architecture.policy_weights())
+
+
+def export_graph(model: Any, weights: Mapping[str, Any] | None = None) -> bytes:
+    """A Keras model as ONNX with a free batch axis; every weight is an external initializer under its name.
 
     Args:
         model: Called with {name: [batch, ...]}, returns {name: [batch, ...]}; runs in inference mode.
+        weights: Its variables by name, all that inference reads; None: under their Keras paths.
 
     Raises:
-        DistrlError: A weight reaches no output, or outputs were renamed on the way.
+        DistrlError: A weight reaches no output, outputs were renamed on the way, or Keras does not run on TensorFlow.
         MissingExtraError: tf2onnx is not installed.
     """
+    if NAME != "tensorflow":
+        raise DistrlError(f"policy export: graphs are made of Keras on TensorFlow, and here it runs on {NAME}")
     require("tf2onnx", "tf2onnx, which exports policies,", "cpu")
+    import tensorflow as tf
+
     from distrl.networks import onnx_graph  # brings onnx, which a start from the cache can do without
 
-    variables = _ordered_variables(model)
+    weights = _by_path(model) if weights is None else weights
     # Neutral names on the way: tf2onnx rewrites characters such as '/', and gives up on some.
-    names = {f"input_{index}": name for index, name in enumerate(model.input)}
-    names |= {f"weight_{index}": variable.path for index, variable in enumerate(variables)}
+    inputs = {f"input_{index}": name for index, name in enumerate(model.input)}
+    neutral = {f"weight_{index}": name for index, name in enumerate(weights)}
+    outputs = {f"output_{index}": name for index, name in enumerate(model.output)}
     signature = [
-        tf.TensorSpec(tensor.shape, tensor.dtype, name=f"input_{index}")
-        for index, tensor in enumerate(model.input.values())
+        tf.TensorSpec(tensor.shape, tensor.dtype, name=name)
+        for name, tensor in zip(inputs, model.input.values(), strict=True)
     ] + [
-        tf.TensorSpec(variable.shape, variable.dtype, name=f"weight_{index}")
-        for index, variable in enumerate(variables)
+        tf.TensorSpec(variable.shape, variable.dtype, name=name)
+        for name, variable in zip(neutral, weights.values(), strict=True)
     ]
 
     def call(*arguments: Any) -> Any:
-        inputs = dict(zip(model.input, arguments, strict=False))
-        return _stateless_call(model, inputs, list(arguments[len(inputs) :]))
+        given = dict(zip(model.input, arguments, strict=False))
+        computed = _stateless_call(model, given, weights, arguments[len(given) :])
+        # Each through an operation of its own: an output that is also another's, or an input, would lose its name.
+        return {key: tf.identity(computed[name]) for key, name in outputs.items()}
 
     graph_model = _convert(tf.function(call, input_signature=signature, autograph=False), signature)
     graph = graph_model.graph
-    onnx_graph.rename_inputs(graph, names)
-    onnx_graph.externalise(graph, [variable.path for variable in variables])
-    if {output.name for output in graph.output} != set(model.output):
-        raise DistrlError(
-            f"policy export: outputs are {[output.name for output in graph.output]}, not {list(model.output)}"
-        )
+    if {output.name for output in graph.output} != outputs.keys():
+        raise DistrlError(f"policy export: outputs are {[output.name for output in graph.output]}, not {list(outputs)}")
+    onnx_graph.rename(graph, {**inputs, **neutral, **outputs})
+    onnx_graph.externalise(graph, list(weights))
     return bytes(graph_model.SerializeToString())
 
 
-def verify_graph(graph: bytes, model: Any) -> None:
+def verify_graph(graph: bytes, model: Any, weights: Mapping[str, Any] | None = None) -> None:
     """Compares ONNX with Keras on random inputs and random weights, two batch sizes.
 
     The weights are not the model's own: near its initialisation small kernels and zero biases would hide mistakes, and
@@ -112,31 +154,40 @@ def verify_graph(graph: bytes, model: Any) -> None:
         DistrlError: ONNX Runtime refuses the graph, or an output differs; names it.
     """
     rng = np.random.default_rng(0)
-    variables = _ordered_variables(model)
-    weights = [_random_weight(variable, rng) for variable in variables]
+    weights = _by_path(model) if weights is None else weights
+    arrays = {name: _random_weight(variable, rng) for name, variable in weights.items()}
     try:
-        session = _open_session(graph, dict(zip((variable.path for variable in variables), weights, strict=True)))
+        session = _open_session(graph, arrays)
     except Exception as error:  # ONNX Runtime's errors have no common ancestor but Exception
         raise DistrlError(f"policy export: ONNX Runtime refuses the graph: {error}") from error
     for batch in (1, 5):
         inputs = {name: _random_input(tensor, batch, rng) for name, tensor in model.input.items()}
-        expected = _stateless_call(model, {name: tf.constant(array) for name, array in inputs.items()}, weights)
+        with keras.device("cpu:0"):  # GPUs multiply float32 with fewer bits
+            tensors = {name: keras.ops.convert_to_tensor(array) for name, array in inputs.items()}
+            values = [keras.ops.convert_to_tensor(array) for array in arrays.values()]
+            expected = _stateless_call(model, tensors, weights, values)
         for name, computed in zip(expected, session.run(list(expected), inputs), strict=True):
-            reference = expected[name].numpy()
+            reference = to_numpy(expected[name])
             difference = float(np.abs(computed - reference).max())
             if computed.shape != reference.shape or not difference <= TOLERANCE * max(1.0, np.abs(reference).max()):
                 raise DistrlError(f"policy export: output {name!r} differs from the network by {difference:.3g}")
 
 
-def _ordered_variables(model: Any) -> list[Any]:
-    """Trainable weights, then the others: the order in which `stateless_call` takes them."""
-    return [*model.trainable_variables, *model.non_trainable_variables]
+def _graph_of(network: Exportable) -> bytes:
+    """As `export_graph`, by a process of its own where Keras does not run on TensorFlow."""
+    if NAME == "tensorflow":
+        return export_graph(network.model, network.policy_variables)
+    return export_in_child(network.parameters, network.head_parameters, network.spec, network.name)
 
 
-def _stateless_call(model: Any, inputs: dict[str, Any], weights: list[Any]) -> Any:
-    trainable = len(model.trainable_variables)
-    outputs, _ = model.stateless_call(weights[:trainable], weights[trainable:], inputs, training=False)
-    return outputs
+def _by_path(model: Any) -> dict[str, Any]:
+    unread = {id(variable) for variable in training_only(model)}
+    return {variable.path: variable for variable in model.weights if id(variable) not in unread}
+
+
+def _stateless_call(model: Any, inputs: dict[str, Any], weights: Mapping[str, Any], values: Sequence[Any]) -> Any:
+    with keras.StatelessScope(state_mapping=list(zip(weights.values(), values, strict=True))):
+        return model(inputs, training=False)
 
 
 def _convert(function: Any, signature: list[Any]) -> Any:
@@ -175,19 +226,20 @@ def _random_input(tensor: Any, batch: int, rng: np.random.Generator) -> Array:
     return rng.integers(0, 256 if dtype == np.uint8 else 2, shape).astype(dtype)
 
 
-def _weight_spec(variable: Any) -> WeightSpec:
-    return WeightSpec(variable.path, tuple(variable.shape), str(np.dtype(variable.dtype)), is_mixed(variable))
+def _weight_spec(name: str, variable: Any) -> WeightSpec:
+    return WeightSpec(name, tuple(variable.shape), str(np.dtype(variable.dtype)), is_mixed(variable))
 
 
 def _libraries() -> dict[str, str]:
     from importlib.metadata import version
 
-    return {name: version(name) for name in ("keras", "onnx", "tf2onnx")} | {"tensorflow": tf.__version__}
+    return {name: version(name) for name in ("keras", "onnx", "tf2onnx")}
 
 
-def _structure_key(architecture: Architecture, spec: EnvSpec) -> str:
+def _structure_key(architecture: Exportable, spec: EnvSpec) -> str:
     parameters = architecture.parameters.model_dump_json()
-    parts = [FORMAT, OPSET, architecture.name, architecture.heads, parameters, spec.to_json(), _libraries()]
+    heads = [head.model_dump_json() for head in architecture.head_parameters]
+    parts = [FORMAT, OPSET, architecture.name, heads, parameters, spec.to_json(), _libraries()]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -196,11 +248,11 @@ def _default_cache() -> Path:
     return (Path(root) if root else Path.home() / ".cache") / "distrl" / "bundles"
 
 
-def _read_cached(path: Path, model: Any) -> bytes | None:
+def _read_cached(path: Path, model: Any, weights: Mapping[str, Any]) -> bytes | None:
     """The cached graph; None if there is none or it is not what the network computes."""
     try:
         graph = path.read_bytes()
-        verify_graph(graph, model)
+        verify_graph(graph, model, weights)
     except FileNotFoundError:
         return None
     except (OSError, DistrlError) as error:

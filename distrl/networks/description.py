@@ -1,23 +1,15 @@
 """The JSON half of a policy bundle: what `bundle.py` writes and actors read. Free of every numeric framework."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
 from distrl.errors import DistrlError
+from distrl.networks.distribution_specs import DistributionSpec
 from distrl.types import ArraySpec, EnvSpec
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever an older reader would misread a newer description."""
-
-
-@dataclass(frozen=True)
-class CategoricalSpec:
-    """Output "logits" [batch, n] are the logits of a categorical distribution over n actions, counted from 0."""
-
-    n: int
-    kind: Literal["categorical"] = "categorical"
 
 
 @dataclass(frozen=True)
@@ -36,9 +28,10 @@ class BundleDescription:
 
     Attributes:
         inputs: Graph inputs by name, without batch axis.
-        recurrent_state: State inputs by name, without batch axis; empty for feed-forward policies.
-        outputs: Graph outputs by name -> shape without batch axis, float32: "logits", and "value" if there is one.
-        action_distribution: What the outputs parametrise.
+        recurrent_state: State inputs by name, without batch axis; the graph puts the next state out as
+            ``next_<name>``. Empty for policies without memory.
+        outputs: Graph outputs by name -> shape without batch axis, float32; the next state is not among them.
+        action_distributions: Action -> the distribution that output ``policy/<action>`` parametrises.
         environment: The environment the policy was made for.
         weights: In the network's order.
         libraries: Versions that exported the graph.
@@ -49,7 +42,7 @@ class BundleDescription:
     inputs: dict[str, ArraySpec]
     recurrent_state: dict[str, ArraySpec]
     outputs: dict[str, tuple[int, ...]]
-    action_distribution: CategoricalSpec
+    action_distributions: dict[str, DistributionSpec]
     environment: EnvSpec
     weights: tuple[WeightSpec, ...]
     libraries: dict[str, str]

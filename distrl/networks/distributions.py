@@ -1,73 +1,117 @@
-"""The categorical distribution over A actions, given by unnormalised log-probabilities (logits), in `keras.ops`.
+"""From specifications to distributions, and all actions of an environment at once: what algorithms use.
 
-Pure functions of what a policy head puts out. Logits must be finite: mask an action with a large negative number rather
-than with minus infinity. Everything goes through ``log_softmax``, which subtracts the largest logit first, so no
-magnitude overflows. The actors' twin in NumPy is `actors/action_selection.py`; tests hold the two together.
+The distributions themselves are in `networks/discrete_distributions.py` and `networks/continuous_distributions.py`.
+Everything is a pure function of what the policy head puts out, in `keras.ops`, on any backend. The actors' twin in
+NumPy is `actors/action_selection.py`; tests hold the two together.
 """
 
-from typing import Any, TypeAlias
+from collections.abc import Mapping
 
-from keras import ops
+import numpy as np
 
-Tensor: TypeAlias = Any
-"""An array or tensor of whichever backend Keras runs on."""
+from distrl.networks.continuous_distributions import Beta, Gaussian, SquashedGaussian
+from distrl.networks.discrete_distributions import Bernoulli, Categorical, MultiCategorical
+from distrl.networks.distribution import Distribution, Seed, Tensor, total
+from distrl.networks.distribution_specs import (
+    BernoulliSpec,
+    BetaSpec,
+    CategoricalSpec,
+    DistributionSpec,
+    GaussianSpec,
+    MultiCategoricalSpec,
+    SquashedGaussianSpec,
+    policy_output,
+)
 
-
-def log_probability(logits: Tensor, actions: Tensor) -> Tensor:
-    """Log-probability of the actions taken: ``logits[a] - log(sum(exp(logits)))``.
-
-    Args:
-        logits: float32 [..., A].
-        actions: Integers [...] in 0 … A - 1.
-
-    Returns:
-        float32 [...].
-
-    Raises:
-        ValueError: `logits` does not have exactly one axis more than `actions`.
-    """
-    if len(logits.shape) != len(actions.shape) + 1:
-        raise ValueError(f"logits must have one axis more than actions: {logits.shape} against {actions.shape}")
-    # A one-hot product differentiates to dense arithmetic; a gather's gradient is a scatter, which is slower.
-    chosen = ops.one_hot(actions, logits.shape[-1], dtype="float32")
-    return ops.sum(chosen * ops.log_softmax(logits, axis=-1), axis=-1)
+__all__ = ["Distribution", "JointDistribution", "Seed", "Tensor", "make_distribution"]
 
 
-def entropy(logits: Tensor) -> Tensor:
-    """Shannon entropy in nats: ``-sum(p * log p)``.
-
-    Args:
-        logits: float32 [..., A].
-
-    Returns:
-        float32 [...], in 0 … log(A).
-    """
-    log_probabilities = ops.log_softmax(logits, axis=-1)
-    return -ops.sum(ops.exp(log_probabilities) * log_probabilities, axis=-1)
-
-
-def kl(logits_p: Tensor, logits_q: Tensor) -> Tensor:
-    """Kullback-Leibler divergence KL(p || q) in nats: ``sum(p * (log p - log q))``.
-
-    Args:
-        logits_p: float32 [..., A]. The distribution that the expectation is taken under.
-        logits_q: float32 [..., A].
-
-    Returns:
-        float32 [...], at least 0 up to rounding.
-    """
-    log_p = ops.log_softmax(logits_p, axis=-1)
-    log_q = ops.log_softmax(logits_q, axis=-1)
-    return ops.sum(ops.exp(log_p) * (log_p - log_q), axis=-1)
+def make_distribution(spec: DistributionSpec) -> Distribution:
+    """The distribution that a specification describes."""
+    match spec:
+        case CategoricalSpec():
+            return Categorical()
+        case MultiCategoricalSpec():
+            return MultiCategorical(spec)
+        case BernoulliSpec():
+            return Bernoulli()
+        case GaussianSpec():
+            return Gaussian()
+        case SquashedGaussianSpec():
+            return SquashedGaussian(spec)
+        case BetaSpec():
+            return Beta(spec)
 
 
-def mode(logits: Tensor) -> Tensor:
-    """The most probable action.
+class JointDistribution:
+    """All actions of an environment at once, independent of each other given the observation.
+
+    Attributes:
+        specs: Action -> its distribution.
 
     Args:
-        logits: float32 [..., A].
-
-    Returns:
-        int32 [...]. The first of equals.
+        specs: Action -> its distribution.
+        head: The policy head whose outputs these are.
     """
-    return ops.cast(ops.argmax(logits, axis=-1), "int32")
+
+    def __init__(self, specs: Mapping[str, DistributionSpec], head: str = "policy") -> None:
+        self.specs = dict(specs)
+        self._sizes = {policy_output(action, head): spec.parameters_size for action, spec in specs.items()}
+        self._parts = {action: (policy_output(action, head), make_distribution(spec)) for action, spec in specs.items()}
+
+    def log_probability(self, outputs: Mapping[str, Tensor], actions: Mapping[str, Tensor]) -> Tensor:
+        """Log-probability of all actions together, float32 [...].
+
+        Args:
+            outputs: The network's outputs by name; of them `policy_output(action, head)`, float32 [..., P].
+            actions: By name, [...] or [..., n].
+
+        Raises:
+            ValueError: An output does not have the size that its distribution takes, or an action not its rank.
+        """
+        return total(
+            part.log_probability(self._read(outputs, name), actions[action])
+            for action, (name, part) in self._parts.items()
+        )
+
+    def entropy(self, outputs: Mapping[str, Tensor]) -> Tensor:
+        """Sum of the actions' entropies, float32 [...]."""
+        return total(part.entropy(self._read(outputs, name)) for name, part in self._parts.values())
+
+    def kl(self, outputs_p: Mapping[str, Tensor], outputs_q: Mapping[str, Tensor]) -> Tensor:
+        """KL(p || q) of all actions together, float32 [...]."""
+        return total(
+            part.kl(self._read(outputs_p, name), self._read(outputs_q, name)) for name, part in self._parts.values()
+        )
+
+    def mode(self, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The action to take when not exploring, by name."""
+        return {action: part.mode(self._read(outputs, name)) for action, (name, part) in self._parts.items()}
+
+    def sample(self, outputs: Mapping[str, Tensor], seed: Seed) -> dict[str, Tensor]:
+        """Actions by name, drawn independently of each other."""
+        return {
+            action: part.sample(self._read(outputs, name), _own_seed(seed, position))
+            for position, (action, (name, part)) in enumerate(self._parts.items())
+        }
+
+    def sample_with_log_probability(
+        self, outputs: Mapping[str, Tensor], seed: Seed
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """As `sample`, and the log-probability of what was drawn, float32 [...]."""
+        drawn = {
+            action: part.sample_with_log_probability(self._read(outputs, name), _own_seed(seed, position))
+            for position, (action, (name, part)) in enumerate(self._parts.items())
+        }
+        return {action: one for action, (one, _) in drawn.items()}, total(log_p for _, log_p in drawn.values())
+
+    def _read(self, outputs: Mapping[str, Tensor], name: str) -> Tensor:
+        parameters = outputs[name]
+        if parameters.shape[-1] != self._sizes[name]:
+            raise ValueError(f"output {name} must be [..., {self._sizes[name]}], not {tuple(parameters.shape)}")
+        return parameters
+
+
+def _own_seed(seed: Seed, position: int) -> Seed:
+    """A generator as it is; of an int, one int per position, so that no two actions share their noise."""
+    return int(np.random.SeedSequence((seed, position)).generate_state(1)[0]) if isinstance(seed, int) else seed

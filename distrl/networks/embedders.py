@@ -1,12 +1,18 @@
-"""Embedders: one observation in, one vector out. Flatten, scale, then dense layers."""
+"""Embedders: one observation in, one vector out. Scaled by the configuration, then the layers of a scheme."""
 
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import keras
 
 from distrl.config.network import EmbedderParameters
-from distrl.networks.layers import dense
+from distrl.errors import ConfigError
+from distrl.networks.layers import apply_scheme, check_block
+from distrl.networks.schemes import resolve
+
+BYTE_RESCALING = 255.0
+"""What images of bytes are divided by, unless the configuration says otherwise."""
 
 
 def layer_name(observation: str) -> str:
@@ -14,22 +20,74 @@ def layer_name(observation: str) -> str:
     return re.sub(r"\W", "_", observation)
 
 
-def embed(observation: Any, parameters: EmbedderParameters, *, name: str, seed: int) -> Any:
-    """Applies the embedder of one observation.
+def embed(
+    observation: Any,
+    parameters: EmbedderParameters,
+    *,
+    name: str,
+    seed: int,
+    normalization: Callable[[Any], Any] | None = None,
+    prefix: str = "",
+) -> Any:
+    """Applies the embedder of one observation: cast, normalise, rescale, offset, clip, layers, flatten.
 
     Args:
         observation: Keras tensor [batch, ...] of any numeric dtype.
-        parameters: Rescaling and layers.
-        name: Name of the observation; layers are called ``embedder_<name>_…``.
+        parameters: Scaling and layers.
+        name: Name of the observation; layers are called ``<prefix>embedder_<name>_…``.
         seed: The network's seed.
+        normalization: The layer that normalises this observation by running statistics, if there is one.
+        prefix: For networks that embed one observation several times.
 
     Returns:
         Keras tensor float32 [batch, width].
+
+    Raises:
+        ConfigError: The scheme does not fit the observation; names the path of the configuration.
     """
-    prefix = f"embedder_{layer_name(name)}"
-    # [batch, ...] -> [batch, product]; Rescaling also casts bytes and integers to float32
-    flat = keras.layers.Flatten(name=f"{prefix}_flatten")(observation)
-    embedding = keras.layers.Rescaling(1.0 / parameters.input_rescaling, name=f"{prefix}_rescaling")(flat)
-    for index, units in enumerate(parameters.units):
-        embedding = dense(units, parameters.activation, name=f"{prefix}_dense_{index}", seed=seed)(embedding)
-    return embedding
+    prefix = f"{prefix}embedder_{layer_name(name)}"
+    path = f"network.input_embedders_parameters.{name}.scheme"
+    kind = embedder_kind(observation, parameters)
+    x = _scaled(observation, parameters, kind, normalization)
+    if kind == "vector":
+        x = keras.layers.Flatten(name=f"{prefix}_flatten")(x)  # [batch, ...] -> [batch, product]
+    try:
+        layers = resolve(_scheme(parameters, kind), "image" if kind == "image" else "vector")
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    check_block(parameters, layers, path.removesuffix(".scheme"))
+    x = apply_scheme(x, layers, block=parameters, prefix=prefix, seed=seed, path=path)
+    return x if len(x.shape) == 2 else keras.layers.Flatten(name=f"{prefix}_flatten")(x)
+
+
+def embedder_kind(observation: Any, parameters: EmbedderParameters) -> Literal["vector", "image", "tensor"]:
+    """What an observation is taken for; with `auto`, [height, width, channels] is an image and all else a vector."""
+    if parameters.kind != "auto":
+        return parameters.kind
+    return "image" if len(observation.shape) == 4 else "vector"
+
+
+def _scheme(parameters: EmbedderParameters, kind: str) -> Any:
+    if parameters.scheme != "auto":
+        return parameters.scheme
+    return "Medium" if kind == "image" else "Empty"
+
+
+def _scaled(
+    observation: Any, parameters: EmbedderParameters, kind: str, normalization: Callable[[Any], Any] | None
+) -> Any:
+    """(x / rescaling - offset), clipped; float32 [batch, ...]."""
+    x = keras.ops.cast(observation, "float32")
+    if normalization is not None:
+        x = normalization(x)
+    is_byte_image = kind == "image" and observation.dtype == "uint8"
+    # A normalised image is no longer in bytes.
+    usual = BYTE_RESCALING if is_byte_image and normalization is None else 1.0
+    rescaling = usual if parameters.input_rescaling is None else parameters.input_rescaling
+    if rescaling != 1.0:
+        x = x / rescaling
+    if parameters.input_offset != 0.0:
+        x = x - parameters.input_offset
+    if parameters.input_clipping is not None:
+        x = keras.ops.clip(x, *parameters.input_clipping)
+    return x

@@ -8,14 +8,24 @@ Method names and meanings are Coach's.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
+
+from distrl.config.heads import HeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import CheckpointError
-from distrl.networks.architecture import Architecture, checked_array, to_numpy
-from distrl.networks.backend import CompiledStep, LossFunction
-from distrl.networks.optimizers import create_optimizer
-from distrl.types import Array, EnvSpec
+from distrl.networks.architecture import Accumulated, Architecture
+from distrl.networks.backend import Step, TrainStep
+from distrl.networks.full_batch import FullBatchStep
+from distrl.networks.gradient_step import GradientStep, moving_averages, names_of, normalized_inputs
+from distrl.networks.normalization import RunningMoments
+from distrl.networks.objective import UnrollLoss, over_unrolls
+from distrl.networks.optimizers import clip_gradients, create_optimizer
+from distrl.networks.own_optimizers import OwnOptimizers
+from distrl.networks.savers import OnnxSaver, WeightsSaver, savers_of
+from distrl.networks.weights import checked_array, to_numpy
+from distrl.types import Array, Batch, EnvSpec
 
 StateArrays = dict[str, dict[str, Array]]
 
@@ -27,9 +37,12 @@ class NetworkWrapper:
         online: Always there.
         target: None without `has_target`.
         global_: None without `has_global`.
-        optimizer: Moves the global copy if there is one, otherwise the online copy.
+        moments: Input name -> statistics of the inputs that the network normalises.
 
     Args:
+        heads: What the network ends in.
+        has_target: As `network.create_target_network` for whoever does not ask for one here.
+        shared_global: The global copy of another worker, which this one shares.
         seed: Equal seeds give bit-equal weights.
     """
 
@@ -37,19 +50,38 @@ class NetworkWrapper:
         self,
         parameters: NetworkParameters,
         spec: EnvSpec,
-        heads: tuple[str, ...],
+        heads: Sequence[HeadParameters],
         *,
         has_target: bool,
         has_global: bool,
         name: str,
         seed: int,
+        shared_global: Architecture | None = None,
     ) -> None:
+        def copy() -> Architecture:
+            return Architecture(parameters, spec, heads, name, seed)
+
         self.name = name
-        self.online = Architecture(parameters, spec, heads, name, seed)
-        self.target = Architecture(parameters, spec, heads, name, seed) if has_target else None
-        self.global_ = Architecture(parameters, spec, heads, name, seed) if has_global else None
-        self.optimizer = create_optimizer(parameters)
-        self.optimizer.build((self.global_ or self.online).model.trainable_variables)
+        self.parameters = parameters
+        self.online = copy()
+        self.target = copy() if has_target or parameters.create_target_network else None
+        self.global_ = shared_global or (copy() if has_global else None)
+        self.sync()  # a shared global copy has been trained already, and a user's model may draw as it likes
+        self._own: OwnOptimizers | None = None
+        if self.global_ is not None and not parameters.shared_optimizer:
+            self._own = OwnOptimizers(lambda: create_optimizer(parameters), self.global_.model.trainable_variables)
+        self.moments = {name: RunningMoments(shape) for name, shape in normalized_inputs(self.online).items()}
+
+    @property
+    def optimizer(self) -> Any:
+        """Of the global copy if there is one and it is shared, of this worker alone if not, else the online copy's."""
+        return self.optimizer_of(None)
+
+    def optimizer_of(self, worker: int | None) -> Any:
+        """The optimizer that applies the gradients of `worker`; None: of this process."""
+        if self._own is not None:
+            return self._own.optimizer(worker)
+        return (self.global_ or self.online).optimizer
 
     @property
     def copies(self) -> dict[str, Architecture]:
@@ -76,28 +108,182 @@ class NetworkWrapper:
         self.update_online_network()
         self.update_target_network()
 
-    def train_step(self, loss_function: LossFunction) -> CompiledStep:
-        """The compiled update: gradients of the online copy's loss, applied to the authoritative copy.
+    def train_step(self, loss: UnrollLoss, replicas: int = 1) -> TrainStep:
+        """The compiled update of the online copy by gradients of its loss.
 
-        With a global copy they are applied there, and online is pulled from it within the same compiled step.
+        Args:
+            loss: (outputs, batch) -> one scalar per head, and metrics; traced once.
+            replicas: Devices that share a batch.
         """
-        return CompiledStep(
-            unroll=self.online.unroll,
-            variables=self.online.model.trainable_variables,
-            optimizer=self.optimizer,
-            loss_function=loss_function,
-            global_variables=None if self.global_ is None else self.global_.model.trainable_variables,
+        online = self.online
+        function = over_unrolls(online.assembly, self.parameters, loss)
+        trainable, others = online.model.trainable_variables, online.state_variables
+        if self.parameters.optimizer_type == "LBFGS":
+            return FullBatchStep(function, trainable, others, self.parameters)
+        return Step(
+            function,
+            trainable,
+            others,
+            online.optimizer,
+            lambda gradients: clip_gradients(gradients, self.parameters),
+            replicas,
         )
 
-    def state_arrays(self) -> StateArrays:
-        """Everything that training changes: weights of all copies, moments and update count of the optimizer.
+    def gradient_step(self, loss: UnrollLoss) -> GradientStep:
+        """The compiled gradient of the online copy's loss, for somebody else to apply.
+
+        Args:
+            loss: As of `train_step`.
+        """
+        return GradientStep(self.online, loss)
+
+    def contribution_shapes(self) -> tuple[dict[str, tuple[int, ...]], ...]:
+        """Name -> shape of trainable weights, of moving averages, and of a row of each normalised input."""
+        trainable = self.online.model.trainable_variables
+        named = dict(zip(names_of(self.online, trainable), trainable, strict=True))
+        shapes = [
+            {name: tuple(variable.shape) for name, variable in variables.items()}
+            for variables in (named, moving_averages(self.online))
+        ]
+        return (*shapes, dict(normalized_inputs(self.online)))
+
+    def observe_moments(self, moments: Mapping[str, Mapping[str, Array]]) -> None:
+        """`observe` of rows that others have seen, by their count, mean and squares."""
+        for name, of_rows in moments.items():
+            self.moments[name].merge(float(of_rows["count"]), of_rows["mean"], of_rows["squares"])
+            self.write_statistics(name)
+
+    def observe(self, batch: Batch) -> None:
+        """Adds a batch's valid rows to the statistics of normalised inputs and puts these into every copy."""
+        for name, moments in self.moments.items():
+            rows = batch.observations[name][:-1]  # the last row is the first of the next unroll
+            moments.add(rows[batch.valid])
+            self.write_statistics(name)
+
+    def write_statistics(self, name: str) -> None:
+        """Sets mean and variance of one normalised input to what `moments` holds, in every copy."""
+        moments = self.moments[name]
+        for copy in self.copies.values():
+            for key, layer in copy.assembly.normalizations:
+                if key == name:
+                    layer.mean.assign(moments.mean)
+                    layer.variance.assign(moments.variance)
+
+    def apply_gradients_to_global_network(
+        self,
+        gradients: Sequence[Array] | None = None,
+        additional_inputs: Mapping[str, Array] | None = None,
+        *,
+        scaler: float = 1.0,
+        worker: int | None = None,
+    ) -> None:
+        """Applies gradients to the global copy; the online copy stays as it is.
+
+        Args:
+            gradients: In the network's order; None: what the online copy has accumulated.
+            additional_inputs: See `Architecture.apply_gradients`.
+            scaler: Factor of the gradients; the caller's arrays stay as they are.
+            worker: Whose they are, where every worker has an optimizer of its own; None: this process's.
+
+        Raises:
+            ValueError: There is no global copy.
+        """
+        if self.global_ is None:
+            raise ValueError(f"network {self.name} has no global copy to apply gradients to")
+        gradients = self.online.accumulated_gradients if gradients is None else gradients
+        if self._own is None:
+            self.global_.apply_gradients(gradients, scaler, additional_inputs)
+        else:
+            self._own.apply(worker, gradients, scaler)
+            self.global_.update_statistics(additional_inputs)
+
+    def apply_gradients_to_online_network(
+        self, gradients: Sequence[Array] | None = None, additional_inputs: Mapping[str, Array] | None = None
+    ) -> None:
+        """Applies gradients to the online copy alone, by its own optimizer; None: what it has accumulated."""
+        gradients = self.online.accumulated_gradients if gradients is None else gradients
+        self.online.apply_gradients(gradients, 1.0, additional_inputs)
+
+    def apply_gradients_and_sync_networks(
+        self, reset_gradients: bool = True, additional_inputs: Mapping[str, Array] | None = None
+    ) -> None:
+        """Applies what is accumulated to the global copy and pulls it; without one, to the online copy.
+
+        Args:
+            reset_gradients: Empty the accumulator afterwards.
+        """
+        if self.global_ is None:
+            self.apply_gradients_to_online_network(None, additional_inputs)
+        else:
+            self.apply_gradients_to_global_network(None, additional_inputs)
+        if reset_gradients:
+            self.online.reset_accumulated_gradients()
+        self.update_online_network()
+
+    def train_and_sync_networks(
+        self,
+        inputs: Mapping[str, Array],
+        targets: Sequence[Any],
+        additional_fetches: Sequence[str] = (),
+        importance_weights: Array | None = None,
+        use_inputs_for_apply_gradients: bool = False,
+    ) -> Accumulated:
+        """One batch's gradients, in place of what was accumulated, applied and pulled.
+
+        Args:
+            use_inputs_for_apply_gradients: Pass `inputs` on as additional inputs.
 
         Returns:
-            "global", "online", "target" (those that exist) and "optimizer" -> Keras path -> a copy of the array.
+            What `Architecture.accumulate_gradients` tells.
         """
-        state = {name: copy.named_weights() for name, copy in self.copies.items()}
-        state["optimizer"] = {variable.path: to_numpy(variable) for variable in self._optimizer_state()}
-        return state
+        told = self.online.accumulate_gradients(
+            inputs, targets, additional_fetches, importance_weights, no_accumulation=True
+        )
+        additional = inputs if use_inputs_for_apply_gradients else None
+        self.apply_gradients_and_sync_networks(reset_gradients=False, additional_inputs=additional)
+        return told
+
+    def parallel_prediction(
+        self, network_input_tuples: Sequence[tuple[Architecture, Mapping[str, Array]]]
+    ) -> list[Any]:
+        """One `predict` for each (copy of this network, inputs), in the given order.
+
+        Raises:
+            ValueError: A copy is not of this network, or is asked twice.
+        """
+        asked = [network for network, _ in network_input_tuples]
+        if any(network not in self.copies.values() for network in asked) or len(set(map(id, asked))) < len(asked):
+            raise ValueError(f"each of {', '.join(self.copies)} of network {self.name} can be asked once at most")
+        return Architecture.parallel_predict(network_input_tuples)
+
+    def set_is_training(self, state: bool) -> None:
+        """Sets it for online and target copy; see `Architecture.set_is_training`."""
+        for network in (self.online, self.target):
+            if network is not None:
+                network.set_is_training(state)
+
+    def variables(self, scope: Literal["local", "global"]) -> list[Any]:
+        """Variables of this worker's own copies, or of the copy that all workers share."""
+        networks = [self.global_] if scope == "global" else [self.online, self.target]
+        return [variable for network in networks if network is not None for variable in network.model.variables]
+
+    def collect_savers(self, parent_path_suffix: str = "") -> list[WeightsSaver | OnnxSaver]:
+        """Savers of the global copy if there is one, else of the online copy; what they restore all copies get."""
+        return savers_of(self.global_ or self.online, parent_path_suffix, self.moments, self.sync)
+
+    def state_arrays(self) -> StateArrays:
+        """Everything that training changes: variables of all copies, the optimizer's moments, statistics.
+
+        Returns:
+            "global", "online", "target" (those that exist), "optimizer", "statistics" -> path -> a copy of the array.
+            Where every worker has its own optimizer, "optimizer_<worker>" for each that has contributed. What
+            `apply_gradients_to_online_network` moves the online copy by, beside a global one, is not among them.
+        """
+        state = {
+            group: {name: to_numpy(variable) for name, variable in variables.items()}
+            for group, variables in self._groups(self._own).items()
+        }
+        return {**state, "statistics": self._statistics()}
 
     def restore(self, state: Mapping[str, Mapping[str, Array]]) -> None:
         """Sets everything to what `state_arrays` returned: training goes on bit by bit as it would have.
@@ -105,20 +291,41 @@ class NetworkWrapper:
         Raises:
             CheckpointError: A group or array is missing, unknown, of another shape or not finite. Nothing was changed.
         """
-        groups: dict[str, list[Any]] = {name: copy.model.weights for name, copy in self.copies.items()}
-        groups["optimizer"] = self._optimizer_state()
-        if groups.keys() != state.keys():
-            raise CheckpointError(f"network {self.name} has {sorted(groups)}, the checkpoint has {sorted(state)}")
+        own = None if self._own is None else self._own.like(state)
+        groups = self._groups(own)
+        known = [*groups, "statistics"]
+        if sorted(known) != sorted(state):
+            raise CheckpointError(f"network {self.name} has {sorted(known)}, the checkpoint has {sorted(state)}")
         assignments = []
         for group, variables in groups.items():
             assignments += _matched(f"{self.name}/{group}", variables, state[group])
+        statistics = state["statistics"]
+        _check_statistics(f"{self.name}/statistics", self._statistics(), statistics)
+        self._own = own
         for variable, array in assignments:
             variable.assign(array)
+        for name, moments in self.moments.items():
+            moments.restore({key: statistics[f"{name}/{key}"] for key in moments.state()})
 
-    def _optimizer_state(self) -> list[Any]:
-        # The learning rate is configuration, not state: a run resumed with another one shall use that.
-        rate_path = f"{self.optimizer.name}/learning_rate"
-        return [variable for variable in self.optimizer.variables if variable.path != rate_path]
+    def _statistics(self) -> dict[str, Array]:
+        return {
+            f"{name}/{key}": array for name, moments in self.moments.items() for key, array in moments.state().items()
+        }
+
+    def _groups(self, own: OwnOptimizers | None) -> dict[str, dict[str, Any]]:
+        """Every variable that training changes, by group and name."""
+        groups = {name: copy.variables for name, copy in self.copies.items()}
+        if own is not None:
+            optimizers = own.groups()
+        elif self.parameters.optimizer_type == "LBFGS":  # which begins anew with every batch
+            optimizers, groups["optimizer"] = {}, {}
+        else:
+            optimizers = {"optimizer": self.optimizer}
+        for group, optimizer in optimizers.items():
+            # The learning rate is configuration, not state: a run resumed with another one shall use that.
+            rate_path = f"{optimizer.name}/learning_rate"
+            groups[group] = {v.path: v for v in optimizer.variables if v.path != rate_path}
+        return groups
 
     def __str__(self) -> str:
         names = " | ".join(f"{name} network" for name in self.copies)
@@ -127,14 +334,20 @@ class NetworkWrapper:
         return "\n".join(lines)
 
 
-def _matched(group: str, variables: list[Any], arrays: Mapping[str, Array]) -> list[tuple[Any, Array]]:
+def _check_statistics(group: str, expected: Mapping[str, Array], given: Mapping[str, Array]) -> None:
+    if odd := sorted(expected.keys() ^ given.keys()):
+        raise CheckpointError(f"{group}: {odd[0]}: the checkpoint normalises other inputs")
+    for name, array in given.items():
+        if array.shape != expected[name].shape or not np.isfinite(array).all():
+            raise CheckpointError(f"{group}: {name} must be finite and of shape {expected[name].shape}")
+
+
+def _matched(group: str, variables: Mapping[str, Any], arrays: Mapping[str, Array]) -> list[tuple[Any, Array]]:
     """Pairs variables with their arrays; raises CheckpointError unless they fit exactly."""
-    paths = {variable.path for variable in variables}
-    if paths != arrays.keys():
-        odd = sorted(paths ^ arrays.keys())[0]
-        where = "the checkpoint does not have it" if odd in paths else "only the checkpoint has it"
-        raise CheckpointError(f"{group}: {odd}: {where}; was it written by another network structure or optimizer?")
+    if odd := sorted(variables.keys() ^ arrays.keys()):
+        where = "the checkpoint does not have it" if odd[0] in variables else "only the checkpoint has it"
+        raise CheckpointError(f"{group}: {odd[0]}: {where}; was it written by another network structure or optimizer?")
     try:
-        return [(variable, checked_array(variable, arrays[variable.path])) for variable in variables]
+        return [(variable, checked_array(variable, arrays[name])) for name, variable in variables.items()]
     except ValueError as error:
         raise CheckpointError(f"{group}: {error}") from error

@@ -3,26 +3,30 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from onnx import TensorProto
+import onnx
+from onnx import TensorProto, numpy_helper
 
 from distrl.errors import DistrlError
+from distrl.types import Array
 
 
-def rename_inputs(graph: Any, names: Mapping[str, str]) -> None:
-    """Renames graph inputs, and their uses in nodes, inside control flow too.
+def rename(graph: Any, names: Mapping[str, str]) -> None:
+    """Renames graph inputs and outputs, and their uses in nodes, inside control flow too.
 
     Args:
         graph: An ONNX GraphProto, changed in place.
         names: Old name -> new name; names that are not in it stay.
     """
-    for value in graph.input:
+    for value in [*graph.input, *graph.output]:
         value.name = names.get(value.name, value.name)
     for node in graph.node:
         for index, name in enumerate(node.input):
             node.input[index] = names.get(name, name)
+        for index, name in enumerate(node.output):
+            node.output[index] = names.get(name, name)
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                rename_inputs(attribute.g, names)
+                rename(attribute.g, names)
 
 
 def externalise(graph: Any, weights: Sequence[str]) -> None:
@@ -49,6 +53,20 @@ def externalise(graph: Any, weights: Sequence[str]) -> None:
         tensor.external_data.add(key="location", value="weights")  # demanded by ONNX; nothing is ever read from there
         graph.initializer.append(tensor)
         graph.input.remove(value)
+
+
+def embed(graph: bytes, weights: Mapping[str, Array]) -> bytes:
+    """The model of `externalise` with its weights inside: a file that needs nothing else.
+
+    Args:
+        graph: A serialised ONNX model.
+        weights: Name -> array, for every external initializer.
+    """
+    model = onnx.load_model_from_string(graph)
+    for tensor in model.graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            tensor.CopyFrom(numpy_helper.from_array(weights[tensor.name], tensor.name))
+    return bytes(model.SerializeToString())
 
 
 def _used_names(graph: Any) -> set[str]:

@@ -3,14 +3,17 @@
 import threading
 import time
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from distrl.actors.action_selection import sample_categorical
+from distrl.actors.action_selection import ActionSelector
 from distrl.actors.actor import Actor
-from distrl.actors.policy import Policy
+from distrl.actors.policy import Policy, PolicyOutput
 from distrl.config import RunConfig
+from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
+from distrl.environments.toy import StepCounter
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import EnvironmentFailedError
 from distrl.memory_backend.backend import Admission, QueueCaps
@@ -18,9 +21,18 @@ from distrl.memory_backend.codec import UnrollSchema, decode_unroll, encode_weig
 from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.networks.architecture import Architecture
 from distrl.networks.bundle import export_bundle
-from distrl.types import Weights
+from distrl.networks.distribution_specs import (
+    BernoulliSpec,
+    CategoricalSpec,
+    GaussianSpec,
+    MultiCategoricalSpec,
+    SquashedGaussianSpec,
+)
+from distrl.types import ArraySpec, Weights
 
 T, B = 5, 2
+HEADS = (PolicyHeadParameters(), ValueHeadParameters())
+LOGITS = "policy/action"
 SYMBOLS = {"id": "distrl.environments.toy:Identity", "kwargs": {"n": 3, "length_steps": 7}}
 COUNTER = {"id": "distrl.environments.toy:StepCounter", "kwargs": {"terminate_at_steps": 3}}
 
@@ -29,7 +41,7 @@ def configure(environment=SYMBOLS, **paths):
     tree = {
         "seed": 11,
         "environment": environment,
-        "network": {"middleware_parameters": {"units": [4]}},
+        "network": {"middleware_parameters": {"scheme": [4]}},
         "actors": {"environments": B, "unroll_length_steps": T},
     }
     for path, value in paths.items():
@@ -56,7 +68,7 @@ def parts(tmp_path_factory):
         if key not in made:
             environment = VectorEnvironment(config.environment, 1)
             environment.close()
-            network = Architecture(config.network, environment.spec, ("policy", "value"), "main", 1)
+            network = Architecture(config.network, environment.spec, HEADS, "main", 1)
             made[key] = (network, export_bundle(network, environment.spec, cache_dir=cache))
         return made[key]
 
@@ -163,17 +175,18 @@ def test_actions_and_their_probabilities_are_those_of_the_policy(make_run):
     unroll = run.step(actor)
     key = np.random.SeedSequence(11, spawn_key=(1, 0, 1, 4))  # seed, actors, actor, incarnation, update
     random = np.random.default_rng(key.spawn(2)[1])
+    selector = ActionSelector({"action": CategoricalSpec(3)})
     for row in range(T):
-        logits = run.network.predict({"observation": unroll.observations["observation"][row]}, ["logits"])
-        actions, log_probabilities = sample_categorical(logits, random)
-        assert unroll.actions[row].tolist() == actions.tolist()
+        logits = run.network.predict({"observation": unroll.observations["observation"][row]}, [LOGITS])
+        actions, log_probabilities = selector.sample({LOGITS: logits}, random)
+        assert unroll.actions["action"][row].tolist() == actions["action"].tolist()
         np.testing.assert_allclose(unroll.behaviour_log_probabilities[row], log_probabilities, atol=1e-5)
 
 
 def same(unroll, other):
-    return all(
+    return np.array_equal(unroll.actions["action"], other.actions["action"]) and all(
         np.array_equal(getattr(unroll, name), getattr(other, name))
-        for name in ("actions", "rewards", "behaviour_log_probabilities")
+        for name in ("rewards", "behaviour_log_probabilities")
     )
 
 
@@ -207,6 +220,135 @@ def test_whatever_tells_actors_apart_gives_other_numbers(make_run, what):
     assert not same(original, run.step(other))
 
 
+# ----------------------------------------------------------------------- recurrent state and actions of every kind
+
+
+class Ragged(StepCounter):
+    """Episodes of 1 to 4 steps."""
+
+    def reset(self, *, seed=None, options=None):
+        observation, infos = super().reset(seed=seed, options=options)
+        self._terminate_at_steps = int(self.np_random.integers(1, 5))
+        return observation, infos
+
+
+class RowCounter:
+    """A policy whose state counts the rows since it was last 0; its arrays may not be written to."""
+
+    version = 1
+    distributions: ClassVar = {"action": CategoricalSpec(2)}
+
+    def __init__(self):
+        self.given = []
+
+    def initial_state(self, batch):
+        return {"rows": np.zeros((batch, 1), np.float32), "twice": np.zeros((batch, 2), np.int32)}
+
+    def step(self, observations, recurrent_state):
+        self.given.append((observations["observation"].copy(), recurrent_state["rows"].copy()))
+        np.testing.assert_array_equal(recurrent_state["twice"], np.tile(recurrent_state["rows"], 2))
+        state = {name: array + np.ones((), array.dtype) for name, array in recurrent_state.items()}
+        for array in state.values():
+            array.flags.writeable = False
+        logits = np.zeros((len(observations["observation"]), 2), np.float32)
+        return PolicyOutput(outputs={LOGITS: logits}, recurrent_state=state)
+
+
+def act(policy, environment_id, unrolls, schema_state=None):
+    """Unrolls of T steps of 4 environments under `policy`, decoded from the stream."""
+    config = configure({"id": environment_id}, actors__environments=4)
+    backend = InMemoryBackend("acting", QueueCaps(100, 2**24))
+    backend.create("{}")
+    backend.weights.publish(1, b"", 0, backend.acquire_fence())
+    environment = VectorEnvironment(config.environment, 4)
+    producer = (0, backend.registry.register_actor(0))
+    actor = Actor(config, backend, policy, environment, producer, lambda: False)
+    actor.reset(0)
+    for _ in range(unrolls):
+        actor.step(backend.unrolls.admission())
+    environment.close()
+    schema = UnrollSchema.of(environment.spec, T, 4, schema_state or {})
+    return [decode_unroll(entry.header, entry.payload, schema) for entry in backend.unrolls.take(100, 0.0)]
+
+
+def test_the_state_begins_anew_with_every_episode_and_lasts_over_unrolls():
+    """Ragged observes its step, and the policy's state counts its rows: they agree at every row of every episode."""
+    policy = RowCounter()
+    state = {"rows": ArraySpec((1,), "float32"), "twice": ArraySpec((2,), "int32")}
+    unrolls = act(policy, f"{__name__}:Ragged", 12, state)
+    assert len(policy.given) == 12 * T
+    for observation, rows in policy.given:
+        np.testing.assert_array_equal(rows, observation)
+    shipped = []
+    for unroll in unrolls:
+        np.testing.assert_array_equal(unroll.recurrent_state["rows"], unroll.observations["observation"][0])
+        shipped.extend(unroll.recurrent_state["rows"][:, 0].tolist())
+    # Unrolls begin at the first row of an episode and at later ones, and not with all environments at the same.
+    assert {0.0, 1.0, 2.0, 3.0} <= set(shipped)
+    assert shipped.count(0.0) > 4  # more than those of the first unroll
+    assert any(len(set(unroll.recurrent_state["rows"][:, 0])) > 2 for unroll in unrolls)
+
+
+class Anything:
+    """A policy without state for the toy `Mixed`; its outputs follow from the observation."""
+
+    version = 1
+    distributions: ClassVar = {
+        "bounded": SquashedGaussianSpec((-1.0, -1.0), (1.0, 1.0)),
+        "choices": MultiCategoricalSpec((2, 3)),
+        "free": GaussianSpec(2),
+        "switches": BernoulliSpec(2),
+        "symbol": CategoricalSpec(3),
+    }
+
+    def initial_state(self, batch):
+        return {}
+
+    def step(self, observations, recurrent_state):
+        assert recurrent_state == {}
+        shown = observations["observation"]
+        outputs = {f"policy/{name}": shown[:, : spec.parameters_size] for name, spec in self.distributions.items()}
+        return PolicyOutput(outputs=outputs, recurrent_state={})
+
+
+def mixed_reward(shown, action):
+    """The mean of the five closeness values, from one observation of `Mixed` and the actions as they travel."""
+    bounded = np.clip(action["bounded"], -1, 1)
+    return np.mean(
+        [
+            action["symbol"] == shown[:3].argmax(),
+            np.mean(action["choices"] == [shown[3:5].argmax(), shown[5:8].argmax()]),
+            np.mean(action["switches"] == shown[8:10]),
+            np.exp(-np.square(bounded - shown[10:12]).sum()),
+            np.exp(-np.square(action["free"] - shown[12:]).sum()),
+        ]
+    )
+
+
+@pytest.mark.parametrize("bounded", [Anything.distributions["bounded"], GaussianSpec(2)], ids=["squashed", "gaussian"])
+def test_actions_of_every_kind_reach_the_environment_and_the_stream_as_they_were_drawn(bounded, monkeypatch):
+    policy = Anything()
+    monkeypatch.setattr(Anything, "distributions", Anything.distributions | {"bounded": bounded})
+    unrolls = act(policy, "distrl.environments.toy:Mixed", 4)
+    key = np.random.SeedSequence(11, spawn_key=(1, 0, 1, 0))
+    random, selector = np.random.default_rng(key.spawn(2)[1]), ActionSelector(policy.distributions)
+    outside = 0
+    for unroll in unrolls:
+        for row in range(T):
+            shown = unroll.observations["observation"][row]
+            actions, log_probabilities = selector.sample(policy.step({"observation": shown}, {}).outputs, random)
+            np.testing.assert_array_equal(unroll.behaviour_log_probabilities[row], log_probabilities)
+            for name, array in actions.items():
+                np.testing.assert_array_equal(unroll.actions[name][row], array, err_msg=name)
+            outside += int((np.abs(actions["bounded"]) > 1).sum())
+            for i in np.flatnonzero(unroll.valid[row]):
+                expected = mixed_reward(shown[i], {name: array[i] for name, array in actions.items()})
+                assert unroll.rewards[row, i] == pytest.approx(expected, abs=1e-5)
+    assert sum(unroll.header.env_steps for unroll in unrolls) == 4 * (4 * T - 2)  # two episodes ended
+    # A Gaussian's numbers beyond the bounds travel as they were drawn, and the environment gets the bounds.
+    assert (outside > 0) == isinstance(bounded, GaussianSpec)
+
+
 def test_an_environment_that_raises_ends_the_actor(make_run):
     class Broken(VectorEnvironment):
         def step(self, actions):
@@ -235,8 +377,8 @@ def test_the_first_weights_are_taken_whole_and_later_ones_mixed_at_the_rate(make
         twin = Policy(run.bundle)
         twin.set_weights(Weights(1, run.weights(expected)))
         observations = {"observation": np.eye(3, dtype=np.float32)}
-        found = actor._policy.step(observations, {}).logits
-        np.testing.assert_allclose(found, twin.step(observations, {}).logits, rtol=1e-6)
+        found = actor._policy.step(observations, {}).outputs[LOGITS]
+        np.testing.assert_allclose(found, twin.step(observations, {}).outputs[LOGITS], rtol=1e-6)
     assert expected == 0.25 * -1.0 + 0.75 * 1.5
 
 

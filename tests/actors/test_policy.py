@@ -9,21 +9,25 @@ import pytest
 from onnx import TensorProto, helper
 
 from distrl.actors.policy import Policy
-from distrl.config.network import MiddlewareParameters, NetworkParameters
+from distrl.actors.unroll import restarted
+from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
+from distrl.config.network import NetworkParameters
 from distrl.errors import DistrlError
 from distrl.networks.architecture import Architecture
 from distrl.networks.bundle import export_bundle
-from distrl.networks.description import BundleDescription, CategoricalSpec, WeightSpec
+from distrl.networks.description import BundleDescription, WeightSpec
+from distrl.networks.distribution_specs import CategoricalSpec
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, PolicyBundle, Weights
 
-SPEC = EnvSpec("Vector-v0", {"observation": ArraySpec((4,), "float32")}, DiscreteSpec(2))
+SPEC = EnvSpec("Vector-v0", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
+HEADS = (PolicyHeadParameters(), ValueHeadParameters())
 OBSERVATIONS = {"observation": np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)}
 
 
 @pytest.fixture(scope="module")
 def network():
-    parameters = NetworkParameters(middleware_parameters=MiddlewareParameters(units=(8,)))
-    return Architecture(parameters, SPEC, ("policy", "value"), "main", 1)
+    parameters = NetworkParameters(middleware_parameters={"scheme": [8], "activation": "tanh"})
+    return Architecture(parameters, SPEC, HEADS, "main", 1)
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +58,10 @@ def test_steps_under_the_newest_weights(network, bundle):
         policy.set_weights(filled(network, value, version))
         output = policy.step(OBSERVATIONS, policy.initial_state(5))
         assert policy.version == version
-        np.testing.assert_allclose(output.logits, np.stack([logits_at(network, value)] * 2, axis=1), atol=1e-5)
-        np.testing.assert_allclose(output.value, output.logits[:, 0], atol=1e-6)
-        assert (output.logits.dtype, output.value.shape, output.recurrent_state) == (np.float32, (5,), {})
+        logits, values = output.outputs["policy/action"], output.outputs["value"]
+        np.testing.assert_allclose(logits, np.stack([logits_at(network, value)] * 2, axis=1), atol=1e-5)
+        np.testing.assert_allclose(values, logits[:, 0], atol=1e-6)
+        assert (logits.dtype, values.shape, output.recurrent_state) == (np.float32, (5,), {})
 
 
 def test_without_weights_it_does_not_act(bundle):
@@ -69,7 +74,9 @@ def test_weights_are_mixed_as_the_learner_mixes_them(network, bundle, rate, expe
     policy = Policy(bundle)
     policy.set_weights(filled(network, 0.0, version=1))
     policy.set_weights(filled(network, 2.0, version=2), rate)
-    np.testing.assert_allclose(policy.step(OBSERVATIONS, {}).logits[:, 0], logits_at(network, expected), atol=1e-5)
+    np.testing.assert_allclose(
+        policy.step(OBSERVATIONS, {}).outputs["policy/action"][:, 0], logits_at(network, expected), atol=1e-5
+    )
     assert policy.version == 2
 
 
@@ -84,7 +91,9 @@ def test_mixing_equals_the_learners_set_weights(network, bundle):
     policy.set_weights(Weights(2, second), 0.3)
     network.set_weights(list(first.values()))
     network.set_weights(list(second.values()), 0.3)
-    np.testing.assert_allclose(policy.step(OBSERVATIONS, {}).logits, network.predict(OBSERVATIONS)[0], atol=1e-5)
+    np.testing.assert_allclose(
+        policy.step(OBSERVATIONS, {}).outputs["policy/action"], network.predict(OBSERVATIONS)[0], atol=1e-5
+    )
 
 
 def test_weights_are_copied(network, bundle):
@@ -92,10 +101,12 @@ def test_weights_are_copied(network, bundle):
     policy.set_weights(weights)
     for array in weights.arrays.values():
         array[...] = 100.0
-    np.testing.assert_allclose(policy.step(OBSERVATIONS, {}).logits[:, 0], logits_at(network, 0.5), atol=1e-5)
+    np.testing.assert_allclose(
+        policy.step(OBSERVATIONS, {}).outputs["policy/action"][:, 0], logits_at(network, 0.5), atol=1e-5
+    )
 
 
-BIAS = "main/policy_head/bias"
+BIAS = "main/policy_head_action/bias"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +128,9 @@ def test_bad_weights_are_refused_and_the_old_ones_stay(network, bundle, arrays, 
     with pytest.raises(DistrlError, match=message):
         policy.set_weights(Weights(2, {name: array for name, array in changed.items() if array is not None}), rate)
     assert policy.version == 1
-    np.testing.assert_allclose(policy.step(OBSERVATIONS, {}).logits[:, 0], logits_at(network, 0.5), atol=1e-5)
+    np.testing.assert_allclose(
+        policy.step(OBSERVATIONS, {}).outputs["policy/action"][:, 0], logits_at(network, 0.5), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -192,7 +205,15 @@ def test_a_described_weight_that_is_not_external_is_refused(bundle):
             {"inputs": {"other": ArraySpec((4,), "float32")}},
             r"the graph takes \['observation'\], described are \['other'\]",
         ),
-        ({"outputs": {"logits": (2,)}}, r"the graph puts out \['logits', 'value'\], described are \['logits'\]"),
+        (
+            {"outputs": {"policy/action": (2,)}},
+            r"the graph puts out \['policy/action', 'value'\], described are \['policy/action'\]",
+        ),
+        ({"action_distributions": {"steer": CategoricalSpec(2)}}, r"the graph puts out \['policy/action', 'value'\]"),
+        (
+            {"recurrent_state": {"lstm_h": ArraySpec((3,), "float32")}},
+            r"the graph takes \['observation'\], described are \['lstm_h', 'observation'\]",
+        ),
     ],
 )
 def test_a_description_of_another_signature_is_refused(bundle, fields, message):
@@ -202,17 +223,17 @@ def test_a_description_of_another_signature_is_refused(bundle, fields, message):
 
 
 def integer_and_frozen():
-    """logits = x + steps + mean, where `steps` is an integer and `mean` is not trained."""
+    """policy/action = x + steps + mean, where `steps` is an integer and `mean` is not trained."""
     node = helper.make_node
     graph = helper.make_graph(
         [
             node("Cast", ["steps"], ["steps_"], to=TensorProto.FLOAT),
             node("Add", ["x", "steps_"], ["y"]),
-            node("Add", ["y", "mean"], ["logits"]),
+            node("Add", ["y", "mean"], ["policy/action"]),
         ],
         "graph",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 2])],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 2])],
+        [helper.make_tensor_value_info("policy/action", TensorProto.FLOAT, ["batch", 2])],
         [external("mean"), external("steps")],
     )
     graph.initializer[1].data_type = TensorProto.INT64
@@ -221,8 +242,8 @@ def integer_and_frozen():
     description = BundleDescription(
         inputs={"x": ArraySpec((2,), "float32")},
         recurrent_state={},
-        outputs={"logits": (2,)},
-        action_distribution=CategoricalSpec(2),
+        outputs={"policy/action": (2,)},
+        action_distributions={"action": CategoricalSpec(2)},
         environment=SPEC,
         weights=(WeightSpec("mean", (2,), "float32", False), WeightSpec("steps", (2,), "int64", False)),
         libraries={},
@@ -238,12 +259,54 @@ def test_integers_and_untrained_weights_are_never_mixed(rate, expected):
         arrays = {"mean": np.array([1, 2], np.float32) * scale, "steps": np.array([2, 4]) * scale}
         policy.set_weights(Weights(version, arrays), rate)
     output = policy.step({"x": np.zeros((1, 2), np.float32)}, {})
-    assert output.logits.tolist() == [expected]
-    assert output.value is None
+    assert {name: array.tolist() for name, array in output.outputs.items()} == {"policy/action": [expected]}
 
 
 def test_initial_state_is_zeros_of_the_described_shapes(bundle):
     assert Policy(bundle).initial_state(3) == {}
+
+
+@pytest.fixture(scope="module")
+def remembering(tmp_path_factory):
+    """A policy with an LSTM of three cells, under weights drawn at random."""
+    parameters = NetworkParameters(middleware_parameters={"kind": "lstm", "number_of_lstm_cells": 3})
+    network = Architecture(parameters, SPEC, HEADS, "main", 1)
+    rng = np.random.default_rng(0)
+    network.set_weights([rng.standard_normal(array.shape).astype(np.float32) for array in network.get_weights()])
+    policy = Policy(export_bundle(network, SPEC, cache_dir=tmp_path_factory.mktemp("bundles")))
+    policy.set_weights(Weights(1, network.policy_weights()))
+    return policy
+
+
+@pytest.mark.row("L13", "B21")
+def test_state_starts_at_zero_goes_in_and_comes_out(remembering):
+    state = remembering.initial_state(5)
+    assert {name: (array.shape, array.dtype) for name, array in state.items()} == {
+        "lstm_h": ((5, 3), np.float32),
+        "lstm_c": ((5, 3), np.float32),
+    }
+    assert not any(array.any() for array in state.values())
+    first = remembering.step(OBSERVATIONS, state)
+    again = remembering.step(OBSERVATIONS, state)
+    np.testing.assert_array_equal(first.outputs["value"], again.outputs["value"])
+    then = remembering.step(OBSERVATIONS, first.recurrent_state)
+    assert np.abs(then.outputs["value"] - first.outputs["value"]).min() > 1e-4
+
+
+@pytest.mark.row("L13")
+def test_a_restarted_environment_is_as_new_and_its_neighbours_go_on(remembering):
+    first = remembering.step(OBSERVATIONS, remembering.initial_state(5))
+    went_on = remembering.step(OBSERVATIONS, first.recurrent_state).outputs["value"]
+    valid = np.array([True, False, True, False, True])
+    mixed = remembering.step(OBSERVATIONS, restarted(first.recurrent_state, valid)).outputs["value"]
+    np.testing.assert_array_equal(mixed[valid], went_on[valid])
+    np.testing.assert_allclose(mixed[~valid], first.outputs["value"][~valid], atol=1e-6)
+
+
+def test_state_that_is_missing_is_one_line_of_error(remembering):
+    with pytest.raises(DistrlError, match="does not take these observations") as raised:
+        remembering.step(OBSERVATIONS, {})
+    assert "\n" not in str(raised.value)
 
 
 WALL = """

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrl.actors.unroll import UnrollBuilder
+from distrl.actors.unroll import UnrollBuilder, restarted
 from distrl.environments.vector import Step
-from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll
+from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec, Unroll
 
-SPEC = EnvSpec("toy", {"observation": ArraySpec((1,), "float32")}, DiscreteSpec(4))
+SPEC = EnvSpec("toy", {"observation": ArraySpec((1,), "float32")}, {"action": DiscreteSpec(4)})
 
 
 def observe(*values: float) -> dict[str, np.ndarray]:
@@ -31,7 +31,7 @@ def a_step(observations, rewards, ended=(), valid=None) -> Step:
 def fill(builder: UnrollBuilder, steps: list[Step]) -> None:
     for row, step in enumerate(steps):
         count = len(step.rewards)
-        builder.add(np.full(count, row, np.int32), np.full(count, -0.5 * row, np.float32), step)
+        builder.add({"action": np.full(count, row, np.int32)}, np.full(count, -0.5 * row, np.float32), step)
 
 
 def test_rows_hold_what_happened():
@@ -40,7 +40,7 @@ def test_rows_hold_what_happened():
     fill(builder, [a_step([1, 11], [0.5, 1.5]), a_step([2, 12], [2.5, 3.5])])
     unroll = builder.close((3, 2), 7, 5, {})
     assert unroll.observations["observation"][..., 0].tolist() == [[0, 10], [1, 11], [2, 12]]
-    assert unroll.actions.tolist() == [[0, 0], [1, 1]]
+    assert unroll.actions["action"].tolist() == [[0, 0], [1, 1]]
     assert unroll.behaviour_log_probabilities.tolist() == [[0, 0], [-0.5, -0.5]]
     assert unroll.rewards.tolist() == [[0.5, 1.5], [2.5, 3.5]]
     header = unroll.header
@@ -51,6 +51,57 @@ def test_rows_hold_what_happened():
         5,
         4,
     )
+
+
+def test_actions_of_every_kind_are_recorded_by_name_and_copied():
+    kinds = {
+        "symbol": DiscreteSpec(3, start=1),
+        "choices": MultiDiscreteSpec((2, 3), (0, 5)),
+        "lamps": MultiBinarySpec((2, 1)),
+        "force": BoxSpec((1, 2), (-1.0, None), (1.0, None)),
+    }
+    builder = UnrollBuilder(EnvSpec("toy", SPEC.observations, kinds), 2, 1)
+    builder.begin(observe(0), {})
+    given = {
+        "symbol": np.int32([2]),
+        "choices": np.int32([[1, 2]]),
+        "lamps": np.int32([[1, 0]]),
+        "force": np.float32([[-7.5, 0.25]]),
+    }
+    for _ in range(2):
+        builder.add(given, np.float32([-1.0]), a_step([1], [0]))
+        for array in given.values():
+            array[:] = 0
+    unroll = builder.close((0, 1), 0, 1, {})
+    assert list(unroll.actions) == ["symbol", "choices", "lamps", "force"]
+    assert {name: array.dtype.name for name, array in unroll.actions.items()} == {
+        "symbol": "int32",
+        "choices": "int32",
+        "lamps": "int32",
+        "force": "float32",
+    }
+    assert unroll.actions["symbol"].tolist() == [[2], [0]]
+    assert unroll.actions["choices"].tolist() == [[[1, 2]], [[0, 0]]]
+    assert unroll.actions["lamps"].tolist() == [[[1, 0]], [[0, 0]]]
+    assert unroll.actions["force"].tolist() == [[[-7.5, 0.25]], [[0.0, 0.0]]]
+
+
+def test_the_state_restarts_after_rows_that_were_not_valid():
+    state = {"h": np.float32([[1, 2], [3, np.nan], [5, 6]]), "c": np.int32([7, 8, 9])}
+    kept = {name: array.copy() for name, array in state.items()}
+    for array in state.values():
+        array.flags.writeable = False  # as ONNX Runtime's may be
+    after = restarted(state, np.array([True, False, True]))
+    np.testing.assert_array_equal(after["h"], np.float32([[1, 2], [0, 0], [5, 6]]), strict=True)
+    np.testing.assert_array_equal(after["c"], np.int32([7, 0, 9]), strict=True)
+    for name, array in kept.items():
+        np.testing.assert_array_equal(state[name], array)
+
+
+def test_where_nothing_ended_the_state_goes_on_uncopied():
+    state = {"h": np.ones((2, 1), np.float32)}
+    assert restarted(state, np.array([True, True])) is state
+    assert restarted({}, np.array([True, False])) == {}
 
 
 def test_the_next_unroll_begins_with_the_last_row_and_leaves_the_first_untouched():
@@ -133,7 +184,7 @@ def test_episode_statistics_equal_the_slow_walk(data):
     collected: list[Unroll] = []
     for time in range(total):
         step = Step(observe(*np.zeros(count)), rewards[time], ended[time], ended[time] & False, valid[time])
-        builder.add(np.zeros(count, np.int32), np.zeros(count, np.float32), step)
+        builder.add({"action": np.zeros(count, np.int32)}, np.zeros(count, np.float32), step)
         if builder.full:
             collected.append(builder.close((0, 1), len(collected), 1, {}))
     expected = slow_episodes(ended, valid, rewards)

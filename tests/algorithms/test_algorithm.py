@@ -8,13 +8,15 @@ from distrl.algorithms import ALGORITHMS, make_algorithm
 from distrl.algorithms.algorithm import GradientAlgorithm, Loss, MemorySpec
 from distrl.config import RunConfig
 from distrl.config.algorithms import ALGORITHMS as PARAMETERS
-from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec
+from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
+from distrl.errors import ConfigError
+from distrl.types import ArraySpec, Batch, Contribution, DiscreteSpec, EnvSpec, UnrollHeader
 
-SPEC = EnvSpec(id="toy", observations={"observation": ArraySpec((2,), "float32")}, action=DiscreteSpec(2))
+SPEC = EnvSpec(id="toy", observations={"observation": ArraySpec((2,), "float32")}, actions={"action": DiscreteSpec(2)})
 
 
 def config(**sections):
-    network = {"middleware_parameters": {"units": ()}, "optimizer_type": "SGD", "learning_rate": 0.5}
+    network = {"middleware_parameters": {"scheme": "Empty"}, "optimizer_type": "SGD", "learning_rate": 0.5}
     network |= sections.pop("network", {})
     return RunConfig.model_validate({"network": network, **sections})
 
@@ -23,7 +25,7 @@ def batch(steps=2, sequences=3):
     rows = (steps, sequences)
     return Batch(
         observations={"observation": np.ones((steps + 1, sequences, 2), "float32")},
-        actions=np.zeros(rows, "int32"),
+        actions={"action": np.zeros(rows, "int32")},
         rewards=np.ones(rows, "float32"),
         terminated=np.zeros(rows, bool),
         truncated=np.zeros(rows, bool),
@@ -36,12 +38,12 @@ def batch(steps=2, sequences=3):
 class TowardsThree(GradientAlgorithm):
     """All that a new algorithm needs: pulls every value towards 3."""
 
-    heads = ("value",)
+    heads = (ValueHeadParameters(),)
 
     def loss(self, outputs, batch):
         """Half the squared distance of all T+1 values from 3."""
         values = outputs["value"]
-        return Loss(0.5 * keras.ops.mean((values - 3.0) ** 2), {"mean_value": keras.ops.mean(values)})
+        return Loss({"value": 0.5 * keras.ops.mean((values - 3.0) ** 2)}, {"mean_value": keras.ops.mean(values)})
 
 
 def test_two_attributes_are_an_algorithm():
@@ -102,3 +104,113 @@ def test_every_algorithm_has_parameters_of_the_same_name():
     assert ALGORITHMS.keys() == PARAMETERS.keys()
     for name, parameters in PARAMETERS.items():
         assert parameters().name == name
+
+
+class Both(TowardsThree):
+    """The same with a policy beside it, which is left alone."""
+
+    heads = (PolicyHeadParameters(), ValueHeadParameters())
+
+    def loss(self, outputs, batch):
+        terms, metrics = super().loss(outputs, batch)
+        return Loss(terms | {"policy": 0.0 * keras.ops.mean(outputs["policy/action"])}, metrics)
+
+
+def test_the_configuration_changes_heads_of_the_same_kind():
+    configured = [{"kind": "value", "units": [5], "loss_weight": 0.5}]
+    algorithm = Both(config(network={"heads_parameters": configured}))
+    main = algorithm.build(SPEC)["main"]
+    assert [head.name for head in main.online.assembly.heads] == ["policy", "value"]
+    assert main.online.named_weights()["main/value_head_hidden_0/kernel"].shape == (2, 5)
+    plain = Both(config(network={"heads_parameters": [{"kind": "value", "units": [5]}]}))
+    losses = [one.update(one.build(SPEC), batch()).metrics["loss"] for one in (algorithm, plain)]
+    assert losses[0] == pytest.approx(0.5 * losses[1])
+
+
+@pytest.mark.parametrize(
+    ("heads", "message"),
+    [
+        ([{"kind": "q"}], "network.heads_parameters: q: algorithm impala has the heads policy, value"),
+        ([{"kind": "value"}, {"kind": "value", "units": [3]}], "value: algorithm impala has one head of this kind"),
+        ([{"kind": "value", "num_output_head_copies": 2}], "value: algorithm impala has one head of this kind"),
+        ([{"kind": "value", "clip_range": 0.2}], "value: clip_range is a part of a loss that algorithm impala states"),
+        ([{"kind": "policy", "beta_entropy": 0.2}], "policy: beta_entropy is a part of a loss that algorithm impala"),
+    ],
+)
+def test_heads_that_do_not_belong_to_the_algorithm_are_refused(heads, message):
+    with pytest.raises(ConfigError) as raised:
+        Both(config(network={"heads_parameters": heads})).build(SPEC)
+    assert message in str(raised.value)
+
+
+class HalfALoss(Both):
+    def loss(self, outputs, batch):
+        terms, metrics = super().loss(outputs, batch)
+        return Loss({"value": terms["value"]}, metrics)
+
+
+def test_a_head_without_a_loss_is_an_error():
+    algorithm = HalfALoss(config())
+    networks = algorithm.build(SPEC)
+    with pytest.raises(KeyError, match=r"the loss is of heads \['value'\], the network has \['policy', 'value'\]"):
+        algorithm.update(networks, batch())
+
+
+def test_rows_are_observed_after_the_update_that_they_made():
+    """The loss sees what the actors saw; the next version of the weights is normalised by all rows up to here."""
+    normalized = {"input_embedders_parameters": {"observation": {"normalize": True}}}
+    algorithm = TowardsThree(config(network=normalized))
+    networks = algorithm.build(SPEC)
+    given = batch()
+    given.observations["observation"][:2] = np.arange(12.0, dtype="float32").reshape(2, 3, 2)
+    before = networks["main"].online.predict({"observation": given.observations["observation"].reshape(-1, 2)})
+    metrics = algorithm.update(networks, given).metrics
+    assert metrics["mean_value"] == pytest.approx(before.mean(), rel=1e-5)
+    assert networks["main"].moments["observation"].count == 6.0
+    np.testing.assert_allclose(networks["main"].moments["observation"].mean, [5.0, 6.0])
+
+
+@pytest.mark.row("A21")
+def test_a_target_that_the_configuration_asks_for_stays_until_it_is_updated():
+    algorithm = TowardsThree(config(network={"create_target_network": True}))
+    main = algorithm.build(SPEC)["main"]
+    algorithm.update({"main": main}, batch())
+    pairs = list(zip(main.target.get_weights(), main.online.get_weights(), strict=True))
+    assert not any(np.array_equal(target, online) for target, online in pairs)
+    main.update_target_network()
+    for target, online in zip(main.target.get_weights(), main.online.get_weights(), strict=True):
+        np.testing.assert_array_equal(target, online)
+
+
+def test_16_bits_of_computing_learn_too():
+    algorithm = TowardsThree(config(network={"compute_dtype": "bfloat16", "learning_rate": 0.1}))
+    networks = algorithm.build(SPEC)
+    for _ in range(60):
+        metrics = algorithm.update(networks, batch()).metrics
+    assert metrics["mean_value"] == pytest.approx(3.0, abs=0.05)
+    assert {str(array.dtype) for array in networks["main"].online.get_weights()} == {"float32"}
+
+
+def test_gradients_taken_in_one_place_and_applied_in_another_are_the_same_training():
+    """The same algorithm where actors ship gradients: two attributes are still all that it needs."""
+    alone = TowardsThree(config())
+    actor, learner = (TowardsThree(config(algorithm={"name": "a3c"})) for _ in range(2))
+    whole, acting, learning = (algorithm.build(SPEC) for algorithm in (alone, actor, learner))
+    assert list(acting["main"].copies) == ["global", "online"]
+    for _ in range(3):
+        expected = alone.update(whole, batch()).metrics
+        given = actor.differentiate(acting, batch())
+        none = np.zeros(0, np.float32)
+        header = UnrollHeader(0, 1, 0, 1, 6)
+        metrics = learner.update(learning, (Contribution(header, given, none, none.astype(np.int32)),)).metrics
+        acting["main"].set_weights(learning["main"].online.get_weights())
+        assert metrics == pytest.approx(expected, rel=1e-5)
+    for one, other in zip(whole["main"].online.get_weights(), learning["main"].online.get_weights(), strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-5)
+
+
+def test_what_ships_unrolls_differentiates_nothing():
+    algorithm = TowardsThree(config())
+    networks = algorithm.build(SPEC)
+    with pytest.raises(RuntimeError, match="ships unrolls"):
+        algorithm.differentiate(networks, batch())

@@ -1,34 +1,178 @@
-"""Returns and losses give the same numbers on Keras' other backends: their tests, run again in a process of each."""
+"""The frameworks agree: the mathematics' own tests on each of Keras' backends, and the same training on two."""
 
+import json
 import os
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-HERE = Path(__file__).parent
+import distrl
+
+HERE, NETWORKS = Path(__file__).parent, Path(__file__).parents[1] / "networks"
 NEEDS = {"jax": ("jax",), "numpy": ("jax", "scipy")}  # Keras' NumPy backend imports both
+SUITES = {
+    "returns": [HERE / "test_returns.py", HERE / "test_losses.py"],
+    "distributions": [
+        NETWORKS / "test_discrete_distributions.py",
+        NETWORKS / "test_continuous_distributions.py",
+        NETWORKS / "test_distributions.py",
+    ],
+    "heads": [NETWORKS / "heads" / "test_losses.py"],
+    "steps": [NETWORKS / "test_backend.py"],
+}
+RUN_ON = [
+    ("jax", "returns"),
+    ("numpy", "returns"),  # which has no gradients
+    *(
+        pytest.param(*case, marks=pytest.mark.long)
+        for case in [("jax", "distributions"), ("jax", "heads"), ("jax", "steps"), ("numpy", "distributions")]
+    ),
+]
+
+RUNS = {
+    "mlp": {
+        "input_embedders_parameters": {"observation": {"scheme": [16], "normalize": True}},
+        "middleware_parameters": {"scheme": [16], "activation": "tanh"},
+    },
+    "lstm": {"middleware_parameters": {"kind": "lstm", "number_of_lstm_cells": 8}, "optimizer_type": "RMSProp"},
+    "conv": {
+        "input_embedders_parameters": {
+            "observation": {"scheme": [{"kind": "conv2d", "filters": 4, "kernel_size": 3, "strides": 2}]}
+        },
+        "middleware_parameters": {"scheme": [16], "batchnorm": True},
+    },
+}
+UPDATES = 10
+TRAIN = """
+import json, sys
+from pathlib import Path
+import numpy as np
+from distrl.algorithms import make_algorithm
+from distrl.config import RunConfig
+from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec
+
+folder, parameters, updates = Path(sys.argv[1]), json.loads(sys.argv[2]), int(sys.argv[3])
+T, N = 6, 8
+
+def batch(rng, shape, states):
+    image = len(shape) == 3
+    rows = (T + 1, N, *shape)
+    return Batch(
+        observations={"observation": rng.integers(0, 256, rows).astype("uint8") if image
+                      else rng.standard_normal(rows).astype("float32")},
+        actions={"action": rng.integers(0, 3, (T, N)).astype("int32")},
+        rewards=rng.standard_normal((T, N)).astype("float32"),
+        terminated=rng.random((T, N)) < 0.1,
+        truncated=rng.random((T, N)) < 0.1,
+        valid=rng.random((T, N)) < 0.8,
+        behaviour_log_probabilities=np.log(rng.uniform(0.2, 0.6, (T, N))).astype("float32"),
+        recurrent_state={
+            name: rng.standard_normal((N, *spec.shape)).astype("float32") for name, spec in states.items()
+        },
+    )
+
+def flat(network):
+    groups = network.state_arrays().items()
+    return {f"{group}|{path}": array for group, arrays in groups for path, array in arrays.items()}
+
+for name, network_parameters in parameters.items():
+    shape, dtype = ((9, 9, 2), "uint8") if name == "conv" else ((4,), "float32")
+    spec = EnvSpec("x", {"observation": ArraySpec(shape, dtype)}, {"action": DiscreteSpec(3)})
+    config = RunConfig.model_validate({
+        "network": network_parameters | {"learning_rate": 0.003},
+        "actors": {"environments": 2, "unroll_length_steps": T},
+        "learner": {"batch_size": 4},
+    })
+    algorithm = make_algorithm(config)
+    networks = algorithm.build(spec)
+    main = networks["main"]
+    initial = folder / f"{name}-initial.npz"
+    if initial.exists():
+        groups = {group: {} for group in main.state_arrays()}
+        for key, array in np.load(initial, allow_pickle=False).items():
+            group, path = key.split("|")
+            groups[group][path] = array
+        main.restore(groups)
+    else:
+        np.savez(initial, **flat(main))
+    rng = np.random.default_rng(0)
+    states = main.online.assembly.recurrent_state
+    told = [algorithm.update(networks, batch(rng, shape, states)).metrics for _ in range(updates)]
+    np.savez(folder / f"{name}-{sys.argv[4]}.npz", **flat(main))
+    (folder / f"{name}-{sys.argv[4]}.json").write_text(json.dumps(told))
+"""
+
+
+def run(command, backend, timeout=280):
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=HERE.parents[1],
+        env=os.environ
+        | {
+            "KERAS_BACKEND": backend,
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": "--xla_backend_optimization_level=0",  # nearly all of the time is compilation
+            "PYTHONPATH": str(Path(distrl.__file__).parents[1]),
+        },
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def skip_without(*modules):
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing and "CI" not in os.environ:
+        pytest.skip(f"{' and '.join(missing)} cannot be imported")
+    assert not missing, f"CI is set, but {' and '.join(missing)} cannot be imported"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", NEEDS)
-def test_returns_and_losses(backend):
-    missing = [module for module in NEEDS[backend] if find_spec(module) is None]
-    if missing and "CI" not in os.environ:
-        pytest.skip(f"Keras' {backend} backend needs {' and '.join(missing)}")
-    assert not missing, f"CI is set, but {' and '.join(missing)} cannot be imported"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--import-mode=importlib"]
-    result = subprocess.run(
-        [*command, str(HERE / "test_returns.py"), str(HERE / "test_losses.py")],
-        cwd=HERE.parents[1],
-        env=os.environ | {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+@pytest.mark.parametrize(("backend", "suite"), RUN_ON)
+def test_the_mathematics(backend, suite):
+    skip_without(*NEEDS[backend])
+    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--import-mode=importlib"]
+    result = run([*command, *map(str, SUITES[suite])], backend)
     assert result.returncode == 0, result.stdout + result.stderr
     assert " passed" in result.stdout
     assert "skipped" not in result.stdout
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The same networks, weights and batches on TensorFlow and then on JAX."""
+    skip_without("jax")
+    folder = tmp_path_factory.mktemp("trained")
+    for backend in ("tensorflow", "jax"):
+        done = run(["-c", TRAIN, str(folder), json.dumps(RUNS), str(UPDATES), backend], backend)
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_ten_updates_end_in_the_same_weights(trained, name):
+    initial, one, other = (
+        dict(np.load(trained / f"{name}-{when}.npz", allow_pickle=False)) for when in ("initial", "tensorflow", "jax")
+    )
+    assert one.keys() == other.keys()
+    learned = {path for path in one if path.startswith(("online|", "optimizer|")) and one[path].dtype == np.float32}
+    assert len(learned) > 10
+    for path in learned:
+        np.testing.assert_allclose(other[path], one[path], rtol=1e-4, atol=1e-4, err_msg=path)
+    # They went a hundred times as far as they may be apart.
+    weights = [path for path in learned if path.startswith("online|")]
+    assert max(np.abs(one[path] - initial[path]).max() for path in weights) > 1e-2
+    # Counts of updates and statistics of observations are equal.
+    for path in one.keys() - learned:
+        if "seed_generator" not in path:
+            np.testing.assert_allclose(other[path], one[path], rtol=1e-6, err_msg=path)
+    told, told_too = (json.loads((trained / f"{name}-{when}.json").read_text()) for when in ("tensorflow", "jax"))
+    assert [list(metrics) for metrics in told] == [list(metrics) for metrics in told_too]
+    for metrics, metrics_too in zip(told, told_too, strict=True):
+        assert metrics_too == pytest.approx(metrics, rel=1e-3, abs=1e-4)

@@ -9,18 +9,24 @@ import tensorflow as tf
 from distrl.algorithms import impala
 from distrl.algorithms.impala import Impala
 from distrl.config import RunConfig
+from distrl.networks.distribution_specs import BernoulliSpec, CategoricalSpec, GaussianSpec
+from distrl.networks.distributions import JointDistribution
 from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec
 
+LOGITS = "policy/action"
 
-def make(network=None, **algorithm):
-    return Impala(RunConfig.model_validate({"algorithm": algorithm, "network": network or {}}))
+
+def make(network=None, actions=None, **algorithm):
+    algorithm = Impala(RunConfig.model_validate({"algorithm": algorithm, "network": network or {}}))
+    algorithm.distribution = JointDistribution(actions or {"action": CategoricalSpec(2)})  # which `build` knows
+    return algorithm
 
 
 def make_batch(rewards, **fields):
     rewards = np.array(rewards, "float32")
     given = {
         "observations": {"observation": np.zeros((len(rewards) + 1, rewards.shape[1], 1), "float32")},
-        "actions": np.zeros(rewards.shape, "int32"),
+        "actions": {"action": np.zeros(rewards.shape, "int32")},
         "rewards": rewards,
         "terminated": np.zeros(rewards.shape, bool),
         "truncated": np.zeros(rewards.shape, bool),
@@ -32,8 +38,10 @@ def make_batch(rewards, **fields):
 
 
 def compute(algorithm, logits, values, batch):
-    total, metrics = algorithm.loss({"logits": tf.constant(logits), "value": tf.constant(values)}, batch)
-    return float(total), {name: float(value) for name, value in metrics.items()}
+    """The sum of the heads' terms, and the metrics."""
+    terms, metrics = algorithm.loss({LOGITS: tf.constant(logits), "value": tf.constant(values)}, batch)
+    assert list(terms) == ["policy", "value"]
+    return float(sum(terms.values())), {name: float(value) for name, value in metrics.items()}
 
 
 UNIFORM = np.zeros((3, 1, 2), "float32")
@@ -50,6 +58,9 @@ def test_loss_by_hand():
     algorithm = make(discount=0.5, reward_scale=2.0, value_loss_weight=0.5, entropy_weight=0.1)
     total, metrics = compute(algorithm, UNIFORM, VALUES, make_batch([[1.0], [1.0]]))
     ln2 = math.log(2.0)
+    terms, _ = algorithm.loss({LOGITS: UNIFORM, "value": VALUES}, make_batch([[1.0], [1.0]]))
+    assert float(terms["policy"]) == pytest.approx(2.125 * ln2 - 0.1 * ln2, rel=1e-5)
+    assert float(terms["value"]) == pytest.approx(0.5 * 2.453125, rel=1e-5)
     assert metrics == pytest.approx(
         {
             "policy_loss": 2.125 * ln2,
@@ -103,7 +114,8 @@ def test_what_was_ignored_does_not_count():
     valid = np.array([[True], [False]])
     quiet = make_batch([[1.0], [0.0]], valid=valid)
     loud = quiet._replace(
-        actions=np.array([[0], [1]], "int32"), behaviour_log_probabilities=np.array([[-0.7], [-80.0]], "float32")
+        actions={"action": np.array([[0], [1]], "int32")},
+        behaviour_log_probabilities=np.array([[-0.7], [-80.0]], "float32"),
     )
     quiet = quiet._replace(behaviour_log_probabilities=np.array([[-0.7], [0.0]], "float32"))
     assert compute(make(), UNIFORM, VALUES, quiet) == compute(make(), UNIFORM, VALUES, loud)
@@ -118,53 +130,56 @@ def test_gradient_against_finite_differences(monkeypatch):
     shape = (4, 3)
     batch = make_batch(
         rng.normal(size=shape),
-        actions=rng.integers(0, 3, shape).astype("int32"),
+        actions={"action": rng.integers(0, 3, shape).astype("int32")},
         valid=rng.random(shape) < 0.8,
         terminated=rng.random(shape) < 0.2,
         behaviour_log_probabilities=rng.normal(-1.0, 0.3, shape).astype("float32"),
     )
     logits, values = (rng.normal(size=size).astype("float32") for size in ((5, 3, 3), (5, 3)))
-    algorithm = make(entropy_weight=0.3)
+    algorithm = make(entropy_weight=0.3, actions={"action": CategoricalSpec(3)})
     with tf.GradientTape() as tape:
-        outputs = {"logits": tf.constant(logits), "value": tf.constant(values)}
+        outputs = {LOGITS: tf.constant(logits), "value": tf.constant(values)}
         tape.watch(outputs)
-        total, _ = algorithm.loss(outputs, batch)
+        terms, _ = algorithm.loss(outputs, batch)
+        total = sum(terms.values())
     gradients = tape.gradient(total, outputs)
 
     fixed = []
     vtrace = impala.vtrace
     monkeypatch.setattr(impala, "vtrace", lambda **arrays: fixed.append(vtrace(**arrays)) or fixed[0])
     compute(algorithm, logits, values, batch)
-    for array, name in ((logits, "logits"), (values, "value")):
+    for array, name in ((logits, LOGITS), (values, "value")):
         expected = np.zeros_like(array)
         for index in np.ndindex(array.shape):
             sides = []
             for step in (1e-2, -1e-2):
-                moved = {"logits": logits.copy(), "value": values.copy()}
+                moved = {LOGITS: logits.copy(), "value": values.copy()}
                 moved[name][index] += step
-                sides.append(compute(algorithm, moved["logits"], moved["value"], batch)[0])
+                sides.append(compute(algorithm, moved[LOGITS], moved["value"], batch)[0])
             expected[index] = (sides[0] - sides[1]) / 2e-2
         np.testing.assert_allclose(gradients[name].numpy(), expected, atol=2e-4)
     assert not gradients["value"].numpy()[-1].any()  # the bootstrap row is no training example
-    assert not gradients["logits"].numpy()[-1].any()
+    assert not gradients[LOGITS].numpy()[-1].any()
 
 
 def test_the_rewarded_action_becomes_likely():
     """A bandit: one step, action 1 is rewarded, action 0 is not; both were tried equally often."""
-    network = {"middleware_parameters": {"units": ()}, "optimizer_type": "SGD", "learning_rate": 1.0}
+    network = {"middleware_parameters": {"scheme": "Empty"}, "optimizer_type": "SGD", "learning_rate": 1.0}
     algorithm = make(network)
-    spec = EnvSpec(id="bandit", observations={"observation": ArraySpec((1,), "float32")}, action=DiscreteSpec(2))
+    spec = EnvSpec(
+        id="bandit", observations={"observation": ArraySpec((1,), "float32")}, actions={"action": DiscreteSpec(2)}
+    )
     networks = algorithm.build(spec)
     observation = {"observation": np.ones((1, 1), "float32")}
 
     def probability():
-        logits = networks["main"].online.predict(observation, ["logits"])[0]
+        logits = networks["main"].online.predict(observation, [LOGITS])[0]
         return 1.0 / (1.0 + math.exp(logits[0] - logits[1]))
 
     batch = make_batch(
         [[0.0, 1.0]],
         observations={"observation": np.ones((2, 2, 1), "float32")},
-        actions=np.array([[0, 1]], "int32"),
+        actions={"action": np.array([[0, 1]], "int32")},
         terminated=np.ones((1, 2), bool),
     )
     before = probability()
@@ -175,3 +190,36 @@ def test_the_rewarded_action_becomes_likely():
         metrics = algorithm.update(networks, batch).metrics
     assert probability() > 0.9
     assert metrics["entropy"] < 0.4
+
+
+def test_several_actions_count_together():
+    """log pi of three actions is a sum: ln .5 of the choice, 2 ln .5 of the switches, and a normal at its mean."""
+    actions = {"steer": CategoricalSpec(2), "lights": BernoulliSpec(2), "gas": GaussianSpec(1)}
+    outputs = {
+        "policy/steer": np.zeros((2, 1, 2), "float32"),
+        "policy/lights": np.zeros((2, 1, 2), "float32"),
+        "policy/gas": np.zeros((2, 1, 2), "float32"),
+        "value": np.float32([[1.0], [3.0]]),
+    }
+    taken = {
+        "steer": np.ones((1, 1), "int32"),
+        "lights": np.int32([[[0, 1]]]),
+        "gas": np.zeros((1, 1, 1), "float32"),
+    }
+    log_probability = 3.0 * math.log(0.5) - 0.5 * math.log(2.0 * math.pi)
+    behaviour = np.full((1, 1), log_probability - math.log(0.5), "float32")  # twice as likely then: rho is .5
+    batch = make_batch([[1.0]], actions=taken, behaviour_log_probabilities=behaviour)
+    _, metrics = make(actions=actions, discount=0.5).loss(outputs, batch)
+    # difference 1 + .5 x 3 - 1 = 1.5, weighted by rho .5
+    assert float(metrics["mean_rho"]) == pytest.approx(0.5, rel=1e-5)
+    assert float(metrics["policy_loss"]) == pytest.approx(-log_probability * 0.5 * 1.5, rel=1e-5)
+    entropy = math.log(2.0) * 3.0 + 0.5 * math.log(2.0 * math.pi * math.e)
+    assert float(metrics["entropy"]) == pytest.approx(entropy, rel=1e-5)
+
+
+@pytest.mark.row("A20")
+def test_values_may_be_learned_by_hubers_loss():
+    """Errors 2.75 and 1.5 as above: 2.75 - .5 and 1.5 - .5 in place of half their squares."""
+    algorithm = make({"replace_mse_with_huber_loss": True}, discount=0.5, reward_scale=2.0)
+    _, metrics = compute(algorithm, UNIFORM, VALUES, make_batch([[1.0], [1.0]]))
+    assert metrics["value_loss"] == pytest.approx((2.25 + 1.0) / 2, rel=1e-5)

@@ -33,6 +33,13 @@ def test_value_loss_has_the_half():
     assert number(losses.value_loss(grid(1, 2, 50, 4), grid(2, 0, 0, 0), VALID)) == pytest.approx(3.5)
 
 
+@pytest.mark.row("A20")
+def test_hubers_value_loss_is_linear_beyond_1():
+    # errors .5, 2 and -3: .125, 1.5 and 2.5
+    loss = losses.value_loss(grid(0, 0, 50, 0), grid(0.5, 2, 0, -3), VALID, huber=True)
+    assert number(loss) == pytest.approx((0.125 + 1.5 + 2.5) / 3)
+
+
 def test_entropy_loss_is_the_negative_mean():
     assert number(losses.entropy_loss(grid(0.1, 0.2, 9, 0.6), VALID)) == pytest.approx(-0.3)
 

@@ -2,8 +2,7 @@ import pytest
 from pydantic import ValidationError
 
 from distrl.config import RunConfig
-from distrl.config.explain import explain, known_paths, section_at
-from distrl.config.network import EmbedderParameters, MiddlewareParameters, NetworkParameters
+from distrl.config.explain import explain, known_paths
 
 
 def explained(tree, origin_of=None):
@@ -23,9 +22,27 @@ def explained(tree, origin_of=None):
         ({"actor": {"count": 1}}, "unknown key actor; did you mean actors?"),
         ({"backend": "x"}, "unknown key backend; did you mean learner.backend?"),
         (
-            {"network": {"input_embedders_parameters": {"camera": {"unit": [3]}}}},
-            "unknown key network.input_embedders_parameters.camera.unit; "
-            "did you mean network.input_embedders_parameters.camera.units?",
+            {"network": {"input_embedders_parameters": {"camera": {"schem": [3]}}}},
+            "unknown key network.input_embedders_parameters.camera.schem; "
+            "did you mean network.input_embedders_parameters.camera.scheme?",
+        ),
+        (
+            {"network": {"middleware_parameters": {"scheme": [64, {"kind": "conv2d", "filters": 3, "stride": 2}]}}},
+            "unknown key network.middleware_parameters.scheme.1.stride; "
+            "did you mean network.middleware_parameters.scheme.1.strides?",
+        ),
+        (
+            {"network": {"middleware_parameters": {"number_of_lstm_cells": 3}}},
+            "unknown key network.middleware_parameters.number_of_lstm_cells; only kind lstm has it",
+        ),
+        (
+            {
+                "network": {
+                    "middleware_parameters": {"kind": "graph", "blocks": {"output": {"inputs": ["a"], "layer": 3}}}
+                }
+            },
+            "unknown key network.middleware_parameters.blocks.output.layer; "
+            "did you mean network.middleware_parameters.blocks.output.layers?",
         ),
         (
             {"launch": {"xyzzy": 1}},
@@ -53,8 +70,9 @@ def test_an_unknown_key_names_the_nearest_valid_one(tree, line):
             "seed: 'abc' must be a valid integer, unable to parse string as an integer",
         ),
         (
-            {"network": {"optimizer_type": "adam"}},
-            "network.optimizer_type: 'adam' must be 'Adam', 'RMSProp' or 'SGD'; did you mean Adam?",
+            {"network": {"optimizer_type": "Adams"}},
+            "network.optimizer_type: 'Adams' must be 'Adam', 'AdamW', 'RMSProp', 'SGD', 'Nadam', 'Adagrad', "
+            "'Adadelta', 'Muon' or 'LBFGS'; did you mean Adam?",
         ),
         (
             {"launch": {"launcher": 3}},
@@ -62,7 +80,28 @@ def test_an_unknown_key_names_the_nearest_valid_one(tree, line):
         ),
         ({"launch": 3}, "launch: 3 must be a mapping of launcher, ray_address"),
         ({"environment": {"kwargs": 3}}, "environment.kwargs: 3 must be a mapping"),
-        ({"network": {"middleware_parameters": {"units": 5}}}, "network.middleware_parameters.units: 5 must be a list"),
+        (
+            {"network": {"heads_parameters": 5}},
+            "network.heads_parameters: 5 must be a list",
+        ),
+        (
+            {"network": {"heads_parameters": [{"distribution": "beta"}]}},
+            "network.heads_parameters.0: {distribution: beta} must have a kind of "
+            "policy, ppo, acer_policy, value, q, dueling_q, categorical_q, rainbow_q, quantile_q, naf, q_value, "
+            "twin_q, deterministic_policy, classification, rnd",
+        ),
+        (
+            {"network": {"middleware_parameters": {"kind": "lstmm"}}},
+            "network.middleware_parameters: {kind: lstmm} must have a kind of fc, lstm, gru, graph; did you mean lstm?",
+        ),
+        (
+            {"network": {"middleware_parameters": {"kind": "graph"}}},
+            "network.middleware_parameters.blocks is missing",
+        ),
+        (
+            {"network": {"middleware_parameters": {"kind": "graph", "blocks": {"a b": {"inputs": ["x"]}}}}},
+            r"network.middleware_parameters.blocks.a b: 'a b' must match pattern '^\w+$'",
+        ),
         (
             {"network": {"learning_rate_decay_rate": 0.5}},
             "network: learning_rate_decay_rate and learning_rate_decay_steps must be set together",
@@ -86,7 +125,7 @@ def test_clipping_at_zero_is_refused_and_null_is_no_clipping():
 @pytest.mark.row("D40")
 def test_an_unknown_algorithm_names_the_nearest_ones():
     assert explained({"algorithm": {"name": "Impalla"}}) == "unknown algorithm 'Impalla'; did you mean impala?"
-    assert explained({"algorithm": {"name": "zzz"}}) == "unknown algorithm 'zzz'; known: impala"
+    assert explained({"algorithm": {"name": "zzz"}}) == "unknown algorithm 'zzz'; known: impala, a3c, a2c"
 
 
 def test_an_unknown_key_comes_first_and_the_rest_is_counted():
@@ -98,28 +137,18 @@ def test_an_unknown_key_comes_first_and_the_rest_is_counted():
 
 
 def test_the_origin_is_that_of_the_value_or_of_what_is_around_it():
-    tree = {"network": {"middleware_parameters": {"units": [64, -1.5]}}}
-    origin_of = {"network.middleware_parameters.units": "file a.yaml"}
+    tree = {"network": {"middleware_parameters": {"scheme": [64, -1.5]}}}
+    origin_of = {"network.middleware_parameters.scheme": "file a.yaml"}
     assert explained(tree, origin_of) == (
-        "network.middleware_parameters.units.1: -1.5 (from file a.yaml) must be a valid integer, "
-        "got a number with a fractional part"
+        "network.middleware_parameters.scheme.1: -1.5 (from file a.yaml) must be a valid integer"
     )
     assert explained({"netwrok": {"learning_rate": 1}}, {"netwrok.learning_rate": "flag --set"}) == (
         "unknown key netwrok (from flag --set); did you mean network?"
     )
 
 
-def test_sections_by_path():
-    assert section_at(()) is RunConfig
-    assert section_at(("network",)) is NetworkParameters
-    assert section_at(("network", "middleware_parameters")) is MiddlewareParameters
-    assert section_at(("network", "input_embedders_parameters")) is None
-    assert section_at(("network", "input_embedders_parameters", "camera")) is EmbedderParameters
-    assert section_at(("seed",)) is None
-    assert section_at(("nowhere", "x")) is None
-
-
 def test_known_paths_are_the_tree():
     paths = known_paths()
-    assert {"seed", "network", "network.learning_rate", "network.middleware_parameters.units"} <= set(paths)
+    assert {"seed", "network", "network.learning_rate", "network.middleware_parameters.scheme"} <= set(paths)
+    assert {"network.middleware_parameters.number_of_lstm_cells", "network.middleware_parameters.blocks"} <= set(paths)
     assert len(paths) == len(set(paths))

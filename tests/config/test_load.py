@@ -35,19 +35,19 @@ def test_without_layers_everything_is_default():
     loaded = load()
     assert loaded.config == RunConfig()
     assert set(loaded.origins.values()) == {"default"}
-    assert loaded.origins["network.middleware_parameters.units"] == "default"
+    assert loaded.origins["network.middleware_parameters.scheme"] == "default"
 
 
 def test_later_layers_win_and_say_where_they_came_from(file):
-    path = file("actors: {count: 3, environments: 8}\nnetwork: {middleware_parameters: {units: [32]}}\nseed: 5\n")
+    path = file("actors: {count: 3, environments: 8}\nnetwork: {middleware_parameters: {scheme: [32]}}\nseed: 5\n")
     loaded = load("cartpole-impala", path, ["actors.environments=16", "seed=7"], {"--actors": 4, "--env": None})
     config, origins = loaded.config, loaded.origins
     assert (config.actors.count, origins["actors.count"]) == (4, "flag --actors")
     assert (config.actors.environments, origins["actors.environments"]) == (16, "flag --set")
     assert (config.network.optimizer_type, origins["network.optimizer_type"]) == ("Adam", PRESET)
     assert (config.seed, origins["seed"]) == (7, "flag --set")
-    units = "network.middleware_parameters.units"
-    assert (config.network.middleware_parameters.units, origins[units]) == ((32,), f"file {path}")
+    units = "network.middleware_parameters.scheme"
+    assert (config.network.middleware_parameters.scheme, origins[units]) == ((32,), f"file {path}")
     # A file merges into a preset key by key: what it does not name stays.
     assert (config.network.middleware_parameters.activation, config.environment.id) == ("tanh", "CartPole-v1")
     assert origins["memory.give_up_s"] == "default"
@@ -75,11 +75,11 @@ def test_every_flag_sets_its_path(flag, value, path):
 @pytest.mark.row("D41")
 def test_set_is_typed_and_validated():
     loaded = load(
-        sets=["network.learning_rate=1e-3", "stop.env_steps=2e6", "network.middleware_parameters.units=[8, 8]"]
+        sets=["network.learning_rate=1e-3", "stop.env_steps=2e6", "network.middleware_parameters.scheme=[8, 8]"]
     )
     assert loaded.config.network.learning_rate == 0.001
     assert loaded.config.stop.env_steps == 2_000_000
-    assert loaded.config.network.middleware_parameters.units == (8, 8)
+    assert loaded.config.network.middleware_parameters.scheme == (8, 8)
 
 
 @pytest.mark.row("D41")
@@ -185,7 +185,7 @@ trees = st.fixed_dictionaries(
             {
                 "learning_rate": st.floats(1e-12, 1e3),
                 "clip_gradients": st.none() | st.floats(1e-9, 1e9),
-                "middleware_parameters": st.fixed_dictionaries({"units": st.lists(st.integers(1, 512), max_size=3)}),
+                "middleware_parameters": st.fixed_dictionaries({"scheme": st.lists(st.integers(1, 512), max_size=3)}),
                 "input_embedders_parameters": st.dictionaries(
                     st.text(min_size=1), st.fixed_dictionaries({"input_rescaling": st.floats(1e-3, 255)}), max_size=2
                 ),

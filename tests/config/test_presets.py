@@ -32,9 +32,9 @@ def test_cartpole_is_what_the_issue_asks_for():
 
 @pytest.mark.row("D40")
 def test_an_unknown_preset_names_the_nearest():
-    with pytest.raises(ConfigError, match=r"^unknown preset 'CartPole_impala'; did you mean cartpole-impala\?$"):
+    with pytest.raises(ConfigError, match=r"^unknown preset 'CartPole_impala'; did you mean cartpole-impala or "):
         read_preset("CartPole_impala")
-    with pytest.raises(ConfigError, match=r"^unknown preset '\.\./x'; known: cartpole-impala"):
+    with pytest.raises(ConfigError, match=r"^unknown preset '\.\./x'; known: cartpole-"):
         read_preset("../x")
 
 

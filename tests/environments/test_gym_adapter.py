@@ -104,6 +104,41 @@ def test_a_class_is_called_with_kwargs_and_states_its_limits() -> None:
     assert single.action_space.n == 6
 
 
+class WithVector(toy.Identity):
+    """A class whose own vectorization accepts no kwargs and states its limits."""
+
+    @classmethod
+    def vector_entry_point(cls, num_envs: int) -> "StatingVector":
+        return StatingVector(num_envs)
+
+
+class StatingVector(CartPoleVectorEnv):
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        single = toy.Identity()
+        self.single_observation_space, self.single_action_space = single.observation_space, single.action_space
+        self.reward_threshold, self.max_episode_steps = 12.0, 34
+
+
+class Inheriting(WithVector):
+    """Would be stepped as its parent."""
+
+
+def test_a_class_may_have_its_own_vectorization() -> None:
+    name = f"{__name__}:WithVector"
+    for vectorization in ("auto", "own"):
+        made = make(name, vectorization, 3)
+        assert (made.vectorization, made.vector.num_envs) == ("own", 3)
+        assert (made.reward_threshold, made.max_episode_steps) == (12.0, 34)
+    assert make(name, n=3).vectorization == "sync"
+    assert "refuses kwargs {'n': 3}: TypeError" in refusal(name, "own", n=3)
+
+
+def test_a_vectorization_is_not_inherited() -> None:
+    assert make(f"{__name__}:Inheriting").vectorization == "sync"
+    assert "own is impossible: it has no vector entry point" in refusal(f"{__name__}:Inheriting", "own")
+
+
 def test_an_id_behind_the_module_that_registers_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "registers_it.py").write_text(
         "import gymnasium\n"
@@ -126,7 +161,7 @@ def test_unknown_names_come_with_the_nearest() -> None:
     assert "the nearest ids are CartPole-v" in refusal("cartpole")
     assert refusal("distrl.environments.toy:StepCount") == (
         "unknown environment 'distrl.environments.toy:StepCount': distrl.environments.toy has no class StepCount; "
-        "the nearest classes are StepCounter, Identity, Bandit"
+        "the nearest classes are StepCounter, Identity, MemoryCue"
     )
     assert "the nearest ids are CartPole-v1" in refusal("json:CartPole-v7")
     assert refusal("no_such.module:Env") == (

@@ -13,7 +13,7 @@ import distrl
 from distrl.config.run import EnvironmentConfig
 from distrl.environments.probe import ProbeError, probe
 from distrl.errors import ConfigError
-from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
+from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
 
 HEAD = """
 import os, subprocess, sys, time
@@ -33,7 +33,7 @@ class Mine(gymnasium.Env):
         {step}
         return np.zeros(2, np.float32), 0.0, False, False, {{}}
 """
-SPEC = EnvSpec("my_module:Mine", {"observation": ArraySpec((2,), "float32", 0.0, 1.0)}, DiscreteSpec(3, 1))
+SPEC = EnvSpec("my_module:Mine", {"observation": ArraySpec((2,), "float32", 0.0, 1.0)}, {"action": DiscreteSpec(3, 1)})
 
 
 @pytest.fixture(autouse=True)
@@ -56,13 +56,23 @@ def failure(reset: str = "pass", step: str = "pass", timeout_s: float = 15.0) ->
 
 def test_cart_pole() -> None:
     assert probe(EnvironmentConfig()) == EnvSpec(
-        "CartPole-v1", {"observation": ArraySpec((4,), "float32")}, DiscreteSpec(2), 475.0, 500
+        "CartPole-v1", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)}, 475.0, 500
     )
 
 
 def test_kwargs_reach_the_environment() -> None:
     spec = probe(EnvironmentConfig(id="distrl.environments.toy:Bandit", kwargs={"means": [0.5, 0.25]}))
-    assert (spec.action, spec.max_episode_steps) == (DiscreteSpec(2), 1)
+    assert (spec.actions, spec.max_episode_steps) == ({"action": DiscreteSpec(2)}, 1)
+
+
+def test_actions_of_every_kind_are_tried() -> None:
+    assert probe(EnvironmentConfig(id="distrl.environments.toy:Mixed")).actions == {
+        "bounded": BoxSpec((2,), (-1.0, -1.0), (1.0, 1.0)),
+        "choices": MultiDiscreteSpec((2, 3), (0, 0)),
+        "free": BoxSpec((1, 2), (None, None), (None, None)),
+        "switches": MultiBinarySpec((2,)),
+        "symbol": DiscreteSpec(3, 1),
+    }
 
 
 def test_an_environment_in_the_working_directory_that_prints_everywhere() -> None:

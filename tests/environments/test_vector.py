@@ -6,14 +6,16 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from distrl.config.run import EnvironmentConfig
+from distrl.environments.spaces import random_actions
 from distrl.environments.toy import StepCounter
 from distrl.environments.vector import Step, VectorEnvironment
 from distrl.errors import ConfigError, EnvironmentFailedError
+from distrl.types import BoxSpec, DiscreteSpec
 
 
 class StepCounterVector(VectorEnv):
@@ -74,6 +76,54 @@ class Mixed(gymnasium.Env):
         return {"room": np.int64(7), "image": np.full((2, 2), action, np.uint8)}, 1.5, False, False, {}
 
 
+class Receiver(gymnasium.Env):
+    """Remembers the actions it was given; they must be in its space. Writes into them, as an environment may."""
+
+    given: ClassVar[list[Any]] = []
+    space: ClassVar[Space] = Discrete(1)
+
+    def __init__(self) -> None:
+        self.observation_space = Box(0.0, 0.0, (1,), np.float32)
+        self.action_space = Receiver.space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action), action
+        parts = action if isinstance(action, dict) else {"action": action}
+        Receiver.given.append({name: np.asarray(part).tolist() for name, part in parts.items()})
+        for part in parts.values():
+            if isinstance(part, np.ndarray):
+                part[...] = 0
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+class ReceiverVector(VectorEnv):
+    """Receiver's own vectorization, which wants actions in its batched space."""
+
+    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+
+    def __init__(self, num_envs: int) -> None:
+        self.num_envs = num_envs
+        self.single_observation_space = Box(0.0, 0.0, (1,), np.float32)
+        self.single_action_space = Receiver.space
+        self.action_space = batch_space(Receiver.space, num_envs)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros((self.num_envs, 1)), {}
+
+    def step(self, actions: Any) -> Any:
+        assert self.action_space.contains(actions), actions
+        parts = actions if isinstance(actions, dict) else {"action": actions}
+        for i in range(self.num_envs):
+            Receiver.given.append({name: part[i].tolist() for name, part in parts.items()})
+        for part in parts.values():
+            part[...] = 0
+        never = np.zeros(self.num_envs, np.bool_)
+        return np.zeros((self.num_envs, 1)), np.zeros(self.num_envs), never, never, {}
+
+
 class RandomLength(gymnasium.Env):
     """Ends by chance, with either flag or both; remembers every episode that it ended."""
 
@@ -120,10 +170,11 @@ class Failing(gymnasium.Env):
 def _registered() -> Iterator[None]:
     gymnasium.register("Counter-v0", entry_point=StepCounter, vector_entry_point=StepCounterVector)
     gymnasium.register("WrongShape-v0", entry_point=StepCounter, vector_entry_point=WrongShapeVector)
+    gymnasium.register("Receiver-v0", entry_point=Receiver, vector_entry_point=ReceiverVector)
     for environment_class in (Mixed, RandomLength, Failing):
         gymnasium.register(f"{environment_class.__name__}-v0", entry_point=environment_class)
     yield
-    for name in ("Counter-v0", "WrongShape-v0", "Mixed-v0", "RandomLength-v0", "Failing-v0"):
+    for name in ("Counter-v0", "WrongShape-v0", "Receiver-v0", "Mixed-v0", "RandomLength-v0", "Failing-v0"):
         del gymnasium.registry[name]
 
 
@@ -131,8 +182,8 @@ def vector(env_id: str, vectorization: Any, count: int, **kwargs: Any) -> Vector
     return VectorEnvironment(EnvironmentConfig(id=env_id, vectorization=vectorization, kwargs=kwargs), count)
 
 
-def zeros(count: int) -> np.ndarray:
-    return np.zeros(count, np.int32)
+def zeros(count: int) -> dict[str, np.ndarray]:
+    return {"action": np.zeros(count, np.int32)}
 
 
 @pytest.mark.row("M10")
@@ -214,16 +265,76 @@ def test_dict_and_discrete_observations_and_an_action_offset() -> None:
     Mixed.given.clear()
     environment = vector("Mixed-v0", "auto", 2)
     assert list(environment.spec.observations) == ["image", "room"]
-    assert (environment.spec.action.n, environment.spec.action.start) == (3, 10)
+    assert environment.spec.actions == {"action": DiscreteSpec(3, 10)}
     first = environment.reset(0)
     np.testing.assert_array_equal(first["room"], [[1, 0, 0], [1, 0, 0]])
-    step = environment.step(np.array([0, 2], np.int32))
+    step = environment.step({"action": np.array([0, 2], np.int32)})
     assert Mixed.given == [10, 12]
     assert list(step.observations) == ["image", "room"]
     np.testing.assert_array_equal(step.observations["room"], [[0, 0, 1], [0, 0, 1]])
     np.testing.assert_array_equal(step.observations["image"], np.array([[[10] * 2] * 2, [[12] * 2] * 2]))
     assert step.observations["image"].dtype == np.uint8
     np.testing.assert_array_equal(step.rewards, np.float32([1.5, 1.5]))
+
+
+ACTIONS = [
+    (Discrete(3, start=-1), {"action": np.int32([0, 2])}, [{"action": -1}, {"action": 1}]),
+    (
+        MultiDiscrete([[2], [5]], start=[[0], [3]]),
+        {"action": np.int32([[1, 0], [0, 4]])},
+        [{"action": [[1], [3]]}, {"action": [[0], [7]]}],
+    ),
+    (
+        MultiBinary((2, 1)),
+        {"action": np.int32([[1, 0], [0, 1]])},
+        [{"action": [[1], [0]]}, {"action": [[0], [1]]}],
+    ),
+    (
+        Box(np.float32([[-1, -np.inf]]), np.float32([[1, 0]])),
+        {"action": np.float32([[-9, -9], [9, 9]])},
+        [{"action": [[-1, -9]]}, {"action": [[1, 0]]}],
+    ),
+    (
+        Dict({"turn": Box(-1, 1, (1,), np.float64), "fire": Discrete(2), "gear": MultiDiscrete([3, 3], start=[1, 0])}),
+        {"turn": np.float32([[0.5], [-2]]), "fire": np.int32([1, 0]), "gear": np.int32([[0, 2], [1, 1]])},
+        [{"fire": 1, "gear": [1, 2], "turn": [0.5]}, {"fire": 0, "gear": [2, 1], "turn": [-1.0]}],
+    ),
+]
+
+
+@pytest.mark.parametrize("vectorization", ["own", "sync"])
+@pytest.mark.parametrize(
+    ("space", "actions", "received"), ACTIONS, ids=["discrete", "multi_discrete", "multi_binary", "box", "dict"]
+)
+def test_actions_arrive_in_the_environment_s_own_space(
+    vectorization: str, space: Space, actions: dict[str, np.ndarray], received: list[Any], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(Receiver, "space", space)
+    monkeypatch.setattr(Receiver, "given", [])
+    environment = vector("Receiver-v0", vectorization, 2)
+    environment.reset(0)
+    kept = {name: array.copy() for name, array in actions.items()}
+    environment.step(actions)
+    assert Receiver.given == received
+    for name, array in kept.items():
+        np.testing.assert_array_equal(actions[name], array)
+    # Whatever is drawn for the spec is in the space: the environment asserts it.
+    for _ in range(20):
+        environment.step(random_actions(environment.spec.actions, 2, np.random.default_rng(1)))
+
+
+def test_pendulum_swings_as_a_single_one_does() -> None:
+    environment = vector("Pendulum-v1", "auto", 2)
+    assert environment.spec.actions == {"action": BoxSpec((1,), (-2.0,), (2.0,))}
+    observations = environment.reset(4)["observation"]
+    single = gymnasium.make("Pendulum-v1")
+    seed = int(np.random.SeedSequence(4).generate_state(2)[1]) >> 1
+    np.testing.assert_array_equal(observations[1], single.reset(seed=seed)[0])
+    for action in np.random.default_rng(0).normal(0.0, 3.0, (50, 2, 1)).astype(np.float32):
+        step = environment.step({"action": action})
+        expected = single.step(np.clip(action[1], -2.0, 2.0))
+        np.testing.assert_array_equal(step.observations["observation"][1], expected[0])
+        assert step.rewards[1] == np.float32(expected[1])
 
 
 @pytest.mark.parametrize("vectorization", ["own", "sync"])
@@ -243,7 +354,7 @@ def test_a_vector_of_4_walks_as_4_singles() -> None:
     np.testing.assert_array_equal(observations, [s.reset(seed=seed)[0] for s, seed in zip(singles, seeds, strict=True)])
     over = [False] * 4
     for actions in np.random.default_rng(0).integers(2, size=(300, 4), dtype=np.int32):
-        step = environment.step(actions)
+        step = environment.step({"action": actions})
         for i, single in enumerate(singles):
             row: tuple[Any, ...] = (single.reset()[0], 0.0, False, False) if over[i] else single.step(actions[i])[:4]
             np.testing.assert_array_equal(step.observations["observation"][i], row[0])
@@ -274,7 +385,7 @@ def test_cart_pole_s_own_vectorization_steps_as_sync(kwargs: dict[str, Any]) -> 
         for i, single in enumerate(sync._vector.envs):
             single.unwrapped.state = tuple(own._vector.state[:, i])
         actions = np.concatenate([balance(observations[:4]), generator.integers(2, size=4)]).astype(np.int32)
-        ours, theirs = own.step(actions), sync.step(actions)
+        ours, theirs = own.step({"action": actions}), sync.step({"action": actions})
         compare(ours, theirs)
         observations = ours.observations["observation"]
         ends += [ours.terminated, ours.truncated, ~ours.valid]
@@ -325,6 +436,9 @@ def test_an_own_vectorization_that_breaks_its_space_is_found_at_reset() -> None:
     )
 
 
-def test_unsupported_spaces_are_refused_when_made() -> None:
-    with pytest.raises(ConfigError, match="environment Pendulum-v1: the space at 'action' cannot be used: it is a Box"):
-        vector("Pendulum-v1", "auto", 1)
+def test_unsupported_spaces_are_refused_when_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Receiver, "space", Box(0, 9, (1,), np.int64))
+    with pytest.raises(
+        ConfigError, match="environment Receiver-v0: the space at 'action' cannot be used: it is a Box of int64"
+    ):
+        vector("Receiver-v0", "auto", 1)

@@ -8,7 +8,9 @@ import time
 
 import pytest
 
-from distrl.launch.bench import seconds_per_call, shares
+from distrl.config import RunConfig
+from distrl.launch import bench
+from distrl.launch.bench import measure_parts, seconds_per_call, shares
 
 
 def test_shares_of_the_cores_time_per_step():
@@ -31,6 +33,41 @@ def test_seconds_per_call_is_the_time_of_one_call():
 
     assert seconds_per_call(call) >= 0.01  # sleep never returns early
     assert len(calls) > 5
+
+
+@pytest.mark.parametrize(("algorithm", "batch_size"), [("impala", 3), ("a3c", 2), ("a2c", None)])
+def test_the_learners_part_is_whatever_learning_takes_in_whichever_role(monkeypatch, algorithm, batch_size):
+    from distrl.algorithms.algorithm import GradientAlgorithm
+
+    counted = {"differentiate": 0, "update": 0}
+
+    def count(name):
+        original = getattr(GradientAlgorithm, name)
+
+        def call(self, networks, batch):
+            counted[name] += 1
+            return original(self, networks, batch)
+
+        monkeypatch.setattr(GradientAlgorithm, name, call)
+
+    for name in counted:
+        count(name)
+    monkeypatch.setattr(bench, "ISOLATED_S", 0.01)
+    config = RunConfig.model_validate(
+        {
+            "environment": {"id": "distrl.environments.toy:Identity"},
+            "algorithm": {"name": algorithm},
+            "network": {"middleware_parameters": {"scheme": [4]}},
+            "actors": {"environments": 2, "unroll_length_steps": 4},
+            "learner": {"batch_size": batch_size},
+        }
+    )
+    parts = measure_parts(config)
+    assert parts.keys() == {"environment", "policy", "learner"}
+    assert min(parts.values()) > 0.0
+    assert counted["update"] >= 5
+    per_update = {"impala": 0, "a3c": 2, "a2c": 1}[algorithm]
+    assert counted["differentiate"] == per_update * counted["update"]
 
 
 @pytest.mark.slow

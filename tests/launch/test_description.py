@@ -7,7 +7,7 @@ from distrl.config import RunConfig
 from distrl.launch.description import RunDescription
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
-SPEC = EnvSpec("X", {"a": ArraySpec((4,), "float32", -1.0, 1.0)}, DiscreteSpec(3, start=-1), 475.0, 500)
+SPEC = EnvSpec("X", {"a": ArraySpec((4,), "float32", -1.0, 1.0)}, {"action": DiscreteSpec(3, start=-1)}, 475.0, 500)
 
 
 def test_nothing_is_lost_on_the_way_through_json():

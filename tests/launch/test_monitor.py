@@ -95,3 +95,15 @@ def test_tensorboard_has_every_snapshot_and_deterministic_mode_no_thread(make_mo
     monitor.close()
     (events,) = (tmp_path / "tensorboard").iterdir()
     assert b"return/mean_return_100" in events.read_bytes()
+
+
+def test_the_user_is_told_once_when_rounds_go_on_without_somebody(make_monitor, backend, view):
+    monitor = make_monitor()
+    for updates, missing in enumerate((None, "actor 1", "actor 1", "actor 1, actor 2", None, None)):
+        backend.registry.add_snapshot(snapshot(updates, float(updates), missing_workers=missing))
+    monitor.update(backend, [])
+    assert view.events == [
+        "rounds go on without actor 1",
+        "rounds go on without actor 1, actor 2",
+        "rounds have every worker again",
+    ]

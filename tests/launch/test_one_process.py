@@ -11,7 +11,7 @@ from distrl.launch.description import RunDescription
 from distrl.launch.one_process import SAVE_EVERY_UPDATES, save_by_updates, standard_error_in
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
-SPEC = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, DiscreteSpec(2))
+SPEC = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
 
 
 def test_standard_error_of_python_of_libraries_and_of_children_goes_to_the_log(tmp_path, capfd):

@@ -13,12 +13,12 @@ from distrl.config import RunConfig
 from distrl.errors import MemoryBackendError
 from distrl.launch import role
 from distrl.launch.description import RunDescription
-from distrl.launch.role import Heartbeat, here, memory_mb, open_backend, queue_caps
-from distrl.memory_backend.backend import RoleStatus
+from distrl.launch.role import Heartbeat, here, memory_mb, open_backend
+from distrl.memory_backend.backend import QueueCaps, RoleStatus
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
-SPEC = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, DiscreteSpec(2))
+SPEC = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
 
 
 def config(**sections):
@@ -83,8 +83,16 @@ def test_a_missed_beat_is_logged_and_the_next_one_tried(heartbeat, backend, monk
 
 
 def test_queue_caps_are_batches_or_bytes():
-    caps = queue_caps(config(memory={"queue_batches": 3, "queue_bytes": 70000}, learner={"batch_size": 4}))
+    caps = QueueCaps.of(config(memory={"queue_batches": 3, "queue_bytes": 70000}, learner={"batch_size": 4}))
     assert (caps.entries, caps.bytes) == (12, 70000)
+    alone = QueueCaps.of(config(algorithm={"name": "a3c"}, actors={"count": 8}))
+    assert alone.entries == 2  # fresh gradients matter more than a full queue
+
+
+@pytest.mark.parametrize("workers", [1, 1000])
+def test_nothing_but_the_round_bounds_a_round(workers):
+    caps = QueueCaps.of(config(algorithm={"name": "a2c"}, actors={"count": workers}))
+    assert min(caps.entries, caps.bytes) > 10**15
 
 
 @pytest.mark.parametrize(

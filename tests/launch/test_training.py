@@ -18,7 +18,7 @@ from distrl.launch.training import interruptible, settled_config, summarize, tra
 from distrl.memory_backend.backend import LedgerCounts
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
-SPEC = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, DiscreteSpec(2))
+SPEC = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
 
 
 def description(tmp_path, **sections):

@@ -18,7 +18,7 @@ from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
 
 T, B = 2, 3
-SPEC = EnvSpec("Toy", {"observation": ArraySpec((1,), "float32")}, DiscreteSpec(2))
+SPEC = EnvSpec("Toy", {"observation": ArraySpec((1,), "float32")}, {"action": DiscreteSpec(2)})
 ACTORS = (0, 1, 2)  # registered, incarnation 1
 
 
@@ -30,7 +30,7 @@ def make_unroll(actor, sequence, version=1, *, incarnation=1, tag=None, episode_
     return Unroll(
         header=UnrollHeader(actor, incarnation, sequence, version, env_steps=T * B - 1),
         observations={"observation": np.full((T + 1, B, 1), actor, np.float32)},
-        actions=np.zeros((T, B), np.int32),
+        actions={"action": np.zeros((T, B), np.int32)},
         rewards=rewards,
         terminated=np.zeros((T, B), np.bool_),
         truncated=np.zeros((T, B), np.bool_),
@@ -66,7 +66,7 @@ class SmallRun:
         """Puts an entry into the stream past every rule."""
         self.backend._run.append(fields)
 
-    def feed(self, *, batch_size=1, k=None, applied=None, first_version=1, stop=lambda: True, block_s=0.0):
+    def feed(self, *, batch_size=1, k=None, applied=None, first_version=1, stop=lambda: True, block_s=0.0, rounds=None):
         """A feed of a learner that has just taken over; when it finds nothing, it says so at once."""
         self.fence = self.backend.acquire_fence()
         return Feed(
@@ -79,6 +79,7 @@ class SmallRun:
             first_version=first_version,
             stop=stop,
             block_s=block_s,
+            rounds=rounds,
         )
 
     def use(self, parcel):
@@ -136,7 +137,7 @@ def toy_config():
     def make(**paths):
         tree = {
             "environment": {"id": "distrl.environments.toy:Identity", "kwargs": {"n": 2, "length_steps": 3}},
-            "network": {"middleware_parameters": {"units": [4]}, "learning_rate": 0.01},
+            "network": {"middleware_parameters": {"scheme": [4]}, "learning_rate": 0.01},
             "actors": {"environments": 2, "unroll_length_steps": 4},
             "learner": {"batch_size": 2},
             "checkpoint": {"every_s": None},

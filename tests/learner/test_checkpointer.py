@@ -132,7 +132,7 @@ def test_training_goes_on_bit_by_bit_from_a_checkpoint(prepared, acting, toy_con
         record(shuffled(template, random))
     state = LearnerState(run_id="toy", updates=3, weights_version=4, applied={(0, 1): 5})
     path = Checkpointer(tmp_path / "checkpoints", config.checkpoint, made.networks, state).save()
-    assert sorted(load(path).arrays) == ["main.online", "main.optimizer"]
+    assert sorted(load(path).arrays) == ["main.online", "main.optimizer", "main.statistics"]
     uninterrupted = [record(shuffled(template, random)) for _ in range(10)]
 
     resumed = prepared(config)
@@ -158,8 +158,8 @@ def shuffled(batch, random):
 @pytest.mark.parametrize(
     ("paths", "message"),
     [
-        ({"network__middleware_parameters": {"units": [5]}}, "main/.*kernel"),
-        ({"network__middleware_parameters": {"units": [4, 4]}}, "written by another network structure"),
+        ({"network__middleware_parameters": {"scheme": [5]}}, "main/.*kernel"),
+        ({"network__middleware_parameters": {"scheme": [4, 4]}}, "written by another network structure"),
         ({"network__optimizer_type": "SGD"}, "written by another network structure or optimizer"),
     ],
 )
@@ -181,5 +181,5 @@ def test_networks_go_by_their_whole_names(prepared, tmp_path):
     with pytest.raises(CheckpointError, match="holds network main2, configured are main"):
         restore(tmp_path / "two", made.networks)
     Checkpointer(tmp_path / "one", made.config.checkpoint, made.networks, made.state).save()
-    with pytest.raises(CheckpointError, match=r"has \['online', 'optimizer'\], the checkpoint has \[\]"):
+    with pytest.raises(CheckpointError, match=r"has \['online', 'optimizer', 'statistics'\], the checkpoint has \[\]"):
         restore(tmp_path / "one", other)

@@ -1,5 +1,6 @@
 """Feed: every entry is judged once, what is not trained on has a reason, and the ledger balances after every event."""
 
+import dataclasses
 import hashlib
 from collections import Counter
 
@@ -9,8 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrl import wire
+from distrl.errors import NonFiniteError
+from distrl.learner.feed import REFUSED_GRADIENTS, stack
+from distrl.learner.rounds import Rounds
 from distrl.memory_backend.codec import encode_unroll
-from distrl.types import UnrollHeader
+from distrl.memory_backend.gradient_codec import GradientSchema, encode_contribution
+from distrl.types import Contribution, Differentiated, UnrollHeader
 
 STEPS = 5  # valid steps of one unroll
 SOURCE = (0, 1)  # actor 0, incarnation 1
@@ -24,6 +29,7 @@ def tags(parcel):
 # ---------------------------------------------------------------------------------------------------- what is taken
 
 
+@pytest.mark.row("A19")
 def test_unrolls_become_a_batch_in_order_of_arrival(run):
     run.push(1, 0, version=3, tag=10, episode_returns=(1.5,))
     run.push(0, 0, version=5, tag=20)
@@ -42,6 +48,24 @@ def test_unrolls_become_a_batch_in_order_of_arrival(run):
     assert (run.ledger.in_flight, run.ledger.trained) == (3, 0)
     run.use(parcel)
     assert (run.ledger.in_flight, run.ledger.trained, run.backend.unrolls.highest()) == (0, 3, parcel.highest)
+
+
+def test_actions_and_state_are_stacked_by_name_along_the_environments(unroll):
+    unrolls = []
+    for number in (1, 2):
+        actions = {
+            "gear": np.full((2, 3), number, np.int32),
+            "force": np.full((2, 3, 2), 10.5 * number, np.float32),
+        }
+        state = {"h": np.full((3, 4), number, np.float32)}
+        unrolls.append(dataclasses.replace(unroll(0, 0), actions=actions, recurrent_state=state))
+    batch = stack(unrolls)
+    expected = np.int32([[1, 1, 1, 2, 2, 2]] * 2)
+    np.testing.assert_array_equal(batch.actions["gear"], expected, strict=True)
+    force = np.repeat(np.float32(10.5 * expected)[..., None], 2, axis=-1)
+    np.testing.assert_array_equal(batch.actions["force"], force, strict=True)
+    np.testing.assert_array_equal(batch.recurrent_state["h"][:, 0], [1, 1, 1, 2, 2, 2])
+    assert batch.recurrent_state["h"].shape == (6, 4)
 
 
 def test_the_nth_parcel_is_used_n_updates_later(run):
@@ -156,7 +180,7 @@ def test_the_too_stale_is_dropped_counted_and_its_ticket_replaced(run, k, lags, 
     [
         ("decode", None, b"\xc1"),
         ("decode", None, PICKLED),
-        ("schema", {"actions": np.full((2, 3), 2, np.int32)}, None),
+        ("schema", {"actions": {"action": np.full((2, 3), 2, np.int32)}}, None),
         ("schema", {"rewards": np.zeros((2, 3), np.float64)}, None),
         ("schema", {"header": UnrollHeader(0, 1, 1, 1, STEPS + 1)}, None),  # more steps than are valid
         ("schema", {"header": UnrollHeader(0, 1, 1, 4, STEPS)}, None),  # weights of the future
@@ -225,7 +249,7 @@ def test_an_unroll_dropped_just_before_a_crash_is_no_gap_after_it(run, reason):
     else:
         faults = {
             "stale": {"version": 1},
-            "schema": {"version": 9, "change": {"actions": np.full((2, 3), 7, np.int32)}},
+            "schema": {"version": 9, "change": {"actions": {"action": np.full((2, 3), 7, np.int32)}}},
             "nonfinite": {"version": 9, "tag": np.inf},
             "duplicate": {"version": 9},
         }
@@ -433,7 +457,7 @@ class Both:
         self.sequences[actor] += 1
 
     def _push(self, actor, sequence, version, kind):
-        change = {"schema": {"actions": np.full((2, 3), 9, np.int32)}}.get(kind)
+        change = {"schema": {"actions": {"action": np.full((2, 3), 9, np.int32)}}}.get(kind)
         payload = b"\xc1" if kind == "decode" else None
         tag = np.nan if kind == "nonfinite" else sequence
         self.run.push(actor, sequence, version, change=change, payload=payload, tag=tag)
@@ -490,3 +514,143 @@ def test_the_conservation_law_holds_after_every_event(new_run, k, batch_size, ev
     for name, *arguments in events:
         getattr(both, name)(*arguments)
         both.check()
+
+
+# ------------------------------------------------------------------------------------------------- gradients, rounds
+
+
+SHAPES = {"main/kernel": (2,)}
+
+
+def push_gradient(run, actor, sequence, version=1, value=0.0, incarnation=1, steps=STEPS, ended=()):
+    gradient = np.full(2, value, np.float32)
+    contribution = Contribution(
+        header=UnrollHeader(actor, incarnation, sequence, version, steps),
+        differentiated=Differentiated({"main/kernel": gradient}, {}, {"loss": 1.0}, {}),
+        episode_returns=np.array(ended, np.float32),
+        episode_lengths_steps=np.array([3] * len(ended), np.int32),
+    )
+    run.backend.unrolls.push(contribution.header, encode_contribution(contribution))
+
+
+def gradient_feed(run, rounds=None, **options):
+    """A feed of gradients; `rounds` is the number of workers that wait for each other."""
+    feed = run.feed(**options)
+    feed._schema = GradientSchema.of(6, SHAPES, {}, {})
+    if rounds is not None:
+        made = run.feed(rounds=Rounds(rounds, run.backend.registry.control, 0.05), **options)
+        made._schema = feed._schema
+        return made
+    return feed
+
+
+def values(parcel):
+    return [float(given.differentiated.gradients["main/kernel"][0]) for given in parcel.batch]
+
+
+def test_gradients_come_as_they_come_and_their_lag_is_that_of_unrolls(run):
+    push_gradient(run, 1, 0, version=3, value=1.0, ended=(2.5,))
+    push_gradient(run, 0, 0, version=5, value=2.0)
+    push_gradient(run, 1, 1, version=4, value=3.0)
+    feed = gradient_feed(run, batch_size=2, first_version=6)
+    parcel = feed.collect()
+    assert values(parcel) == [1.0, 2.0]
+    assert (parcel.lags_updates, parcel.missing) == ([3, 1], [])
+    assert (parcel.env_steps, parcel.trained_steps) == (2 * STEPS, 2 * STEPS)
+    assert (parcel.episode_returns, parcel.episode_lengths_steps) == ([2.5], [3])
+    run.use(parcel)
+    assert (run.ledger.trained, run.backend.unrolls.highest()) == (2, {(1, 1): 0, (0, 1): 0})
+
+
+def test_too_old_gradients_cost_a_ticket_as_unrolls_do(run):
+    push_gradient(run, 0, 0, version=1, value=1.0)
+    push_gradient(run, 0, 1, version=3, value=2.0)
+    parcel = gradient_feed(run, k=1, first_version=3).collect()
+    assert (values(parcel), run.dropped, run.backend.tickets.counts()) == ([2.0], {"stale": 1}, (1, 0))
+
+
+@pytest.mark.parametrize(
+    ("value", "steps", "reason"), [(np.nan, STEPS, "nonfinite"), (np.inf, STEPS, "nonfinite"), (1.0, 7, "schema")]
+)
+def test_gradients_that_cannot_be_applied_have_their_reason(run, value, steps, reason):
+    push_gradient(run, 0, 0, value=value, steps=steps)
+    push_gradient(run, 1, 0, value=2.0)
+    assert values(gradient_feed(run).collect()) == [2.0]
+    assert (run.dropped, run.dead) == ({reason: 1}, [reason])
+
+
+def test_an_unroll_is_no_gradient(run):
+    run.push(0, 0)
+    push_gradient(run, 1, 0, value=2.0)
+    assert values(gradient_feed(run).collect()) == [2.0]
+    assert run.dropped == {"schema": 1}
+
+
+@pytest.mark.row("A02")
+def test_a_round_has_one_gradient_of_everybody(run):
+    for actor, value in ((2, 1.0), (0, 2.0), (1, 3.0)):
+        push_gradient(run, actor, 0, value=value)
+    feed = gradient_feed(run, rounds=3, stop=lambda: True)
+    parcel = feed.collect()
+    assert (values(parcel), parcel.lags_updates, parcel.missing) == ([1.0, 2.0, 3.0], [0, 0, 0], [])
+    run.use(parcel)
+    # The next round is of the next version: what is older comes too late, without a ticket in its place.
+    push_gradient(run, 0, 1, version=1, value=4.0)
+    for actor in (0, 1, 2):
+        push_gradient(run, actor, 1 + (actor == 0), version=2, value=5.0 + actor)
+    parcel = feed.collect()
+    assert (values(parcel), run.dropped) == ([5.0, 6.0, 7.0], {"stale": 1})
+    assert parcel.env_steps == 4 * STEPS  # also those of the late one were made
+    assert run.backend.tickets.counts() == (0, 0)
+    run.use(parcel)
+    assert (run.ledger.trained, run.ledger.in_flight) == (6, 0)
+
+
+def test_a_round_takes_one_gradient_of_an_actor_that_was_started_again(run):
+    push_gradient(run, 0, 0, value=1.0)
+    assert run.backend.registry.register_actor(0) == 2
+    push_gradient(run, 0, 0, value=9.0, incarnation=2)
+    push_gradient(run, 1, 0, value=2.0)
+    parcel = gradient_feed(run, rounds=2).collect()
+    assert (values(parcel), run.dropped, run.dead) == ([1.0, 2.0], {"duplicate": 1}, [])
+    run.use(parcel)
+    assert run.backend.unrolls.highest() == {(0, 1): 0, (0, 2): 0, (1, 1): 0}  # the dropped one is no gap later
+
+
+@pytest.mark.row("B11")
+def test_a_round_goes_on_without_whom_it_has_waited_for_long_enough(run):
+    push_gradient(run, 0, 0, value=1.0)
+    push_gradient(run, 2, 0, value=2.0)
+    feed = gradient_feed(run, rounds=3, stop=lambda: False, block_s=0.01)
+    parcel = feed.collect()
+    assert (values(parcel), parcel.missing) == ([1.0, 2.0], [1])
+
+
+def test_a_round_is_not_kept_waiting_by_a_gradient_that_was_refused(run):
+    push_gradient(run, 0, 0, value=np.nan)
+    push_gradient(run, 1, 0, value=2.0)
+    parcel = gradient_feed(run, rounds=2).collect()
+    assert (values(parcel), parcel.missing, run.dropped) == ([2.0], [0], {"nonfinite": 1})
+
+
+def test_a_round_without_any_usable_gradient_ends_the_training(run):
+    for actor in (0, 1):
+        push_gradient(run, actor, 0, value=np.nan)
+    with pytest.raises(NonFiniteError, match="no gradient of version 1 could be used: nonfinite"):
+        gradient_feed(run, rounds=2).collect()
+    assert run.dropped == {"nonfinite": 2}
+
+
+def test_one_gradient_after_the_other_that_is_not_finite_ends_the_training(run):
+    for sequence in range(REFUSED_GRADIENTS):
+        push_gradient(run, sequence % 2, sequence // 2, value=np.inf)
+    with pytest.raises(NonFiniteError, match=r"^16 gradients one after the other are not finite \(version 1\)$"):
+        gradient_feed(run).collect()
+    assert run.dropped == {"nonfinite": REFUSED_GRADIENTS}
+
+
+def test_a_usable_gradient_in_between_lets_it_go_on(run):
+    for sequence in range(2 * REFUSED_GRADIENTS):
+        push_gradient(run, 0, sequence, value=1.0 if sequence % 8 == 7 else np.nan)
+    feed = gradient_feed(run)
+    assert [values(feed.collect()) for _ in range(4)] == [[1.0]] * 4

@@ -25,7 +25,9 @@ def test_the_files_act_as_the_network_does(prepared, tmp_path):
     policy.set_weights(decode_weights((directory / "weights.msgpack").read_bytes()))
     observations = {"observation": np.eye(2, dtype=np.float32)}
     np.testing.assert_allclose(
-        policy.step(observations, {}).logits, online.predict(observations, ["logits"]), atol=1e-5
+        policy.step(observations, {}).outputs["policy/action"],
+        online.predict(observations, ["policy/action"]),
+        atol=1e-5,
     )
     assert policy.version == 9
 

@@ -188,3 +188,21 @@ def test_the_verdict(wait_share, verdict):
 )
 def test_the_queue_is_as_full_as_its_nearer_bound(ledger, fill):
     assert queue_fill(ledger, CONFIG) == fill
+
+
+def test_rounds_without_somebody_are_counted_and_say_without_whom(run, clock):
+    config = RunConfig.model_validate({"algorithm": {"name": "a2c"}, "actors": {"count": 4}})
+    reporting = Reporting(run, clock, config)
+    assert reporting.reporter.snapshot()["incomplete_rounds"] == 0
+    for missing in ([1, 3], [3], []):
+        parcel = SimpleNamespace(lags_updates=[0, 0], missing=missing)
+        reporting.reporter.record(parcel, UPDATE)
+        snapshot = reporting.reporter.snapshot()
+        assert snapshot["missing_workers"] == (", ".join(f"actor {i}" for i in missing) or None)
+    assert snapshot["incomplete_rounds"] == 2
+
+
+def test_a_round_is_as_full_as_it_has_gradients():
+    config = RunConfig.model_validate({"algorithm": {"name": "a2c"}, "actors": {"count": 4}})
+    assert queue_fill(LedgerCounts(queued=1, in_flight=2, stream_bytes=10**12), config) == 0.75
+    assert queue_fill(LedgerCounts(queued=9), config) == 1.0

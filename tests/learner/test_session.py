@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from distrl import wire
 from distrl.actors.actor import Actor
 from distrl.actors.policy import Policy
 from distrl.config.run import StopConfig
@@ -44,6 +45,20 @@ from distrl.memory_backend.in_memory import InMemoryBackend
 )
 def test_stop_conditions(stop, state, reason):
     assert stop_reason(StopConfig(**stop), LearnerState(run_id="r", **state)) == reason
+
+
+# ------------------------------------------------------------------------------------------------------------- device
+
+
+@pytest.mark.row("A01")
+@pytest.mark.parametrize("force_cpu", [False, True])
+def test_force_cpu_reaches_the_framework_and_the_variables(prepared, toy_config, monkeypatch, force_cpu):
+    configured = []
+    monkeypatch.setattr("distrl.learner.session.numeric_backend.configure", lambda **given: configured.append(given))
+    made = prepared(toy_config(network__force_cpu=force_cpu))
+    assert configured[0]["device"] == ("cpu" if force_cpu else "auto")
+    variables = made.networks["main"].online.model.variables
+    assert all(variable.value.device.endswith("CPU:0") for variable in variables)  # in these tests in any case
 
 
 # ----------------------------------------------------------------------------------------------------- one training
@@ -120,6 +135,23 @@ def test_a_goal_that_a_resumed_run_has_reached_already_ends_it_at_once(train, tm
     resumed = train(stop__updates=2)
     assert (resumed.run(), resumed.saved) == ("updates", [])
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == before
+
+
+def test_trained_weights_are_published_in_16_bits_and_statistics_are_not(train):
+    normalized = {"observation": {"normalize": True}}
+    training = train(network__wire_dtype="float16", network__input_embedders_parameters=normalized, stop__updates=2)
+    assert training.run() == "updates"
+    _, blob = training.made.backend.weights.fetch()
+    tree = wire.unpack(blob)
+    online = training.made.networks["main"].online
+    assert {name for name, array in tree["arrays"].items() if array.dtype == np.float16} == {
+        name for name, variable in online.variables.items() if variable.trainable
+    }
+    for name, array in decode_weights(blob).arrays.items():
+        exact = np.asarray(online.variables[name])
+        rounded = exact.astype(np.float16).astype(np.float32) if online.variables[name].trainable else exact
+        np.testing.assert_array_equal(array, rounded)
+    assert float(tree["arrays"]["main/normalization_observation/variance"].min()) != 1.0
 
 
 # --------------------------------------------------------------------------------------------------------- restarts
@@ -237,7 +269,7 @@ def test_a_batch_that_is_not_finite_is_kept_beside_the_log(train, tmp_path, brok
     assert raised.value.exit_code == 5
     with np.load(path, allow_pickle=False) as batch:
         assert batch["observations.observation"].shape == (5, 4, 2)
-        assert batch["rewards"].shape == batch["actions"].shape == (4, 4)
+        assert batch["rewards"].shape == batch["actions.action"].shape == (4, 4)
         if broken == "loss":
             assert (batch["rewards"] == np.float32(3e38)).all()
     assert training.saved == []

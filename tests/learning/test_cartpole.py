@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 
 @pytest.mark.row("D50")
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
 def test_the_preset_solves_cartpole_within_a_million_steps(tmp_path, seed):
     run_dir = tmp_path / "run"
     command = [sys.executable, "-m", "distrl", "train", "--preset", "cartpole-impala", "--seed", str(seed), "--plain"]

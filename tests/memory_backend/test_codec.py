@@ -10,13 +10,28 @@ from hypothesis import strategies as st
 from distrl import wire
 from distrl.errors import DecodeError, NonFiniteUnrollError, SchemaError
 from distrl.memory_backend.codec import UnrollSchema, decode_unroll, decode_weights, encode_unroll, encode_weights
-from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader, Weights
+from distrl.types import (
+    ArraySpec,
+    BoxSpec,
+    DiscreteSpec,
+    EnvSpec,
+    MultiBinarySpec,
+    MultiDiscreteSpec,
+    Unroll,
+    UnrollHeader,
+    Weights,
+)
 
 T, B = 3, 2
 SPEC = EnvSpec(
     id="Toy-v0",
     observations={"camera": ArraySpec((2, 2), "uint8"), "speed": ArraySpec((), "float32")},
-    action=DiscreteSpec(n=3),
+    actions={
+        "gear": DiscreteSpec(n=3, start=-1),
+        "grid": MultiDiscreteSpec((2, 4), (0, 7)),
+        "lamps": MultiBinarySpec((3, 1)),
+        "force": BoxSpec((1, 2), (-1.0, None), (1.0, None)),
+    },
 )
 SCHEMA = UnrollSchema.of(SPEC, T, B, {"lstm": ArraySpec((4,), "float32")})
 
@@ -30,7 +45,12 @@ def make_unroll(seed=0):
             "camera": rng.integers(0, 256, (T + 1, B, 2, 2), np.uint8),
             "speed": rng.normal(size=(T + 1, B)).astype(np.float32),
         },
-        actions=rng.integers(0, 3, (T, B)).astype(np.int32),
+        actions={
+            "gear": rng.integers(0, 3, (T, B), np.int32),
+            "grid": rng.integers(0, (2, 4), (T, B, 2), np.int32),
+            "lamps": rng.integers(0, 2, (T, B, 3), np.int32),
+            "force": (9 * rng.normal(size=(T, B, 2))).astype(np.float32),
+        },
         rewards=np.where(valid, rng.normal(size=(T, B)), 0).astype(np.float32),
         terminated=np.array([[True, False], [False, False], [False, False]]),
         truncated=np.array([[False, False], [False, False], [False, True]]),
@@ -70,7 +90,13 @@ def test_an_unroll_comes_back_field_by_field(seed):
 
 
 def test_the_schema_is_made_of_the_environment_and_the_policys_state():
-    assert SCHEMA.actions_n == 3
+    assert SCHEMA.actions == {
+        "gear": (np.dtype("int32"), (3, 2)),
+        "grid": (np.dtype("int32"), (3, 2, 2)),
+        "lamps": (np.dtype("int32"), (3, 2, 3)),
+        "force": (np.dtype("float32"), (3, 2, 2)),
+    }
+    assert SCHEMA.highest_choices == {"gear": (2,), "grid": (1, 3), "lamps": (1,)}
     assert SCHEMA.observations == {
         "camera": (np.dtype("uint8"), (4, 2, 2, 2)),
         "speed": (np.dtype("float32"), (4, 2)),
@@ -86,9 +112,20 @@ def test_no_episode_may_have_ended():
 
 
 UNROLL = make_unroll()
+
+
+def with_actions(name, array):
+    return {"actions": {**UNROLL.actions, name: array}}
+
+
 FAULTS = {
-    "another length": {"actions": UNROLL.actions[:2]},
-    "another dtype": {"actions": UNROLL.actions.astype(np.int64)},
+    "another length": with_actions("gear", UNROLL.actions["gear"][:2]),
+    "another dtype": with_actions("gear", UNROLL.actions["gear"].astype(np.int64)),
+    "whole numbers for real ones": with_actions("force", UNROLL.actions["force"].astype(np.int32)),
+    "actions no group": {"actions": UNROLL.actions["gear"]},
+    "action missing": {"actions": {name: array for name, array in UNROLL.actions.items() if name != "lamps"}},
+    "action unknown": with_actions("horn", UNROLL.actions["gear"]),
+    "more choices": with_actions("grid", np.zeros((T, B, 3), np.int32)),
     "another byte order": {"rewards": UNROLL.rewards.astype(">f4")},
     "no array": {"valid": True},
     "a numpy scalar": {"rewards": np.float32(1)},
@@ -101,8 +138,13 @@ FAULTS = {
     "observations no group": {"observations": UNROLL.rewards},
     "state missing": {"recurrent_state": {}},
     "state of other environments": {"recurrent_state": {"lstm": np.zeros((3, 4), np.float32)}},
-    "action too high": {"actions": with_value(UNROLL.actions, (2, 1), 3)},
-    "action negative": {"actions": with_value(UNROLL.actions, (0, 0), -1)},
+    "action too high": with_actions("gear", with_value(UNROLL.actions["gear"], (2, 1), 3)),
+    "action negative": with_actions("gear", with_value(UNROLL.actions["gear"], (0, 0), -1)),
+    "first choice too high": with_actions("grid", with_value(UNROLL.actions["grid"], (1, 0, 0), 2)),
+    "second choice too high": with_actions("grid", with_value(UNROLL.actions["grid"], (1, 0, 1), 4)),
+    "choice negative": with_actions("grid", with_value(UNROLL.actions["grid"], (2, 1, 1), -1)),
+    "switch too high": with_actions("lamps", with_value(UNROLL.actions["lamps"], (2, 1, 2), 2)),
+    "switch negative": with_actions("lamps", with_value(UNROLL.actions["lamps"], (2, 1, 0), -1)),
     "more valid steps than the header says": {"valid": np.ones((T, B), bool)},
     "header and valid disagree": {"header": replace(UNROLL.header, env_steps=6)},
     "more returns than lengths": {"episode_returns": np.zeros(3, np.float32)},
@@ -122,12 +164,31 @@ def test_what_the_schema_does_not_allow(changes):
         decode(replace(UNROLL, **changes))
 
 
+def test_each_choice_has_bounds_of_its_own():
+    highest = {
+        "gear": np.full((T, B), 2, np.int32),
+        "grid": np.broadcast_to(np.int32([1, 3]), (T, B, 2)),
+        "lamps": np.ones((T, B, 3), np.int32),
+        "force": np.full((T, B, 2), -3e38, np.float32),  # beyond the Box: a Gaussian has no bounds
+    }
+    decoded = decode(replace(UNROLL, actions=highest))
+    for name, array in highest.items():
+        np.testing.assert_array_equal(decoded.actions[name], array, strict=True)
+    swapped = highest["grid"][..., ::-1]
+    with pytest.raises(SchemaError, match=r"^actions/grid are 1…3, allowed are 0…1, 0…3$"):
+        decode(replace(UNROLL, actions={**highest, "grid": swapped}))
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("name", ["rewards", "behaviour_log_probabilities", "episode_returns", "speed", "lstm"])
+@pytest.mark.parametrize(
+    "name", ["rewards", "behaviour_log_probabilities", "episode_returns", "speed", "force", "lstm"]
+)
 def test_what_is_not_finite(name, value):
     if name == "speed":
         speed = with_value(UNROLL.observations["speed"], (T, 1), value)
         changes = {"observations": {**UNROLL.observations, "speed": speed}}
+    elif name == "force":
+        changes = with_actions("force", with_value(UNROLL.actions["force"], (0, 1, 1), value))
     elif name == "lstm":
         changes = {"recurrent_state": {"lstm": with_value(UNROLL.recurrent_state["lstm"], (1, 3), value)}}
     else:
@@ -153,7 +214,9 @@ def test_a_damaged_payload_is_refused_or_still_fits_the_schema(data):
         decoded = decode_unroll(UNROLL.header, bytes(payload), SCHEMA)
     except (DecodeError, SchemaError, NonFiniteUnrollError):
         return
-    assert decoded.actions.max() < 3
+    assert decoded.actions["gear"].max() < 3
+    assert (decoded.actions["grid"] <= [1, 3]).all()
+    assert np.isfinite(decoded.actions["force"]).all()
     assert np.isfinite(decoded.rewards).all()
 
 

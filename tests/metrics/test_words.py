@@ -1,6 +1,6 @@
 import pytest
 
-from distrl.metrics.words import role_states, verdict
+from distrl.metrics.words import return_words, role_states, verdict
 
 ACTOR = {"role": "actor", "id": 0, "state": "starting"}
 LEARNER = {"role": "learner", "id": 0, "state": "starting: importing the framework"}
@@ -28,3 +28,14 @@ def test_role_states_are_summed_up():
 )
 def test_the_verdict_in_words(snapshot, words):
     assert verdict(snapshot) == words
+
+
+def test_small_returns_have_two_decimals():
+    assert [return_words(value) for value in (0.904, -0.5, 9.99, 10.0, 475.0, -1234.56)] == [
+        "0.90",
+        "-0.50",
+        "9.99",
+        "10.0",
+        "475.0",
+        "-1,234.6",
+    ]

@@ -1,19 +1,32 @@
+import dataclasses
 import json
 
 import pytest
 
 from distrl.errors import DistrlError
-from distrl.networks.description import FORMAT, BundleDescription, CategoricalSpec, WeightSpec
+from distrl.networks.description import FORMAT, BundleDescription, WeightSpec
+from distrl.networks.distribution_specs import (
+    BernoulliSpec,
+    BetaSpec,
+    CategoricalSpec,
+    GaussianSpec,
+    MultiCategoricalSpec,
+    SquashedGaussianSpec,
+)
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
 SPEC = EnvSpec(
-    "Vector-v0", {"observation": ArraySpec((4,), "float32", -1.0, 1.0)}, DiscreteSpec(2, start=1), 475.0, 500
+    "Vector-v0",
+    {"observation": ArraySpec((4,), "float32", -1.0, 1.0)},
+    {"action": DiscreteSpec(2, start=1)},
+    475.0,
+    500,
 )
 DESCRIPTION = BundleDescription(
     inputs=SPEC.observations,
     recurrent_state={"cell": ArraySpec((3,), "float32")},
-    outputs={"logits": (2,), "value": ()},
-    action_distribution=CategoricalSpec(2),
+    outputs={"policy/action": (2,), "value": ()},
+    action_distributions={"action": CategoricalSpec(2)},
     environment=SPEC,
     weights=(WeightSpec("main/policy_head/kernel", (4, 2), "float32", True),),
     libraries={"keras": "3"},
@@ -29,7 +42,27 @@ def test_json_is_one_line_and_comes_back_equal():
     text = DESCRIPTION.to_json()
     assert "\n" not in text
     assert BundleDescription.from_json(text) == DESCRIPTION
-    assert json.loads(text)["action_distribution"] == {"n": 2, "kind": "categorical"}
+    assert json.loads(text)["action_distributions"] == {"action": {"n": 2, "kind": "categorical"}}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        CategoricalSpec(3),
+        MultiCategoricalSpec((2, 3)),
+        BernoulliSpec(4),
+        GaussianSpec(2),
+        SquashedGaussianSpec((-1.0, 0.0), (1.0, 0.5)),
+        BetaSpec((-1.0, 0.0), (1.0, 0.5)),
+    ],
+    ids=lambda spec: spec.kind,
+)
+def test_every_kind_of_distribution_comes_back_as_itself(spec):
+    """Their fields alone would not tell a categorical from a Bernoulli."""
+    given = dataclasses.replace(DESCRIPTION, action_distributions={"a": spec, "b": CategoricalSpec(2)})
+    (back, _) = BundleDescription.from_json(given.to_json()).action_distributions.values()
+    assert back == spec
+    assert type(back) is type(spec)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +70,7 @@ def test_json_is_one_line_and_comes_back_equal():
     [
         ("{", "the description is not valid: JSON: Invalid JSON"),
         ("{}", "the description is not valid: inputs: Field required"),
-        (changed(action_distribution={"n": 2, "kind": "gaussian"}), "action_distribution.kind: Input should be"),
+        (changed(action_distributions={"a": {"n": 2, "kind": "foo"}}), "action_distributions.a."),
         (changed(weights=[{"name": "x"}]), "weights.0.shape: Field required"),
         (changed(format=FORMAT + 1), f"format {FORMAT + 1}, this distrl reads {FORMAT}"),
     ],

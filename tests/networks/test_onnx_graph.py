@@ -28,7 +28,7 @@ def choice():
 
 def test_renamed_and_externalised_weights_are_found_inside_control_flow():
     model = choice()
-    onnx_graph.rename_inputs(model.graph, {"a": "main/a", "b": "main/b"})
+    onnx_graph.rename(model.graph, {"a": "main/a", "b": "main/b"})
     onnx_graph.externalise(model.graph, ["main/a", "main/b"])
     assert [tensor.name for tensor in model.graph.input] == ["flag", "x"]
     options = onnxruntime.SessionOptions()
@@ -46,3 +46,23 @@ def test_a_weight_that_nothing_uses_is_refused():
     model.graph.input.append(value("idle", [2]))
     with pytest.raises(DistrlError, match="weight idle reaches no output"):
         onnx_graph.externalise(model.graph, ["a", "idle"])
+
+
+def test_outputs_are_renamed_wherever_they_are_made():
+    model = choice()
+    onnx_graph.rename(model.graph, {"y": "policy/action", "x": "observation/left"})
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert [tensor.name for tensor in session.get_outputs()] == ["policy/action"]
+    arrays = {"a": np.float32([1, 2]), "b": np.float32([10, 20]), "observation/left": np.float32([5, 5])}
+    (y,) = session.run(None, {"flag": np.array(False), **arrays})
+    np.testing.assert_array_equal(y, [15, 25])
+
+
+def test_embedded_weights_need_no_injection():
+    model = choice()
+    onnx_graph.externalise(model.graph, ["a", "b"])
+    whole = onnx_graph.embed(model.SerializeToString(), {"a": np.float32([1, 2]), "b": np.float32([10, 20])})
+    session = onnxruntime.InferenceSession(whole, providers=["CPUExecutionProvider"])
+    for flag, expected in ((True, [1, 2]), (False, [10, 20])):
+        (y,) = session.run(None, {"flag": np.array(flag), "x": np.zeros(2, np.float32)})
+        np.testing.assert_array_equal(y, expected)

@@ -1,0 +1,74 @@
+"""Hop 4 of a gradient actor: it differentiates its own unroll and ships the gradient in the unroll's place.
+
+Acting is the policy bundle's as in every actor; the gradient is taken with the numeric framework, on copies of the
+network that follow the same published weights at the same rate. So it is of the weights that acted, but for rounding.
+Not imported by actors that ship unrolls.
+"""
+
+import numpy as np
+
+from distrl.algorithms import make_algorithm
+from distrl.algorithms.algorithm import GradientAlgorithm, Networks
+from distrl.config import RunConfig
+from distrl.errors import ConfigError
+from distrl.memory_backend.batching import stack
+from distrl.memory_backend.gradient_codec import encode_contribution
+from distrl.networks.gradient_step import names_of
+from distrl.types import Contribution, EnvSpec, Unroll, Weights
+
+
+class GradientShipper:
+    """Ships gradients. "main" has a global copy, which holds what was published, and an online one, which follows it.
+
+    Args:
+        algorithm: With gradient actors.
+        networks: What it has built.
+    """
+
+    state = "differentiating"
+
+    def __init__(self, algorithm: GradientAlgorithm, networks: Networks) -> None:
+        self._algorithm = algorithm
+        self._networks = networks
+        online = networks["main"].online
+        self._acting = online.policy_variables.keys()
+        self._names = names_of(online, online.model.weights)
+        self._is_first = True
+
+    def reset(self, seeds: np.random.SeedSequence) -> None:
+        """Starts dropout's and noise's random generators anew."""
+        self._algorithm.reseed(seeds)
+
+    def take_weights(self, weights: Weights, rate: float) -> Weights:
+        """``online <- rate * weights + (1 - rate) * online``, the first ones whole; what acting reads of them."""
+        network = self._networks["main"]
+        assert network.global_ is not None  # the algorithm ships gradients
+        network.global_.set_weights([weights.arrays[name] for name in self._names])
+        network.update_online_network(1.0 if self._is_first else rate)
+        self._is_first = False
+        return Weights(weights.version, {name: weights.arrays[name] for name in weights.arrays if name in self._acting})
+
+    def contribution(self, unroll: Unroll) -> Contribution:
+        """The gradient of one unroll."""
+        return Contribution(
+            header=unroll.header,
+            differentiated=self._algorithm.differentiate(self._networks, stack([unroll])),
+            episode_returns=unroll.episode_returns,
+            episode_lengths_steps=unroll.episode_lengths_steps,
+        )
+
+    def payload(self, unroll: Unroll) -> bytes:
+        """Its bytes."""
+        return encode_contribution(self.contribution(unroll))
+
+
+def make_shipper(config: RunConfig, spec: EnvSpec) -> GradientShipper:
+    """What an actor of this run differentiates with.
+
+    Raises:
+        ConfigError: The algorithm's actors ship unrolls.
+    """
+    algorithm = make_algorithm(config)
+    if not isinstance(algorithm, GradientAlgorithm) or algorithm.memory.ships != "gradients":
+        raise ConfigError(f"algorithm {config.algorithm.name} has no gradient actors")
+    return GradientShipper(algorithm, algorithm.build(spec))

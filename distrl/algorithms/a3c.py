@@ -1,0 +1,72 @@
+"""A3C and A2C (Mnih et al. 2016, arXiv:1602.01783): workers differentiate their own unrolls and share one network.
+
+Under the name a3c every gradient is applied as it comes, under a2c one gradient of every worker at a time. The loss is
+the same, and knows nothing of it.
+"""
+
+from collections.abc import Mapping
+
+from distrl.algorithms import losses
+from distrl.algorithms.algorithm import GradientAlgorithm, Loss
+from distrl.algorithms.returns import gae, step_discounts
+from distrl.config import RunConfig
+from distrl.config.algorithms import ActorCriticSection
+from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
+from distrl.networks.distributions import Tensor
+from distrl.types import Batch
+
+
+class ActorCritic(GradientAlgorithm):
+    """Policy gradient with generalised advantages, a value loss towards TD(lambda) targets, and an entropy bonus.
+
+        loss = policy_loss + value_loss_weight * value_loss - entropy_weight * entropy
+
+    (section 4 and algorithm S3, which is gae_lambda = 1). The paper sums over an unroll; here every term is a mean over
+    its valid steps. Nothing is corrected for age: a gradient is of the weights that acted.
+    """
+
+    heads = (PolicyHeadParameters(), ValueHeadParameters())
+
+    def __init__(self, config: RunConfig) -> None:
+        super().__init__(config)
+        assert isinstance(config.algorithm, ActorCriticSection)  # the table of algorithms says so
+        self.parameters = config.algorithm
+
+    def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
+        """The loss of one unroll.
+
+        Args:
+            outputs: "policy/<action>" float32 [T+1, N, P] and "value" float32 [T+1, N].
+            batch: The unroll, [T, N].
+
+        Returns:
+            The heads' losses and, over valid steps: policy_loss, value_loss, entropy (nats), mean_value and
+            explained_variance of the critic.
+        """
+        parameters = self.parameters
+        acting = {name: rows[:-1] for name, rows in outputs.items()}  # nothing was done at the last one; it bootstraps
+        values = outputs["value"]
+        returns = gae(
+            values=values,
+            rewards=parameters.reward_scale * batch.rewards,
+            discounts=step_discounts(batch.terminated, parameters.discount),
+            valid=batch.valid,
+            trace_lambda=parameters.gae_lambda,
+        )
+        log_probabilities = self.distribution.log_probability(acting, batch.actions)
+        policy_loss = losses.policy_gradient(log_probabilities, returns.advantages, batch.valid)
+        huber = self.config.network.replace_mse_with_huber_loss
+        value_loss = losses.value_loss(values[:-1], returns.value_targets, batch.valid, huber=huber)
+        entropy_loss = losses.entropy_loss(self.distribution.entropy(acting), batch.valid)
+        terms = {
+            "policy": policy_loss + parameters.entropy_weight * entropy_loss,
+            "value": parameters.value_loss_weight * value_loss,
+        }
+        metrics = {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": -entropy_loss,
+            "mean_value": losses.masked_mean(values[:-1], batch.valid),
+            "explained_variance": losses.explained_variance(values[:-1], returns.value_targets, batch.valid),
+        }
+        return Loss(terms, metrics)

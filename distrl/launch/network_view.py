@@ -1,0 +1,29 @@
+"""`distrl network show`: the networks that a configuration gives, without training them."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from distrl.config import RunConfig
+from distrl.environments.probe import probe
+from distrl.launch.framework import select_framework
+from distrl.launch.one_process import standard_error_in
+
+
+def network_view(config: RunConfig) -> str:
+    """Every network as a tree of layers with shapes and numbers of weights, and the copies there are of it.
+
+    Raises:
+        ConfigError: The environment cannot be started, or the network does not fit it.
+        MissingExtraError: The framework is not installed.
+    """
+    select_framework(config.learner.backend)
+    spec = probe(config.environment)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    with tempfile.TemporaryDirectory() as folder, standard_error_in(Path(folder) / "framework.log"):
+        # Imported here: they bring the framework, with all that has to say for itself.
+        from distrl.algorithms import make_algorithm
+        from distrl.networks.summary import tree
+
+        networks = make_algorithm(config).build(spec)
+        return "\n\n".join(f"{tree(network.online)}\n\n{str(network).splitlines()[0]}" for network in networks.values())

@@ -1,0 +1,133 @@
+"""Rounds of gradient actors: one gradient of every worker makes one update, and nobody is waited for for ever.
+
+A round begins with the first gradient of its version. It is over when every worker that is waited for has answered, or
+`learner.sync_timeout_s` later with those that have. Who has kept a round waiting in vain is not waited for in the next
+ones, until it is heard of again: a dead worker costs the run one time-out, not one in every round. Its replacement has
+the same id; its first gradient may still come too late for its round, and the round after that waits for it.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+from distrl.errors import NonFiniteError
+from distrl.memory_backend.backend import Control
+from distrl.types import UnrollHeader
+
+log = logging.getLogger(__name__)
+LOOK_EVERY_S = 0.5
+"""Between two questions for the number of actors that there are to be."""
+
+
+class Rounds:
+    """Who belongs to the round under way, and whether it is over.
+
+    Args:
+        workers: Actors 0, 1, …, unless operators have asked for another number.
+        control: Asks what operators ask.
+        timeout_s: From a round's first answer on.
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        control: Callable[[], Control],
+        timeout_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._control = control
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._initial = workers
+        self._expected = set(range(workers))
+        self._absent: set[int] = set()
+        self._late: set[int] = set()  # those of them that kept a round waiting in vain
+        self._looked_at = float("-inf")
+        self._version = 0
+        self._began: float | None = None
+        self._taken: set[int] = set()
+        self._refused: dict[int, str] = {}
+
+    def begin(self, version: int) -> None:
+        """Waits for gradients of `version` from now on."""
+        self._version = version
+        self._began = None
+        self._taken = set()
+        self._refused = {}
+
+    def takes(self, header: UnrollHeader) -> bool:
+        """Whether there is none of this actor in the round yet. Whoever is heard of is waited for again."""
+        if header.actor not in self._expected:
+            self._looked_at = float("-inf")
+            self._look()
+        if header.actor in self._absent:
+            self._absent.remove(header.actor)
+            how = "is back: rounds wait for it again" if header.actor in self._late else "has joined the rounds"
+            log.info("actor %d %s", header.actor, how)
+            self._late.discard(header.actor)
+        return header.actor not in self._taken or header.weights_version < self._version
+
+    def taken(self, header: UnrollHeader) -> None:
+        """The actor's gradient is in the round."""
+        self._taken.add(header.actor)
+        self._refused.pop(header.actor, None)
+        self._began = self._began if self._began is not None else self._clock()
+
+    def refused(self, header: UnrollHeader, reason: str) -> None:
+        """The actor has sent something that cannot be used; it sends nothing more before the next version."""
+        self._refused[header.actor] = reason
+        self._began = self._began if self._began is not None else self._clock()
+
+    @property
+    def missing(self) -> list[int]:
+        """Actors of the run without a gradient in the round."""
+        return sorted(self._expected - self._taken)
+
+    def is_over(self) -> bool:
+        """Everybody has answered, or the rest is waited for no longer.
+
+        Raises:
+            NonFiniteError: It is over and empty.
+        """
+        if self._began is None:
+            return False
+        self._look()
+        waited_for = self._expected - self._absent - self._taken - self._refused.keys()
+        late = self._clock() - self._began >= self._timeout_s
+        if waited_for and not late:
+            return False
+        if waited_for:
+            log.warning(
+                "the round of version %d goes on without %s: no gradient within %g s (learner.sync_timeout_s)",
+                self._version,
+                names(sorted(waited_for)),
+                self._timeout_s,
+            )
+            self._absent |= waited_for
+            self._late |= waited_for
+        for actor, reason in self._refused.items():
+            log.warning("the round of version %d goes on without actor %d: %s", self._version, actor, reason)
+        if not self._taken:
+            reasons = ", ".join(sorted(set(self._refused.values())))
+            raise NonFiniteError(f"no gradient of version {self._version} could be used: {reasons}")
+        return True
+
+    def _look(self) -> None:
+        """Notes how many actors there are to be. A pause is nobody's fault: the time starts anew after it."""
+        now = self._clock()
+        if now - self._looked_at < LOOK_EVERY_S:
+            return
+        self._looked_at = now
+        control = self._control()
+        workers = self._initial if control.target_actors is None else control.target_actors
+        # Those that are added are waited for from their first gradient on; until then they start.
+        self._absent |= set(range(workers)) - self._expected
+        self._expected = set(range(workers))
+        self._absent &= self._expected
+        if control.paused:
+            self._began = now
+
+
+def names(actors: list[int]) -> str:
+    """ "actor 1, actor 3"."""
+    return ", ".join(f"actor {actor}" for actor in actors)

@@ -1,0 +1,136 @@
+"""Hop 4 of gradient actors: a gradient as bytes, and back with every array checked against the network's.
+
+Checks run in the order of `codec`: `decode`, `schema`, `nonfinite`. A gradient that leaves `decode_contribution` can be
+applied.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distrl import wire
+from distrl.errors import NonFiniteUnrollError, SchemaError
+from distrl.memory_backend.codec import Form, check_episodes, check_finite, check_group, named
+from distrl.types import Array, Contribution, Differentiated, UnrollHeader
+
+_FIELDS = frozenset({*Differentiated._fields, "episode_returns", "episode_lengths_steps"})
+_LOSS = "loss"
+MAX_METRICS = 100
+
+
+@dataclass(frozen=True)
+class GradientSchema:
+    """What every gradient of a run must look like; names in the network's order.
+
+    Attributes:
+        steps: T x B, the most steps, and ends of episodes, that one unroll can hold.
+        gradients: Weight name -> (float32, shape).
+        averages: Weight name -> (float32, shape).
+        moments: Input name -> "count", "mean" and "squares" -> (float64, shape).
+    """
+
+    steps: int
+    gradients: Mapping[str, Form]
+    averages: Mapping[str, Form]
+    moments: Mapping[str, Mapping[str, Form]]
+
+    @staticmethod
+    def of(
+        steps: int,
+        gradients: Mapping[str, tuple[int, ...]],
+        averages: Mapping[str, tuple[int, ...]],
+        normalized: Mapping[str, tuple[int, ...]],
+    ) -> "GradientSchema":
+        """From shapes by name: of trainable weights, of moving averages and of the rows of normalised inputs."""
+        single, double = np.dtype("float32"), np.dtype("float64")
+        return GradientSchema(
+            steps=steps,
+            gradients={name: (single, shape) for name, shape in gradients.items()},
+            averages={name: (single, shape) for name, shape in averages.items()},
+            moments={
+                name: {"count": (double, ()), "mean": (double, shape), "squares": (double, shape)}
+                for name, shape in normalized.items()
+            },
+        )
+
+
+def encode_contribution(contribution: Contribution) -> bytes:
+    """A gradient as bytes; its header travels as plain fields of the stream entry.
+
+    Raises:
+        TypeError: An array of a kind that has no encoding.
+    """
+    return wire.pack(
+        {
+            **contribution.differentiated._asdict(),
+            "episode_returns": contribution.episode_returns,
+            "episode_lengths_steps": contribution.episode_lengths_steps,
+        }
+    )
+
+
+def decode_contribution(header: UnrollHeader, payload: bytes, schema: GradientSchema) -> Contribution:
+    """Decodes and checks; the arrays are read-only views of the decoded bytes.
+
+    Raises:
+        DecodeError: The bytes are not on the strict decoder's allow-list.
+        SchemaError: Names, dtypes, shapes, episode lengths or the header's number of steps are not what they can be.
+        NonFiniteUnrollError: NaN or infinity in gradients, averages, moments, metrics or episode returns.
+    """
+    tree = wire.unpack(payload)
+    if not isinstance(tree, dict) or tree.keys() != _FIELDS:
+        raise SchemaError(f"a gradient has the fields {sorted(_FIELDS)}, not {named(tree)}")
+    check_group("gradients", tree["gradients"], schema.gradients)
+    check_group("averages", tree["averages"], schema.averages)
+    _check_moments(tree["moments"], schema.moments)
+    _check_metrics(tree["metrics"])
+    check_episodes(tree["episode_returns"], tree["episode_lengths_steps"], schema.steps)
+    if header.env_steps > schema.steps:
+        raise SchemaError(f"the header says {header.env_steps} steps, an unroll has {schema.steps}")
+    contribution = Contribution(
+        header,
+        Differentiated(
+            gradients={name: tree["gradients"][name] for name in schema.gradients},
+            averages=tree["averages"],
+            metrics=tree["metrics"],
+            moments=tree["moments"],
+        ),
+        tree["episode_returns"],
+        tree["episode_lengths_steps"],
+    )
+    _check_finite(contribution)
+    return contribution
+
+
+def _check_moments(moments: Any, expected: Mapping[str, Mapping[str, Form]]) -> None:
+    if not isinstance(moments, dict) or moments.keys() != expected.keys():
+        raise SchemaError(f"moments must be {sorted(expected)}, not {named(moments)}")
+    for name, forms in expected.items():
+        check_group(f"moments/{name}", moments[name], forms)
+        for key in ("count", "squares"):
+            if (moments[name][key] < 0.0).any():
+                raise SchemaError(f"moments/{name}/{key} is below 0")
+
+
+def _check_metrics(metrics: Any) -> None:
+    if not isinstance(metrics, dict) or _LOSS not in metrics or len(metrics) > MAX_METRICS:
+        raise SchemaError(f"metrics must be at most {MAX_METRICS} numbers by name, the loss among them")
+    if odd := [name for name, value in metrics.items() if type(value) is not float]:
+        raise SchemaError(f"metrics/{odd[0][:50]} must be a float")
+
+
+def _check_finite(contribution: Contribution) -> None:
+    taken = contribution.differentiated
+    for name, value in taken.metrics.items():
+        if not math.isfinite(value):
+            raise NonFiniteUnrollError(f"metrics/{name[:50]} is not finite")
+    arrays: list[tuple[str, Array]] = [
+        ("episode_returns", contribution.episode_returns),
+        *((f"gradients/{name}", array) for name, array in taken.gradients.items()),
+        *((f"averages/{name}", array) for name, array in taken.averages.items()),
+        *((f"moments/{name}/{key}", value) for name, group in taken.moments.items() for key, value in group.items()),
+    ]
+    check_finite(arrays)

@@ -1,0 +1,170 @@
+"""The assembly of a network: inputs, trunks and heads put together out of Keras layers."""
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from distrl.config.heads import HeadParameters
+from distrl.config.network import NetworkParameters
+from distrl.errors import ConfigError
+from distrl.networks.distribution_specs import DistributionSpec
+from distrl.networks.embedders import layer_name
+from distrl.networks.heads import make_heads
+from distrl.networks.heads.policy import DistributionsHead
+from distrl.networks.normalization import ObservationNormalization
+from distrl.networks.trunk import Trunk
+from distrl.types import ArraySpec, EnvSpec
+
+ACTION, POLICY = "action", "policy"
+
+
+class Assembly:
+    """One copy's layers. Weights are drawn from `seed` and the layers' names alone.
+
+    Attributes:
+        model: The step: {inputs and recurrent state by name} -> {outputs and next state by name}, [batch, ...] each.
+        heads: In the order of their outputs.
+        outputs: Output name -> shape without batch axis, recurrent state not among them.
+        recurrent_state: Name -> spec; the step puts the next state out as ``next_<name>``.
+        normalizations: (input name, layer) of every input that is normalised; one per trunk.
+    """
+
+    def __init__(
+        self, parameters: NetworkParameters, spec: EnvSpec, heads: Sequence[HeadParameters], *, name: str, seed: int
+    ) -> None:
+        if not heads:
+            raise ConfigError("network.heads_parameters: a network needs at least one head")
+        try:
+            self.heads = make_heads(heads, spec, parameters, seed=seed)
+        except ConfigError as error:
+            raise ConfigError(f"network.heads_parameters: {error}") from error
+        with keras.name_scope(name), _compute_dtype(parameters.compute_dtype), warnings.catch_warnings():
+            # Inputs go by their own names, also where those cannot be the names of Keras tensors.
+            warnings.filterwarnings("ignore", "When providing `inputs` as a dict, all keys in the dict must match")
+            self._inputs = _inputs(parameters, spec, any(head.takes_action for head in self.heads))
+            self._assemble(parameters, name, seed)
+
+    def unroll(
+        self,
+        observations: Mapping[str, Any],
+        recurrent_state: Mapping[str, Any],
+        valid: Any,
+        *,
+        training: bool,
+        burn_in_steps: int = 0,
+    ) -> dict[str, Any]:
+        """The heads' outputs for every row of a batch of unrolls; see `Architecture.unroll`."""
+        rows, sequences = next(iter(observations.values())).shape[:2]
+        flat = {name: _by_sequence(observation) for name, observation in observations.items()}
+        features = {
+            key: trunk.unroll(flat, recurrent_state, valid, training=training, burn_in_steps=burn_in_steps)
+            for key, trunk in self._trunks.items()
+        }
+        outputs = self._ends({**flat, **features}, training=training)
+        # [N*(T+1), ...] -> [N, T+1, ...] -> [T+1, N, ...]
+        return {
+            name: ops.swapaxes(ops.reshape(output, (sequences, rows, *output.shape[1:])), 0, 1)
+            for name, output in outputs.items()
+        }
+
+    @property
+    def action_distributions(self) -> dict[str, DistributionSpec]:
+        """Action -> the distribution that output ``policy/<action>`` parametrises; empty without a policy head."""
+        policies = [head for head in self.heads if isinstance(head, DistributionsHead) and head.name == POLICY]
+        return policies[0].distribution.specs if policies else {}
+
+    @property
+    def users_layers(self) -> list[str]:
+        """Names of layers whose classes are neither Keras' nor distrl's."""
+        layers = [(layer.name, type(layer).__module__.partition(".")[0]) for layer in self.model.layers]
+        return [name for name, module in layers if module not in ("keras", "distrl")]
+
+    @property
+    def normalizations(self) -> list[tuple[str, ObservationNormalization]]:
+        return [item for trunk in self._trunks.values() for item in trunk.normalizations.items()]
+
+    def _assemble(self, parameters: NetworkParameters, name: str, seed: int) -> None:
+        separate = parameters.use_separate_networks_per_head and len(self.heads) > 1
+        prefixes = [f"{head.name}_" for head in self.heads] if separate else [""]
+        self._trunks = {
+            f"{prefix}features": Trunk(parameters, self._inputs, prefix=prefix, seed=seed) for prefix in prefixes
+        }
+        features = {key: ops.cast(trunk.features, "float32") for key, trunk in self._trunks.items()}
+        outputs: dict[str, Any] = {}
+        with _compute_dtype("float32"):
+            for index, head in enumerate(self.heads):
+                of_head = list(features.values())[index if separate else 0]
+                factor = head.parameters.rescale_gradient_from_head_by_factor
+                if factor != 1.0:
+                    of_head = factor * of_head + (1.0 - factor) * ops.stop_gradient(of_head)
+                outputs |= head.build(of_head, self._inputs)
+        self.outputs = {key: tuple(tensor.shape[1:]) for key, tensor in outputs.items()}
+        states: dict[str, Any] = {}
+        after: dict[str, Any] = {}
+        for trunk in self._trunks.values():
+            states |= trunk.state_inputs
+            after |= {f"next_{key}": ops.cast(tensor, "float32") for key, tensor in trunk.next_state.items()}
+        if double := sorted(states.keys() & self._inputs.keys()):
+            raise ConfigError(f"network: observation {double[0]!r} has the name of a recurrent state; rename it")
+        self.recurrent_state = {key: ArraySpec(tuple(tensor.shape[1:]), "float32") for key, tensor in states.items()}
+        self.model = keras.Model({**self._inputs, **states}, {**outputs, **after}, name=name)
+        ends = {key: trunk.features for key, trunk in self._trunks.items()}
+        self._ends = keras.Model({**self._inputs, **ends}, outputs, name=f"{name}_heads")
+
+
+def _inputs(parameters: NetworkParameters, spec: EnvSpec, with_actions: bool) -> dict[str, Any]:
+    """The network's inputs by name: all observations, and the actions if a head takes them.
+
+    Raises:
+        ConfigError: An embedder is named for something that is neither, or for an action that no head takes.
+    """
+    arrays = dict(spec.observations)
+    _check_names("observations", arrays)
+    _check_names("actions", spec.actions)
+    actions = {ACTION if name == ACTION else f"{ACTION}/{name}": action.array for name, action in spec.actions.items()}
+    wanted = parameters.input_embedders_parameters.keys()
+    if unknown := sorted(wanted - arrays.keys() - actions.keys()):
+        known = ", ".join([*arrays, *(name for name in actions if with_actions and name not in arrays)])
+        raise ConfigError(f"network.input_embedders_parameters: no input {unknown[0]!r}; there are {known}")
+    if not with_actions and (useless := [name for name in wanted if name not in arrays]):
+        raise ConfigError(f"network.input_embedders_parameters: {useless[0]!r}, but no head takes the action")
+    if with_actions:
+        arrays |= {name: array for name, array in actions.items() if name not in arrays}
+    return {
+        name: keras.Input(array.shape, dtype=array.dtype, name=f"input_{index}")
+        for index, (name, array) in enumerate(arrays.items())
+    }
+
+
+def _check_names(what: str, names: Iterable[str]) -> None:
+    """Raises ConfigError if layers of two of them would have one name."""
+    known: dict[str, str] = {}
+    for name in names:
+        other = known.setdefault(layer_name(name), name)
+        if other != name:
+            raise ConfigError(
+                f"environment: {what} {other!r} and {name!r} would share the names of their layers; rename one of them"
+            )
+
+
+@contextmanager
+def _compute_dtype(dtype: str) -> Iterator[None]:
+    """Layers made inside compute in `dtype`; their weights are float32 in any case."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16" if dtype == "bfloat16" else dtype)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def _by_sequence(rows: Any) -> Any:
+    """Sequence by sequence, so that a batch that devices share along N is still shared by them when flat."""
+    shape = rows.shape
+    # [T+1, N, ...] -> [N, T+1, ...] -> [N*(T+1), ...]
+    return ops.reshape(ops.swapaxes(rows, 0, 1), (int(np.prod(shape[:2])), *shape[2:]))

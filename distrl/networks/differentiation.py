@@ -1,0 +1,45 @@
+"""A loss as a pure function of its variables' values, which is what TensorFlow and JAX can both differentiate."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+
+from distrl.networks.distributions import Tensor
+
+LossFunction = Callable[[Any], tuple[Tensor, dict[str, Tensor]]]
+"""data -> (scalar loss to minimise, name -> array to look at). Reads Keras variables, may assign those not trained."""
+
+Clip = Callable[[Sequence[Tensor]], list[Tensor]]
+"""All gradients of a network -> clipped ones."""
+
+
+class PureLoss:
+    """`function` without side effects: what it assigns comes out instead of being assigned.
+
+    Attributes:
+        trainable: Variables that the loss is differentiated by.
+        others: Variables that `function` may assign: moving averages, states of random generators.
+    """
+
+    def __init__(self, function: LossFunction, trainable: Sequence[Any], others: Sequence[Any]) -> None:
+        self._function = function
+        self.trainable = list(trainable)
+        self.others = list(others)
+
+    def __call__(
+        self, trainable: Sequence[Tensor], others: Sequence[Tensor], data: Any
+    ) -> tuple[Tensor, tuple[dict[str, Tensor], list[Tensor]]]:
+        """Loss, and what else there is: named arrays, and the new values of `others`.
+
+        Args:
+            trainable: Values of `self.trainable`.
+            others: Values of `self.others`.
+            data: What `function` takes.
+        """
+        mapping = [*zip(self.trainable, trainable, strict=True), *zip(self.others, others, strict=True)]
+        # Losses that layers add while they are called, such as activity regularisation, are the function's to read.
+        with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
+            loss, named = self._function(data)
+        after = [scope.get_current_value(variable) for variable in self.others]
+        return loss, (named, after)

@@ -1,0 +1,162 @@
+"""The ACER policy head: truncated importance weights, bias correction, trust region (Wang et al. 2017)."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from keras import ops
+
+from distrl.config.heads import ACERPolicyHeadParameters
+from distrl.config.network import NetworkParameters
+from distrl.networks.distribution_specs import policy_output
+from distrl.networks.distributions import Tensor
+from distrl.networks.heads.head import POLICY_GAIN, Head, Targets, named_targets, single_choice
+from distrl.networks.heads.losses import at_choice, categorical_cross_entropy
+from distrl.types import EnvSpec
+
+
+class _Terms(NamedTuple):
+    probability: Tensor  # [batch]
+    bias_correction: Tensor  # [batch]
+    entropy: Tensor  # [batch]
+    gradient: Tensor  # [batch, A], of the whole objective with respect to the logits
+    probabilities: Tensor  # [batch, A]
+
+
+class ACERPolicyHead(Head[ACERPolicyHeadParameters]):
+    """A softmax policy that learns from replayed actions.
+
+    Output `policy_output(action, <name>)`: float32 [batch, A], logits.
+
+    The loss is the negative objective of equation 9, per sample, with an entropy bonus:
+
+        min(c, rho) log pi(a) (Q_ret - V)  +  sum_b max(0, 1 - c / rho(b)) pi(b) log pi(b) (Q(b) - V)  +  beta H
+
+    where rho = pi / mu, V = sum_b pi(b) Q(b), and all but log pi and H are constants. With `trust_region_delta` the
+    value of the loss is the same, and its gradient with respect to the logits is changed as `trust_region` says.
+
+    Targets: {"actions": {name: int32 [batch]}, "behaviour_probabilities": float32 [batch, A], mu, "q_values": float32
+    [batch, A], Q, "retrace": float32 [batch], Q_ret}, and with the trust region "average_probabilities": float32
+    [batch, A], the average policy's.
+    """
+
+    output_name = "policy"
+
+    def __init__(
+        self,
+        parameters: ACERPolicyHeadParameters,
+        spec: EnvSpec,
+        network: NetworkParameters,
+        *,
+        name: str,
+        seed: int,
+    ) -> None:
+        super().__init__(parameters, spec, network, name=name, seed=seed)
+        self.choices = single_choice(spec, name).n
+        self._action = next(iter(spec.actions))
+        self._output = policy_output(self._action, name)
+
+    def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        logits = self._dense(self.choices, gain=POLICY_GAIN)(self._hidden(features))
+        return {self._output: logits / self._network.softmax_temperature}
+
+    def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
+        given = self._given(targets)
+        logits, delta = outputs[self._output], self.parameters.trust_region_delta
+        terms = self._terms(logits, given)
+        loss = -(terms.probability + terms.bias_correction + self.parameters.beta_entropy * terms.entropy)
+        if delta is None:
+            return loss
+        away = terms.probabilities - given["average_probabilities"]  # of KL(average || pi), with respect to the logits
+        allowed = ops.stop_gradient(trust_region(terms.gradient, away, delta))
+        surrogate = ops.sum(allowed * logits, axis=-1)
+        return ops.stop_gradient(loss + surrogate) - surrogate
+
+    def fetches(self, outputs: Mapping[str, Tensor], targets: Targets) -> dict[str, Tensor]:
+        """Means of the entropy, of both losses, and of KL(average || pi) if there is a trust region."""
+        given = self._given(targets)
+        terms = self._terms(outputs[self._output], given)
+        fetched = {
+            "entropy": ops.mean(terms.entropy),
+            "probability_loss": -ops.mean(terms.probability),
+            "bias_correction_loss": -ops.mean(terms.bias_correction),
+        }
+        if "average_probabilities" in given:
+            average = given["average_probabilities"]
+            entropy = -ops.sum(average * ops.log(ops.maximum(average, 1e-20)), axis=-1)
+            fetched["kl"] = ops.mean(categorical_cross_entropy(outputs[self._output], average) - entropy)
+        return fetched
+
+    def _given(self, targets: Targets) -> dict[str, Any]:
+        names = ("actions", "behaviour_probabilities", "q_values", "retrace")
+        region = () if self.parameters.trust_region_delta is None else ("average_probabilities",)
+        return named_targets(targets, *names, *region)
+
+    def _terms(self, logits: Tensor, given: Mapping[str, Any]) -> _Terms:
+        truncation, actions = self.parameters.importance_weight_truncation, given["actions"][self._action]
+        behaviour, q_values = given["behaviour_probabilities"], given["q_values"]
+        log_probabilities = ops.log_softmax(logits, axis=-1)
+        probabilities = ops.stop_gradient(ops.exp(log_probabilities))
+        values = ops.sum(probabilities * q_values, axis=-1)
+        ratio = at_choice(probabilities, actions) / ops.maximum(at_choice(behaviour, actions), 1e-20)
+        taken = ops.expand_dims(truncated_weights(ratio, truncation) * (given["retrace"] - values), -1)
+        taken = taken * ops.one_hot(actions, logits.shape[-1], dtype="float32")  # [batch, A]
+        others = correction_weights(probabilities, behaviour, truncation) * (q_values - ops.expand_dims(values, -1))
+        entropy = -ops.sum(ops.exp(log_probabilities) * log_probabilities, axis=-1)
+        weights = taken + others
+        # sum_b w_b log pi(b) and H, differentiated by the logits
+        gradient = weights - probabilities * ops.sum(weights, axis=-1, keepdims=True)
+        of_entropy = -probabilities * (log_probabilities + ops.expand_dims(entropy, -1))
+        return _Terms(
+            probability=ops.sum(taken * log_probabilities, axis=-1),
+            bias_correction=ops.sum(others * log_probabilities, axis=-1),
+            entropy=entropy,
+            gradient=gradient + self.parameters.beta_entropy * of_entropy,
+            probabilities=probabilities,
+        )
+
+
+def truncated_weights(ratios: Tensor, truncation: float) -> Tensor:
+    """Importance weights that count at most so much, ``min(c, rho)`` (Wang et al. 2017, equation 7).
+
+    Args:
+        ratios: float32 [...]. rho: pi(a) / mu(a) of the actions taken.
+        truncation: c above.
+
+    Returns:
+        float32 [...].
+    """
+    return ops.minimum(ratios, truncation)
+
+
+def correction_weights(probabilities: Tensor, behaviour_probabilities: Tensor, truncation: float) -> Tensor:
+    """What truncation took from every choice, in expectation under pi: ``max(0, 1 - c / rho) pi``, of equation 7.
+
+    Args:
+        probabilities: float32 [..., A]. pi.
+        behaviour_probabilities: float32 [..., A]. mu; may be 0.
+        truncation: c above.
+
+    Returns:
+        float32 [..., A].
+    """
+    return ops.maximum(probabilities - truncation * behaviour_probabilities, 0.0)  # the same, without a division by 0
+
+
+def trust_region(gradients: Tensor, kl_gradients: Tensor, delta: float) -> Tensor:
+    """The direction nearest to g along which the linearised KL to the average policy grows by no more than delta.
+
+    ``g - max(0, (k . g - delta) / |k|^2) k``, the solution of: minimise |g - z|^2 / 2 subject to k . z <= delta
+    (Wang et al. 2017, equation 12).
+
+    Args:
+        gradients: float32 [..., A]. g: of the objective, with respect to what the network puts out.
+        kl_gradients: float32 [..., A]. k: of KL(average || pi), likewise.
+        delta: Greater than 0.
+
+    Returns:
+        float32 [..., A].
+    """
+    excess = ops.sum(kl_gradients * gradients, axis=-1, keepdims=True) - delta
+    # Where k is 0 there is no excess either, and nothing is divided.
+    size = ops.maximum(ops.sum(ops.square(kl_gradients), axis=-1, keepdims=True), 1e-20)
+    return gradients - ops.maximum(excess, 0.0) / size * kl_gradients

@@ -1,0 +1,165 @@
+"""Heads for continuous actions: NAF, values of state and action, the deterministic policy."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from distrl.config.heads import (
+    DeterministicPolicyHeadParameters,
+    NAFHeadParameters,
+    QValueHeadParameters,
+    TwinQHeadParameters,
+)
+from distrl.config.network import NetworkParameters
+from distrl.networks.distributions import Tensor
+from distrl.networks.heads.head import (
+    POLICY_GAIN,
+    VALUE_GAIN,
+    Head,
+    Targets,
+    bare_target,
+    bounds,
+    fitted,
+    named_targets,
+    single_box,
+    within_bounds,
+)
+from distrl.networks.heads.losses import naf_value
+from distrl.types import EnvSpec
+
+
+class NAFHead(Head[NAFHeadParameters]):
+    """A normalised advantage function (Gu et al. 2016): the best action, its value, and how fast others lose.
+
+    Outputs `<name>/value`: float32 [batch], `<name>/mu`: float32 [batch, n], within the bounds, and `<name>/lower`:
+    float32 [batch, n, n], lower triangular with a positive diagonal, so that L L^T is positive definite.
+
+    The loss is half the squared error, or Huber's, of `losses.naf_value`.
+
+    Targets: {"actions": float32 [batch, n], "targets": float32 [batch]}.
+    """
+
+    def __init__(
+        self, parameters: NAFHeadParameters, spec: EnvSpec, network: NetworkParameters, *, name: str, seed: int
+    ) -> None:
+        super().__init__(parameters, spec, network, name=name, seed=seed)
+        self._action = single_box(spec, name)
+        self._bounds = bounds(self._action, name)
+
+    def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        features, n = self._hidden(features), self._action.n
+        value = self._dense(1, "value", gain=VALUE_GAIN)(features)
+        mu = self._dense(n, "mu", gain=POLICY_GAIN)(features)
+        # exp keeps the diagonal positive (section 4); the small kernel starts it at 1, whatever the state
+        flat = ops.matmul(ops.exp(self._dense(n, "diagonal", gain=POLICY_GAIN)(features)), _places(np.eye(n)))
+        if n > 1:
+            below = self._dense(n * (n - 1) // 2, "below", gain=POLICY_GAIN)(features)
+            flat = flat + ops.matmul(below, _places(np.tri(n, k=-1)))
+        return {
+            f"{self.name}/value": ops.squeeze(value, axis=-1),  # [batch, 1] -> [batch]
+            f"{self.name}/mu": within_bounds(mu, *self._bounds),
+            f"{self.name}/lower": ops.reshape(flat, (-1, n, n)),  # [batch, n*n] -> [batch, n, n]
+        }
+
+    def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
+        given = named_targets(targets, "actions", "targets")
+        value, mu, lower = (outputs[f"{self.name}/{part}"] for part in ("value", "mu", "lower"))
+        return self._regression(fitted(given["targets"], value) - naf_value(value, mu, lower, given["actions"]))
+
+
+class QValueHead(Head[QValueHeadParameters]):
+    """Value of a state and an action, which are both in the features (Lillicrap et al. 2016).
+
+    Output `<name>`: float32 [batch].
+
+    The loss is half the squared error, or Huber's.
+
+    Targets: float32 [batch].
+    """
+
+    takes_action = True
+
+    def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        column = self._dense(1, gain=VALUE_GAIN)(self._hidden(features))
+        return {self.name: ops.squeeze(column, axis=-1)}  # [batch, 1] -> [batch]
+
+    def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
+        return self._regression(bare_target(targets, outputs[self.name]) - outputs[self.name])
+
+
+class TwinQHead(Head[TwinQHeadParameters]):
+    """Two values of a state and an action, which are both in the features (Fujimoto et al. 2018).
+
+    Outputs `<name>/1`, `<name>/2` and the smaller of both, `<name>/min`: float32 [batch]. Each has hidden layers of its
+    own and starts with other weights, so that they err apart.
+
+    The loss is the sum of both: half the squared error each, or Huber's.
+
+    Targets: float32 [batch], the same for both.
+    """
+
+    takes_action = True
+
+    def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        columns = [self._dense(1, part, gain=VALUE_GAIN)(self._hidden(features, f"{part}_hidden")) for part in "12"]
+        first, second = (ops.squeeze(column, axis=-1) for column in columns)  # [batch, 1] -> [batch]
+        return {
+            f"{self.name}/1": first,
+            f"{self.name}/2": second,
+            f"{self.name}/min": ops.minimum(first, second),
+        }
+
+    def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
+        target = bare_target(targets, outputs[f"{self.name}/1"])
+        first, second = (self._regression(target - outputs[f"{self.name}/{part}"]) for part in "12")
+        return first + second
+
+
+class DeterministicPolicyHead(Head[DeterministicPolicyHeadParameters]):
+    """One action per state: tanh scaled to the bounds (Lillicrap et al. 2016).
+
+    Output `<name>`: float32 [batch, n].
+
+    The loss is ``-sum(dQ/da mu(s))``, whose gradient is the deterministic policy gradient (Silver et al. 2014,
+    equation 9).
+
+    Targets: float32 [batch, n], dQ/da at a = mu(s).
+    """
+
+    def __init__(
+        self,
+        parameters: DeterministicPolicyHeadParameters,
+        spec: EnvSpec,
+        network: NetworkParameters,
+        *,
+        name: str,
+        seed: int,
+    ) -> None:
+        super().__init__(parameters, spec, network, name=name, seed=seed)
+        self._action = single_box(spec, name)
+        self._bounds = bounds(self._action, name)
+
+    def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        preactivation = self._dense(self._action.n, gain=POLICY_GAIN)(self._hidden(features))
+        if self.parameters.batchnorm:
+            preactivation = keras.layers.BatchNormalization(name=f"{self.name}_head_batchnorm")(preactivation)
+        return {self.name: within_bounds(preactivation, *self._bounds)}
+
+    def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
+        return -ops.sum(bare_target(targets, outputs[self.name]) * outputs[self.name], axis=-1)
+
+
+def _places(mask: Any) -> Any:
+    """Where numbers go that fill the non-zero entries of a matrix in order.
+
+    Args:
+        mask: [n, n] with m entries that are not 0.
+
+    Returns:
+        float32 [m, n*n], a single 1 in every row.
+    """
+    filled = np.flatnonzero(mask)
+    return np.eye(np.size(mask), dtype=np.float32)[filled]

@@ -1,0 +1,211 @@
+"""Head: what a network ends in, from features to named outputs, and the loss of these outputs."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+
+import keras
+import numpy as np
+
+from distrl.config.heads import HeadSection
+from distrl.config.layers import Activation
+from distrl.config.network import NetworkParameters
+from distrl.errors import ConfigError
+from distrl.networks.activations import HIDDEN_GAIN
+from distrl.networks.distributions import Tensor
+from distrl.networks.heads.losses import Regression, huber, squared_error
+from distrl.networks.layers import dense
+from distrl.types import BoxSpec, DiscreteSpec, EnvSpec, FloatArray
+
+Targets: TypeAlias = Mapping[str, Any] | Tensor
+"""What a head is to learn: a bare tensor where one is enough, by name otherwise. Constants to the gradient."""
+
+POLICY_GAIN = 0.01
+VALUE_GAIN = 1.0
+
+Parameters = TypeVar("Parameters", bound=HeadSection)
+
+
+class Head(ABC, Generic[Parameters]):
+    """One head of one network copy. `build` is called once; `loss` and `fetches` are pure functions of what it put out.
+
+    Attributes:
+        name: First part of the outputs' names, `<name>` or `<name>/<part>`, and of the layers', `<name>_head…`.
+        parameters: Its configuration.
+        scalars: Numbers in the loss that training adjusts without gradients, by name.
+        output_name: `name` of a single head of this class where that is not its kind.
+        takes_action: The network must have the input "action" beside the observations.
+
+    Args:
+        spec: The environment's; a head that cannot serve its actions raises ConfigError.
+        network: The parameters of the network that the head belongs to.
+        name: Unique among the heads of the network.
+        seed: The network's seed; equal seeds and names give bit-equal weights.
+    """
+
+    output_name: ClassVar[str | None] = None
+    takes_action: ClassVar[bool] = False
+
+    def __init__(
+        self, parameters: Parameters, spec: EnvSpec, network: NetworkParameters, *, name: str, seed: int
+    ) -> None:
+        self.name = name
+        self.parameters = parameters
+        self.scalars: dict[str, Any] = {}
+        self._spec = spec
+        self._network = network
+        self._seed = seed
+
+    @abstractmethod
+    def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Makes the head's layers and applies them.
+
+        Args:
+            features: Keras tensor float32 [batch, features].
+            inputs: The network's raw inputs by observation name; Keras tensors [batch, ...].
+
+        Returns:
+            Output name -> Keras tensor float32 [batch, ...].
+        """
+
+    @abstractmethod
+    def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
+        """The head's loss for each sample; its weight in the total and importance weights are applied elsewhere.
+
+        Args:
+            outputs: What `build` named, [batch, ...]; those of other heads are not looked at.
+            targets: As the head's class says; no gradient flows into them.
+
+        Returns:
+            float32 [batch].
+
+        Raises:
+            ValueError: A target is missing or unknown.
+        """
+
+    def fetches(self, outputs: Mapping[str, Tensor], targets: Targets) -> dict[str, Tensor]:
+        """Scalars worth looking at beside the loss, such as the entropy; same arguments as `loss`."""
+        del outputs, targets
+        return {}
+
+    def _dense(self, units: int, part: str = "", *, gain: float = HIDDEN_GAIN, activation: Activation = "none") -> Any:
+        """A layer of the head, called ``<name>_head`` or ``<name>_head_<part>``."""
+        name = f"{self.name}_head_{part}" if part else f"{self.name}_head"
+        return dense(units, activation, name=name, seed=self._seed, gain=gain, kind=self.parameters.dense_layer)
+
+    def _hidden(self, features: Any, part: str = "hidden") -> Any:
+        """The head's own hidden layers, called ``<name>_head_<part>_<index>``."""
+        for index, units in enumerate(self.parameters.units):
+            features = self._dense(units, f"{part}_{index}", activation=self.parameters.activation)(features)
+        return features
+
+    @property
+    def _regression(self) -> Regression:
+        return huber if self._network.replace_mse_with_huber_loss else squared_error
+
+
+def named_targets(targets: Targets, *required: str, optional: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Targets by name, complete, none unknown, and all of them constants to the gradient.
+
+    Raises:
+        ValueError: `targets` is a bare tensor, a name is missing or unknown.
+    """
+    if not isinstance(targets, Mapping):
+        raise ValueError(f"targets must be given by name: {', '.join(required)}")
+    if missing := [name for name in required if name not in targets]:
+        raise ValueError(f"target {missing[0]!r} is missing; needed are {', '.join(required)}")
+    if unknown := [name for name in targets if name not in (*required, *optional)]:
+        raise ValueError(f"unknown target {unknown[0]!r}; there are {', '.join((*required, *optional))}")
+    return {name: _constant(value) for name, value in targets.items()}
+
+
+def bare_target(targets: Targets, prediction: Tensor) -> Tensor:
+    """The target of a head that has but one, a constant to the gradient; see `fitted`.
+
+    Raises:
+        ValueError: Targets are given by name, or the shape is another than the prediction's.
+    """
+    if isinstance(targets, Mapping):
+        raise ValueError(f"the target must be one tensor, not a mapping of {', '.join(targets)}")
+    return fitted(_constant(targets), prediction)
+
+
+def fitted(target: Tensor, prediction: Tensor) -> Tensor:
+    """A target of its prediction's shape; Coach's [batch, 1] becomes [batch].
+
+    Left alone, a column against a row would be every target against every prediction.
+
+    Raises:
+        ValueError: The shapes differ.
+    """
+    given, wanted = tuple(target.shape), tuple(prediction.shape)
+    if len(given) == len(wanted) + 1 and given[-1] == 1:
+        target, given = keras.ops.squeeze(target, axis=-1), given[:-1]
+    known = zip(given, wanted, strict=False)
+    if len(given) != len(wanted) or any(None not in pair and pair[0] != pair[1] for pair in known):
+        raise ValueError(f"a target of shape {list(target.shape)} does not fit what the head puts out, {list(wanted)}")
+    return target
+
+
+def _constant(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _constant(entry) for name, entry in value.items()}
+    return keras.ops.stop_gradient(keras.ops.convert_to_tensor(value))
+
+
+def single_choice(spec: EnvSpec, kind: str) -> DiscreteSpec:
+    """The environment's one discrete action.
+
+    Raises:
+        ConfigError: It has several actions, or one of another kind.
+    """
+    action = _single_action(spec, kind, "one discrete action")
+    if not isinstance(action, DiscreteSpec):
+        raise ConfigError(f"head {kind}: needs a discrete action; {spec.id} has one of kind {action.kind}")
+    return action
+
+
+def single_box(spec: EnvSpec, kind: str) -> BoxSpec:
+    """The environment's one continuous action.
+
+    Raises:
+        ConfigError: It has several actions, or one of another kind.
+    """
+    action = _single_action(spec, kind, "one continuous action")
+    if not isinstance(action, BoxSpec):
+        raise ConfigError(f"head {kind}: needs a continuous action; {spec.id} has one of kind {action.kind}")
+    return action
+
+
+def bounds(action: BoxSpec, kind: str) -> tuple[FloatArray, FloatArray]:
+    """Lower and upper bounds of every dimension.
+
+    Returns:
+        float32 [n] and float32 [n].
+
+    Raises:
+        ConfigError: A dimension has no bound on one side.
+    """
+    if None in action.low or None in action.high:
+        raise ConfigError(f"head {kind}: every dimension of the action needs a lower and an upper bound")
+    return np.asarray(action.low, np.float32), np.asarray(action.high, np.float32)
+
+
+def within_bounds(preactivation: Any, low: FloatArray, high: FloatArray) -> Any:
+    """tanh, scaled to the bounds: 0 becomes their middle, infinity the upper one (Lillicrap et al. 2016, section 7).
+
+    Args:
+        preactivation: float32 [..., n].
+        low: float32 [n].
+        high: float32 [n].
+
+    Returns:
+        float32 [..., n].
+    """
+    return keras.ops.tanh(preactivation) * (0.5 * (high - low)) + 0.5 * (high + low)
+
+
+def _single_action(spec: EnvSpec, kind: str, what: str) -> Any:
+    if len(spec.actions) != 1:
+        raise ConfigError(f"head {kind}: needs {what}; {spec.id} has {len(spec.actions)}: {', '.join(spec.actions)}")
+    return next(iter(spec.actions.values()))

@@ -1,0 +1,197 @@
+"""What heads lose: pure functions in `keras.ops`, elementwise or over the last axes, without means over the batch.
+
+Algorithms share them. Nothing here stops a gradient except where it says so: who calls decides what is a constant.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+from keras import ops
+
+from distrl.networks.distributions import Tensor
+from distrl.types import FloatArray
+
+Regression: TypeAlias = Callable[[Tensor], Tensor]
+"""From errors to losses, elementwise: `squared_error` or `huber`."""
+
+
+def squared_error(errors: Tensor) -> Tensor:
+    """Half the squared error, ``e^2 / 2``: with the half it agrees with `huber` near 0, and its gradient is e.
+
+    Args:
+        errors: float32 [...]. Target minus prediction, or the other way round.
+
+    Returns:
+        float32 [...].
+    """
+    return 0.5 * ops.square(errors)
+
+
+def huber(errors: Tensor, delta: float = 1.0) -> Tensor:
+    """Huber's loss: ``e^2 / 2`` up to |e| = delta, then ``delta (|e| - delta / 2)`` (Huber 1964; Mnih et al. 2015).
+
+    Args:
+        errors: float32 [...].
+        delta: Where squared becomes linear.
+
+    Returns:
+        float32 [...].
+    """
+    size = ops.abs(errors)
+    within = ops.minimum(size, delta)
+    return within * (size - 0.5 * within)  # both branches at once: no gradient of a branch not taken
+
+
+def clipped_regression(
+    values: Tensor, old_values: Tensor, targets: Tensor, clip_range: float, regression: Regression
+) -> Tensor:
+    """The larger loss of the value and of the value clipped around the old one (Schulman et al. 2017, appendix's code).
+
+    ``max(l(V - target), l(V_old + clip(V - V_old, -c, c) - target))``: a value gains nothing by moving further than c
+    in one round of updates.
+
+    Args:
+        values: float32 [...].
+        old_values: float32 [...]. Before the round of updates.
+        targets: float32 [...].
+        clip_range: c above.
+        regression: l above.
+
+    Returns:
+        float32 [...].
+    """
+    clipped = old_values + ops.clip(values - old_values, -clip_range, clip_range)
+    return ops.maximum(regression(targets - values), regression(targets - clipped))
+
+
+def categorical_cross_entropy(logits: Tensor, probabilities: Tensor) -> Tensor:
+    """``-sum_k p_k log softmax(logits)_k``: of C51 with the projected target, of labels as one-hot.
+
+    Args:
+        logits: float32 [..., K].
+        probabilities: float32 [..., K]. Sum to 1.
+
+    Returns:
+        float32 [...], in nats (Bellemare, Dabney & Munos 2017, algorithm 1).
+    """
+    return -ops.sum(probabilities * ops.log_softmax(logits, axis=-1), axis=-1)
+
+
+def quantile_fractions(quantiles: int) -> FloatArray:
+    """Middles of `quantiles` equal parts of [0, 1], ``(2 i + 1) / (2 N)`` (Dabney et al. 2018, lemma 2).
+
+    Returns:
+        float32 [N].
+    """
+    return ((2.0 * np.arange(quantiles) + 1.0) / (2.0 * quantiles)).astype(np.float32)
+
+
+def quantile_huber(errors: Tensor, fractions: Tensor, kappa: float = 1.0) -> Tensor:
+    """Asymmetric Huber loss ``|tau - 1{u < 0}| L_kappa(u) / kappa`` (Dabney et al. 2018, equation 10).
+
+    Args:
+        errors: float32 [...]. u: target minus quantile.
+        fractions: float32, broadcasts against `errors`. tau, in (0, 1).
+        kappa: Where squared becomes linear.
+
+    Returns:
+        float32 [...].
+    """
+    above = ops.cast(errors < 0.0, "float32")
+    return ops.abs(fractions - above) * huber(errors, kappa) / kappa
+
+
+def quantile_regression(quantiles: Tensor, targets: Tensor, kappa: float = 1.0) -> Tensor:
+    """Sum over quantiles of the mean over target samples of `quantile_huber` (Dabney et al. 2018, algorithm 1).
+
+    Args:
+        quantiles: float32 [..., N]. At `quantile_fractions(N)`.
+        targets: float32 [..., M]. Samples, or quantiles, of the target distribution.
+        kappa: As in `quantile_huber`.
+
+    Returns:
+        float32 [...].
+    """
+    errors = ops.expand_dims(targets, -2) - ops.expand_dims(quantiles, -1)  # [..., N, M]
+    fractions = quantile_fractions(int(quantiles.shape[-1]))[:, np.newaxis]  # [N, 1]
+    return ops.sum(ops.mean(quantile_huber(errors, fractions, kappa), axis=-1), axis=-1)
+
+
+def policy_gradient(log_probabilities: Tensor, advantages: Tensor) -> Tensor:
+    """``-A log pi(a)`` (Williams 1992).
+
+    Args:
+        log_probabilities: float32 [...].
+        advantages: float32 [...].
+
+    Returns:
+        float32 [...].
+    """
+    return -log_probabilities * advantages
+
+
+def clipped_surrogate(ratios: Tensor, advantages: Tensor, clip_range: float) -> Tensor:
+    """PPO's objective, to be maximised: ``min(r A, clip(r, 1 - c, 1 + c) A)`` (Schulman et al. 2017, equation 7).
+
+    Args:
+        ratios: float32 [...]. Likelihood of the action under the new policy over that under the old one.
+        advantages: float32 [...].
+        clip_range: c above.
+
+    Returns:
+        float32 [...].
+    """
+    clipped = ops.clip(ratios, 1.0 - clip_range, 1.0 + clip_range)
+    return ops.minimum(ratios * advantages, clipped * advantages)
+
+
+def adapted_kl_coefficient(coefficient: Tensor, kl: Tensor, target: float) -> Tensor:
+    """PPO's penalty for the next round: 1.5 times as much beyond 1.3 of the target, by 1.5 less below 0.7 of it.
+
+    The adaptive coefficient of Schulman et al. 2017 (section 4) with Coach's numbers.
+
+    Args:
+        coefficient: float32 scalar. Of the round that ends.
+        kl: float32 scalar. Mean KL(old || new) at its end.
+        target: What it should have been.
+
+    Returns:
+        float32 scalar.
+    """
+    lowered = ops.where(kl < 0.7 * target, coefficient / 1.5, coefficient)
+    return ops.where(kl > 1.3 * target, coefficient * 1.5, lowered)
+
+
+def naf_value(value: Tensor, mu: Tensor, lower: Tensor, actions: Tensor) -> Tensor:
+    """``Q(s, a) = V - (a - mu)^T L L^T (a - mu) / 2`` (Gu et al. 2016, equations 5 to 7).
+
+    Args:
+        value: float32 [...].
+        mu: float32 [..., n]. The best action.
+        lower: float32 [..., n, n]. L: lower triangular, its diagonal positive.
+        actions: float32 [..., n].
+
+    Returns:
+        float32 [...].
+    """
+    # (a - mu)^T L, so that the quadratic form is a sum of squares and never positive by rounding
+    projected = ops.sum(ops.expand_dims(actions - mu, -1) * lower, axis=-2)  # [..., n, n] -> [..., n]
+    return value - 0.5 * ops.sum(ops.square(projected), axis=-1)
+
+
+def at_choice(values: Tensor, choices: Tensor) -> Tensor:
+    """What belongs to the choice that was made.
+
+    Args:
+        values: float32 [batch, A, ...].
+        choices: Integers [batch] in 0 … A - 1.
+
+    Returns:
+        float32 [batch, ...].
+    """
+    # A one-hot product differentiates to dense arithmetic; a gather's gradient is a scatter, which is slower.
+    chosen = ops.one_hot(choices, values.shape[1], dtype="float32")
+    for _ in values.shape[2:]:
+        chosen = ops.expand_dims(chosen, -1)
+    return ops.sum(chosen * values, axis=1)

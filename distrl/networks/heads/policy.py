@@ -1,0 +1,208 @@
+"""Policy heads: one distribution per action, with the policy gradient's loss or PPO's."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import keras
+from keras import ops
+
+from distrl.config.heads import PolicyHeadParameters, PolicySection, PPOHeadParameters
+from distrl.config.network import NetworkParameters
+from distrl.errors import ConfigError
+from distrl.networks.distribution_specs import DistributionSpec, distribution_spec, policy_output
+from distrl.networks.distributions import JointDistribution, Tensor
+from distrl.networks.embedders import layer_name
+from distrl.networks.heads.head import POLICY_GAIN, Head, Targets, fitted, named_targets
+from distrl.networks.heads.losses import clipped_surrogate, policy_gradient
+from distrl.types import EnvSpec
+
+MASKED = 1e9
+"""What a logit loses whose choice is not allowed: its probability is exactly 0, and all gradients stay finite."""
+
+Parameters = TypeVar("Parameters", bound=PolicySection)
+
+
+class DistributionsHead(Head[Parameters]):
+    """What policy heads have in common whatever they lose.
+
+    Outputs `policy_output(action, <name>)`: float32 [batch, P], the parameters of the action's distribution.
+
+    The last kernels start at a hundredth of the usual scale, so that the first policy is nearly the same whatever the
+    observation (Andrychowicz et al. 2021, section 3.2: the choice that mattered most among initialisations).
+
+    Attributes:
+        distribution: Of all actions together, over these outputs.
+    """
+
+    output_name = "policy"
+
+    def __init__(
+        self, parameters: Parameters, spec: EnvSpec, network: NetworkParameters, *, name: str, seed: int
+    ) -> None:
+        super().__init__(parameters, spec, network, name=name, seed=seed)
+        self._specs = {
+            action: distribution_spec(given, parameters.distribution) for action, given in spec.actions.items()
+        }
+        self.distribution = JointDistribution(self._specs, name)
+        _check_continuous(parameters, self._specs, spec)
+        _check_temperature(network, self._specs, spec)
+        if parameters.action_mask is not None:
+            _check_mask(parameters.action_mask, self._specs, spec)
+
+    def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        features = self._hidden(features)
+        return {
+            policy_output(action, self.name): self._distribution_parameters(features, layer_name(action), spec, inputs)
+            for action, spec in self._specs.items()
+        }
+
+    def _distribution_parameters(
+        self, features: Any, part: str, spec: DistributionSpec, inputs: Mapping[str, Any]
+    ) -> Any:
+        if spec.kind in ("gaussian", "squashed_gaussian"):
+            return self._mean_and_log_sigma(features, part, spec)
+        given = self._dense(spec.parameters_size, part, gain=POLICY_GAIN)(features)
+        if spec.kind in ("categorical", "multi_categorical"):
+            given = given / self._network.softmax_temperature
+        if self.parameters.action_mask is not None:
+            # [batch, P]; through float32, in which ONNX Runtime can compare whatever the mask's dtype
+            allowed = ops.not_equal(ops.cast(inputs[self.parameters.action_mask], "float32"), 0.0)
+            given = given - MASKED * (1.0 - ops.cast(allowed, "float32"))
+        return given
+
+    def _mean_and_log_sigma(self, features: Any, part: str, spec: DistributionSpec) -> Any:
+        size, initial = spec.parameters_size // 2, self.parameters.initial_log_sigma
+        mean = self._dense(size, part, gain=POLICY_GAIN)(features)
+        choice = self.parameters.log_sigma
+        if choice == "state_dependent" or (choice == "auto" and spec.kind == "squashed_gaussian"):
+            log_sigma = self._dense(size, f"{part}_log_sigma", gain=POLICY_GAIN)(features) + initial
+        else:
+            log_sigma = StateIndependent(initial, name=f"{self.name}_head_{part}_log_sigma")(mean)
+        return ops.concatenate([mean, log_sigma], axis=-1)  # [batch, n] twice -> [batch, 2 n]
+
+
+class PolicyHead(DistributionsHead[PolicyHeadParameters]):
+    """The policy gradient with an entropy bonus, ``-A log pi(a) - beta H`` (Mnih et al. 2016, section 4).
+
+    Targets: {"actions": {name: [batch, ...]}, "advantages": float32 [batch]}.
+    """
+
+    def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
+        given = named_targets(targets, "actions", "advantages")
+        log_probabilities = self.distribution.log_probability(outputs, given["actions"])
+        bonus = self.parameters.beta_entropy * self.distribution.entropy(outputs)
+        return policy_gradient(log_probabilities, fitted(given["advantages"], log_probabilities)) - bonus
+
+    def fetches(self, outputs: Mapping[str, Tensor], targets: Targets) -> dict[str, Tensor]:
+        """The mean entropy, in nats."""
+        return {"entropy": ops.mean(self.distribution.entropy(outputs))}
+
+
+class PPOHead(DistributionsHead[PPOHeadParameters]):
+    """PPO (Schulman et al. 2017): ``-surrogate + kl_coefficient KL(old || new) - beta H``.
+
+    The surrogate is that of equation 7 with `clip_range`, that of equation 6 without. The penalty, equation 8, is there
+    with `initial_kl_coefficient`; training adjusts `scalars["kl_coefficient"]` by `losses.adapted_kl_coefficient`.
+
+    Targets: {"actions": {name: [batch, ...]}, "advantages": float32 [batch], "old_log_probabilities": float32 [batch],
+    "old_outputs": {output name: [batch, P]}}; the last may be left out without the penalty.
+    """
+
+    def __init__(
+        self, parameters: PPOHeadParameters, spec: EnvSpec, network: NetworkParameters, *, name: str, seed: int
+    ) -> None:
+        super().__init__(parameters, spec, network, name=name, seed=seed)
+        if parameters.initial_kl_coefficient is not None:
+            variable = keras.Variable(
+                parameters.initial_kl_coefficient, trainable=False, name=f"{name}_head_kl_coefficient", dtype="float32"
+            )
+            self.scalars = {"kl_coefficient": variable}
+
+    def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
+        given = self._given(targets)
+        ratios, advantages = ops.exp(self._log_ratios(outputs, given)), given["advantages"]
+        clip_range = self.parameters.clip_range
+        gain = ratios * advantages if clip_range is None else clipped_surrogate(ratios, advantages, clip_range)
+        loss = -gain - self.parameters.beta_entropy * self.distribution.entropy(outputs)
+        if "kl_coefficient" in self.scalars:
+            loss = loss + self.scalars["kl_coefficient"] * self.distribution.kl(given["old_outputs"], outputs)
+        return loss
+
+    def fetches(self, outputs: Mapping[str, Tensor], targets: Targets) -> dict[str, Tensor]:
+        """Means of the entropy and of KL(old || new), in nats, and the share of clipped ratios if there is a clip.
+
+        Without the old outputs the KL is estimated as mean(r - 1 - log r), which is unbiased and never negative.
+        """
+        given = self._given(targets)
+        log_ratios = self._log_ratios(outputs, given)
+        if "old_outputs" in given:
+            kl = self.distribution.kl(given["old_outputs"], outputs)
+        else:
+            kl = ops.expm1(log_ratios) - log_ratios
+        fetched = {"entropy": ops.mean(self.distribution.entropy(outputs)), "kl": ops.mean(kl)}
+        if self.parameters.clip_range is not None:
+            beyond = ops.abs(ops.expm1(log_ratios)) > self.parameters.clip_range
+            fetched["clip_fraction"] = ops.mean(ops.cast(beyond, "float32"))
+        return fetched
+
+    def _given(self, targets: Targets) -> dict[str, Any]:
+        always = ("actions", "advantages", "old_log_probabilities")
+        if "kl_coefficient" in self.scalars:
+            return named_targets(targets, *always, "old_outputs")
+        return named_targets(targets, *always, optional=("old_outputs",))
+
+    def _log_ratios(self, outputs: Mapping[str, Tensor], given: Mapping[str, Any]) -> Tensor:
+        return self.distribution.log_probability(outputs, given["actions"]) - given["old_log_probabilities"]
+
+
+class StateIndependent(keras.layers.Layer):  # type: ignore[misc]  # Keras has no type information
+    """One trainable number per dimension, the same for every row of the batch.
+
+    Args:
+        initial: What each number starts at.
+        name: As of any layer.
+    """
+
+    def __init__(self, initial: float, *, name: str) -> None:
+        super().__init__(name=name)
+        self._initial = initial
+
+    def build(self, shape: tuple[int | None, ...]) -> None:
+        initializer = keras.initializers.Constant(self._initial)
+        self._numbers = self.add_weight(shape=(shape[-1],), initializer=initializer, name="numbers")
+
+    def call(self, like: Any) -> Any:
+        """The numbers [n] as [batch, n], where `like` is [batch, n]."""
+        return ops.zeros_like(like) + self._numbers
+
+
+def _check_continuous(parameters: PolicySection, specs: Mapping[str, DistributionSpec], spec: EnvSpec) -> None:
+    """Raises ConfigError where something is set that no action of the environment has."""
+    kinds = {given.kind for given in specs.values()}
+    gaussian = bool(kinds & {"gaussian", "squashed_gaussian"})
+    for name, used in (
+        ("distribution", gaussian or "beta" in kinds),
+        ("log_sigma", gaussian),
+        ("initial_log_sigma", gaussian),
+    ):
+        if not used and getattr(parameters, name) != PolicySection.model_fields[name].default:
+            raise ConfigError(f"head policy: {name} is of continuous actions; {spec.id} has none")
+
+
+def _check_temperature(network: NetworkParameters, specs: Mapping[str, DistributionSpec], spec: EnvSpec) -> None:
+    """Raises ConfigError where a temperature is set and no action is a choice."""
+    choices = {"categorical", "multi_categorical"} & {given.kind for given in specs.values()}
+    if network.softmax_temperature != 1.0 and not choices:
+        raise ConfigError(f"softmax_temperature is of discrete actions; {spec.id} has none")
+
+
+def _check_mask(mask: str, specs: Mapping[str, DistributionSpec], spec: EnvSpec) -> None:
+    """Raises ConfigError unless the observation says of every choice of the one action whether it is allowed."""
+    if mask not in spec.observations:
+        raise ConfigError(f"action_mask: no observation {mask!r}; there are {', '.join(spec.observations)}")
+    kinds = [distribution.kind for distribution in specs.values()]
+    if kinds not in (["categorical"], ["multi_categorical"], ["bernoulli"]):
+        raise ConfigError(f"action_mask: needs one action of choices or switches; {spec.id} has {', '.join(kinds)}")
+    size, shape = next(iter(specs.values())).parameters_size, spec.observations[mask].shape
+    if shape != (size,):
+        raise ConfigError(f"action_mask: observation {mask!r} must be [{size}], one for each choice, not {list(shape)}")

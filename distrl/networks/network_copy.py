@@ -1,0 +1,248 @@
+"""NetworkCopy: one copy of a network to compute with, and its weights. Observations by name in, outputs by name out.
+
+Weights are known by their Keras paths, ``<network>/<layer>/<kernel or bias>``. Paths and order depend on the structure
+alone, so every copy, process and checkpoint of one structure agrees on them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from distrl.config.heads import HeadParameters
+from distrl.config.network import NetworkParameters
+from distrl.networks.assembly import Assembly
+from distrl.networks.backend import Outputs
+from distrl.networks.layers import random_states, training_only
+from distrl.networks.weights import check_rate, checked_array, is_mixed, stable_names, to_numpy
+from distrl.types import Array, EnvSpec
+
+
+class NetworkCopy:
+    """Embedders, merger, middleware and heads, without what trains them: see `Architecture`.
+
+    Attributes:
+        assembly: The layers.
+        model: The Keras model of one step: {name: [batch, ...]} -> {name: [batch, ...]}.
+        variables: All variables by name: weights in the network's order, states of random generators among them, and
+            then the heads' adjustable numbers.
+        name: First part of every weight's path.
+        parameters: What the network was built from.
+
+    Args:
+        seed: Equal seeds give bit-equal weights.
+
+    Raises:
+        ConfigError: `parameters` do not fit the environment or each other.
+    """
+
+    def __init__(
+        self, parameters: NetworkParameters, spec: EnvSpec, heads: Sequence[HeadParameters], name: str, seed: int
+    ) -> None:
+        self.name = name
+        self.parameters = parameters
+        self.spec = spec
+        self.head_parameters = tuple(heads)
+        self.assembly = Assembly(parameters, spec, heads, name=name, seed=seed)
+        self.model = self.assembly.model
+        names = stable_names(self.model.variables, self.assembly.users_layers)
+        self.variables: dict[str, Any] = dict(zip(names, self.model.variables, strict=True)) | {
+            f"{name}/{head.name}_head_{key}": scalar
+            for head in self.assembly.heads
+            for key, scalar in head.scalars.items()
+        }
+        self.is_training = False
+        self._together: dict[tuple[int, ...], Outputs] = {}
+
+    def unroll(
+        self,
+        observations: Mapping[str, Any],
+        recurrent_state: Mapping[str, Any],
+        valid: Any,
+        *,
+        training: bool = False,
+        burn_in_steps: int = 0,
+    ) -> dict[str, Any]:
+        """The heads' outputs for every row of a batch of unrolls.
+
+        Args:
+            observations: name -> [T+1, N, ...].
+            recurrent_state: name -> [N, ...], the state before row 0; without entries for networks without memory.
+            valid: bool [T, N]; recurrent state restarts after a row that is not valid. Others ignore it.
+            training: Dropout and noise act, batch normalisation uses and keeps the batch's own statistics.
+            burn_in_steps: Rows at the start that only bring a stored state up to date (Kapturowski et al. 2019): their
+                outputs are there, but memory takes no gradient into them.
+
+        Returns:
+            Output name -> float32 [T+1, N, ...].
+        """
+        return self.assembly.unroll(
+            observations, recurrent_state, valid, training=training, burn_in_steps=burn_in_steps
+        )
+
+    def predict(
+        self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None, squeeze_output: bool = True
+    ) -> Array | list[Array]:
+        """Coach's `predict`: the heads' outputs as NumPy arrays. For looking at; actors use the policy bundle.
+
+        Args:
+            inputs: name -> [batch, ...]; recurrent state that is not among them is zero.
+            outputs: Names of the outputs wanted, in this order, ``next_<state>`` allowed; None: all of the heads.
+            squeeze_output: Return a single output bare instead of in a list.
+
+        Raises:
+            ValueError: An output does not exist, an input is missing, unknown or of another shape.
+        """
+        names = list(self.assembly.outputs) if outputs is None else list(outputs)
+        if unknown := [name for name in names if name not in self.model.output]:
+            raise ValueError(f"no output {unknown[0]!r}; there are {', '.join(self.model.output)}")
+        computed = self._train_forward(inputs) if self.is_training else self.model(self._with_state(inputs))
+        arrays = [to_numpy(computed[name]) for name in names]
+        return arrays[0] if squeeze_output and len(arrays) == 1 else arrays
+
+    @staticmethod
+    def parallel_predict(network_inputs: Sequence[tuple["NetworkCopy", Mapping[str, Array]]]) -> list[Any]:
+        """One `predict` per (network, inputs), in the given order; in one compiled call unless one of them trains."""
+        networks = [network for network, _ in network_inputs]
+        if not networks or any(network.is_training for network in networks):
+            return [network.predict(inputs) for network, inputs in network_inputs]
+        compiled, key = networks[0]._together, tuple(map(id, networks))
+        if key not in compiled:
+            compiled[key] = _outputs_of(networks)
+        given = {str(index): network._with_state(inputs) for index, (network, inputs) in enumerate(network_inputs)}
+        computed = compiled[key](given)
+        results = []
+        for index, network in enumerate(networks):
+            arrays = [computed[f"{index}/{name}"] for name in network.assembly.outputs]
+            results.append(arrays[0] if len(arrays) == 1 else arrays)
+        return results
+
+    def set_is_training(self, state: bool) -> None:
+        """Whether `predict` computes as in training: with dropout, noise and the batch's own statistics."""
+        self.is_training = state
+
+    def get_variable_value(self, name: str) -> float:
+        """A head's adjustable number, such as ``ppo/kl_coefficient``."""
+        return float(to_numpy(self._scalar(name)))
+
+    def set_variable_value(self, name: str, value: float) -> None:
+        """Sets such a number; the next loss uses it."""
+        self._scalar(name).assign(value)
+
+    def get_weights(self) -> list[Array]:
+        """Copies of all weights, in the network's order."""
+        return [to_numpy(variable) for variable in self.model.weights]
+
+    def named_weights(self) -> dict[str, Array]:
+        """Copies of all weights by name, in the network's order."""
+        return {name: to_numpy(variable) for name, variable in self._named(self.model.weights).items()}
+
+    @property
+    def policy_variables(self) -> dict[str, Any]:
+        """The weights that inference reads, by name: what policies are exported and published with."""
+        unread = {id(variable) for variable in training_only(self.model)}
+        return self._named([variable for variable in self.model.weights if id(variable) not in unread])
+
+    def policy_weights(self) -> dict[str, Array]:
+        """Copies of these weights by name, in the network's order."""
+        return {name: to_numpy(variable) for name, variable in self.policy_variables.items()}
+
+    def set_weights(self, weights: Sequence[Array], rate: float = 1.0) -> None:
+        """``new = rate * given + (1 - rate) * old`` for every trainable weight.
+
+        Integers and weights that are not trainable (running statistics) are never mixed: they become what is given,
+        unless the rate is 0.
+
+        Args:
+            weights: In the order of `get_weights`.
+            rate: In [0, 1].
+
+        Raises:
+            ValueError: The rate, the number of weights, a shape is wrong or a value is not finite. Nothing was changed.
+        """
+        check_rate(rate)
+        variables = self.model.weights
+        if len(weights) != len(variables):
+            raise ValueError(f"{len(weights)} weights given, network {self.name} has {len(variables)}")
+        checked = [checked_array(variable, given) for variable, given in zip(variables, weights, strict=True)]
+        for variable, given in zip(variables, checked, strict=True):
+            if is_mixed(variable):
+                variable.assign(given if rate == 1.0 else rate * given + (1.0 - rate) * to_numpy(variable))
+            elif rate > 0.0:
+                variable.assign(given)
+
+    def pull(self, source: "NetworkCopy", rate: float) -> None:
+        """`set_weights` from another copy of the same network, on the device.
+
+        Raises:
+            ValueError: The rate is outside [0, 1].
+        """
+        check_rate(rate)
+        for variable, given in zip(self.model.weights, source.model.weights, strict=True):
+            if rate == 1.0 or (rate > 0.0 and not is_mixed(variable)):
+                variable.assign(given.value)
+            elif rate > 0.0:
+                variable.assign(rate * given.value + (1.0 - rate) * variable.value)
+
+    @property
+    def state_variables(self) -> list[Any]:
+        """Variables that a step may assign although no gradient moves them: averages, states of random generators.
+
+        The heads' adjustable numbers are among them, as a loss that is compiled must see what they become.
+        """
+        scalars = [scalar for head in self.assembly.heads for scalar in head.scalars.values()]
+        return [*self.model.non_trainable_variables, *scalars]
+
+    @property
+    def random_states(self) -> list[Any]:
+        """States of the generators that noise and dropout draw from."""
+        return random_states(self.model)
+
+    def _named(self, variables: Sequence[Any]) -> dict[str, Any]:
+        wanted = {id(variable) for variable in variables}
+        return {name: variable for name, variable in self.variables.items() if id(variable) in wanted}
+
+    def _train_forward(self, inputs: Mapping[str, Array]) -> Any:
+        """The outputs as in training; noise is drawn, and averages stay as they are."""
+        with keras.StatelessScope() as scope:
+            computed = self.model(self._with_state(inputs), training=True)
+        for state in self.random_states:
+            state.assign(scope.get_current_value(state))
+        return computed
+
+    def _with_state(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """All of the model's inputs, recurrent state zero where it is not given; raises ValueError if others lack."""
+        states, expected = self.assembly.recurrent_state, self.model.input
+        if unknown := [name for name in inputs if name not in expected]:
+            raise ValueError(f"network {self.name} has no input {unknown[0]!r}; there are {', '.join(expected)}")
+        if missing := [name for name in expected if name not in inputs and name not in states]:
+            raise ValueError(f"network {self.name}: input {missing[0]!r} is missing")
+        batch = len(next(iter(inputs.values())))
+        return {name: np.zeros((batch, *spec.shape), spec.dtype) for name, spec in states.items()} | dict(inputs)
+
+    def _scalar(self, name: str) -> Any:
+        scalars = {f"{head.name}/{key}": value for head in self.assembly.heads for key, value in head.scalars.items()}
+        if name not in scalars:
+            raise ValueError(f"network {self.name} has no number {name!r}; there are {', '.join(scalars) or 'none'}")
+        return scalars[name]
+
+    def __str__(self) -> str:
+        shapes = ", ".join(f"{name}{list(tensor.shape[1:])}" for name, tensor in self.model.input.items())
+        outputs = ", ".join(f"{name}{list(shape)}" for name, shape in self.assembly.outputs.items())
+        return f"{shapes} -> {outputs}; {self.model.count_params()} weights in {len(self.model.weights)} arrays"
+
+
+def _outputs_of(networks: Sequence[NetworkCopy]) -> Outputs:
+    """Inputs by position of the network -> ``<position>/<output>``, compiled."""
+
+    def function(data: Any) -> tuple[Any, dict[str, Any]]:
+        named: dict[str, Any] = {}
+        for index, network in enumerate(networks):
+            computed = network.model(data[str(index)], training=False)
+            named |= {f"{index}/{name}": computed[name] for name in network.assembly.outputs}
+        return 0.0, named
+
+    # Once each, as one network may be asked twice.
+    variables = {id(variable): variable for network in networks for variable in network.model.variables}
+    return Outputs(function, list(variables.values()))

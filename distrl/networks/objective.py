@@ -1,0 +1,85 @@
+"""What a network's gradient is taken of: every head's loss times its weight, and then regularisation.
+
+The same sum serves the learner's compiled step, whose algorithm states one loss per head over unrolls, and Coach's
+methods, where every head has a loss of its own over single rows.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from keras import ops
+
+from distrl.config.network import NetworkParameters
+from distrl.networks.assembly import Assembly
+from distrl.networks.differentiation import LossFunction
+from distrl.networks.distributions import Tensor
+from distrl.types import Batch
+
+UnrollLoss = Callable[[dict[str, Tensor], Batch], tuple[Mapping[str, Tensor], dict[str, Tensor]]]
+"""(outputs: name -> [T+1, N, ...], batch [T, N]) -> (head name -> scalar loss, name -> scalar metric)."""
+
+
+def over_unrolls(assembly: Assembly, parameters: NetworkParameters, loss: UnrollLoss) -> LossFunction:
+    """The objective of a batch of unrolls.
+
+    Raises:
+        KeyError: While tracing, if `loss` names a head that the network does not have, or leaves one out.
+    """
+    weights = {head.name: head.parameters.loss_weight for head in assembly.heads}
+
+    def objective(batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        outputs = assembly.unroll(batch.observations, batch.recurrent_state, batch.valid, training=True)
+        terms, metrics = loss(outputs, batch)
+        if terms.keys() != weights.keys():
+            raise KeyError(f"the loss is of heads {sorted(terms)}, the network has {sorted(weights)}")
+        total = sum(weights[name] * term for name, term in terms.items())
+        for term in regularization(assembly, parameters):
+            total = total + term
+        return total, metrics
+
+    return objective
+
+
+RANDOM_STATES = "random_states"
+"""Under this name `over_rows` tells where random generators have got to."""
+
+
+def over_rows(
+    assembly: Assembly, parameters: NetworkParameters, fetches: Sequence[str], random_states: Sequence[Any]
+) -> LossFunction:
+    """Coach's objective: every head's own loss, a mean over rows times importance weights.
+
+    The function takes {"inputs", "targets" (by index of head), "weights" [batch]} and tells "losses" (one per head,
+    then one per regularisation), the fetches, and the values of `random_states` after its draws, stacked.
+
+    Raises:
+        ValueError: While tracing, if no head tells a fetch.
+    """
+
+    def objective(data: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        outputs = assembly.model(data["inputs"], training=True)
+        losses: list[Tensor] = []
+        told: dict[str, Tensor] = {}
+        for index, head in enumerate(assembly.heads):
+            target = data["targets"][index]
+            loss = ops.mean(data["weights"] * head.loss(outputs, target))
+            losses.append(head.parameters.loss_weight * loss)
+            told |= {f"{head.name}/{name}": value for name, value in head.fetches(outputs, target).items()}
+        if unknown := [name for name in fetches if name not in told]:
+            raise ValueError(f"nothing to fetch by the name {unknown[0]!r}; there are {', '.join(told) or 'none'}")
+        losses += regularization(assembly, parameters)
+        named = {"losses": ops.stack(losses), **{name: told[name] for name in fetches}}
+        if random_states:
+            named[RANDOM_STATES] = ops.stack([state.value for state in random_states])
+        return sum(losses), named
+
+    return objective
+
+
+def regularization(assembly: Assembly, parameters: NetworkParameters) -> list[Tensor]:
+    """``l2_regularization`` times half the sum of squares of all trainable weights; then what single layers ask for."""
+    terms = []
+    if parameters.l2_regularization > 0.0:
+        squares = sum(ops.sum(ops.square(variable.value)) for variable in assembly.model.trainable_variables)
+        terms.append(0.5 * parameters.l2_regularization * squares)
+    return [*terms, *assembly.model.losses]

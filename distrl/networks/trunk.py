@@ -1,0 +1,134 @@
+"""The trunk of a network: observations by name -> the features that heads share."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+from keras import ops
+
+from distrl.config.graph import GraphMiddlewareParameters
+from distrl.config.layers import CustomLayer
+from distrl.config.network import (
+    EmbedderParameters,
+    GRUMiddlewareParameters,
+    LSTMMiddlewareParameters,
+    NetworkParameters,
+)
+from distrl.errors import ConfigError
+from distrl.networks import embedders, graph, layers, mergers, schemes
+from distrl.networks.custom import custom_layer, seeded
+from distrl.networks.middlewares import RecurrentMiddleware
+from distrl.networks.normalization import ObservationNormalization
+
+
+class Trunk:
+    """Embedders, merger and middleware, or the user's own model and a middleware.
+
+    Attributes:
+        features: Keras tensor [batch, width], what heads see.
+        state_inputs: Recurrent state by name, Keras tensors float32 [batch, width]; empty without memory.
+        next_state: The state after the step, by the same names.
+        normalizations: Input name -> its normalisation layer, where there is one.
+
+    Args:
+        inputs: Keras inputs by name.
+        prefix: First part of all names, "" for a network's only trunk.
+        seed: The network's seed.
+    """
+
+    def __init__(self, parameters: NetworkParameters, inputs: Mapping[str, Any], *, prefix: str, seed: int) -> None:
+        self.normalizations: dict[str, ObservationNormalization] = {}
+        self._memory: RecurrentMiddleware | None = None
+        self.state_inputs: dict[str, Any] = {}
+        self.next_state: dict[str, Any] = {}
+        embedding = self._embedding(parameters, inputs, prefix, seed)
+        if len(embedding.shape) != 2:
+            raise ConfigError(
+                f"network.middleware_parameters: ends in {list(embedding.shape[1:])}, but heads take one vector"
+            )
+        self._encoder = keras.Model(dict(inputs), embedding, name=f"{prefix}encoder")
+        self.features = embedding
+        middleware = parameters.middleware_parameters
+        if isinstance(middleware, LSTMMiddlewareParameters | GRUMiddlewareParameters):
+            self._memory = RecurrentMiddleware(middleware, prefix=prefix, seed=seed)
+            self.state_inputs = {name: keras.Input((width,), name=name) for name, width in self._memory.state.items()}
+            self.features, self.next_state = self._memory.step(embedding, self.state_inputs)
+
+    def unroll(
+        self, flat: Mapping[str, Any], state: Mapping[str, Any], valid: Any, *, training: bool, burn_in_steps: int
+    ) -> Any:
+        """Features of every row of a batch of unrolls.
+
+        Args:
+            flat: Inputs by name, [N*(T+1), ...], sequence by sequence.
+            state: Name -> [N, width], before row 0.
+            valid: bool [T, N].
+
+        Returns:
+            [N*(T+1), width].
+        """
+        embedding = self._encoder(dict(flat), training=training)
+        if self._memory is None:
+            return embedding
+        # [N*(T+1), width] -> [N, T+1, width], through the cell, and back
+        rows = ops.reshape(embedding, (valid.shape[1], valid.shape[0] + 1, embedding.shape[-1]))
+        # which takes and gives [T+1, N, width]
+        features = self._memory.sequence(ops.swapaxes(rows, 0, 1), state, valid, burn_in_steps)
+        return ops.reshape(ops.swapaxes(features, 0, 1), (-1, features.shape[-1]))
+
+    def _embedding(self, parameters: NetworkParameters, inputs: Mapping[str, Any], prefix: str, seed: int) -> Any:
+        middleware = parameters.middleware_parameters
+        if isinstance(middleware, GraphMiddlewareParameters):
+            return graph.build(self._embeddings(parameters, inputs, prefix, seed), middleware, prefix=prefix, seed=seed)
+        if parameters.model is not None:
+            merged = _users_model(parameters.model, parameters.model_arguments, inputs, f"{prefix}model", seed)
+        else:
+            embeddings = self._embeddings(parameters, inputs, prefix, seed)
+            try:
+                merged = mergers.merge(embeddings, parameters.embedding_merger_type, prefix=prefix)
+            except ConfigError as error:
+                raise ConfigError(f"network.embedding_merger_type: {error}") from error
+        stack = schemes.resolve(middleware.scheme, "middleware")
+        layers.check_block(middleware, stack, "network.middleware_parameters")
+        return layers.apply_scheme(
+            merged,
+            stack,
+            block=middleware,
+            prefix=f"{prefix}middleware",
+            seed=seed,
+            path="network.middleware_parameters.scheme",
+        )
+
+    def _embeddings(
+        self, parameters: NetworkParameters, inputs: Mapping[str, Any], prefix: str, seed: int
+    ) -> dict[str, Any]:
+        given = parameters.input_embedders_parameters
+        return {name: self._embed(given.get(name), name, tensor, prefix, seed) for name, tensor in inputs.items()}
+
+    def _embed(self, parameters: EmbedderParameters | None, name: str, given: Any, prefix: str, seed: int) -> Any:
+        parameters = parameters or EmbedderParameters()
+        normalization = None
+        if parameters.normalize:
+            layer = f"{prefix}normalization_{embedders.layer_name(name)}"
+            normalization = self.normalizations[name] = ObservationNormalization(name=layer)
+        return embedders.embed(given, parameters, name=name, seed=seed, normalization=normalization, prefix=prefix)
+
+
+def _users_model(path: str, arguments: Mapping[str, Any], inputs: Mapping[str, Any], name: str, seed: int) -> Any:
+    """What the user's own keras.Model makes of all inputs: [batch, width].
+
+    Raises:
+        ConfigError: It cannot be made or called, or returns something else.
+    """
+    try:
+        with seeded(layers.layer_seed(seed, name)):
+            merged = custom_layer(CustomLayer(layer=path, arguments=dict(arguments)), name=name)(dict(inputs))
+    except ConfigError as error:
+        raise ConfigError(f"network.model: {error}") from error
+    except Exception as error:  # whatever the user's code raises; with the place, which its traceback has
+        raise ConfigError(f"network.model: {path}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+    shape = getattr(merged, "shape", None)
+    if shape is None or len(shape) != 2 or shape[1] is None:
+        what = f"a tensor [batch, {', '.join(map(str, shape[1:]))}]" if shape is not None else type(merged).__name__
+        raise ConfigError(f"network.model: {path} must return [batch, width] of one width, not {what}")
+    return merged

@@ -1,0 +1,32 @@
+"""A network of your own: convolutions over a picture, attention over its places, and the other observations beside it.
+
+    distrl train --env my_package:MyEnvironment --set network.model=examples.own_network:Attention
+
+A class like this is all it takes. It is called with every observation by name, raw as the environment gives it, and
+returns one vector per row, which the middleware and the heads take from there. Actors need neither this file nor
+Keras: they get the network as ONNX.
+"""
+
+import math
+
+import keras
+from keras import ops
+
+
+class Attention(keras.Model):
+    """Every place of the picture looks at every other one (Vaswani et al. 2017), and the mean of all is the result."""
+
+    def __init__(self, picture: str = "camera", filters: int = 16, name: str = "model") -> None:
+        super().__init__(name=name)
+        self.picture = picture
+        self.see = keras.layers.Conv2D(filters, 3, strides=2, activation="relu")
+        self.attend = keras.layers.MultiHeadAttention(num_heads=2, key_dim=filters // 2)
+
+    def call(self, observations):
+        seen = self.see(ops.cast(observations[self.picture], self.compute_dtype) / 255.0)
+        places = ops.reshape(seen, (-1, seen.shape[1] * seen.shape[2], seen.shape[3]))  # [batch, places, filters]
+        vectors = [ops.mean(places + self.attend(places, places), axis=1)]
+        for name in sorted(set(observations) - {self.picture}):
+            rest = ops.cast(observations[name], self.compute_dtype)
+            vectors.append(ops.reshape(rest, (-1, math.prod(rest.shape[1:]))))
+        return ops.concatenate(vectors, axis=-1)

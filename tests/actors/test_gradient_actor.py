@@ -1,0 +1,200 @@
+"""Gradient actors: the gradient is of the weights that acted, and whoever has contributed waits for the next round."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from distrl.actors.actor import Actor
+from distrl.actors.gradient_actor import GradientShipper, make_shipper
+from distrl.actors.policy import Policy
+from distrl.config import RunConfig
+from distrl.environments.vector import VectorEnvironment
+from distrl.errors import ConfigError
+from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.batching import stack
+from distrl.memory_backend.codec import encode_weights
+from distrl.memory_backend.gradient_codec import GradientSchema, decode_contribution
+from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.networks.bundle import export_bundle
+from distrl.types import Weights
+
+T, B = 5, 2
+
+
+def configure(algorithm="a3c", rate=1.0, noisy=False, **paths):
+    dense = {"dense_layer": "noisy_dense"} if noisy else {}
+    return RunConfig.model_validate(
+        {
+            "seed": 11,
+            "environment": {"id": "distrl.environments.toy:Identity", "kwargs": {"n": 3, "length_steps": 7}},
+            "algorithm": {"name": algorithm},
+            "network": {"middleware_parameters": {"scheme": [4], **dense}},
+            "actors": {"environments": B, "unroll_length_steps": T, "weight_mixing_rate": rate},
+            **paths,
+        }
+    )
+
+
+class Run:
+    """A run in memory with one gradient actor; the learner is the test."""
+
+    def __init__(self, config, cache):
+        self.backend = InMemoryBackend("gradients", QueueCaps.of(config))
+        self.backend.create("{}")
+        self.fence = self.backend.acquire_fence()
+        self.environment = VectorEnvironment(config.environment, B)
+        self.shipper = make_shipper(config, self.environment.spec)
+        self.network = self.shipper._networks["main"]
+        bundle = export_bundle(self.network.online, self.environment.spec, cache_dir=cache)
+        self.stop = threading.Event()
+        self.policy = Policy(bundle)
+        producer = (0, self.backend.registry.register_actor(0))
+        self.actor = Actor(
+            config, self.backend, self.policy, self.environment, producer, self.stop.is_set, self.shipper
+        )
+        self.actor.reset(0)
+        self.schema = GradientSchema.of(T * B, *self.network.contribution_shapes())
+
+    def weights(self, value):
+        return {name: np.full_like(array, value) for name, array in self.network.online.named_weights().items()}
+
+    def publish(self, version, value):
+        blob = encode_weights(Weights(version, self.weights(value)))
+        self.backend.weights.publish(version, blob, 0, self.fence)
+
+    def pushed(self):
+        entries = self.backend.unrolls.take(100, 0.0)
+        self.backend.unrolls.acknowledge(entries, self.fence, {"trained": len(entries)}, {})
+        return [decode_contribution(entry.header, entry.payload, self.schema) for entry in entries]
+
+    def step(self):
+        self.actor.step(self.backend.unrolls.admission())
+        (contribution,) = self.pushed()
+        return contribution
+
+
+@pytest.fixture
+def make_run(tmp_path_factory):
+    made = []
+
+    def make(config=None):
+        made.append(Run(config or configure(), tmp_path_factory.getbasetemp() / "bundles"))
+        return made[-1]
+
+    yield make
+    for run in made:
+        run.stop.set()
+        run.environment.close()
+
+
+def test_what_is_shipped_is_the_gradient_of_the_unroll_under_the_weights_that_acted(make_run, monkeypatch):
+    run = make_run()
+    unrolls = []
+    contribution = GradientShipper.contribution
+    monkeypatch.setattr(
+        GradientShipper, "contribution", lambda self, unroll: unrolls.append(unroll) or contribution(self, unroll)
+    )
+    run.publish(4, 0.1)
+    shipped = run.step()
+    (unroll,) = unrolls
+    assert shipped.header == unroll.header
+    assert (shipped.header.weights_version, shipped.header.sequence) == (4, 0)
+    np.testing.assert_array_equal(shipped.episode_returns, unroll.episode_returns)
+    run.network.online.set_weights(list(run.weights(0.1).values()))
+    expected = run.shipper._algorithm.differentiate(run.shipper._networks, stack([unroll]))
+    for name, gradient in expected.gradients.items():
+        np.testing.assert_array_equal(shipped.differentiated.gradients[name], gradient)
+    assert any(np.abs(gradient).max() > 1e-3 for gradient in expected.gradients.values())
+    assert shipped.differentiated.metrics == expected.metrics
+    # Under other weights it is another one.
+    run.network.online.set_weights(list(run.weights(0.3).values()))
+    other = run.shipper._algorithm.differentiate(run.shipper._networks, stack([unroll]))
+    assert any(not np.array_equal(other.gradients[name], expected.gradients[name]) for name in expected.gradients)
+
+
+def test_the_first_weights_are_taken_whole_and_later_ones_mixed_as_the_policy_does(make_run):
+    run = make_run(configure(rate=0.25))
+    expected = None
+    for version, given in ((3, 1.0), (4, 3.0), (7, -1.0)):
+        run.publish(version, given)
+        assert run.step().header.weights_version == version
+        expected = given if expected is None else 0.25 * given + 0.75 * expected
+        for array in run.network.online.get_weights():
+            np.testing.assert_allclose(array, expected, rtol=1e-6)
+        for array in run.network.global_.get_weights():
+            np.testing.assert_array_equal(array, given)  # what was published
+        observations = {"observation": np.eye(3, dtype=np.float32)}
+        acted = run.policy.step(observations, {}).outputs["policy/action"]
+        np.testing.assert_allclose(acted, run.network.online.predict(observations, ["policy/action"]), atol=1e-5)
+
+
+def test_weights_that_acting_does_not_read_are_taken_all_the_same(make_run):
+    run = make_run(configure(noisy=True))
+    online = run.network.online
+    assert online.named_weights().keys() > online.policy_variables.keys()
+    run.publish(1, 0.5)
+    gradients = run.step().differentiated.gradients
+    for name in online.named_weights().keys() - online.policy_variables.keys():
+        np.testing.assert_array_equal(online.named_weights()[name], 0.5)
+        assert np.abs(gradients[name]).max() > 0.0
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 30.0
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def test_in_rounds_an_actor_waits_for_new_weights_after_each_gradient(make_run):
+    run = make_run(configure("a2c"))
+    thread = threading.Thread(target=run.actor.run, daemon=True)
+    thread.start()
+    wait_until(lambda: run.actor.progress.state == "waiting: weights")
+    for version in (1, 2, 5):
+        run.publish(version, 0.1 * version)
+        wait_until(lambda: run.backend.ledger.counts().queued == 1)
+        wait_until(lambda: run.actor.progress.state == "waiting: round")
+        time.sleep(0.05)
+        (contribution,) = run.pushed()  # one of each version
+        assert contribution.header.weights_version == version
+    run.stop.set()
+    thread.join(10.0)
+    assert not thread.is_alive()
+
+
+def test_on_its_own_an_actor_goes_on_under_the_weights_it_has(make_run):
+    run = make_run(configure("a3c"))
+    thread = threading.Thread(target=run.actor.run, daemon=True)
+    run.publish(1, 0.1)
+    thread.start()
+    found = []
+    wait_until(lambda: found.extend(run.pushed()) or len(found) >= 3)
+    assert {contribution.header.weights_version for contribution in found} == {1}
+    run.stop.set()
+    thread.join(10.0)
+
+
+def test_while_it_differentiates_it_says_so(make_run, monkeypatch):
+    run = make_run()
+    states = []
+    contribution = GradientShipper.contribution
+
+    def observed(self, unroll):
+        states.append(run.actor.progress.state)
+        return contribution(self, unroll)
+
+    monkeypatch.setattr(GradientShipper, "contribution", observed)
+    run.publish(1, 0.1)
+    run.step()
+    assert states == ["differentiating"]
+
+
+def test_other_algorithms_have_no_gradient_actors():
+    config = configure("impala")
+    environment = VectorEnvironment(config.environment, 1)
+    environment.close()
+    with pytest.raises(ConfigError, match="impala has no gradient actors"):
+        make_shipper(config, environment.spec)

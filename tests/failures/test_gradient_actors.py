@@ -1,0 +1,172 @@
+"""Gradient actors as real processes: a dead worker, a slow one, workers that come and go, Ray, and resuming."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from distrl.data_store.checkpoints import load_newest
+
+pytestmark = [pytest.mark.slow, pytest.mark.redis]
+
+# Worker 0 sleeps; in no other process is there an `--id 0` among the arguments.
+MODULE = """
+import sys
+import time
+
+from distrl.environments.toy import StepCounter
+
+
+class Uneven(StepCounter):
+    def step(self, action):
+        if sys.argv[-2:] == ["--id", "0"]:
+            time.sleep(0.05)
+        return super().step(action)
+"""
+TINY = ["--set", "network.middleware_parameters.scheme=[4]", "--set", "checkpoint.every_s=null"]
+
+
+def applied(run_dir: Path) -> dict[tuple[int, int], int]:
+    """(actor, incarnation) -> gradients that are in the newest checkpoint's weights, at most."""
+    newest = load_newest(run_dir / "checkpoints")
+    assert newest is not None
+    return {(actor, incarnation): sequence + 1 for actor, incarnation, sequence in newest.meta["applied"]}
+
+
+def endless(preset: str) -> list[str]:
+    return ["--preset", preset, "--set", "stop.mean_return=null", "--set", "stop.env_steps=null"]
+
+
+@pytest.mark.row("B11")
+def test_a_round_goes_on_without_a_killed_worker_whose_replacement_joins_again(start_run):
+    run = start_run(*endless("cartpole-a2c"), "--set", "actors.count=3", "--set", "learner.sync_timeout_s=2")
+    run.wait_for_updates(3)
+    run.kill("actor", 1)
+    run.wait_until(lambda: "rounds go on without actor 1" in run.told, "the user is told")
+    alone = run.updates
+    run.wait_until(lambda: run.updates > alone + 20, "the others go on, and not at one round per time-out")
+    run.wait_until(lambda: "rounds have every worker again" in run.told, "the replacement has joined")
+    joined = run.updates
+    run.wait_until(lambda: run.updates > joined + 5, "and goes on")
+    run.process.send_signal(signal.SIGTERM)
+    summary = run.finish()
+    assert (summary.exit_code, summary.restarts, summary.imbalance) == (0, 1, 0)
+    assert (summary.lost, summary.foreign, summary.rolled_back) == (0, 0, 0)
+    log = (run.run_dir / "logs" / "learner.log").read_text()
+    (line,) = [line for line in log.splitlines() if "goes on without" in line]
+    assert "without actor 1: no gradient within 2 s (learner.sync_timeout_s)" in line
+    assert log.count("actor 1 is back") == 1
+    counts = applied(run.run_dir)
+    assert counts.keys() == {(0, 1), (1, 1), (1, 2), (2, 1)}
+    # One gradient of everybody in each round; the first one of the replacement may have come too late for its round.
+    assert counts[0, 1] == counts[2, 1] == summary.updates
+    assert summary.dropped["stale"] in (0, 1)
+    assert summary.trained == sum(counts.values()) - summary.dropped["stale"]
+    assert counts[1, 1] + counts[1, 2] < summary.updates
+    assert sum(summary.dropped.values()) == summary.dropped["stale"]
+
+
+@pytest.mark.row("A02")
+@pytest.mark.parametrize("algorithm", ["a3c", "a2c"])
+def test_only_rounds_wait_for_a_slow_worker(start_run, tmp_path, algorithm):
+    (tmp_path / "uneven.py").write_text(MODULE)
+    run = start_run(
+        *("--env", "uneven:Uneven", "--algorithm", algorithm, "--actors", "2", *TINY),
+        *("--set", "actors.environments=1", "--set", "actors.unroll_length_steps=8", "--set", "stop.updates=20"),
+    )
+    summary = run.finish()
+    assert (summary.exit_code, summary.updates, summary.imbalance) == (0, 20, 0)
+    counts = applied(run.run_dir)
+    slow, fast = counts.get((0, 1), 0), counts[1, 1]
+    if algorithm == "a2c":
+        assert (slow, fast, summary.trained) == (20, 20, 40)
+        assert summary.policy_lag.max == 0
+    else:
+        assert slow + fast == summary.trained == 20
+        assert fast > 2 * slow
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("algorithm", ["a2c", "a3c"])
+def test_workers_come_and_go(start_run, distrl_command, algorithm):
+    run = start_run(*endless(f"cartpole-{algorithm}"), "--set", "actors.count=1")
+    where = ("--run", str(run.run_dir))
+    run.wait_for_updates(3)
+    assert distrl_command("scale", "3", *where).returncode == 0
+    run.wait_until(lambda: {(1, 1), (2, 1)} <= run.backend.unrolls.highest().keys(), "both contribute")
+    version = run.backend.weights.version()
+    assert distrl_command("scale", "1", *where).returncode == 0
+    run.wait_until(lambda: run.state("actor", 2) == "absent", "one is left")
+    after = run.backend.weights.version()
+    run.wait_until(lambda: run.backend.weights.version() > after + 10, "it goes on alone")
+    assert after >= version
+    run.process.send_signal(signal.SIGTERM)
+    summary = run.finish()
+    assert (summary.exit_code, summary.imbalance, summary.lost, summary.restarts) == (0, 0, 0, 0)
+    assert "no gradient within" not in (run.run_dir / "logs" / "learner.log").read_text()
+
+
+@pytest.mark.long
+def test_a_learner_that_was_started_again_opens_new_rounds(start_run):
+    run = start_run(*endless("cartpole-a2c"), "--set", "actors.count=2", "--set", "checkpoint.every_updates=5")
+    run.wait_for_updates(12)
+    version = run.backend.weights.version()
+    fence = run.role("learner").incarnation
+    run.kill("learner")
+    run.wait_until(lambda: run.role("learner").incarnation > fence, "another learner trains")
+    # What the workers have sent to the dead one is too old, and they hear of it by newer weights.
+    run.wait_until(lambda: run.backend.weights.version() > version + 20, "rounds go on")
+    run.process.send_signal(signal.SIGTERM)
+    summary = run.finish()
+    assert (summary.exit_code, summary.restarts, summary.imbalance, summary.lost) == (0, 1, 0, 0)
+    assert summary.dropped["stale"] <= 2
+    assert summary.rolled_back <= 2 * 6
+    assert summary.trained == 2 * summary.updates + summary.rolled_back
+    assert "goes on without" not in (run.run_dir / "logs" / "learner.log").read_text()
+
+
+@pytest.mark.long
+def test_a_resumed_run_goes_on_with_every_workers_own_optimizer(start_run):
+    arguments = ["--preset", "cartpole-a2c", "--set", "actors.count=2", "--set", "network.shared_optimizer=false"]
+    run = start_run(*arguments, "--set", "stop.updates=10")
+    first = run.finish()
+    assert (first.exit_code, first.updates, first.imbalance) == (0, 10, 0)
+
+    def iterations() -> dict[str, int]:
+        newest = load_newest(run.run_dir / "checkpoints")
+        assert newest is not None
+        groups = {group: arrays for group, arrays in newest.arrays.items() if "optimizer" in group}
+        return {group: int(arrays["optimizer/iteration"]) for group, arrays in groups.items()}
+
+    assert iterations() == {"main.optimizer_0": 10, "main.optimizer_1": 10}
+    again = start_run(*arguments, "--set", "stop.updates=15", "--resume", str(run.run_dir))
+    again.process.wait(timeout=60)
+    assert (again.process.returncode, iterations()) == (0, {"main.optimizer_0": 15, "main.optimizer_1": 15}), again.told
+
+
+def test_gradient_actors_carry_the_framework_and_say_so(start_run):
+    run = start_run(*endless("cartpole-a3c"), "--set", "actors.count=1")
+    run.wait_until(lambda: run.state("actor") == "starting: importing the framework", "it says what it imports")
+    run.wait_until(lambda: run.state("actor") == "differentiating", "it says what it does", seconds=60)
+    maps = Path(f"/proc/{run.role('actor').pid}/maps").read_text()
+    assert "tensorflow" in maps
+    os.kill(run.process.pid, signal.SIGTERM)
+    assert run.finish().exit_code == 0
+
+
+@pytest.mark.ray
+@pytest.mark.long
+@pytest.mark.parametrize("algorithm", ["a2c", "a3c"])
+def test_the_same_as_ray_actors(start_run, algorithm):
+    pytest.importorskip("ray")
+    run = start_run(
+        *endless(f"cartpole-{algorithm}"), "--launcher", "ray", "--set", "actors.count=2", "--set", "stop.updates=30"
+    )
+    summary = run.finish(seconds=120)
+    assert (summary.exit_code, summary.updates, summary.imbalance, summary.restarts) == (0, 30, 0, 0), run.told
+    counts = applied(run.run_dir)
+    assert sum(counts.values()) == summary.trained
+    assert counts.keys() == {(0, 1), (1, 1)}
+    if algorithm == "a2c":
+        assert set(counts.values()) == {30}

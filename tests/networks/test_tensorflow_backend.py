@@ -1,0 +1,67 @@
+"""What TensorFlow alone does; test_backend.py has what both do."""
+
+import subprocess
+import sys
+import textwrap
+
+import keras
+import numpy as np
+import pytest
+
+from distrl.errors import ConfigError
+from distrl.networks.backend import Step
+
+
+def run(body):
+    code = "from distrl.networks import backend\n" + textwrap.dedent(body)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_several_replicas_are_refused_and_jax_named():
+    slope = keras.Variable(np.float32(2.0))
+    optimizer = keras.optimizers.SGD(0.5)
+    optimizer.build([slope])
+    message = "learner.replicas: 2 devices need learner.backend: jax; the TensorFlow learner has one"
+    with pytest.raises(ConfigError, match=message):
+        Step(lambda batch: (slope.value, {}), [slope], [], optimizer, list, 2)
+
+
+@pytest.mark.slow
+def test_configure_sets_threads_determinism_and_hides_gpus():
+    finished = run(
+        """
+        import tensorflow as tf
+        backend.configure(device="cpu", threads=1, deterministic=True, seed=1)
+        backend.configure(device="cpu", threads=1, deterministic=True, seed=1)
+        print(tf.config.threading.get_intra_op_parallelism_threads(),
+              tf.config.threading.get_inter_op_parallelism_threads(), tf.config.get_visible_devices("GPU"))
+        first = float(tf.random.uniform(()))
+        backend.configure(device="cpu", threads=1, deterministic=True, seed=1)
+        assert first == float(tf.random.uniform(()))
+        try:
+            tf.random.experimental.Generator.from_non_deterministic_state()
+        except RuntimeError as error:
+            print("deterministic:", "determinism" in str(error))
+        backend.configure(device="cpu", threads=2, deterministic=False, seed=1)
+        print(tf.config.threading.get_intra_op_parallelism_threads())
+        """
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.splitlines() == ["1 1 []", "deterministic: True", "1"]
+    assert "which stay" in finished.stderr
+
+
+@pytest.mark.slow
+def test_a_gpu_that_is_not_there_is_refused():
+    finished = run(
+        """
+        import tensorflow as tf
+        tf.config.list_physical_devices = lambda kind: []
+        from distrl.errors import ConfigError
+        try:
+            backend.configure(device="gpu", threads=1, deterministic=False, seed=1)
+        except ConfigError as error:
+            print(error)
+        """
+    )
+    assert finished.stdout.startswith("learner.device: gpu, but TensorFlow sees no GPU"), finished.stderr
