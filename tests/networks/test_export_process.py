@@ -128,6 +128,7 @@ def test_missing_packages_name_the_extra(monkeypatch, missing):
 
 @pytest.mark.slow
 @pytest.mark.skipif(JAX_MISSING, reason="JAX is not installed")
+@pytest.mark.long
 def test_a_learner_on_jax_exports_verifies_and_reads_the_cache_without_tensorflow(tmp_path, monkeypatch):
     environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
     environment["PYTHONPATH"] = str(Path(distrl.__file__).parents[1])
