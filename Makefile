@@ -50,7 +50,7 @@ LOCK := $(BIN)/uv pip compile pyproject.toml --no-config --universal --python-ve
 	--generate-hashes --no-header --annotation-style line --quiet
 
 lock: $(VENV)/installed-dev  ## Writes the locks anew from pyproject.toml; add LOCK_ARGS=--upgrade for newer releases.
-	$(LOCK) $(LOCK_ARGS) --extra cpu --extra jax --extra ray --extra dev --output-file requirements/dev.lock
+	$(LOCK) $(LOCK_ARGS) --extra cpu --extra jax --extra ray --extra atari --extra mujoco --extra envpool --extra gym --extra dm-control --extra dev --output-file requirements/dev.lock
 	$(LOCK) $(LOCK_ARGS) --extra cpu --extra ray --constraints requirements/dev.lock --output-file requirements/train.lock
 
 clean:  ## Removes .venv, build products and caches; runs/ stays.

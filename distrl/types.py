@@ -30,12 +30,21 @@ BoolArray = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """One observation array of one environment: shape without batch axes, NumPy dtype, uniform bounds if finite."""
+    """One observation array of one environment, as the policy sees it.
+
+    Attributes:
+        shape: Without batch axes.
+        dtype: NumPy's name.
+        low, high: Uniform bounds, where there are finite ones.
+        frames: So many observations one after the other make up the last axis, the newest at its end. Where there are
+            more than one, unrolls carry the newest alone.
+    """
 
     shape: tuple[int, ...]
     dtype: str
     low: float | None = None
     high: float | None = None
+    frames: int = 1
 
 
 @dataclass(frozen=True)

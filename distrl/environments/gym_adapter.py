@@ -22,7 +22,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec as Registration
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from distrl.config.run import EnvironmentConfig
+from distrl.config.environment import EnvironmentConfig
 from distrl.errors import ConfigError, MissingExtraError, require
 
 # What a registered environment's module needs, by the extra of distrl that carries it.

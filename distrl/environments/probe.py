@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import distrl
-from distrl.config.run import EnvironmentConfig
+from distrl.config.environment import EnvironmentConfig
 from distrl.errors import ConfigError, DistrlError
 from distrl.types import EnvSpec
 

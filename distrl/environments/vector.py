@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from distrl.config.run import EnvironmentConfig
+from distrl.config.environment import EnvironmentConfig
 from distrl.environments import gym_adapter, spaces
 from distrl.errors import EnvironmentFailedError
 from distrl.types import Array, BoolArray, FloatArray

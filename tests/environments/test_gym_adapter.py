@@ -14,7 +14,7 @@ from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode
 
 import distrl
-from distrl.config.run import EnvironmentConfig
+from distrl.config.environment import EnvironmentConfig
 from distrl.environments import gym_adapter, toy
 from distrl.errors import ConfigError, MissingExtraError
 
@@ -205,7 +205,7 @@ def test_a_missing_extra_is_named(env_id: str, absent: str, extra: str, monkeypa
 def test_stepping_imports_no_learning_framework() -> None:
     program = (
         "import sys; from distrl.environments.vector import VectorEnvironment as V; "
-        "from distrl.config.run import EnvironmentConfig as C; V(C(id='CartPole-v1'), 2).reset(1); "
+        "from distrl.config.environment import EnvironmentConfig as C; V(C(id='CartPole-v1'), 2).reset(1); "
         "print(sorted({'tensorflow', 'keras', 'jax', 'torch', 'ray', 'onnxruntime'} & set(sys.modules)))"
     )
     root = Path(distrl.__file__).parent.parent

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 import distrl
-from distrl.config.run import EnvironmentConfig
+from distrl.config.environment import EnvironmentConfig
 from distrl.environments.probe import ProbeError, probe
 from distrl.errors import ConfigError
 from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from distrl.config.run import EnvironmentConfig
+from distrl.config.environment import EnvironmentConfig
 from distrl.environments.toy import Bandit, Identity, MemoryCue, Mixed, Reach, StepCounter
 from distrl.environments.vector import VectorEnvironment
 

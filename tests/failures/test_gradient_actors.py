@@ -59,9 +59,10 @@ def test_a_round_goes_on_without_a_killed_worker_whose_replacement_joins_again(s
     assert log.count("actor 1 is back") == 1
     counts = applied(run.run_dir)
     assert counts.keys() == {(0, 1), (1, 1), (1, 2), (2, 1)}
-    # One gradient of everybody in each round; the first one of the replacement may have come too late for its round.
+    # One gradient of everybody in each round. Until the learner has read the replacement's first one, no round waits
+    # for it: that one may be too old, and so may the next, for the one round that was already complete in the queue.
     assert counts[0, 1] == counts[2, 1] == summary.updates
-    assert summary.dropped["stale"] in (0, 1)
+    assert summary.dropped["stale"] <= 2
     assert summary.trained == sum(counts.values()) - summary.dropped["stale"]
     assert counts[1, 1] + counts[1, 2] < summary.updates
     assert sum(summary.dropped.values()) == summary.dropped["stale"]
