@@ -28,9 +28,7 @@ check: $(VENV)/installed-dev  ## Formatting, lint, types and tests; ARGS="-k cod
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	@# 5: ARGS have selected no test of this half.
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not (long or slow or redis or ray)" $(ARGS) || [ $$? -eq 5 ]
-	$(BIN)/python -m pytest -m "(slow or redis or ray) and not long" $(ARGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 long: $(VENV)/installed-dev  ## What CI has no time for: every seed, launcher and backend.
 	$(BIN)/python -m pytest -m long $(ARGS)

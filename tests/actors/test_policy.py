@@ -318,5 +318,5 @@ sys.exit(f"imported: {sorted(walled)}" if walled else 0)
 
 
 def test_actors_import_no_framework():
-    finished = subprocess.run([sys.executable, "-c", WALL], capture_output=True, text=True, timeout=60, check=False)
+    finished = subprocess.run([sys.executable, "-c", WALL], capture_output=True, text=True, timeout=200, check=False)
     assert finished.returncode == 0, finished.stderr

@@ -16,21 +16,16 @@ HERE, NETWORKS = Path(__file__).parent, Path(__file__).parents[1] / "networks"
 NEEDS = {"jax": ("jax",), "numpy": ("jax", "scipy")}  # Keras' NumPy backend imports both
 SUITES = {
     "returns": [HERE / "test_returns.py", HERE / "test_losses.py"],
-    "distributions": [
-        NETWORKS / "test_discrete_distributions.py",
-        NETWORKS / "test_continuous_distributions.py",
-        NETWORKS / "test_distributions.py",
-    ],
+    "distributions": [NETWORKS / "test_discrete_distributions.py", NETWORKS / "test_continuous_distributions.py"],
     "heads": [NETWORKS / "heads" / "test_losses.py"],
+    "samples": [NETWORKS / "test_distributions.py"],
     "steps": [NETWORKS / "test_backend.py"],
 }
 RUN_ON = [
-    ("jax", "returns"),
-    ("numpy", "returns"),  # which has no gradients
-    *(
-        pytest.param(*case, marks=pytest.mark.long)
-        for case in [("jax", "distributions"), ("jax", "heads"), ("jax", "steps"), ("numpy", "distributions")]
-    ),
+    pytest.param("jax", ("returns", "distributions", "heads"), id="jax"),
+    pytest.param("jax", ("samples", "steps"), id="jax-compiled", marks=pytest.mark.long),
+    # Which has no gradients.
+    pytest.param("numpy", ("returns", "distributions", "samples"), id="numpy", marks=pytest.mark.long),
 ]
 
 RUNS = {
@@ -133,11 +128,11 @@ def skip_without(*modules):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("backend", "suite"), RUN_ON)
-def test_the_mathematics(backend, suite):
+@pytest.mark.parametrize(("backend", "suites"), RUN_ON)
+def test_the_mathematics(backend, suites):
     skip_without(*NEEDS[backend])
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--import-mode=importlib"]
-    result = run([*command, *map(str, SUITES[suite])], backend)
+    result = run([*command, *(str(path) for suite in suites for path in SUITES[suite])], backend)
     assert result.returncode == 0, result.stdout + result.stderr
     assert " passed" in result.stdout
     assert "skipped" not in result.stdout

@@ -237,7 +237,7 @@ def test_n_step_where_episodes_end(name):
 
 # --- properties -------------------------------------------------------------------------------------------------------
 
-FEW = settings(max_examples=40, deadline=None)
+FEW = settings(max_examples=min(40, settings.default.max_examples), deadline=None)
 BARS = st.sampled_from([None, 0.5, 1.0, 2.0])
 LAMBDAS = st.sampled_from([0.0, 0.3, 0.95, 1.0])
 

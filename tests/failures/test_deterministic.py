@@ -81,5 +81,5 @@ def test_two_runs_are_equal_and_so_is_one_that_was_resumed(distrl_command, tmp_p
 
 def test_there_are_no_threads_while_training(tmp_path):
     command = [sys.executable, "-c", THREADS, str(tmp_path / "run"), "stop.updates=20"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
     assert done.stdout.splitlines()[-1] == '[0, ["MainThread"]]'

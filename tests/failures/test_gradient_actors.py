@@ -142,14 +142,14 @@ def test_a_resumed_run_goes_on_with_every_workers_own_optimizer(start_run):
 
     assert iterations() == {"main.optimizer_0": 10, "main.optimizer_1": 10}
     again = start_run(*arguments, "--set", "stop.updates=15", "--resume", str(run.run_dir))
-    again.process.wait(timeout=60)
+    again.process.wait(timeout=200)
     assert (again.process.returncode, iterations()) == (0, {"main.optimizer_0": 15, "main.optimizer_1": 15}), again.told
 
 
 def test_gradient_actors_carry_the_framework_and_say_so(start_run):
     run = start_run(*endless("cartpole-a3c"), "--set", "actors.count=1")
     run.wait_until(lambda: run.state("actor") == "starting: importing the framework", "it says what it imports")
-    run.wait_until(lambda: run.state("actor") == "differentiating", "it says what it does", seconds=60)
+    run.wait_until(lambda: run.state("actor") == "differentiating", "it says what it does")
     maps = Path(f"/proc/{run.role('actor').pid}/maps").read_text()
     assert "tensorflow" in maps
     os.kill(run.process.pid, signal.SIGTERM)
@@ -164,7 +164,7 @@ def test_the_same_as_ray_actors(start_run, algorithm):
     run = start_run(
         *endless(f"cartpole-{algorithm}"), "--launcher", "ray", "--set", "actors.count=2", "--set", "stop.updates=30"
     )
-    summary = run.finish(seconds=120)
+    summary = run.finish()
     assert (summary.exit_code, summary.updates, summary.imbalance, summary.restarts) == (0, 30, 0, 0), run.told
     counts = applied(run.run_dir)
     assert sum(counts.values()) == summary.trained

@@ -47,8 +47,8 @@ def test_nothing_is_left_of_a_run_whose_parent_was_killed(start_run, endless):
     socket, pids = run.socket, run.pids
     assert len(pids) == 4
     os.kill(run.process.pid, signal.SIGKILL)
-    run.wait_until(lambda: not any(map(run.alive, pids)), "every role has ended", seconds=15)
-    run.wait_until(lambda: not socket.parent.exists(), "the private directory is gone", seconds=15)
+    run.wait_until(lambda: not any(map(run.alive, pids)), "every role has ended")
+    run.wait_until(lambda: not socket.parent.exists(), "the private directory is gone")
     # The learner was asked, not shot: it saved what it had.
     assert any((run.run_dir / "checkpoints").glob("ckpt-*"))
 

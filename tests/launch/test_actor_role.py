@@ -32,7 +32,7 @@ def test_an_actor_waits_for_the_policy_and_ends_when_asked(described_run, redis_
     assert status.last_step_age_s == 0.0  # it waits for the learner, not for its environment
     assert backend.registry.is_registered((3, 1))
     stop.set()
-    thread.join(timeout=10)
+    thread.join(timeout=60)
     assert not thread.is_alive()
 
 
@@ -72,7 +72,7 @@ def test_while_its_environment_is_made_the_age_goes_on(described_run, redis_url,
     assert backend.registry.roles()[0].state == "starting"
     stop.set()
     leave.set()
-    thread.join(timeout=10)
+    thread.join(timeout=60)
 
 
 def test_a_run_that_is_not_there_is_an_error(redis_url):

@@ -84,7 +84,7 @@ def test_a_report_adds_up(tmp_path):
         "--run-dir",
         str(tmp_path / "bench"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report == json.loads((tmp_path / "bench" / "bench.json").read_text())

@@ -22,7 +22,7 @@ def test_a_learner_trains_to_its_stop_condition_and_says_so_to_all(described_run
     assert learner.status().state == "starting: importing the framework"
     assert learner.run() == "updates"
     assert backend.registry.control().stop == "updates"
-    acting.join(timeout=20)
+    acting.join(timeout=60)
     assert not acting.is_alive()  # nobody but the registry told it
 
     counts = backend.ledger.counts()

@@ -56,7 +56,7 @@ def test_the_guard_removes_its_directory_at_the_end_of_the_pipe(tmp_path: Path):
     assert directory.exists()
     assert guard.stdin is not None
     guard.stdin.close()
-    assert guard.wait(timeout=15) == 0
+    assert guard.wait(timeout=60) == 0
     assert not os.path.exists(directory)
 
 
@@ -64,7 +64,7 @@ def test_the_guard_ends_whoever_still_works_in_the_directory_and_nobody_else(tmp
     stubborn = (
         "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); file = open(sys.argv[1], 'w')\n"
     )
-    stubborn += "print('open', flush=True); time.sleep(60)"
+    stubborn += "print('open', flush=True); time.sleep(600)"
     directories = [tmp_path / "private", tmp_path / "private2"]
     processes = []
     for directory in directories:
@@ -75,8 +75,8 @@ def test_the_guard_ends_whoever_still_works_in_the_directory_and_nobody_else(tmp
     try:
         with (directories[0] / "own").open("w"):  # the parent of the guard is not its business
             command = [sys.executable, "-m", "distrl.launch.lifeline", str(directories[0])]
-            assert subprocess.run(command, input=b"", timeout=30, check=False).returncode == 0
-        assert processes[0].wait(timeout=10) == -signal.SIGKILL
+            assert subprocess.run(command, input=b"", timeout=60, check=False).returncode == 0
+        assert processes[0].wait(timeout=60) == -signal.SIGKILL
         assert processes[1].poll() is None
         assert [directory.exists() for directory in directories] == [False, True]
     finally:

@@ -42,7 +42,7 @@ print(json.dumps(told))
 
 def test_roles_end_with_their_code_and_the_cluster_with_its_directory(tmp_path: Path):
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path)], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", SCRIPT, str(tmp_path)], capture_output=True, text=True, check=True, timeout=250
     )
     told = json.loads(done.stdout.splitlines()[-1])
     # 6: no Redis there. -9: Ray knows no exit codes of the killed.

@@ -123,7 +123,7 @@ def test_a_role_has_a_title_and_ends_when_asked():
         title = subprocess.check_output(["ps", "-o", "args=", "-p", str(process.pid)], text=True)
         assert title.strip() == "distrl: actor 7"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=60) == 0
 
 
 def test_here_is_this_process():

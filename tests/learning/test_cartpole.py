@@ -17,7 +17,7 @@ def test_the_preset_solves_cartpole_within_a_million_steps(tmp_path, seed):
     run_dir = tmp_path / "run"
     command = [sys.executable, "-m", "distrl", "train", "--preset", "cartpole-impala", "--seed", str(seed), "--plain"]
     done = subprocess.run(
-        [*command, "--run-dir", str(run_dir)], capture_output=True, text=True, timeout=180, check=False
+        [*command, "--run-dir", str(run_dir)], capture_output=True, text=True, timeout=280, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     summary = Summary.read(run_dir / "summary.json")

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 def trained(run_dir, *arguments):
     command = [sys.executable, "-m", "distrl", "train", "--preset", "memory-cue", "--plain", "--run-dir", str(run_dir)]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=280, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     summary = Summary.read(run_dir / "summary.json")
     assert (summary.exit_code, summary.imbalance, summary.restarts) == (0, 0, 0)

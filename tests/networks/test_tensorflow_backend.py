@@ -14,7 +14,7 @@ from distrl.networks.backend import Step
 
 def run(body):
     code = "from distrl.networks import backend\n" + textwrap.dedent(body)
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250, check=False)
 
 
 def test_several_replicas_are_refused_and_jax_named():
