@@ -1,5 +1,6 @@
 """The actor's loop: hops 2 to 5. Everything it does is in the modules it calls, in this order."""
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,10 +15,13 @@ from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.backend import Admission, Backend, Producer
 from distrl.memory_backend.codec import decode_weights, encode_unroll
-from distrl.types import Unroll, Weights
+from distrl.types import Unroll, UnrollHeader, Weights
 
+log = logging.getLogger(__name__)
 POLL_S = 0.0005
 LONGEST_POLL_S = 0.004
+LOOKS = 0.1
+"""From one look for a push that may be lost to the next, in `learner.sync_timeout_s`."""
 
 
 @dataclass
@@ -95,7 +99,9 @@ class Actor:
         self._rate = config.actors.weight_mixing_rate
         self._needs_ticket = config.algorithm.max_staleness_updates is not None
         self._in_rounds = config.in_rounds
-        self._shipped_version = 0  # of the weights behind the newest push
+        self._sync_timeout_s = config.learner.sync_timeout_s
+        self._newest: UnrollHeader | None = None  # of the newest push
+        self._look_at = 0.0  # monotonic seconds from when on to ask whether it was lost
         self._seed = config.seed
         self._sequence = 0
         self._unroll = UnrollBuilder(environment.spec, config.actors.unroll_length_steps, environment.count)
@@ -141,7 +147,8 @@ class Actor:
         payload = self._shipper.payload(unroll)  # hop 4
         admission = self._backend.unrolls.push(unroll.header, payload)  # hop 5
         self._sequence += 1
-        self._shipped_version = unroll.header.weights_version
+        self._newest = unroll.header
+        self._look_at = time.monotonic() + self._sync_timeout_s
         self.progress.env_steps += unroll.header.env_steps
         return admission
 
@@ -180,8 +187,34 @@ class Actor:
             return "paused"
         if admission.weights_version == 0:
             return "waiting: weights"
-        if self._in_rounds and admission.weights_version <= self._shipped_version:
+        if self._in_rounds and admission.weights_version == self._shipped_version and not self._was_lost():
             return "waiting: round"
         if not admission.has_room:
             return "waiting: room"
         return None
+
+    @property
+    def _shipped_version(self) -> int:
+        """Of the weights behind the newest push; 0 before the first."""
+        return 0 if self._newest is None else self._newest.weights_version
+
+    def _was_lost(self) -> bool:
+        """Whether the newest push is gone and nothing has come of it, so that its round needs another one.
+
+        First asked `learner.sync_timeout_s` after the push. The learner acknowledges a round after it has published
+        what came of it: what is no longer in the stream while the version is the same was refused, or Redis lost it.
+        """
+        now = time.monotonic()
+        if self._newest is None or now < self._look_at:
+            return False
+        self._look_at = now + LOOKS * self._sync_timeout_s
+        # The version after the stream: it may have moved since admission.
+        if self._backend.unrolls.holds(self._newest) or self._backend.weights.version() != self._shipped_version:
+            return False
+        log.warning(
+            "the gradient of version %d is gone, and no newer version came within %g s (learner.sync_timeout_s): "
+            "contributing again",
+            self._shipped_version,
+            self._sync_timeout_s,
+        )
+        return True

@@ -45,7 +45,8 @@ class LearnerConfig(Section):
     replicas: int = Field(1, ge=1)
     """Devices of the learner's host that share every batch; more than one with JAX alone."""
     sync_timeout_s: float = Field(30.0, gt=0.0)
-    """Gradient actors in rounds: how long a round waits for the gradient of a worker, from its first gradient on."""
+    """Gradient actors in rounds: how long a round waits for the gradient of a worker, from its first gradient on. A
+    worker that waits that long for the next round asks whether its gradient was lost, and then sends another one."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     threads: int = Field(1, ge=1)
     """Numeric threads of the learner process."""

@@ -99,6 +99,10 @@ class UnrollStream(ABC):
         """Appends and counts `produced` atomically, releasing the producer's ticket; returns the admission after it."""
 
     @abstractmethod
+    def holds(self, header: UnrollHeader) -> bool:
+        """Whether the caller's newest push is still in the stream, queued or in flight."""
+
+    @abstractmethod
     def take(self, count: int, block_s: float) -> list[Entry]:
         """Up to `count` new entries in order; empty after `block_s` seconds without one. They are then in flight."""
 

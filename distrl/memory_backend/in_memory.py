@@ -106,6 +106,11 @@ class InMemoryUnrollStream(UnrollStream):
             run.ledger.update(produced=1, pushed_bytes=len(payload), stream_entries=1, stream_bytes=len(payload))
             return self.admission()
 
+    def holds(self, header: UnrollHeader) -> bool:
+        run = self._run
+        with run.changed:
+            return any(entry_header(fields) == header for _, fields in (*run.queue, *run.pending.items()))
+
     def take(self, count: int, block_s: float) -> list[Entry]:
         run = self._run
         with run.changed:

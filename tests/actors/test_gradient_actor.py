@@ -165,6 +165,66 @@ def test_in_rounds_an_actor_waits_for_new_weights_after_each_gradient(make_run):
     assert not thread.is_alive()
 
 
+@pytest.fixture
+def waiting(make_run, monkeypatch):
+    """A worker that has sent its gradient of version 1 and asks for it whenever a few milliseconds have passed."""
+    run = make_run(configure("a2c", learner={"sync_timeout_s": 0.005}))
+    run.asked = 0
+    holds = run.backend.unrolls.holds
+
+    def counted(header):
+        run.asked += 1
+        return holds(header)
+
+    monkeypatch.setattr(run.backend.unrolls, "holds", counted)
+    run.thread = threading.Thread(target=run.actor.run, daemon=True)
+    run.publish(1, 0.1)
+    run.thread.start()
+    wait_until(lambda: run.backend.ledger.counts().queued == 1)
+    yield run
+    run.stop.set()
+    run.thread.join(10.0)
+    assert not run.thread.is_alive()
+
+
+def ask_again(run, times=3):
+    """Waits until the worker has asked so often once more."""
+    before = run.asked
+    wait_until(lambda: run.asked >= before + times)
+
+
+def lose_the_push(run):
+    """As a Redis that comes back without its newest transaction: the entry and all that was counted with it."""
+    inside = run.backend._run
+    with inside.changed:
+        (entry,) = inside.queue
+        inside.queue.clear()
+        size = len(entry[1][b"payload"])
+        inside.ledger.update(produced=-1, stream_entries=-1, stream_bytes=-size, pushed_bytes=-size)
+
+
+def test_a_gradient_that_was_lost_is_followed_by_another_one_of_the_same_version(waiting, caplog):
+    ask_again(waiting)
+    assert waiting.backend.ledger.counts().produced == 1  # while it is queued it is not lost
+    with caplog.at_level("WARNING"):
+        lose_the_push(waiting)
+        wait_until(lambda: waiting.backend.ledger.counts().queued == 1)
+    assert caplog.messages == [
+        "the gradient of version 1 is gone, and no newer version came within 0.005 s (learner.sync_timeout_s): "
+        "contributing again"
+    ]
+    (entry,) = waiting.backend.unrolls.take(10, 0.0)
+    assert (entry.header.sequence, entry.header.weights_version) == (1, 1)  # a gap for the learner to count
+    ask_again(waiting)
+    assert waiting.backend.ledger.counts().produced == 1  # in flight it is not lost either
+    waiting.publish(2, 0.2)  # as the learner does before it acknowledges
+    waiting.backend.unrolls.acknowledge([entry], waiting.fence, {"trained": 1, "produced": 1, "lost": 1}, {(0, 1): 1})
+    wait_until(lambda: waiting.backend.ledger.counts().queued == 1)
+    (contribution,) = waiting.pushed()
+    assert (contribution.header.sequence, contribution.header.weights_version) == (2, 2)
+    assert waiting.backend.ledger.counts().imbalance == 0
+
+
 def test_on_its_own_an_actor_goes_on_under_the_weights_it_has(make_run):
     run = make_run(configure("a3c"))
     thread = threading.Thread(target=run.actor.run, daemon=True)

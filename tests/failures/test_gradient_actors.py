@@ -88,6 +88,57 @@ def test_only_rounds_wait_for_a_slow_worker(start_run, tmp_path, algorithm):
         assert fast > 2 * slow
 
 
+def lose_what_is_queued(run) -> int:
+    """As a Redis that comes back without its newest pushes: the entries and all that was counted with them."""
+    client, keys = run.backend._client, run.backend.unrolls._keys
+    entries = client.call("XRANGE", keys.unrolls, "-", "+")
+    sizes = [len(fields[b"payload"]) for _, fields in entries]
+    lost = {
+        "produced": len(sizes),
+        "stream_entries": len(sizes),
+        "stream_bytes": sum(sizes),
+        "pushed_bytes": sum(sizes),
+    }
+    decrements = [("HINCRBY", keys.ledger, name, -count) for name, count in lost.items()]
+    client.transaction([("XTRIM", keys.unrolls, "MAXLEN", 0), *decrements])
+    return len(entries)
+
+
+@pytest.mark.long
+def test_a_round_that_redis_lost_whole_is_made_again(start_run, distrl_command):
+    run = start_run(*endless("cartpole-a2c"), "--set", "actors.count=2", "--set", "learner.sync_timeout_s=1")
+    run.wait_for_updates(3)
+    where = ("--run", str(run.run_dir))
+
+    def states() -> set[str]:
+        return {run.state("actor", actor) for actor in (0, 1)}
+
+    # Paused between two rounds, the learner reading an empty stream; a pause within one is tried again.
+    while True:
+        assert distrl_command("pause", *where).returncode == 0
+        run.wait_until(lambda: states() == {"paused"}, "both are paused")
+        if run.backend.ledger.counts().in_flight == 0:
+            break
+        assert distrl_command("resume", *where).returncode == 0
+        run.wait_until(lambda: "paused" not in states(), "both go on")
+    learner = run.role("learner").pid
+    os.kill(learner, signal.SIGSTOP)
+    run.wait_until(lambda: run.backend._client.call("INFO", "clients")["blocked_clients"] == 0, "it reads no more")
+    assert distrl_command("resume", *where).returncode == 0
+    run.wait_until(lambda: run.backend.ledger.counts().queued == 2, "both have contributed")
+    version = run.backend.weights.version()
+    assert lose_what_is_queued(run) == 2
+    os.kill(learner, signal.SIGCONT)
+    run.wait_until(lambda: run.backend.weights.version() > version + 5, "rounds go on")
+    run.process.send_signal(signal.SIGTERM)
+    summary = run.finish()
+    assert (summary.exit_code, summary.imbalance, summary.restarts) == (0, 0, 0)
+    assert summary.lost == 2
+    assert sum(summary.dropped.values()) <= 1  # where the second of the new ones took longer than the time-out
+    for actor in (0, 1):
+        assert "contributing again" in (run.run_dir / "logs" / f"actor-{actor}.log").read_text()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("algorithm", ["a2c", "a3c"])
 def test_workers_come_and_go(start_run, distrl_command, algorithm):

@@ -626,6 +626,17 @@ def test_a_round_goes_on_without_whom_it_has_waited_for_long_enough(run):
     assert (values(parcel), parcel.missing) == ([1.0, 2.0], [1])
 
 
+def test_a_round_that_redis_lost_whole_is_made_of_the_gradients_that_follow(run):
+    """The first push of everybody was lost with all that was counted; they looked for it and sent another one."""
+    for actor in (0, 1, 2):
+        push_gradient(run, actor, 1, value=1.0 + actor)
+    feed = gradient_feed(run, rounds=3)
+    parcel = feed.collect()
+    assert (values(parcel), parcel.lags_updates, parcel.missing) == ([1.0, 2.0, 3.0], [0, 0, 0], [])
+    run.use(parcel)
+    assert (run.ledger.produced, run.ledger.lost, run.ledger.trained, run.dropped) == (6, 3, 3, {})
+
+
 def test_a_round_is_not_kept_waiting_by_a_gradient_that_was_refused(run):
     push_gradient(run, 0, 0, value=np.nan)
     push_gradient(run, 1, 0, value=2.0)

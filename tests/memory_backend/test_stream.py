@@ -58,6 +58,18 @@ def test_take_gives_up_after_its_time(backend):
     assert backend.unrolls.take(1, 0.01) == []
 
 
+def test_a_push_is_held_until_it_is_acknowledged(backend):
+    fence = backend.acquire_fence()
+    push(backend, 0, 1)
+    assert backend.unrolls.holds(header(1))  # queued
+    entries = backend.unrolls.take(8, 0.0)
+    assert backend.unrolls.holds(header(1))  # in flight
+    backend.unrolls.acknowledge(entries[:1], fence, {"trained": 1}, {})
+    assert backend.unrolls.holds(header(1))
+    backend.unrolls.reject(entries[1], "schema", fence, {})
+    assert not backend.unrolls.holds(header(1))
+
+
 def test_admission_closes_at_the_cap_of_entries_and_opens_with_the_acknowledgement(backend):
     fence = backend.acquire_fence()
     assert push(backend, *range(7)).has_room
