@@ -43,7 +43,7 @@ class Shipper(Protocol):
     state: str
 
     def reset(self, seeds: np.random.SeedSequence) -> None:
-        """Starts what is random anew from `seeds`."""
+        """Starts what is random anew from `seeds`; the next weights are taken whole."""
 
     def take_weights(self, weights: Weights, rate: float) -> Weights:
         """Takes note of newly published weights, at the mixing rate; returns those that the policy acts with."""
@@ -58,7 +58,7 @@ class UnrollShipper:
     state = "acting"  # it takes no time to speak of
 
     def reset(self, seeds: np.random.SeedSequence) -> None:
-        """Nothing is random."""
+        """Nothing is random, and weights are the policy's."""
 
     def take_weights(self, weights: Weights, rate: float) -> Weights:
         """All are the policy's."""
@@ -113,10 +113,14 @@ class Actor:
         return self._policy.version
 
     def reset(self, update: int) -> None:
-        """Abandons open episodes and seeds environments and sampling from (seed, actor, incarnation, update)."""
+        """Abandons open episodes and seeds environments and sampling from (seed, actor, incarnation, update).
+
+        The next weights are taken whole: what earlier ones have been mixed to is known to nobody who begins here.
+        """
         key = np.random.SeedSequence(self._seed, spawn_key=(1, *self._producer, update))
         environment_seed, sampling_seed, shipping_seed = key.spawn(3)
         self._shipper.reset(shipping_seed)
+        self._policy.forget_weights()
         self._rng = np.random.default_rng(sampling_seed)
         self._observations = self._environment.reset(int(environment_seed.generate_state(1)[0]))
         self._recurrent_state = self._policy.initial_state(self._environment.count)

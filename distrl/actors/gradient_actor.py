@@ -36,8 +36,9 @@ class GradientShipper:
         self._is_first = True
 
     def reset(self, seeds: np.random.SeedSequence) -> None:
-        """Starts dropout's and noise's random generators anew."""
+        """Starts dropout's and noise's random generators anew; the next weights are taken whole."""
         self._algorithm.reseed(seeds)
+        self._is_first = True
 
     def take_weights(self, weights: Weights, rate: float) -> Weights:
         """``online <- rate * weights + (1 - rate) * online``, the first ones whole; what acting reads of them."""

@@ -86,6 +86,12 @@ class Policy:
         self._arrays = arrays  # the session reads this memory, so it must live as long
         self.version = weights.version
 
+    def forget_weights(self) -> None:
+        """As before the first weights: the next ones are taken whole."""
+        self._session = None
+        self._arrays = {}
+        self.version = 0
+
     def step(self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]) -> PolicyOutput:
         """Runs the network once.
 

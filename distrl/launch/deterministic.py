@@ -1,8 +1,8 @@
 """Deterministic mode (`actors.count: 0`): one process, no threads, in-memory backend, deterministic operations.
 
-The same ten hops as everywhere, called in turn, so that a debugger can walk them. A checkpoint abandons open episodes
-and reseeds environments and sampling from (seed, update); so a run that is resumed from it goes on exactly as one that
-was not.
+The same ten hops as everywhere, called in turn, so that a debugger can walk them. A checkpoint abandons open episodes,
+reseeds environments and sampling from (seed, update), and lets the actor take the next weights whole instead of mixing
+them; so a run that is resumed from it goes on exactly as one that was not.
 """
 
 import time

@@ -241,6 +241,9 @@ class RowCounter:
     def __init__(self):
         self.given = []
 
+    def forget_weights(self):
+        """There are none."""
+
     def initial_state(self, batch):
         return {"rows": np.zeros((batch, 1), np.float32), "twice": np.zeros((batch, 2), np.int32)}
 
@@ -300,6 +303,9 @@ class Anything:
         "switches": BernoulliSpec(2),
         "symbol": CategoricalSpec(3),
     }
+
+    def forget_weights(self):
+        """There are none."""
 
     def initial_state(self, batch):
         return {}
@@ -380,6 +386,12 @@ def test_the_first_weights_are_taken_whole_and_later_ones_mixed_at_the_rate(make
         found = actor._policy.step(observations, {}).outputs[LOGITS]
         np.testing.assert_allclose(found, twin.step(observations, {}).outputs[LOGITS], rtol=1e-6)
     assert expected == 0.25 * -1.0 + 0.75 * 1.5
+    actor.reset(update=9)
+    assert actor.weights_version == 0
+    run.step(actor)  # version 7 again, and whole
+    twin.set_weights(Weights(1, run.weights(-1.0)))
+    found = actor._policy.step(observations, {}).outputs[LOGITS]
+    np.testing.assert_array_equal(found, twin.step(observations, {}).outputs[LOGITS])
 
 
 def test_weights_are_fetched_once_per_version(make_run, monkeypatch):

@@ -80,6 +80,19 @@ def test_weights_are_mixed_as_the_learner_mixes_them(network, bundle, rate, expe
     assert policy.version == 2
 
 
+def test_forgotten_weights_are_not_mixed_with(network, bundle):
+    policy = Policy(bundle)
+    policy.set_weights(filled(network, 0.0, version=6))
+    policy.forget_weights()
+    assert policy.version == 0
+    with pytest.raises(DistrlError, match="no weights yet"):
+        policy.step(OBSERVATIONS, {})
+    policy.set_weights(filled(network, 2.0, version=6), 0.25)
+    np.testing.assert_allclose(
+        policy.step(OBSERVATIONS, {}).outputs["policy/action"][:, 0], logits_at(network, 2.0), atol=1e-5
+    )
+
+
 def test_mixing_equals_the_learners_set_weights(network, bundle):
     rng = np.random.default_rng(3)
     first, second = (

@@ -39,15 +39,15 @@ def test_a_feed_that_never_fills_a_batch_is_a_stall():
     assert acted == []
 
 
-class Gradients:
-    """Runs of gradient actors in one process, on the toy `Identity`, with everything that has a state of its own."""
+class Training:
+    """Runs in one process, on the toy `Identity`."""
 
-    def __init__(self, tmp_path, name, algorithm, **network):
+    def __init__(self, tmp_path, name, algorithm, rate=1.0, **network):
         self.config = {
             "environment": {"id": "distrl.environments.toy:Identity", "kwargs": {"n": 2, "length_steps": 3}},
             "algorithm": {"name": algorithm},
             "network": {"middleware_parameters": {"scheme": [4], **network.pop("middleware", {})}, **network},
-            "actors": {"count": 0, "environments": 2, "unroll_length_steps": 4},
+            "actors": {"count": 0, "environments": 2, "unroll_length_steps": 4, "weight_mixing_rate": rate},
             "checkpoint": {"every_s": None, "every_updates": 3},
         }
         self.run_dir = tmp_path / name
@@ -80,7 +80,7 @@ class Gradients:
 
 @pytest.mark.parametrize("algorithm", ["a3c", "a2c"])
 def test_gradient_actors_train_in_one_process_and_every_gradient_is_accounted_for(tmp_path, algorithm):
-    run = Gradients(tmp_path, "run", algorithm, learning_rate=0.05)
+    run = Training(tmp_path, "run", algorithm, learning_rate=0.05)
     reason, snapshot = run.train(20)
     assert (reason, snapshot["updates"], snapshot["policy_lag_max"]) == ("updates", 20, 0)
     # 20 unrolls of 4 rows in 2 environments; every fourth row is padding after an episode of 3 steps.
@@ -91,23 +91,36 @@ def test_gradient_actors_train_in_one_process_and_every_gradient_is_accounted_fo
     assert (ledger.trained, ledger.produced, ledger.imbalance) == (20, 20, 0)
 
 
-@pytest.mark.parametrize("algorithm", ["a3c", "a2c"])
-def test_a_resumed_run_of_gradient_actors_goes_on_bit_by_bit(tmp_path, algorithm):
+def assert_that_halves_make_a_whole(tmp_path, *arguments, **options):
+    """Six updates and a checkpoint after three of them, against a run that was resumed from it; returns the arrays."""
+    whole, halves = (Training(tmp_path, name, *arguments, **options) for name in ("whole", "halves"))
+    whole.train(6)
+    halves.train(3)
+    halves.train(6)
+    one, two = whole.arrays, halves.arrays
+    assert one.keys() == two.keys()
+    for key, array in one.items():
+        assert array.tobytes() == two[key].tobytes(), key
+    return one
+
+
+@pytest.mark.row("Q03")
+@pytest.mark.parametrize(("algorithm", "rate"), [("a3c", 1.0), ("a3c", 0.3), ("a2c", 1.0)])
+def test_a_resumed_run_of_gradient_actors_goes_on_bit_by_bit(tmp_path, algorithm, rate):
     """Dropout draws in the actor, averages move there, statistics and optimizers live in the learner."""
     options = {
         "middleware": {"dropout_rate": 0.3, "batchnorm": True},
         "input_embedders_parameters": {"observation": {"normalize": True}},
         "shared_optimizer": False,
     }
-    whole, halves = (Gradients(tmp_path, name, algorithm, **options) for name in ("whole", "halves"))
-    whole.train(6)
-    halves.train(3)
-    halves.train(6)
-    one, two = whole.arrays, halves.arrays
-    assert one.keys() == two.keys()
-    assert {group for group, _ in one} >= {"main.global", "main.online", "main.optimizer_0", "main.statistics"}
-    for key, array in one.items():
-        assert array.tobytes() == two[key].tobytes(), key
+    arrays = assert_that_halves_make_a_whole(tmp_path, algorithm, rate, **options)
+    assert {group for group, _ in arrays} >= {"main.global", "main.online", "main.optimizer_0", "main.statistics"}
+
+
+@pytest.mark.row("Q03")
+def test_a_resumed_run_whose_actor_mixes_weights_goes_on_bit_by_bit(tmp_path):
+    """What the actor has mixed is in no checkpoint: both runs begin anew with the learner's weights."""
+    assert_that_halves_make_a_whole(tmp_path, "impala", 0.3, learning_rate=0.05)
 
 
 @pytest.mark.parametrize("algorithm", ["a2c"])
@@ -124,4 +137,4 @@ def test_a_round_of_nothing_finite_ends_the_run(tmp_path, monkeypatch, algorithm
 
     monkeypatch.setattr(GradientShipper, "contribution", broken)
     with pytest.raises(NonFiniteError, match="no gradient of version 1 could be used: nonfinite"):
-        Gradients(tmp_path, "run", algorithm).train(3)
+        Training(tmp_path, "run", algorithm).train(3)
