@@ -10,6 +10,7 @@ from distrl.learner.rounds import names
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import Backend, LedgerCounts, QueueCaps
 from distrl.metrics.counters import LagHistogram, Waits
+from distrl.metrics.snapshot import RELU_ZEROS
 
 Snapshot = dict[str, float | int | str | None]
 EVERY_S = 1.0
@@ -32,6 +33,7 @@ class Reporter:
         self._waits = waits
         self._lags = LagHistogram()
         self._metrics: Mapping[str, float] = {}
+        self._relu_zeros: Mapping[str, float] = {}
         self._incomplete_rounds = 0
         self._missing: str | None = None
         self._began = time.monotonic()
@@ -50,6 +52,10 @@ class Reporter:
         self._missing = names(parcel.missing) if parcel.missing else None
         if self._first_update_unix_s is None:
             self._first_update_unix_s = time.time()
+
+    def record_relu_zeros(self, shares: Mapping[str, float]) -> None:
+        """Takes note of the share of zeros that each relu layer puts out."""
+        self._relu_zeros = shares
 
     @property
     def due(self) -> bool:
@@ -84,6 +90,8 @@ class Reporter:
             "best_mean_return_100": state.best_mean_return_100,
             "mean_length_100_steps": sum(lengths) / len(lengths) if lengths else None,
             **{name: value for name, value in self._metrics.items() if name != "finite"},
+            "relu_zeros_max": max(self._relu_zeros.values(), default=None),
+            **{f"{RELU_ZEROS}/{layer}": share for layer, share in self._relu_zeros.items()},
             "policy_lag_mean": lag.mean,
             "policy_lag_p95": lag.p95,
             "policy_lag_max": lag.max,

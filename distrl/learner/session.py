@@ -29,6 +29,7 @@ from distrl.memory_backend.narrow import WireDtype
 from distrl.metrics.counters import Waits
 from distrl.networks import backend as numeric_backend
 from distrl.networks.bundle import export_bundle
+from distrl.networks.relu_zeros import ReluZeros
 from distrl.networks.weights import is_mixed
 from distrl.types import Batch, Contributions, EnvSpec, Weights
 
@@ -168,6 +169,7 @@ class Session:
         )
         self._checkpointer = Checkpointer(prepared.run_dir / "checkpoints", config.checkpoint, prepared.networks, state)
         self._reporter = Reporter(config, state, prepared.backend, waits)
+        self._relu_zeros = ReluZeros(prepared.networks["main"].online)
         self._began = time.monotonic() - state.wall_s
         self.activity = "starting"
 
@@ -211,8 +213,14 @@ class Session:
             if self._checkpointer.due:
                 self._save()
             if self._reporter.due:
+                self._look_into(outcome[0].batch)
                 self._report(self._reporter.snapshot())
         return reason or ASKED
+
+    def _look_into(self, batch: Batch | Contributions) -> None:
+        """Measures what takes time and is of use to snapshots alone."""
+        if isinstance(batch, Batch):  # of gradients, the actors had the rows
+            self._reporter.record_relu_zeros(self._relu_zeros(batch))
 
     def _save(self) -> None:
         self._checkpointer.save()

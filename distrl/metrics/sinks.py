@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from distrl.errors import require
-from distrl.metrics.snapshot import COLUMNS, TAGS, TOLD_ONCE, Snapshot, Value
+from distrl.metrics.snapshot import COLUMNS, TOLD_ONCE, Snapshot, Value, columns_of, tag_of
 
 
 class Sink(Protocol):
@@ -41,9 +41,9 @@ class CsvSink:
             ValueError: A name that is no column of the file.
         """
         if not self._columns:
-            self._columns = [*COLUMNS, *sorted(snapshot.keys() - set(COLUMNS) - TOLD_ONCE)]
+            self._columns = [*COLUMNS, *sorted(columns_of(snapshot) - set(COLUMNS))]
             self._append(self._columns)
-        unknown = sorted(snapshot.keys() - set(self._columns) - TOLD_ONCE)
+        unknown = sorted(columns_of(snapshot) - set(self._columns))
         if unknown:
             raise ValueError(f"no column of {self._file.name} is named {', '.join(unknown)}")
         updates = int(snapshot.get("updates") or 0)
@@ -105,7 +105,7 @@ class TensorBoardSink:
         for name in snapshot.keys() - TOLD_ONCE - {"env_steps"}:
             value = snapshot[name]
             if isinstance(value, int | float):
-                self._writer.add_scalar(TAGS.get(name, f"algorithm/{name}"), value, global_step=step)
+                self._writer.add_scalar(tag_of(name), value, global_step=step)
 
     def close(self) -> None:
         """Writes what is buffered."""

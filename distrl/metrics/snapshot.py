@@ -1,6 +1,7 @@
 """What is measured while a run lasts: one table, which the CSV header, TensorBoard's tags and the terminal are made of.
 
-A snapshot is a mapping from names of this table to values; what is not known yet is absent or None, never NaN.
+A snapshot is a mapping from names of this table to values; what is not known yet is absent or None, never NaN. A name
+with a slash in it is not in the table, since every network has others: it is a TensorBoard tag, and has no column.
 """
 
 from collections.abc import Mapping
@@ -52,6 +53,7 @@ METRICS = (
     Metric("mean_value", "loss", "", "mean value estimate"),
     Metric("mean_rho", "loss", "", "mean importance weight, truncated at 1; below 1 as far as the policy has moved on"),
     Metric("explained_variance", "loss", "", "share of the value targets' variance that the critic explains"),
+    Metric("relu_zeros_max", "network", "share", "greatest share of zeros in what a relu layer puts out: 0 to 1"),
     Metric("policy_lag_mean", "lag", "updates", "mean age of the trained unrolls' weights", timed=True),
     Metric("policy_lag_p95", "lag", "updates", "95th percentile of it", timed=True),
     Metric("policy_lag_max", "lag", "updates", "greatest of it", timed=True),
@@ -76,3 +78,15 @@ COLUMNS = tuple(metric.name for metric in METRICS if metric.group)
 TOLD_ONCE = frozenset(metric.name for metric in METRICS if not metric.group)
 TIMED = frozenset(metric.name for metric in METRICS if metric.timed)
 TAGS = {metric.name: metric.tag for metric in METRICS if metric.group}
+RELU_ZEROS = "network/relu_zeros"
+"""First part of the tags of single relu layers, ``network/relu_zeros/<layer>``."""
+
+
+def columns_of(snapshot: Snapshot) -> set[str]:
+    """The names in it that are columns."""
+    return {name for name in snapshot if name not in TOLD_ONCE and "/" not in name}
+
+
+def tag_of(name: str) -> str:
+    """TensorBoard's name for a number of a snapshot; what is not in the table is an algorithm's own."""
+    return name if "/" in name else TAGS.get(name, f"algorithm/{name}")

@@ -16,11 +16,13 @@ from distrl.networks.distribution_specs import DistributionSpec
 from distrl.networks.embedders import layer_name
 from distrl.networks.heads import make_heads
 from distrl.networks.heads.policy import DistributionsHead
+from distrl.networks.layers import is_relu
 from distrl.networks.normalization import ObservationNormalization
 from distrl.networks.trunk import Trunk
 from distrl.types import ArraySpec, EnvSpec
 
 ACTION, POLICY = "action", "policy"
+_OUTPUTS, _RELUS = "outputs", "relus"
 
 
 class Assembly:
@@ -59,17 +61,38 @@ class Assembly:
         burn_in_steps: int = 0,
     ) -> dict[str, Any]:
         """The heads' outputs for every row of a batch of unrolls; see `Architecture.unroll`."""
-        rows, sequences = next(iter(observations.values())).shape[:2]
+        flat, features = self._features(observations, recurrent_state, valid, training, burn_in_steps)
+        outputs = self._ends({**flat, **features}, training=training)[_OUTPUTS]
+        return {name: _by_row(output, valid) for name, output in outputs.items()}
+
+    def relu_outputs(
+        self, observations: Mapping[str, Any], recurrent_state: Mapping[str, Any], valid: Any
+    ) -> dict[str, Any]:
+        """What every relu layer puts out in inference: layer -> [T+1, N, ...]; arguments as of `unroll`."""
+        flat, features = self._features(observations, recurrent_state, valid, False, 0)
+        found = dict(self._ends({**flat, **features}, training=False)[_RELUS])
+        for trunk in self._trunks.values():
+            found |= trunk.relu_outputs(flat)
+        return {name: _by_row(output, valid) for name, output in found.items()}
+
+    @property
+    def relu_layers(self) -> list[str]:
+        """Names of the layers whose activation is relu; not of those inside a user's own model."""
+        return [layer.name for layer in self.model.layers if is_relu(layer)]
+
+    def _features(
+        self,
+        observations: Mapping[str, Any],
+        recurrent_state: Mapping[str, Any],
+        valid: Any,
+        training: bool,
+        burn_in_steps: int,
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Inputs and features by name, [N*(T+1), ...], sequence by sequence."""
         flat = {name: _by_sequence(observation) for name, observation in observations.items()}
-        features = {
+        return flat, {
             key: trunk.unroll(flat, recurrent_state, valid, training=training, burn_in_steps=burn_in_steps)
             for key, trunk in self._trunks.items()
-        }
-        outputs = self._ends({**flat, **features}, training=training)
-        # [N*(T+1), ...] -> [N, T+1, ...] -> [T+1, N, ...]
-        return {
-            name: ops.swapaxes(ops.reshape(output, (sequences, rows, *output.shape[1:])), 0, 1)
-            for name, output in outputs.items()
         }
 
     @property
@@ -113,8 +136,12 @@ class Assembly:
             raise ConfigError(f"network: observation {double[0]!r} has the name of a recurrent state; rename it")
         self.recurrent_state = {key: ArraySpec(tuple(tensor.shape[1:]), "float32") for key, tensor in states.items()}
         self.model = keras.Model({**self._inputs, **states}, {**outputs, **after}, name=name)
+        in_trunks = {name for trunk in self._trunks.values() for name in trunk.relu_layers}
+        relus = {
+            layer.name: layer.output for layer in self.model.layers if is_relu(layer) and layer.name not in in_trunks
+        }
         ends = {key: trunk.features for key, trunk in self._trunks.items()}
-        self._ends = keras.Model({**self._inputs, **ends}, outputs, name=f"{name}_heads")
+        self._ends = keras.Model({**self._inputs, **ends}, {_OUTPUTS: outputs, _RELUS: relus}, name=f"{name}_heads")
 
 
 def _inputs(parameters: NetworkParameters, spec: EnvSpec, with_actions: bool) -> dict[str, Any]:
@@ -168,3 +195,9 @@ def _by_sequence(rows: Any) -> Any:
     shape = rows.shape
     # [T+1, N, ...] -> [N, T+1, ...] -> [N*(T+1), ...]
     return ops.reshape(ops.swapaxes(rows, 0, 1), (int(np.prod(shape[:2])), *shape[2:]))
+
+
+def _by_row(rows: Any, valid: Any) -> Any:
+    """The inverse; `valid` is [T, N]."""
+    # [N*(T+1), ...] -> [N, T+1, ...] -> [T+1, N, ...]
+    return ops.swapaxes(ops.reshape(rows, (valid.shape[1], valid.shape[0] + 1, *rows.shape[1:])), 0, 1)

@@ -99,6 +99,11 @@ def training_only(model: Any) -> list[Any]:
     return [*random_states(model), *(sigma for layer in noisy for sigma in layer.sigmas)]
 
 
+def is_relu(layer: Any) -> bool:
+    """Whether what the layer puts out has gone through a relu last."""
+    return isinstance(layer, keras.layers.ReLU) or getattr(layer, "activation", None) is keras.activations.relu
+
+
 def check_block(block: LayerDefaults, layers: Sequence[LayerParameters], path: str) -> None:
     """Refuses what holds for all layers of a block that has none.
 

@@ -13,7 +13,7 @@ from distrl.learner.reporter import Reporter, bottleneck, queue_fill
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import LedgerCounts
 from distrl.metrics.counters import Waits
-from distrl.metrics.snapshot import METRICS
+from distrl.metrics.snapshot import METRICS, columns_of
 
 CONFIG = RunConfig.model_validate(
     {"learner": {"batch_size": 2}, "memory": {"queue_batches": 3, "queue_bytes": 100_000}}
@@ -144,8 +144,21 @@ def test_every_name_is_in_the_table_and_no_value_is_nan(reporting):
     reporting.update()
     names = {metric.name for metric in METRICS if metric.source == "learner"}
     for snapshot in (before, reporting.reporter.snapshot()):
-        assert snapshot.keys() <= names
+        assert columns_of(snapshot) <= names
         assert not [value for value in snapshot.values() if isinstance(value, float) and not math.isfinite(value)]
+
+
+@pytest.mark.row("L16")
+def test_zeros_of_relu_layers_are_told_by_layer_and_at_their_greatest_until_they_are_measured_again(reporting):
+    assert reporting.reporter.snapshot()["relu_zeros_max"] is None
+    reporting.reporter.record_relu_zeros({"first": 0.25, "second": 0.75})
+    for _ in range(2):
+        told = reporting.reporter.snapshot()
+        assert told["relu_zeros_max"] == 0.75
+        assert {name: value for name, value in told.items() if "/" in name} == {
+            "network/relu_zeros/first": 0.25,
+            "network/relu_zeros/second": 0.75,
+        }
 
 
 def test_dropped_unrolls_are_summed_over_all_reasons(reporting):

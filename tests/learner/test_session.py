@@ -97,6 +97,9 @@ def test_trains_reports_and_saves_until_a_condition_holds(train, tmp_path):
     assert [snapshot["stop_reason"] for snapshot in training.snapshots[:-1]] == [None] * (len(reported) - 1)
     assert training.snapshots[-1]["stop_reason"] == "updates"
     assert training.snapshots[-1]["policy_lag_max"] == 0
+    layer = "network/relu_zeros/middleware_dense_0_activation"  # the only one with a relu, of four units
+    for snapshot in training.snapshots:
+        assert 0.0 <= snapshot[layer] == snapshot["relu_zeros_max"] <= 1.0
     loaded = load_newest(tmp_path / "checkpoints")
     assert (loaded.step, loaded.meta) == (11, training.state.to_meta())
     assert (training.state.weights_version, training.state.trained_unrolls) == (12, 22)

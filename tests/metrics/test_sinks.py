@@ -53,6 +53,16 @@ def test_the_first_snapshots_own_metrics_get_columns_and_later_ones_are_refused(
     assert column(path, "updates") == ["1"]
 
 
+@pytest.mark.row("L16")
+def test_what_every_network_has_others_of_gets_no_column(path):
+    sink = CsvSink(path)
+    sink.write({"updates": 1, "relu_zeros_max": 0.5, "network/relu_zeros/hidden": 0.5})
+    sink.write({"updates": 2, "relu_zeros_max": 0.75, "network/relu_zeros/other": 0.75})
+    sink.close()
+    assert path.read_text().splitlines()[0] == ",".join(COLUMNS)
+    assert column(path, "relu_zeros_max") == ["0.5", "0.75"]
+
+
 def test_a_row_is_one_line(path):
     sink = CsvSink(path)
     sink.write({"updates": 1, "bottleneck": 'the "env",\nslow'})
@@ -109,7 +119,16 @@ def test_tensorboard_gets_every_number_over_environment_steps(tmp_path):
     loader = pytest.importorskip("tensorboard.backend.event_processing.event_file_loader")
     sink = TensorBoardSink(tmp_path / "tensorboard")
     sink.write({"env_steps": 2048, "loss": 0.5, "updates": 1, "bottleneck": "actors", "first_update_unix_s": 1e9})
-    sink.write({"env_steps": 4096, "loss": 0.25, "updates": 2, "mean_return_100": None, "kl": 2.0})
+    sink.write(
+        {
+            "env_steps": 4096,
+            "loss": 0.25,
+            "updates": 2,
+            "mean_return_100": None,
+            "kl": 2.0,
+            "network/relu_zeros/hidden": 0.5,
+        }
+    )
     sink.close()
     (file,) = (tmp_path / "tensorboard").iterdir()
     points = {
@@ -123,6 +142,7 @@ def test_tensorboard_gets_every_number_over_environment_steps(tmp_path):
         ("progress/updates", 2048): 1.0,
         ("progress/updates", 4096): 2.0,
         ("algorithm/kl", 4096): 2.0,
+        ("network/relu_zeros/hidden", 4096): 0.5,
     }
 
 

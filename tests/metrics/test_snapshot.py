@@ -1,4 +1,4 @@
-from distrl.metrics.snapshot import COLUMNS, METRICS, TAGS, TIMED, TOLD_ONCE
+from distrl.metrics.snapshot import COLUMNS, METRICS, TAGS, TIMED, TOLD_ONCE, columns_of, tag_of
 
 
 def test_names_and_tags_are_unique():
@@ -32,6 +32,17 @@ def test_what_depends_on_the_clock_is_marked():
     assert not {"updates", "env_steps", "mean_return_100", "loss", "gradient_norm", "weights_version"} & TIMED
     assert sorted(TOLD_ONCE) == ["first_update_unix_s", "missing_workers", "stop_reason"]
     assert not TOLD_ONCE & {*COLUMNS, *TAGS}
+
+
+def test_a_name_with_a_slash_is_a_tag_and_no_column():
+    assert not any("/" in metric.name for metric in METRICS)
+    snapshot = {"loss": 1.0, "kl": 2.0, "network/relu_zeros/middleware_dense_0_activation": 0.5, "stop_reason": None}
+    assert columns_of(snapshot) == {"loss", "kl"}
+    assert [tag_of(name) for name in snapshot if name != "stop_reason"] == [
+        "loss/loss",
+        "algorithm/kl",
+        "network/relu_zeros/middleware_dense_0_activation",
+    ]
 
 
 def test_units_are_in_the_names():
