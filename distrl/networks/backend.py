@@ -53,10 +53,13 @@ class Gradients:
         function: Traced once per shape of its data.
         trainable: Variables that the loss is differentiated by.
         others: Variables that `function` may assign; their new values are dropped.
+        clip: From all gradients to clipped ones; by default they stay as they are.
     """
 
-    def __init__(self, function: LossFunction, trainable: Sequence[Any], others: Sequence[Any]) -> None:
-        self._compiled = _framework.Gradients(PureLoss(function, trainable, others))
+    def __init__(
+        self, function: LossFunction, trainable: Sequence[Any], others: Sequence[Any], clip: Clip = list
+    ) -> None:
+        self._compiled = _framework.Gradients(PureLoss(function, trainable, others), clip)
 
     @property
     def traces(self) -> int:
@@ -64,7 +67,7 @@ class Gradients:
         return self._compiled.traces
 
     def __call__(self, data: Any) -> tuple[float, dict[str, Array], list[Array]]:
-        """Loss, the function's named arrays, and the gradients in the order of the variables; all are copies."""
+        """Loss, the function's named arrays, and the clipped gradients in the variables' order; all are copies."""
         loss, named, gradients = self._compiled(data)
         arrays = {name: np.array(np.asarray(value)) for name, value in named.items()}
         return float(loss), arrays, [np.array(np.asarray(gradient)) for gradient in gradients]

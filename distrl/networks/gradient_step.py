@@ -11,14 +11,13 @@ from distrl.networks.distributions import Tensor
 from distrl.networks.normalization import RunningMoments
 from distrl.networks.objective import UnrollLoss, over_unrolls
 from distrl.networks.optimizers import clip_gradients
-from distrl.networks.weights import to_numpy
 from distrl.types import Array, Batch, Differentiated
 
 _AFTER = "after/"  # what a variable that no gradient moves has become, among the named arrays
 
 
 class GradientStep:
-    """Loss, gradient and clipping of one copy; its trainable weights stay as they are.
+    """Loss, gradient and clipping of one copy, compiled together; its trainable weights stay as they are.
 
     Args:
         network: The copy whose weights acted.
@@ -38,7 +37,12 @@ class GradientStep:
             # Inside the function a variable's value is what it has been assigned there.
             return total, {**metrics, **{f"{_AFTER}{name}": variable.value for name, variable in moved.items()}}
 
-        self._gradients = Gradients(with_state, network.model.trainable_variables, network.state_variables)
+        self._gradients = Gradients(
+            with_state,
+            network.model.trainable_variables,
+            network.state_variables,
+            lambda gradients: clip_gradients(gradients, network.parameters),
+        )
 
     @property
     def traces(self) -> int:
@@ -53,9 +57,8 @@ class GradientStep:
             generator.assign(after[str(index)])
         for name, variable in self._averages.items():
             variable.assign(after[name])
-        clipped = [to_numpy(gradient) for gradient in clip_gradients(gradients, self._network.parameters)]
         return Differentiated(
-            gradients=dict(zip(self._names, clipped, strict=True)),
+            gradients=dict(zip(self._names, gradients, strict=True)),
             averages={name: after[name] for name in self._averages},
             metrics={"loss": loss, **{name: float(value) for name, value in told.items()}},
             moments=self._moments(batch),

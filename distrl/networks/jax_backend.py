@@ -87,8 +87,9 @@ class Shards:
 class Gradients:
     """See `backend.Gradients`."""
 
-    def __init__(self, loss: PureLoss) -> None:
+    def __init__(self, loss: PureLoss, clip: Clip) -> None:
         self._loss = loss
+        self._clip = clip
         self._compiled = jax.jit(self._call)
         self.traces = 0
 
@@ -98,7 +99,7 @@ class Gradients:
     def _call(self, trainable: list[Any], others: list[Any], data: Any) -> tuple[Any, dict[str, Any], list[Any]]:
         self.traces += 1  # runs while tracing only
         (loss, (named, _)), gradients = jax.value_and_grad(self._loss, has_aux=True)(trainable, others, data)
-        return loss, named, gradients
+        return loss, named, self._clip(gradients)
 
 
 class Outputs:

@@ -44,8 +44,9 @@ def _set_threads(threads: int) -> None:
 class Gradients:
     """See `backend.Gradients`."""
 
-    def __init__(self, loss: PureLoss) -> None:
+    def __init__(self, loss: PureLoss, clip: Clip) -> None:
         self._loss = loss
+        self._clip = clip
         self._compiled = tf.function(self._call, autograph=False)
         self.traces = 0
 
@@ -55,7 +56,7 @@ class Gradients:
     def _call(self, data: Any) -> tuple[Any, dict[str, Any], list[Any]]:
         self.traces += 1
         loss, named, _, gradients = differentiate(self._loss, data)
-        return loss, named, gradients
+        return loss, named, self._clip(gradients)
 
 
 class Outputs:

@@ -128,6 +128,19 @@ def test_gradients_change_nothing():
     assert all(np.array_equal(old, new) for old, new in zip(before, line.values, strict=True))
 
 
+def test_gradients_are_clipped_where_they_are_computed():
+    line, seen = Line(), []
+
+    def clip(gradients):
+        seen.append(len(gradients))
+        return [0.5 * gradient for gradient in gradients]
+
+    gradients = Gradients(line.loss, [line.slope, line.unused], [line.seen], clip)
+    for value in (3.0, 5.0):
+        assert [float(gradient) for gradient in gradients(batch(value=value))[2]] == [0.5 * value, 0.0]
+    assert seen == [2]  # while tracing, and never again
+
+
 def test_given_gradients_are_scaled_and_applied():
     line = Line()
     given = [np.float32(4.0), np.float32(-2.0)]
