@@ -1,0 +1,58 @@
+"""Five actions of every kind at once are all learned: by what the policy draws, and by its most probable actions."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from distrl.actors.action_selection import ActionSelector
+from distrl.actors.policy import Policy
+from distrl.config.load import load
+from distrl.environments.toy import Mixed
+from distrl.environments.vector import VectorEnvironment
+from distrl.memory_backend.codec import decode_weights
+from distrl.metrics.summary import Summary
+from distrl.types import PolicyBundle
+
+pytestmark = [pytest.mark.slow, pytest.mark.redis, pytest.mark.long]
+
+STEPS, ENVIRONMENTS = 8, 50
+
+
+def greedy_closeness(run_dir, monkeypatch):
+    """Action -> mean closeness, in [0, 1], of the saved policy's most probable actions in one episode each."""
+    told = []
+    closeness = Mixed.closeness
+    monkeypatch.setattr(Mixed, "closeness", lambda self, action: told.append(closeness(self, action)) or told[-1])
+    folder = run_dir / "policy"
+    policy = Policy(PolicyBundle((folder / "graph.onnx").read_bytes(), (folder / "description.json").read_text()))
+    policy.set_weights(decode_weights((folder / "weights.msgpack").read_bytes()))
+    selector = ActionSelector(policy.distributions)
+    environment = VectorEnvironment(load(preset="mixed-impala").config.environment, ENVIRONMENTS)
+    observations = environment.reset(123)
+    for _ in range(STEPS):
+        observations = environment.step(selector.mode(policy.step(observations, {}).outputs)).observations
+    environment.close()
+    assert len(told) == STEPS * ENVIRONMENTS
+    return {action: np.mean([one[action] for one in told]) for action in told[0]}
+
+
+@pytest.mark.row("G34")
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_all_of_five_actions_of_every_kind_are_learned(tmp_path, monkeypatch, seed):
+    run_dir = tmp_path / "run"
+    command = [sys.executable, "-m", "distrl", "train", "--preset", "mixed-impala", "--seed", str(seed), "--plain"]
+    done = subprocess.run(
+        [*command, "--run-dir", str(run_dir)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    summary = Summary.read(run_dir / "summary.json")
+    assert (summary.stop_reason, summary.imbalance, summary.restarts) == ("mean_return", 0, 0)
+    assert summary.mean_return_100 is not None
+    # A mean of 0.96 over five actions, none above 1: each of them is at 0.8 at least, as it was drawn.
+    assert summary.mean_return_100 >= 0.96 * STEPS
+    assert summary.env_steps <= 300_000
+    found = greedy_closeness(run_dir, monkeypatch)
+    assert found.keys() == {"symbol", "choices", "switches", "bounded", "free"}
+    assert min(found.values()) >= 0.8, found
