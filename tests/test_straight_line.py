@@ -51,7 +51,7 @@ def test_the_ten_hops(environment):
 
     # 1: B environments step; StepCounter observes its own step and pays it.
     rows = [environment.reset(seed=0)]
-    policy = Policy(export_bundle(online, environment.spec))
+    policy = Policy(export_bundle(online))
     policy.set_weights(Weights(3, online.named_weights()))
     unroll = UnrollBuilder(environment.spec, T, B)
     unroll.begin(rows[0], {})

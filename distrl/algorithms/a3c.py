@@ -6,7 +6,7 @@ the same, and knows nothing of it.
 
 from collections.abc import Mapping
 
-from distrl.algorithms import losses
+from distrl.algorithms.actor_critic import actor_critic_loss
 from distrl.algorithms.algorithm import GradientAlgorithm, Loss
 from distrl.algorithms.returns import gae, step_discounts
 from distrl.config import RunConfig
@@ -53,20 +53,13 @@ class ActorCritic(GradientAlgorithm):
             valid=batch.valid,
             trace_lambda=parameters.gae_lambda,
         )
-        log_probabilities = self.distribution.log_probability(acting, batch.actions)
-        policy_loss = losses.policy_gradient(log_probabilities, returns.advantages, batch.valid)
-        huber = self.config.network.replace_mse_with_huber_loss
-        value_loss = losses.value_loss(values[:-1], returns.value_targets, batch.valid, huber=huber)
-        entropy_loss = losses.entropy_loss(self.distribution.entropy(acting), batch.valid)
-        terms = {
-            "policy": policy_loss + parameters.entropy_weight * entropy_loss,
-            "value": parameters.value_loss_weight * value_loss,
-        }
-        metrics = {
-            "policy_loss": policy_loss,
-            "value_loss": value_loss,
-            "entropy": -entropy_loss,
-            "mean_value": losses.masked_mean(values[:-1], batch.valid),
-            "explained_variance": losses.explained_variance(values[:-1], returns.value_targets, batch.valid),
-        }
-        return Loss(terms, metrics)
+        return actor_critic_loss(
+            returns,
+            values[:-1],
+            self.distribution.log_probability(acting, batch.actions),
+            self.distribution.entropy(acting),
+            batch.valid,
+            value_loss_weight=parameters.value_loss_weight,
+            entropy_weight=parameters.entropy_weight,
+            huber=self.config.network.replace_mse_with_huber_loss,
+        )

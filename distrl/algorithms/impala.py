@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from keras import ops
 
 from distrl.algorithms import losses
+from distrl.algorithms.actor_critic import actor_critic_loss
 from distrl.algorithms.algorithm import GradientAlgorithm, Loss
 from distrl.algorithms.returns import step_discounts, vtrace
 from distrl.config import RunConfig
@@ -59,20 +60,15 @@ class Impala(GradientAlgorithm):
             rho_bar_policy_gradient=parameters.rho_bar_policy_gradient,
             trace_lambda=parameters.trace_lambda,
         )
-        policy_loss = losses.policy_gradient(log_probabilities, returns.advantages, batch.valid)
-        huber = self.config.network.replace_mse_with_huber_loss
-        value_loss = losses.value_loss(values[:-1], returns.value_targets, batch.valid, huber=huber)
-        entropy_loss = losses.entropy_loss(self.distribution.entropy(acting), batch.valid)
-        terms = {
-            "policy": policy_loss + parameters.entropy_weight * entropy_loss,
-            "value": parameters.value_loss_weight * value_loss,
-        }
-        metrics = {
-            "policy_loss": policy_loss,
-            "value_loss": value_loss,
-            "entropy": -entropy_loss,
-            "mean_value": losses.masked_mean(values[:-1], batch.valid),
-            "mean_rho": losses.masked_mean(ops.exp(ops.minimum(log_rhos, 0.0)), batch.valid),
-            "explained_variance": losses.explained_variance(values[:-1], returns.value_targets, batch.valid),
-        }
-        return Loss(terms, metrics)
+        loss = actor_critic_loss(
+            returns,
+            values[:-1],
+            log_probabilities,
+            self.distribution.entropy(acting),
+            batch.valid,
+            value_loss_weight=parameters.value_loss_weight,
+            entropy_weight=parameters.entropy_weight,
+            huber=self.config.network.replace_mse_with_huber_loss,
+        )
+        mean_rho = losses.masked_mean(ops.exp(ops.minimum(log_rhos, 0.0)), batch.valid)
+        return loss._replace(metrics={**loss.metrics, "mean_rho": mean_rho})

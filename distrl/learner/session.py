@@ -104,7 +104,7 @@ def prepare(config: RunConfig, spec: EnvSpec, run_dir: Path, run_id: str, backen
     algorithm = make_algorithm(config)
     networks = algorithm.build(spec)
     state = _restore_or_start(run_dir / "checkpoints", networks, run_id)
-    bundle = export_bundle(networks["main"].online, spec)
+    bundle = export_bundle(networks["main"].online)
     write_bundle(run_dir / "policy", bundle)
     backend.weights.put_bundle(bundle)
     fence = backend.acquire_fence()

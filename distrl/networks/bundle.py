@@ -53,20 +53,19 @@ class Exportable(Protocol):
     def in_float32(self) -> "Exportable": ...
 
 
-def export_bundle(architecture: Exportable, spec: EnvSpec, *, cache_dir: Path | None = None) -> PolicyBundle:
+def export_bundle(architecture: Exportable, *, cache_dir: Path | None = None) -> PolicyBundle:
     """The policy bundle of a network's structure; its weights travel apart.
 
     Args:
         architecture: The network whose heads' outputs the policy puts out.
-        spec: The environment it was built for.
         cache_dir: Where graphs are kept by structure; None: ``$XDG_CACHE_HOME/distrl/bundles`` or ``~/.cache/…``.
 
     Raises:
         DistrlError: The graph computes something else than the network; names the output.
         MissingExtraError: tf2onnx is not installed and the cache has no valid graph.
     """
-    network = architecture.in_float32()
-    path = (_default_cache() if cache_dir is None else cache_dir) / f"{_structure_key(architecture, spec)}.onnx"
+    network, spec = architecture.in_float32(), architecture.spec
+    path = (_default_cache() if cache_dir is None else cache_dir) / f"{_structure_key(architecture)}.onnx"
     model, weights = network.model, network.policy_variables
     graph = _read_cached(path, model, weights)
     if graph is None:
@@ -236,10 +235,10 @@ def _libraries() -> dict[str, str]:
     return {name: version(name) for name in ("keras", "onnx", "tf2onnx")}
 
 
-def _structure_key(architecture: Exportable, spec: EnvSpec) -> str:
+def _structure_key(architecture: Exportable) -> str:
     parameters = architecture.parameters.model_dump_json()
     heads = [head.model_dump_json() for head in architecture.head_parameters]
-    parts = [FORMAT, OPSET, architecture.name, heads, parameters, spec.to_json(), _libraries()]
+    parts = [FORMAT, OPSET, architecture.name, heads, parameters, architecture.spec.to_json(), _libraries()]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

@@ -69,7 +69,7 @@ def parts(tmp_path_factory):
             environment = VectorEnvironment(config.environment, 1)
             environment.close()
             network = Architecture(config.network, environment.spec, HEADS, "main", 1)
-            made[key] = (network, export_bundle(network, environment.spec, cache_dir=cache))
+            made[key] = (network, export_bundle(network, cache_dir=cache))
         return made[key]
 
     return get

@@ -47,7 +47,7 @@ class Run:
         self.environment = VectorEnvironment(config.environment, B)
         self.shipper = make_shipper(config, self.environment.spec)
         self.network = self.shipper._networks["main"]
-        bundle = export_bundle(self.network.online, self.environment.spec, cache_dir=cache)
+        bundle = export_bundle(self.network.online, cache_dir=cache)
         self.stop = threading.Event()
         self.policy = Policy(bundle)
         producer = (0, self.backend.registry.register_actor(0))

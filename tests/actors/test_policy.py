@@ -32,7 +32,7 @@ def network():
 
 @pytest.fixture(scope="module")
 def bundle(network, tmp_path_factory):
-    return export_bundle(network, SPEC, cache_dir=tmp_path_factory.mktemp("bundles"))
+    return export_bundle(network, cache_dir=tmp_path_factory.mktemp("bundles"))
 
 
 def filled(network, value, version=1):
@@ -286,7 +286,7 @@ def remembering(tmp_path_factory):
     network = Architecture(parameters, SPEC, HEADS, "main", 1)
     rng = np.random.default_rng(0)
     network.set_weights([rng.standard_normal(array.shape).astype(np.float32) for array in network.get_weights()])
-    policy = Policy(export_bundle(network, SPEC, cache_dir=tmp_path_factory.mktemp("bundles")))
+    policy = Policy(export_bundle(network, cache_dir=tmp_path_factory.mktemp("bundles")))
     policy.set_weights(Weights(1, network.policy_weights()))
     return policy
 

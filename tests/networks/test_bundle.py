@@ -217,7 +217,7 @@ def test_every_activation_computes_the_same(build, activation):
 def test_the_policy_computes_what_the_network_computes_after_training(build, disturb, tmp_path, kind):
     spec, made, parameters = KINDS[kind]
     network = build(spec, made, **parameters)
-    policy = Policy(bundle.export_bundle(network, spec, cache_dir=tmp_path))
+    policy = Policy(bundle.export_bundle(network, cache_dir=tmp_path))
     rng = np.random.default_rng(0)
     for version, batch in ((1, 1), (2, 7)):
         disturb(network, version)
@@ -238,7 +238,7 @@ def test_the_policy_computes_what_the_network_computes_after_training(build, dis
 def test_statistics_are_frozen_in_every_version(wrap, batch_for, tmp_path):
     """Actors normalise by what their version of the weights holds, whatever the learner has seen since."""
     network = wrap(input_embedders_parameters={"observation": {"normalize": True}})
-    policy = Policy(bundle.export_bundle(network.online, SPEC, cache_dir=tmp_path))
+    policy = Policy(bundle.export_bundle(network.online, cache_dir=tmp_path))
     network.observe(batch_for(network.online, 6, 4, seed=1))
     policy.set_weights(Weights(1, network.online.policy_weights()))
     x = {"observation": np.float32([[0.3, -2.0, 0.1, 1.0]])}
@@ -258,7 +258,7 @@ def test_16_bits_of_training_export_whole(build, disturb, tmp_path):
     network, exact = build(compute_dtype="bfloat16"), build()
     disturb(network, 1)
     exact.set_weights(network.get_weights())
-    policy = Policy(bundle.export_bundle(network, SPEC, cache_dir=tmp_path))
+    policy = Policy(bundle.export_bundle(network, cache_dir=tmp_path))
     policy.set_weights(Weights(1, network.policy_weights()))
     x = {"observation": np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)}
     output = policy.step(x, {}).outputs
@@ -337,7 +337,7 @@ def test_what_only_training_reads_stays_with_the_learner(build, kind):
 def test_description_holds_what_an_actor_needs(build, tmp_path):
     spec, made, parameters = KINDS["lstm"]
     network = build(spec, made, **parameters)
-    exported = bundle.export_bundle(network, SPEC, cache_dir=tmp_path)
+    exported = bundle.export_bundle(network, cache_dir=tmp_path)
     description = BundleDescription.from_json(exported.description)
     assert description.inputs == SPEC.observations
     assert description.recurrent_state == network.assembly.recurrent_state
@@ -372,12 +372,12 @@ class Exports:
 
 def test_cache_is_keyed_by_structure_and_not_by_weights(build, tmp_path, monkeypatch):
     exports = Exports(monkeypatch)
-    first = bundle.export_bundle(build(seed=1), SPEC, cache_dir=tmp_path)
-    assert bundle.export_bundle(build(seed=2), SPEC, cache_dir=tmp_path) == first
+    first = bundle.export_bundle(build(seed=1), cache_dir=tmp_path)
+    assert bundle.export_bundle(build(seed=2), cache_dir=tmp_path) == first
     assert exports.count == 1
-    assert bundle.export_bundle(build(middleware_parameters={"scheme": [9]}), SPEC, cache_dir=tmp_path) != first
+    assert bundle.export_bundle(build(middleware_parameters={"scheme": [9]}), cache_dir=tmp_path) != first
     other_spec = EnvSpec("Vector-v0", SPEC.observations, {"action": DiscreteSpec(3)})
-    bundle.export_bundle(build(other_spec), other_spec, cache_dir=tmp_path)
+    bundle.export_bundle(build(other_spec), cache_dir=tmp_path)
     assert exports.count == 3
     assert [path.suffix for path in tmp_path.iterdir()] == [".onnx"] * 3
 
@@ -385,13 +385,13 @@ def test_cache_is_keyed_by_structure_and_not_by_weights(build, tmp_path, monkeyp
 @pytest.mark.parametrize("damage", [b"", b"garbage", "another network"])
 def test_a_damaged_cache_entry_is_replaced(build, tmp_path, monkeypatch, caplog, damage):
     exports = Exports(monkeypatch)
-    good = bundle.export_bundle(build(), SPEC, cache_dir=tmp_path)
+    good = bundle.export_bundle(build(), cache_dir=tmp_path)
     (path,) = tmp_path.iterdir()
     other = build(middleware_parameters={"scheme": [8], "activation": "tanh"})
     path.write_bytes(damage if isinstance(damage, bytes) else bundle.export_graph(other.model))
     exported_before = exports.count
     with caplog.at_level(logging.WARNING):
-        again = bundle.export_bundle(build(), SPEC, cache_dir=tmp_path)
+        again = bundle.export_bundle(build(), cache_dir=tmp_path)
     assert exports.count == exported_before + 1
     assert path.read_bytes() == again.graph
     assert (
@@ -402,18 +402,18 @@ def test_a_damaged_cache_entry_is_replaced(build, tmp_path, monkeypatch, caplog,
 
 def test_default_cache_follows_the_environment(build, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    bundle.export_bundle(build(), SPEC)
+    bundle.export_bundle(build())
     assert len(list((tmp_path / "xdg" / "distrl" / "bundles").iterdir())) == 1
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    bundle.export_bundle(build(), SPEC)
+    bundle.export_bundle(build())
     assert len(list((tmp_path / "home" / ".cache" / "distrl" / "bundles").iterdir())) == 1
 
 
 def test_a_cache_that_cannot_be_written_costs_a_warning_only(build, tmp_path, caplog):
     (tmp_path / "file").write_text("")
     with caplog.at_level(logging.WARNING):
-        exported = bundle.export_bundle(build(), SPEC, cache_dir=tmp_path / "file")
+        exported = bundle.export_bundle(build(), cache_dir=tmp_path / "file")
     assert Policy(exported).spec == SPEC
     assert "policy graph is not cached" in caplog.text
 

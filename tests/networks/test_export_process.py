@@ -42,10 +42,10 @@ heads = (PolicyHeadParameters(), ValueHeadParameters())
 def network(**changes):
     return Architecture(NetworkParameters.model_validate(parameters | changes), spec, heads, "main", 1)
 
-first = bundle.export_bundle(network(), spec, cache_dir=cache)
+first = bundle.export_bundle(network(), cache_dir=cache)
 (file,) = cache.iterdir()
 modified = file.stat().st_mtime_ns
-again = bundle.export_bundle(network(), spec, cache_dir=cache)
+again = bundle.export_bundle(network(), cache_dir=cache)
 assert again == first
 assert file.stat().st_mtime_ns == modified
 
@@ -145,5 +145,5 @@ def test_a_learner_on_jax_exports_verifies_and_reads_the_cache_without_tensorflo
     # A learner on TensorFlow has the same structure's graph from the same cache.
     monkeypatch.setattr(bundle, "export_graph", lambda *_: pytest.fail("exported once more"))
     network = Architecture(NetworkParameters.model_validate(SMALL), SPEC, HEADS, "main", 1)
-    exported = bundle.export_bundle(network, SPEC, cache_dir=cache)
+    exported = bundle.export_bundle(network, cache_dir=cache)
     assert [file.read_bytes() for file in cache.iterdir()] == [exported.graph]

@@ -60,7 +60,7 @@ class Acting:
 
     def __init__(self, network, directory):
         self.network = network
-        self.policy = Policy(export_bundle(network, network.spec, cache_dir=directory))
+        self.policy = Policy(export_bundle(network, cache_dir=directory))
         self.policy.set_weights(Weights(1, network.policy_weights()))
 
     def step_by_step(self, observations, state, valid):

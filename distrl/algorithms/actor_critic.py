@@ -1,0 +1,48 @@
+"""The loss that actor-critics share. They differ in what their returns are made of."""
+
+from distrl.algorithms import losses
+from distrl.algorithms.algorithm import Loss
+from distrl.algorithms.returns import Returns
+from distrl.networks.distributions import Tensor
+
+
+def actor_critic_loss(
+    returns: Returns,
+    values: Tensor,
+    log_probabilities: Tensor,
+    entropies: Tensor,
+    valid: Tensor,
+    *,
+    value_loss_weight: float,
+    entropy_weight: float,
+    huber: bool,
+) -> Loss:
+    """``policy_loss + value_loss_weight * value_loss - entropy_weight * entropy``, each a mean over valid steps.
+
+    The papers sum over an unroll; with means, weights and learning rate do not depend on the unroll's length or on how
+    many episodes ended in it.
+
+    Args:
+        returns: Value targets and advantages, constants to the gradient.
+        values: float32 [T, N]. V(o_t).
+        log_probabilities: float32 [T, N]. Of a_t under the current policy.
+        entropies: float32 [T, N], nats.
+        valid: bool [T, N].
+        huber: The value loss is Huber's instead of squared.
+
+    Returns:
+        The heads' losses, "policy" and "value", and the metrics policy_loss, value_loss, entropy, mean_value and
+        explained_variance of the critic.
+    """
+    policy_loss = losses.policy_gradient(log_probabilities, returns.advantages, valid)
+    value_loss = losses.value_loss(values, returns.value_targets, valid, huber=huber)
+    entropy_loss = losses.entropy_loss(entropies, valid)
+    terms = {"policy": policy_loss + entropy_weight * entropy_loss, "value": value_loss_weight * value_loss}
+    metrics = {
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy": -entropy_loss,
+        "mean_value": losses.masked_mean(values, valid),
+        "explained_variance": losses.explained_variance(values, returns.value_targets, valid),
+    }
+    return Loss(terms, metrics)
