@@ -31,7 +31,7 @@ check: $(VENV)/installed-dev  ## Formatting, lint, types and tests; ARGS="-k cod
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 long: $(VENV)/installed-dev  ## What CI has no time for: every seed, launcher and backend.
-	$(BIN)/python -m pytest -m long $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m long $(ARGS)
 
 format: $(VENV)/installed-dev  ## Formats the code and applies safe lint fixes.
 	$(BIN)/ruff format .
@@ -49,7 +49,7 @@ LOCK := $(BIN)/uv pip compile pyproject.toml --no-config --universal --python-ve
 
 lock: $(VENV)/installed-dev  ## Writes the locks anew from pyproject.toml; add LOCK_ARGS=--upgrade for newer releases.
 	$(LOCK) $(LOCK_ARGS) --extra cpu --extra jax --extra ray --extra atari --extra mujoco --extra envpool --extra gym --extra dm-control --extra dev --output-file requirements/dev.lock
-	$(LOCK) $(LOCK_ARGS) --extra cpu --extra ray --constraints requirements/dev.lock --output-file requirements/train.lock
+	$(LOCK) $(LOCK_ARGS) --extra cpu --extra ray --extra atari --extra mujoco --constraints requirements/dev.lock --output-file requirements/train.lock
 
 clean:  ## Removes .venv, build products and caches; runs/ stays.
 	rm -rf $(VENV) build dist distrl.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

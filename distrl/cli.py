@@ -15,7 +15,7 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 import distrl
-from distrl import cli_control
+from distrl import cli_control, cli_env, cli_env_server
 from distrl.config.load import LoadedConfig, dump, load
 from distrl.config.presets import presets
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError
@@ -34,6 +34,7 @@ config_app = typer.Typer(help="Look at configurations.", no_args_is_help=True)
 app.add_typer(config_app, name="config", rich_help_panel="Look")
 network_app = typer.Typer(help="Look at networks.", no_args_is_help=True)
 app.add_typer(network_app, name="network", rich_help_panel="Look")
+app.add_typer(cli_env.app, name="env", rich_help_panel="Look")
 
 FileArgument = Annotated[Path | None, typer.Argument(metavar="CONFIG.yaml", help="Any part of the configuration.")]
 PresetOption = Annotated[str | None, typer.Option("--preset", metavar="NAME", help="See [cyan]distrl presets[/].")]
@@ -119,6 +120,8 @@ def learner(
 
     raise typer.Exit(run_learner(redis_url=redis_url, run_id=run_id))
 
+
+app.command("serve-env", rich_help_panel="Environments")(cli_env_server.serve_env)
 
 for _command in (cli_control.status, cli_control.scale, cli_control.pause, cli_control.resume, cli_control.stop):
     app.command(rich_help_panel="A running job")(_command)

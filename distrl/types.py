@@ -15,7 +15,7 @@ there: the action is ignored by the environment, which resets, and the reward is
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -38,6 +38,8 @@ class ArraySpec:
         low, high: Uniform bounds, where there are finite ones.
         frames: So many observations one after the other make up the last axis, the newest at its end. Where there are
             more than one, unrolls carry the newest alone.
+        vocabulary: Where the numbers are tokens, which a network embeds: they are 0 … vocabulary - 1, and 0 is padding,
+            which means nothing.
     """
 
     shape: tuple[int, ...]
@@ -45,6 +47,12 @@ class ArraySpec:
     low: float | None = None
     high: float | None = None
     frames: int = 1
+    vocabulary: int | None = None
+
+    @property
+    def frame_shape(self) -> tuple[int, ...]:
+        """Shape of one of the frames, as unrolls carry it; `shape` where there is but one."""
+        return self.shape if self.frames == 1 else (*self.shape[:-1], self.shape[-1] // self.frames)
 
 
 @dataclass(frozen=True)
@@ -115,12 +123,27 @@ ActionSpec = DiscreteSpec | MultiDiscreteSpec | MultiBinarySpec | BoxSpec
 
 
 @dataclass(frozen=True)
+class Unprocessed:
+    """What an environment itself has, where steps of preprocessing lie between it and the policy.
+
+    Attributes:
+        observations, actions: The environment's own, by name.
+        steps: `environment.preprocessing` as JSON; with these three, `environments/preprocessing/` does the same again.
+    """
+
+    observations: dict[str, ArraySpec]
+    actions: dict[str, ActionSpec]
+    steps: str
+
+
+@dataclass(frozen=True)
 class EnvSpec:
     """What learner, actor and bundle must know of an environment, free of gymnasium; names are in wire order.
 
     Attributes:
         observations: Observation arrays by name; "observation" where the environment has one without a name.
         actions: Actions by name; "action" where the environment has one without a name.
+        unprocessed: What became these observations and actions by preprocessing; None where there is none.
     """
 
     id: str
@@ -128,9 +151,15 @@ class EnvSpec:
     actions: dict[str, ActionSpec]
     reward_threshold: float | None = None
     max_episode_steps: int | None = None
+    unprocessed: Unprocessed | None = None
 
     def to_json(self) -> str:
         return _ENV_SPEC.dump_json(self).decode()
+
+    @property
+    def frames(self) -> dict[str, int]:
+        """How many frames make up an observation, by name; those of one frame are not in it."""
+        return {name: spec.frames for name, spec in self.observations.items() if spec.frames > 1}
 
     @staticmethod
     def from_json(text: str) -> "EnvSpec":
@@ -169,16 +198,19 @@ class Unroll:
     """T steps of B environments under one version of the weights.
 
     Attributes:
-        observations: name -> [T+1, B, ...] in the environment's dtype.
+        observations: name -> [T+1, B, ...] in the environment's dtype. Where the policy sees stacks of n frames, frames
+            travel once: [T+n, B, *one frame], the n - 1 older frames of row 0's stack, then the newest of T+1 rows.
         actions: name -> [T, B, ...] as `ActionSpec.array` says; choices are counted from 0.
-        rewards: float32 [T, B]. Raw reward after each action; 0 where not valid.
+        rewards: float32 [T, B]. Reward after each action, preprocessed; 0 where not valid.
         terminated: bool [T, B]. The step ended the episode: no value beyond it.
         truncated: bool [T, B]. The step hit a limit: bootstrap from the next row.
-        valid: bool [T, B]. False on the row after an episode's end.
+        valid: bool [T, B]. False on the row after an episode's end. A lost life may terminate and still end none.
         behaviour_log_probabilities: float32 [T, B]. log mu(a_t | o_t) of the policy that acted, all actions together.
         recurrent_state: name -> [B, ...]. Policy state before row 0; empty for feed-forward policies.
         episode_returns: float32 [E]. Undiscounted raw returns of episodes that ended in this unroll.
         episode_lengths_steps: int32 [E]. Their lengths in valid steps.
+        reward_moments: "count", "mean" and "squares", float64, of what rewards are normalised by; empty if they are
+            not.
     """
 
     header: UnrollHeader
@@ -192,6 +224,7 @@ class Unroll:
     recurrent_state: dict[str, Array]
     episode_returns: FloatArray
     episode_lengths_steps: IntArray
+    reward_moments: dict[str, Array] = field(default_factory=dict)
 
 
 class Differentiated(NamedTuple):
@@ -219,18 +252,21 @@ class Contribution:
         differentiated: Its gradient, and what the learner wants to know beside it.
         episode_returns: float32 [E]. Undiscounted raw returns of episodes that ended in the unroll.
         episode_lengths_steps: int32 [E]. Their lengths in valid steps.
+        reward_moments: As of an unroll.
     """
 
     header: UnrollHeader
     differentiated: Differentiated
     episode_returns: FloatArray
     episode_lengths_steps: IntArray
+    reward_moments: dict[str, Array] = field(default_factory=dict)
 
 
 class Batch(NamedTuple):
     """Unrolls joined along the second axis, as losses see them: [T, N] and observations [T+1, N, ...].
 
-    A NamedTuple, so that TensorFlow and JAX both treat it as a tree of arrays.
+    A NamedTuple, so that TensorFlow and JAX both treat it as a tree of arrays. `reward_moments` are [unrolls] each; the
+    learner takes note of them, and losses see none.
     """
 
     observations: dict[str, Array]
@@ -241,6 +277,7 @@ class Batch(NamedTuple):
     valid: Array
     behaviour_log_probabilities: Array
     recurrent_state: dict[str, Array]
+    reward_moments: dict[str, Array] = {}  # noqa: RUF012 (a default that nobody writes to)
 
 
 Contributions = tuple[Contribution, ...]

@@ -36,6 +36,26 @@ OTHERWISE = {
     "A22": "One framework at a time, chosen by `learner.backend`; nothing is left to switch off.",
     "C02": "MXNet is retired. Keras runs on TensorFlow or JAX, chosen by `learner.backend`.",
     "C14": "There are no sessions: compiled functions and eager calls share the variables.",
+    "D104": "Observation normalisation is a layer of the network; the learner keeps its statistics and publishes them "
+    "with the weights, so that all workers share them: `normalize: true` of an embedder. Cut at ± 10, epsilon 1e-8.",
+    "D113": "Reward normalisation is the learner's, which sees the rewards of all actors; no actor normalises.",
+    "L08.10": "Steps `reshape`, `flatten`, `one_hot`. Time is no part of an observation: `networks/assembly.py` folds "
+    "[T, N] into one batch axis where a network meets unrolls, and unfolds it.",
+    "L08.12": "Arrays are time-major everywhere, [T, N]; `networks/assembly.py`, which needs the other order, swaps "
+    "axes and swaps them back.",
+    "L10.2": "As D104: running statistics are the network's, and divide by the deviation of what was seen before.",
+    "E02": "gymnasium's `Space.contains`; what environments show is checked as it is read, but for a Box's bounds.",
+    "E05": "Arrays have their batch axis from the vector of environments on; another number of axes is refused. "
+    "A single sample gets one from `gymnasium.vector.utils.concatenate`.",
+    "E06": "Spaces carry no ranks: `[T, B, …]` is stated by `UnrollSchema`, `[N, …]` by the network's Keras inputs.",
+    "E07": "No placeholders: Keras makes its inputs from the `EnvSpec`. Buffers are gymnasium's `create_empty_array`.",
+    "E10": "Spaces carry no ranks to be given or taken: `gymnasium.vector.utils.batch_space` makes another space.",
+    "E11": "gymnasium's `create_empty_array` with its default `fn=numpy.zeros`: zeros in the space's own dtype.",
+    "E20": "gymnasium's `batch_space(space, n).sample()` draws each part n times; `gymnasium.vector.utils.iterate` "
+    "over it gives n samples of the whole.",
+    "E21": "Equality of two `EnvSpec`s, or gymnasium's `is_space_dtype_shape_equiv`; without ranks none is wider.",
+    "E22": "`UnrollBuilder` has an array for each name of the `EnvSpec`, for a whole unroll; no lists grow.",
+    "E23": "Nothing infers spaces from operations: Keras infers shapes, and what goes in is stated by the `EnvSpec`.",
     "L12.11": "The `lstm` middleware, on `keras.layers.LSTMCell`: state in, state out (rows D05, L05).",
     "I03": "No Horovod: `learner.replicas` shards a batch over devices with JAX.",
 }

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
+from xml.etree import ElementTree
 
 import pytest
 
@@ -47,8 +48,8 @@ BLOCKS = [block for page in PAGES for block in blocks_in(page.read_text(), page.
 COMMANDS = [block for block in BLOCKS if block.language in RUNS and not block.tag]
 
 
-def generator():
-    spec = importlib.util.spec_from_file_location("capabilities", ROOT / "docs/capabilities.py")
+def generator(name="capabilities"):
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -150,7 +151,8 @@ def test_rows_are_listed_in_order_of_letter_and_number(tmp_path):
     tests.mkdir(parents=True)
     for name, row in (("test_b.py", "D15"), ("test_a.py", "D101"), ("test_c.py", "D15"), ("test_d.py", "D15.2")):
         (tests / name).write_text(f"@pytest.mark.row('{row}')\ndef test_it(): ...\n")
-    listed = [line for line in generator().page(tmp_path / "tests").splitlines() if line.startswith("| D")]
+    settled = generator().page(tmp_path / "tests").partition("## Met otherwise")[0]
+    listed = [line for line in settled.splitlines() if line.startswith("| D")]
     assert listed == [
         "| D15 | `tests/wire/test_b.py::test_it`<br>`tests/wire/test_c.py::test_it` |",
         "| D15.2 | `tests/wire/test_d.py::test_it` |",
@@ -163,3 +165,31 @@ def test_the_key_table_of_the_architecture_page_is_the_codes():
         r"^\| `([^`]+)` \| (hash|list|stream) \|", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE
     )
     assert rows == [(row.name, row.type) for row in keys.TABLE]
+
+
+def test_return_curves_are_drawn_and_told_from_what_runs_wrote(tmp_path, capsys):
+    run = tmp_path / "run"
+    run.mkdir()
+    rows = [
+        "wall_s,env_steps,mean_return_100",
+        "1,10,",
+        "59.5,1000,-100",
+        "120,2000,250.4",
+        "121.5,2100,300",
+        "200,9,400",
+    ]
+    (run / "metrics.csv").write_text("\n".join(rows))
+    generator("return_curve").main([str(tmp_path / "curve.svg"), f"a & b={run}"])
+    assert capsys.readouterr().out.splitlines() == [
+        "| | 1 min | 2 min | 3 min | 5 min | 10 min |",
+        "|---|---|---|---|---|---|",
+        "| a & b | -100 (1,000 steps) | 300 (2,100 steps) | 300 (2,100 steps) | – | – |",
+    ]
+    drawing = ElementTree.parse(tmp_path / "curve.svg").getroot()
+    tag = "{http://www.w3.org/2000/svg}"
+    texts = [text.text for text in drawing.iter(f"{tag}text")]
+    assert texts == ["-100", "0", "100", "200", "300", "400", "0", "1", "2", "3", "minutes", "a & b"]
+    (line,) = drawing.iter(f"{tag}polyline")
+    points = [tuple(map(float, point.split(","))) for point in line.get("points").split()]
+    assert points[0] == pytest.approx((64 + 560 * 59.5 / 200, 256), abs=0.1)
+    assert points[-1] == pytest.approx((624, 16), abs=0.1)

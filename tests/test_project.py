@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 LOCKS = {
-    "train": {"cpu", "ray"},
+    "train": {"cpu", "ray", "atari", "mujoco"},
     "dev": {"cpu", "jax", "ray", "atari", "mujoco", "envpool", "gym", "dm-control", "dev"},
 }
 SELF = {"distrl[cpu]", "distrl[image]"}

@@ -32,6 +32,7 @@ array_specs = st.builds(
     st.sampled_from(["float32", "uint8"]),
     bounds,
     bounds,
+    st.integers(1, 4),
 )
 shapes = st.lists(st.integers(1, 9), max_size=2).map(tuple)
 action_specs = st.one_of(
@@ -66,8 +67,10 @@ def test_env_spec_survives_json_in_wire_order(spec):
 
 def test_env_spec_is_plain_json_for_people_and_other_programs():
     assert CARTPOLE.to_json() == (
-        '{"id":"CartPole-v1","observations":{"observation":{"shape":[4],"dtype":"float32","low":null,"high":null,"frames":1}},'
-        '"actions":{"action":{"n":2,"start":0,"kind":"discrete"}},"reward_threshold":475.0,"max_episode_steps":500}'
+        '{"id":"CartPole-v1","observations":{"observation":{"shape":[4],"dtype":"float32","low":null,"high":null,"frames":1,'
+        '"vocabulary":null}},'
+        '"actions":{"action":{"n":2,"start":0,"kind":"discrete"}},"reward_threshold":475.0,"max_episode_steps":500,'
+        '"unprocessed":null}'
     )
 
 
@@ -88,6 +91,14 @@ def test_what_is_no_spec_is_refused(text):
 )
 def test_actions_travel_flat_and_counted_from_0(action, array):
     assert action.array == array
+
+
+def test_one_frame_of_a_stack():
+    assert ArraySpec((84, 84, 12), "uint8", frames=4).frame_shape == (84, 84, 3)
+    assert ArraySpec((6,), "float32", frames=3).frame_shape == (2,)
+    assert ArraySpec((), "float32").frame_shape == ()
+    stacked = {"screen": ArraySpec((2, 2, 4), "uint8", frames=4), "speed": ArraySpec((1,), "float32")}
+    assert EnvSpec("Toy", stacked, {}).frames == {"screen": 4}
 
 
 def test_sequences_are_counted_within_actor_and_incarnation():

@@ -104,7 +104,12 @@ class Actor:
         self._look_at = 0.0  # monotonic seconds from when on to ask whether it was lost
         self._seed = config.seed
         self._sequence = 0
-        self._unroll = UnrollBuilder(environment.spec, config.actors.unroll_length_steps, environment.count)
+        self._unroll = UnrollBuilder(
+            environment.spec,
+            config.actors.unroll_length_steps,
+            environment.count,
+            config.algorithm.reward_moments_discount,
+        )
         self.progress = ActorProgress()
 
     @property
@@ -213,11 +218,11 @@ class Actor:
             return False
         self._look_at = now + LOOKS * self._sync_timeout_s
         # The version after the stream: it may have moved since admission.
-        if self._backend.unrolls.holds(self._newest) or self._backend.weights.version() != self._shipped_version:
+        if self._backend.unrolls.holds_newest_push() or self._backend.weights.version() != self._shipped_version:
             return False
         log.warning(
-            "the gradient of version %d is gone, and no newer version came within %g s (learner.sync_timeout_s): "
-            "contributing again",
+            "the gradient of version %d is gone or was refused, and no newer version came within %g s "
+            "(learner.sync_timeout_s): contributing again",
             self._shipped_version,
             self._sync_timeout_s,
         )

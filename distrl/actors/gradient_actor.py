@@ -5,6 +5,8 @@ network that follow the same published weights at the same rate. So it is of the
 Not imported by actors that ship unrolls.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from distrl.algorithms import make_algorithm
@@ -23,13 +25,15 @@ class GradientShipper:
     Args:
         algorithm: With gradient actors.
         networks: What it has built.
+        frame_counts: Observation's name -> how many frames make it up, as `stack` wants it.
     """
 
     state = "differentiating"
 
-    def __init__(self, algorithm: GradientAlgorithm, networks: Networks) -> None:
+    def __init__(self, algorithm: GradientAlgorithm, networks: Networks, frame_counts: Mapping[str, int]) -> None:
         self._algorithm = algorithm
         self._networks = networks
+        self._frame_counts = frame_counts
         online = networks["main"].online
         self._acting = online.policy_variables.keys()
         self._names = names_of(online, online.model.weights)
@@ -47,15 +51,18 @@ class GradientShipper:
         network.global_.set_weights([weights.arrays[name] for name in self._names])
         network.update_online_network(1.0 if self._is_first else rate)
         self._is_first = False
+        if network.rewards is not None:
+            network.rewards.take(weights.arrays)
         return Weights(weights.version, {name: weights.arrays[name] for name in weights.arrays if name in self._acting})
 
     def contribution(self, unroll: Unroll) -> Contribution:
         """The gradient of one unroll."""
         return Contribution(
             header=unroll.header,
-            differentiated=self._algorithm.differentiate(self._networks, stack([unroll])),
+            differentiated=self._algorithm.differentiate(self._networks, stack([unroll], self._frame_counts)),
             episode_returns=unroll.episode_returns,
             episode_lengths_steps=unroll.episode_lengths_steps,
+            reward_moments=unroll.reward_moments,
         )
 
     def payload(self, unroll: Unroll) -> bytes:
@@ -72,4 +79,4 @@ def make_shipper(config: RunConfig, spec: EnvSpec) -> GradientShipper:
     algorithm = make_algorithm(config)
     if not isinstance(algorithm, GradientAlgorithm) or algorithm.memory.ships != "gradients":
         raise ConfigError(f"algorithm {config.algorithm.name} has no gradient actors")
-    return GradientShipper(algorithm, algorithm.build(spec))
+    return GradientShipper(algorithm, algorithm.build(spec), spec.frames)

@@ -1,24 +1,35 @@
-"""Hop 3: rows become an unroll. The last observation row of one unroll is the first of the next."""
+"""Hop 3: rows become an unroll. The last observation row of one unroll is the first of the next.
+
+Where the policy sees stacks of frames, an unroll holds every frame once: see `Unroll.observations`.
+"""
 
 from collections.abc import Mapping
 
 import numpy as np
 
+from distrl import frames
+from distrl.actors.reward_moments import DiscountedReturns
 from distrl.environments.vector import Step
-from distrl.types import Array, BoolArray, EnvSpec, FloatArray, IntArray, Unroll, UnrollHeader
+from distrl.types import Array, ArraySpec, BoolArray, EnvSpec, FloatArray, IntArray, Unroll, UnrollHeader
 
 
 class UnrollBuilder:
     """Collects T rows of B environments and the statistics of episodes that end in them.
 
     Each unroll gets arrays of its own, so that one handed out is never written to again.
+
+    Args:
+        reward_discount: Of the returns whose moments unrolls tell; None: they tell none.
     """
 
-    def __init__(self, spec: EnvSpec, length_steps: int, environments: int) -> None:
+    def __init__(
+        self, spec: EnvSpec, length_steps: int, environments: int, reward_discount: float | None = None
+    ) -> None:
         self._observation_specs = spec.observations
         self._action_specs = {name: action.array for name, action in spec.actions.items()}
         self._shape = (length_steps, environments)
         self._row = 0
+        self._discounted = None if reward_discount is None else DiscountedReturns(reward_discount, environments)
 
     def begin(self, observations: dict[str, Array], recurrent_state: dict[str, Array]) -> None:
         """Starts from freshly reset environments: no row yet, episodes at step 0.
@@ -30,23 +41,27 @@ class UnrollBuilder:
         environments = self._shape[1]
         self._returns_before = np.zeros(environments, np.float64)
         self._lengths_before = np.zeros(environments, np.int64)
+        if self._discounted is not None:
+            self._discounted.reset()
         self._allocate(observations, recurrent_state)
 
     def _allocate(self, first: dict[str, Array], recurrent_state: dict[str, Array]) -> None:
         length, environments = self._shape
         self._observations = {
-            name: np.empty((length + 1, environments, *spec.shape), spec.dtype)
+            name: np.empty((length + spec.frames, environments, *spec.frame_shape), spec.dtype)
             for name, spec in self._observation_specs.items()
         }
-        for name, rows in self._observations.items():
-            rows[0] = first[name]
+        for name, spec in self._observation_specs.items():
+            self._observations[name][: spec.frames] = _frames(first[name], spec)
         self._actions = {
             name: np.empty((*self._shape, *spec.shape), spec.dtype) for name, spec in self._action_specs.items()
         }
         self._rewards = np.empty(self._shape, np.float32)
+        self._raw_rewards = np.empty(self._shape, np.float32)
         self._terminated = np.empty(self._shape, np.bool_)
         self._truncated = np.empty(self._shape, np.bool_)
         self._valid = np.empty(self._shape, np.bool_)
+        self._ended = np.empty(self._shape, np.bool_)
         self._log_probabilities = np.empty(self._shape, np.float32)
         self._recurrent_state = recurrent_state
         self._row = 0
@@ -63,11 +78,14 @@ class UnrollBuilder:
             rows[row] = actions[name]
         self._log_probabilities[row] = log_probabilities
         self._rewards[row] = step.rewards
+        self._raw_rewards[row] = step.raw_rewards
         self._terminated[row] = step.terminated
         self._truncated[row] = step.truncated
         self._valid[row] = step.valid
-        for name, rows in self._observations.items():
-            rows[row + 1] = step.observations[name]
+        self._ended[row] = step.ended
+        for name, spec in self._observation_specs.items():
+            self._observations[name][row + spec.frames] = frames.newest(step.observations[name], spec.frames)
+        self._newest = step.observations
         self._row = row + 1
 
     def close(
@@ -94,16 +112,22 @@ class UnrollBuilder:
             recurrent_state=self._recurrent_state,
             episode_returns=returns,
             episode_lengths_steps=lengths,
+            reward_moments=self._reward_moments(),
         )
-        self._allocate({name: rows[-1] for name, rows in self._observations.items()}, recurrent_state)
+        self._allocate(self._newest, recurrent_state)
         return unroll
+
+    def _reward_moments(self) -> dict[str, Array]:
+        if self._discounted is None:
+            return {}
+        return self._discounted.moments(self._rewards, self._terminated | self._truncated, self._valid)
 
     def _ended_episodes(self) -> tuple[FloatArray, IntArray]:
         """Returns and lengths of episodes that end in this unroll, in order of time; open ones are carried on."""
-        returns = self._returns_before + np.cumsum(self._rewards, axis=0, dtype=np.float64)  # [T, B]
+        returns = self._returns_before + np.cumsum(self._raw_rewards, axis=0, dtype=np.float64)  # [T, B]
         lengths = self._lengths_before + np.cumsum(self._valid, axis=0)
         # Transposed, so that the ends of one environment stand next to each other.
-        environment, time = np.nonzero((self._terminated | self._truncated).T)
+        environment, time = np.nonzero(self._ended.T)
         follows = np.zeros(len(environment), np.bool_)
         follows[1:] = environment[1:] == environment[:-1]
         at_end = (returns[time, environment], lengths[time, environment])
@@ -118,6 +142,11 @@ class UnrollBuilder:
         self._returns_before, self._lengths_before = carried
         ended_returns, ended_lengths = (np.where(follows, ends - np.roll(ends, 1), ends)[by_time] for ends in at_end)
         return ended_returns.astype(np.float32), ended_lengths.astype(np.int32)
+
+
+def _frames(observations: Array, spec: ArraySpec) -> Array:
+    """[B, ...] -> [n, B, *one frame], in the order of time."""
+    return observations[None] if spec.frames == 1 else frames.split(observations, spec.frames)
 
 
 def restarted(recurrent_state: dict[str, Array], valid: BoolArray) -> dict[str, Array]:

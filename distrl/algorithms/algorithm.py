@@ -141,6 +141,7 @@ class GradientAlgorithm(Algorithm):
             has_global=self.memory.ships == "gradients",  # otherwise the learner alone contributes them
             name="main",
             seed=self.config.seed,
+            reward_normalization=self.config.algorithm.reward_normalization,
         )
         self.distribution = JointDistribution(network.online.assembly.action_distributions)
         if self.memory.ships == "gradients":
@@ -151,20 +152,27 @@ class GradientAlgorithm(Algorithm):
 
     def update(self, networks: Networks, batch: Batch | Contributions) -> Update:
         """One compiled gradient step on the online copy: hops 7 to 9. Of gradients: on the global one, then pulled."""
-        if not isinstance(batch, Batch):
-            return Update(apply_contributions(networks["main"], batch, mean=self._takes_mean))
-        if self._step is None:
+        if self._step is None and isinstance(batch, Batch):
             raise RuntimeError("update was called before build")
-        metrics = self._step(batch)
+        network = networks["main"]
+        scale = {} if network.rewards is None else {"reward_deviation": network.rewards.deviation}  # of this update
+        if not isinstance(batch, Batch):
+            return Update(apply_contributions(network, batch, mean=self._takes_mean) | scale)
+        assert self._step is not None  # as `build` left it
+        metrics = self._step(network.with_normal_rewards(batch))
         # After the step: it saw what the actors saw. The next version normalises by all rows up to here.
-        networks["main"].observe(batch)
-        return Update(metrics)
+        if metrics["finite"]:
+            network.observe(batch)
+        return Update(metrics | scale)
 
     def differentiate(self, networks: Networks, batch: Batch) -> Differentiated:
-        """In a gradient actor: what `batch`, its own unroll, says to the online copy, whose weights stay."""
+        """In a gradient actor: what `batch`, its own unroll, says to the online copy, whose weights stay.
+
+        Rewards are normalised by what was published with the weights that acted.
+        """
         if self._gradient_step is None:
             raise RuntimeError("differentiate was called before build, or of an algorithm that ships unrolls")
-        return self._gradient_step(batch)
+        return self._gradient_step(networks["main"].with_normal_rewards(batch))
 
     def reseed(self, seeds: np.random.SeedSequence) -> None:
         """Starts the random generators of `differentiate`, dropout's and noise's, anew."""

@@ -7,6 +7,20 @@ from pydantic import Discriminator, Field, Tag
 from distrl.config.section import Section
 
 
+class RewardNormalizationParameters(Section):
+    """Rewards in a scale of their own, by statistics of all valid steps that the learner has trained on.
+
+    Each update uses those of the updates before it; before any, rewards are only cut.
+    """
+
+    kind: Literal["discounted_return", "reward"] = "discounted_return"
+    """discounted_return: divided by the deviation of R_t = discount * R_t-1 + r_t (Engstrom et al. 2020, section 3).
+    reward: less their mean, divided by their own deviation, as Coach does; that changes which policy is best where
+    episodes end early or late."""
+    clip: float | None = Field(5.0, gt=0.0)
+    """Then cut to +- this; null: not cut."""
+
+
 class AlgorithmSection(Section):
     """What every algorithm has.
 
@@ -22,7 +36,16 @@ class AlgorithmSection(Section):
     max_staleness_updates: int | None = Field(None, ge=0)
     """0: synchronous. k: an unroll older than k updates is never trained on. null: bounded by the queue alone."""
     reward_scale: float = Field(1.0, gt=0.0)
-    """Rewards travel raw; they are multiplied by this where the loss is taken."""
+    """Rewards travel raw; they are multiplied by this where the loss is taken, after they are normalised."""
+    reward_normalization: RewardNormalizationParameters | None = None
+    """{} for the usual one; null: none."""
+
+    @property
+    def reward_moments_discount(self) -> float | None:
+        """Discount of the returns whose moments actors tell; 0 for those of rewards, None where nobody asks."""
+        if self.reward_normalization is None:
+            return None
+        return self.discount if self.reward_normalization.kind == "discounted_return" else 0.0
 
 
 class ImpalaParameters(AlgorithmSection):

@@ -4,16 +4,40 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from distrl.config.atari import AtariParameters
+from distrl.config.preprocessing import PreprocessingStep
 from distrl.config.section import Section
+
+Vectorization = Literal["auto", "own", "sync", "async", "envpool", "ale"]
+
+
+class TextParameters(Section):
+    """How a text that the environment shows becomes tokens: words, split on white space, hashed into numbers."""
+
+    length_tokens: int = Field(16, ge=1)
+    """Tokens of one text: further words are cut off, and a shorter text is padded with 0."""
+    vocabulary: int = Field(1024, ge=3)
+    """How many different tokens there are: 0 is padding, and every word has one of 1 … vocabulary - 1."""
 
 
 class EnvironmentConfig(Section):
     """Which environment, and how one actor steps several of them."""
 
     id: str = "CartPole-v1"
-    """A gymnasium id, or package.module:Class."""
-    vectorization: Literal["auto", "own", "sync"] = "auto"
-    """own: the environment's own vector entry point; sync: gymnasium's SyncVectorEnv; auto: own where there is one."""
+    """A gymnasium id, package.module:Class, gym: and the id of an environment that knows only the old gym, or the
+    address of a remote environment: tcp://host:port."""
+    vectorization: Vectorization = "auto"
+    """own: the environment's own vector entry point; sync: gymnasium's SyncVectorEnv, one after the other in the
+    actor's process; async: gymnasium's AsyncVectorEnv, each in a process of its own; envpool: EnvPool's environment of
+    that id, in C++ threads; ale: the Arcade Learning Environment's vector, for `atari`; auto: own where there is one,
+    else sync."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
-    step_timeout_s: float = Field(60.0, gt=0.0)
+    """What the environment is made with; with envpool also EnvPool's own options, such as num_threads."""
+    atari: AtariParameters | None = None
+    """For a game of the Arcade Learning Environment: how it is played and shown. null: as gymnasium registers it."""
+    preprocessing: tuple[PreprocessingStep, ...] = ()
+    """Steps between the environment and the policy, in order; each is {step: NAME, …}."""
+    text: TextParameters = TextParameters()
+    """Of all texts that the environment shows."""
+    step_timeout_s: float = Field(60.0, gt=0.0, allow_inf_nan=False)
     """An actor whose last environment step is older than this is killed, counted and replaced."""

@@ -15,6 +15,9 @@ from distrl.config.run import RunConfig
 
 Path = tuple[str, ...]
 
+_DISCRIMINATORS = ("kind", "step")
+"""Fields that say which member of a union a mapping is; those that `algorithm` has are handled by name."""
+
 
 def explain(error: ValidationError, origin_of: Mapping[str, str]) -> str:
     """One line for the first problem of a configuration that does not hold, and how many more there are.
@@ -118,8 +121,15 @@ def _tag(member: Any) -> str | None:
         if tag is not None:
             return tag
     bare = _bare(member)
-    is_kind = isinstance(bare, type) and issubclass(bare, BaseModel) and "kind" in bare.model_fields
-    return str(bare.model_fields["kind"].default) if is_kind else None
+    field = _discriminator(bare)
+    return None if field is None else str(bare.model_fields[field].default)
+
+
+def _discriminator(bare: Any) -> str | None:
+    """The field that says which member of a union this section is."""
+    if not (isinstance(bare, type) and issubclass(bare, BaseModel)):
+        return None
+    return next((field for field in _DISCRIMINATORS if field in bare.model_fields), None)
 
 
 def _section_of(annotation: Any) -> type[BaseModel] | None:
@@ -132,10 +142,11 @@ def _section_of(annotation: Any) -> type[BaseModel] | None:
 
 
 def _allowed_kind(problem: Any, annotation: Any) -> str:
-    """What a mapping may have for its `kind`; where a bare number may stand, too."""
+    """What a mapping may have for its `kind` or `step`; where a bare number may stand, too."""
     tags = [tag for tag in map(_tag, _members(annotation)) if tag is not None]
     kinds = [tag for tag in tags if tag != "number"]
-    text = f"must have a kind of {', '.join(kinds)}" + (", or be a number" if "number" in tags else "")
+    text = f"must have a {_discriminators(annotation)} of {', '.join(kinds)}"
+    text += ", or be a number" if "number" in tags else ""
     close = get_close_matches(str(problem["ctx"].get("tag", "")).lower(), kinds, n=1)
     return f"{text}; did you mean {close[0]}?" if close else text
 
@@ -167,7 +178,15 @@ def _from(path: Path, origin_of: Mapping[str, str]) -> str:
 def _other_kinds(key: str, around: Any) -> str | None:
     """Says which kinds of a section have a key that this one has not."""
     kinds = [_tag(member) for member in _members(around) if key in getattr(_bare(member), "model_fields", {})]
-    return f"only kind {' or '.join(map(str, kinds))} has it" if kinds and len(_members(around)) > 1 else None
+    if not kinds or len(_members(around)) < 2:
+        return None
+    return f"only {_discriminators(around)} {' or '.join(map(str, kinds))} has it"
+
+
+def _discriminators(annotation: Any) -> str:
+    """The field by which the members of a union are told apart."""
+    fields = (_discriminator(_bare(member)) for member in _members(annotation))
+    return next((field for field in fields if field is not None), "kind")
 
 
 def _nearest_key(path: Path, parent: Any) -> str:

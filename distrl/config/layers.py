@@ -22,8 +22,8 @@ InitializerName = Literal[
 
 # Strict: inside lists, nothing else would notice true or 3.7 in the place of a number.
 Count = Annotated[int, Field(ge=1, strict=True)]
-Real = Annotated[float, Field(strict=True)]
-Penalty = Annotated[float, Field(ge=0.0, strict=True)]
+Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Penalty = Annotated[float, Field(ge=0.0, strict=True, allow_inf_nan=False)]
 
 
 def _number_or_list(value: Any) -> str:

@@ -20,10 +20,15 @@ class BlockParameters(LayerDefaults):
 class EmbedderParameters(LayerDefaults):
     """One input's embedder: normalise, rescale, offset, clip, then the scheme's layers, and flat at the end."""
 
-    kind: Literal["auto", "vector", "image", "tensor"] = "auto"
-    """auto: image for [height, width, channels], vector otherwise. A vector is flattened before its layers."""
+    kind: Literal["auto", "vector", "image", "tensor", "tokens"] = "auto"
+    """auto: tokens for texts, image for [height, width, channels], vector otherwise. A vector is flattened before its
+    layers; tokens can also be whole numbers from 0 up to a known bound."""
     scheme: EmbedderScheme = "auto"
     """Also ImpalaResNet, for images. auto: Medium for images, Empty for all else."""
+    embedding_width: int = Field(32, ge=1)
+    """Of tokens: each becomes a vector of this width. 0 is padding, and becomes zeros."""
+    pooling: Literal["mean", "none"] = "mean"
+    """Of tokens: the layers get the mean of those that are not padding, or all, [length, embedding_width]."""
     input_rescaling: float | None = Field(None, gt=0.0)
     """The input is divided by this; null: 255 for images of bytes that are not normalised, 1 for all else."""
     input_offset: float = 0.0

@@ -1,10 +1,11 @@
 """From a name in the configuration to gymnasium environments: one of them, or a vector.
 
 A name is a gymnasium id (`CartPole-v1`), a gymnasium id behind the module that registers it
-(`package.module:Name-v0`), or a class of one's own (`package.module:Class`), which is called with
-`environment.kwargs`. Gymnasium wraps what is registered in its time limit; a class has the limits that it
-implements, and may state them as the attributes `max_episode_steps` and `reward_threshold`. Its attribute
-`vector_entry_point`, if it has one of its own, makes `num_envs` of them at once: a `VectorEnv` that states the same.
+(`package.module:Name-v0`), a class of one's own (`package.module:Class`), which is called with `environment.kwargs`, or
+an id of the old gym (`gym:CartPole-v1`). Gymnasium wraps what is registered in its time limit; a class has the limits
+that it implements, and may state them as the attributes `max_episode_steps` and `reward_threshold`. Its attribute
+`vector_entry_point`, if it has one of its own, makes `num_envs` of them at once: a `VectorEnv` that states the same. An
+address (`tcp://host:port`) is an environment on another machine: `remote.py`.
 
 Vectors run in NEXT_STEP autoreset: the step after an episode's end ignores its action and resets.
 """
@@ -13,7 +14,7 @@ import difflib
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
@@ -23,20 +24,55 @@ from gymnasium.envs.registration import EnvSpec as Registration
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from distrl.config.environment import EnvironmentConfig
+from distrl.environments import observation_spaces, old_gym, remote_vector
+from distrl.environments.remote_connection import is_remote
 from distrl.errors import ConfigError, MissingExtraError, require
 
 # What a registered environment's module needs, by the extra of distrl that carries it.
 _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco"}
+# Ids that are registered when a module is imported: their namespace -> (modules, the last of which registers; extra).
+_ON_DEMAND = {"ALE/": (("ale_py",), "atari"), "dm_control/": (("dm_control", "shimmy"), "dm-control")}
 
 
 @dataclass(frozen=True)
 class Made:
-    """A vector of environments and what is known of a single one."""
+    """A vector of environments in NEXT_STEP autoreset, and what is known of a single one.
+
+    Attributes:
+        vector: Takes one seed for all with vectorization `own`, and a list of one for each with any other.
+    """
 
     vector: VectorEnv[Any, Any, Any]
-    vectorization: Literal["own", "sync"]
+    vectorization: Literal["own", "sync", "async", "envpool", "ale"]
     reward_threshold: float | None
     max_episode_steps: int | None
+    frames: int = 1  # as in `ArraySpec`, of its one observation
+
+
+class RangeCheckedVector(SyncVectorEnv[Any, Any]):
+    """SyncVectorEnv that does not take 300 for 44 where the observation space is int8.
+
+    Raises:
+        ValueError: In `reset` and `step`, with the path of the observation.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._check_range = observation_spaces.range_check(self.single_observation_space)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """As `SyncVectorEnv`."""
+        result = super().reset(seed=seed, options=options)
+        if self._check_range is not None:
+            self._check_range(self._env_obs)
+        return result
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """As `SyncVectorEnv`."""
+        result = super().step(actions)
+        if self._check_range is not None:
+            self._check_range(self._env_obs)
+        return result
 
 
 class _OwnUnsuitableError(Exception):
@@ -50,11 +86,13 @@ def make_one(config: EnvironmentConfig) -> gymnasium.Env[Any, Any]:
         ConfigError: The name is unknown (the message has the nearest names) or the environment refuses its kwargs.
         MissingExtraError: It needs an optional dependency.
     """
+    if is_remote(config.id):
+        return remote_vector.make_one(config)
     return _make_one(config, _resolve(config.id))
 
 
 def make_vector(config: EnvironmentConfig, count: int) -> Made:
-    """Makes `count` environments that step together, in NEXT_STEP autoreset.
+    """Makes `count` environments that step together in this process: vectorizations `own`, `sync` and `auto`.
 
     With vectorization `auto` the own vector entry point is taken only if it accepts the kwargs, resets in NEXT_STEP and
     has the spaces of the single environment, so that `auto` never changes what is learned.
@@ -74,8 +112,31 @@ def make_vector(config: EnvironmentConfig, count: int) -> Made:
     return _make_sync(config, source, count)
 
 
+def declared(name: str) -> tuple[str, Mapping[str, Any]]:
+    """What a name stands for: module:class, and the kwargs that it is registered with.
+
+    Raises:
+        ConfigError: As `make_one`.
+    """
+    source = _resolve(name)
+    if isinstance(source, Registration):
+        return str(source.entry_point), source.kwargs
+    return f"{source.__module__}:{getattr(source, '__qualname__', '')}", {}
+
+
+def limits(single: gymnasium.Env[Any, Any]) -> tuple[float | None, int | None]:
+    """(reward threshold, maximum steps of an episode) of an environment, None where it states none."""
+    return stated(single.unwrapped if single.spec is None else single.spec)
+
+
+class WorkerError(Exception):
+    """What an environment raised in a process of its own, in one line; its traceback there is a note of this."""
+
+
 def describe(error: BaseException) -> str:
     """Type and message of an exception in one line of at most 300 characters."""
+    if isinstance(error, WorkerError):
+        return str(error)
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
 
 
@@ -83,14 +144,16 @@ def _resolve(name: str) -> Registration | Callable[..., Any]:
     """A gymnasium registration, or the class or function that makes the environment."""
     module_name, colon, attribute = name.rpartition(":")
     if not colon:
-        if name.startswith("ALE/"):
-            require("ale_py", f"what environment {name} needs", "atari")
-            _import(name, "ale_py")
+        _register_on_demand(name)
         return _registered(name)
+    if name.startswith(old_gym.PREFIX):
+        return old_gym.maker(name, _import)
     module = _import(name, module_name)
     if attribute in gymnasium.registry and not hasattr(module, attribute):
         # The module registered it: gymnasium's own "module:EnvId".
         return gymnasium.registry[attribute]
+    if old_gym.is_registered(attribute) and not hasattr(module, attribute):
+        return old_gym.maker(f"{old_gym.PREFIX}{attribute}", _import)
     made_by = getattr(module, attribute, None)
     if made_by is None:
         raise ConfigError(
@@ -100,6 +163,14 @@ def _resolve(name: str) -> Registration | Callable[..., Any]:
         raise ConfigError(f"environment {name}: {attribute} is a {type(made_by).__name__}, not a class")
     environment_class: Callable[..., Any] = made_by
     return environment_class
+
+
+def _register_on_demand(name: str) -> None:
+    for namespace, (modules, extra) in _ON_DEMAND.items():
+        if name.startswith(namespace):
+            for module in modules:
+                require(module, f"what environment {name} needs", extra)
+            _import(name, modules[-1])
 
 
 def _registered(env_id: str) -> Registration:
@@ -126,6 +197,7 @@ def _import(name: str, module_name: str) -> ModuleType:
     # A console script has its own directory on sys.path, not the user's; last, so that nothing is shadowed.
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
+    old_gym.silence()  # the module may import it, as Shimmy does
     try:
         return importlib.import_module(module_name)
     except Exception as error:
@@ -142,6 +214,8 @@ def _make_one(config: EnvironmentConfig, source: Registration | Callable[..., An
         environment = source(**config.kwargs)
     except Exception as error:
         raise _cannot_be_made(config, source, error) from error
+    if old_gym.is_old(environment):
+        return old_gym.OldGym(config.id, environment)
     if not isinstance(environment, gymnasium.Env):
         raise ConfigError(f"environment {config.id} made a {type(environment).__name__}, not a gymnasium.Env")
     return environment
@@ -184,7 +258,7 @@ def _make_own(config: EnvironmentConfig, source: Registration | Callable[..., An
     if isinstance(source, Registration):
         limit = config.kwargs.get("max_episode_steps", source.max_episode_steps)
         return Made(vector, "own", source.reward_threshold, limit)
-    return _made(vector, "own", vector)
+    return Made(vector, "own", *stated(vector))
 
 
 def _vector_entry_point(source: Any) -> Any:
@@ -192,14 +266,9 @@ def _vector_entry_point(source: Any) -> Any:
     return source.vector_entry_point if "vector_entry_point" in getattr(source, "__dict__", {}) else None
 
 
-def _made(vector: VectorEnv[Any, Any, Any], vectorization: Literal["own", "sync"], stated: Any) -> Made:
-    """With the limits that `stated` has as attributes."""
-    return Made(
-        vector,
-        vectorization,
-        getattr(stated, "reward_threshold", None),
-        getattr(stated, "max_episode_steps", None),
-    )
+def stated(by: Any) -> tuple[float | None, int | None]:
+    """(reward threshold, maximum steps of an episode) that something has as attributes; None for one it has not."""
+    return getattr(by, "reward_threshold", None), getattr(by, "max_episode_steps", None)
 
 
 def _check_own(
@@ -220,15 +289,14 @@ def _check_own(
 
 
 def _make_sync(config: EnvironmentConfig, source: Registration | Callable[..., Any], count: int) -> Made:
-    vector: SyncVectorEnv[Any, Any]
+    vector: RangeCheckedVector
     try:
         # copy=False: `spaces.observation_reader` copies.
-        vector = SyncVectorEnv(
+        vector = RangeCheckedVector(
             [lambda: _make_one(config, source)] * count, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP
         )
     except ConfigError:
         raise
     except Exception as error:
         raise ConfigError(f"environment {config.id} cannot be stepped as a vector: {describe(error)}") from error
-    single = vector.envs[0]
-    return _made(vector, "sync", single.unwrapped if single.spec is None else single.spec)
+    return Made(vector, "sync", *limits(vector.envs[0]))

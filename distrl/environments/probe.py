@@ -18,14 +18,20 @@ import traceback
 from pathlib import Path
 from typing import IO, Any
 
+from pydantic import ValidationError
+
 import distrl
 from distrl.config.environment import EnvironmentConfig
+from distrl.config.remote_environment import RemoteParameters
+from distrl.environments.remote_connection import is_remote, parse_address
 from distrl.errors import ConfigError, DistrlError
 from distrl.types import EnvSpec
 
 # The child writes where it hangs shortly before the parent ends it.
 _WHERE_IT_HANGS_AT = 0.9
 _DETAIL_BYTES = 20_000
+_TIMEOUT_S = 13.0
+_PATIENCE_S = 2.0
 
 
 class ProbeError(ConfigError):
@@ -40,18 +46,20 @@ class ProbeError(ConfigError):
         self.detail = detail
 
 
-def probe(config: EnvironmentConfig, *, timeout_s: float = 13.0) -> EnvSpec:
+def probe(config: EnvironmentConfig, *, timeout_s: float | None = None) -> EnvSpec:
     """Returns the environment's spec, found out in a subprocess that imports neither TensorFlow nor Keras nor JAX.
 
     The subprocess has this process's `sys.path` and working directory, as actors will.
 
     Args:
         config: The environment, as actors will make it.
-        timeout_s: The subprocess and whatever it started are killed after this long.
+        timeout_s: The subprocess and whatever it started are killed after this long; None: 13 s, and for a remote
+            environment also as long as its own time-outs may take, so that it is these that say what is wrong.
 
     Raises:
         ProbeError: A ConfigError in one line, with the environment's own traceback in `detail`.
     """
+    timeout_s = _limit_s(config) if timeout_s is None else timeout_s
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as output:
         exit_code = _run_child(config, timeout_s, answer, output)
         lines = [json.loads(line) for line in _read(answer).splitlines()]
@@ -63,24 +71,56 @@ def probe(config: EnvironmentConfig, *, timeout_s: float = 13.0) -> EnvSpec:
         raise ProbeError(_died(config, last["stage"], exit_code, timeout_s), _read(output)[-_DETAIL_BYTES:])
 
 
+def _limit_s(config: EnvironmentConfig) -> float:
+    if not is_remote(config.id):
+        return _TIMEOUT_S
+    try:
+        given = RemoteParameters.model_validate(config.kwargs)
+        connect_s = given.first_connection_s(dial=parse_address(config.id).dial)
+    except (ValidationError, ConfigError):
+        return _TIMEOUT_S  # the subprocess says what is wrong
+    return _TIMEOUT_S + connect_s + given.give_up_s + given.message_timeout_s
+
+
+def _wait(child: subprocess.Popen[bytes], config: EnvironmentConfig, timeout_s: float) -> None:
+    """Waits for the end; says so where somebody else has to do something first.
+
+    Raises:
+        TimeoutExpired: It has not ended in time.
+    """
+    if is_remote(config.id) and timeout_s > _PATIENCE_S:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=_PATIENCE_S)
+            return
+        address = config.id.partition("://")[2]
+        doing = (
+            f"reaching {address}" if config.id.startswith("tcp://") else f"waiting for an environment to dial {address}"
+        )
+        print(f"{doing} …", file=sys.stderr, flush=True)
+        timeout_s -= _PATIENCE_S
+    child.wait(timeout=timeout_s)
+
+
 def _run_child(config: EnvironmentConfig, timeout_s: float, answer: IO[bytes], output: IO[bytes]) -> int | None:
     """Exit code of the probing process (negative: a signal), or None if it had to be killed."""
     dump_at = time.time() + _WHERE_IT_HANGS_AT * timeout_s
     times = {"dump_at": dump_at, "end_at": time.time() + timeout_s + 0.5}
-    request = json.dumps({"config": config.model_dump(mode="json"), **times})
     search_path = [str(Path(distrl.__file__).parent.parent), *(entry or os.getcwd() for entry in sys.path)]
     # -P: the working directory must not shadow the standard library. Files, not pipes: a process that the environment
     # left behind would hold a pipe open. A session of its own: so that such a process can be killed with it.
-    child = subprocess.Popen(
-        [sys.executable, "-P", "-m", "distrl.environments.probe"],
-        stdin=subprocess.PIPE,
-        stdout=answer,
-        stderr=output,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(search_path)},
-        start_new_session=True,
-    )
+    with tempfile.TemporaryFile() as request:
+        request.write(json.dumps({"config": config.model_dump(mode="json"), **times}).encode())
+        request.seek(0)
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "distrl.environments.probe"],
+            stdin=request,
+            stdout=answer,
+            stderr=output,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(search_path)},
+            start_new_session=True,
+        )
     try:
-        child.communicate(request.encode(), timeout=timeout_s)
+        _wait(child, config, timeout_s)
         return child.returncode
     except subprocess.TimeoutExpired:
         return None
@@ -119,6 +159,11 @@ def _main() -> int:
         detail = "" if error.__cause__ is None else "".join(traceback.format_exception(error.__cause__))
         print(json.dumps({"error": str(error), "detail": detail}), file=answer)
         return error.exit_code
+    finally:
+        if request["config"]["vectorization"] == "async":
+            from distrl.environments.fork_server import remove_traces
+
+            remove_traces()
     print(json.dumps({"spec": spec.to_json()}), file=answer)
     return 0
 

@@ -6,6 +6,9 @@ arrays become the actions that a vector of environments takes.
 | **observations**                     |                                                                     |
 | Box, any shape, numeric              | the array as it is                                                  |
 | Discrete(n, start)                   | one-hot float32 (n,), so that a network can embed it                |
+| MultiDiscrete(choices, start=starts) | one-hot for each choice, one after the other: float32 (sum,)        |
+| MultiBinary(shape)                   | the array as it is, int8 of 0 and 1                                 |
+| Text                                 | tokens int32 (length_tokens,) as `environment.text` says            |
 | **actions**                          |                                                                     |
 | Discrete(n, start)                   | int32 (), counted from 0; `start` is added on the way back          |
 | MultiDiscrete(choices, start=starts) | int32 (k,), each counted from 0; arrays of choices travel flat      |
@@ -13,40 +16,32 @@ arrays become the actions that a vector of environments takes.
 | Box, any shape, of real numbers      | float32 (n,), flat; cut to the bounds on the way back, as a         |
 |                                      | Gaussian has none                                                   |
 | **both**                             |                                                                     |
-| Dict of those, one level             | one array per key, in gymnasium's order of keys                     |
+| Dict, Tuple, nested to any depth     | one array for each space inside that holds no others                |
 
-What is not a Dict is named "observation" or "action".
+An array's name is the path to it: keys of a Dict in gymnasium's order, which sorts them, and items of a Tuple by
+index, joined by "/": `a`, `b/0`, `b/1/c`. What is neither Dict nor Tuple is named "observation" or "action". Names and
+their order are the same everywhere: in the actor, on the wire, in the learner's batch, in the network and its bundle.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from gymnasium import Space
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.spaces import Dict, Text, Tuple
 
+from distrl.config.environment import TextParameters
+from distrl.environments import action_spaces, observation_spaces
 from distrl.errors import ConfigError
-from distrl.types import (
-    ActionSpec,
-    Array,
-    ArraySpec,
-    BoxSpec,
-    DiscreteSpec,
-    EnvSpec,
-    MultiBinarySpec,
-    MultiDiscreteSpec,
-)
+from distrl.types import ActionSpec, Array, EnvSpec
 
 OBSERVATION = "observation"
 ACTION = "action"
 
-_SUPPORTED = {
-    OBSERVATION: "Box, Discrete and one level of Dict of those are supported",
-    ACTION: "Discrete, MultiDiscrete, MultiBinary, Box of real numbers and one level of Dict of those are supported",
-}
+Path: TypeAlias = tuple[str | int, ...]
+"""Keys and indices that lead to a space; empty for one that is in no other."""
 
-Reader = Callable[[Any], Array]
-Writer = Callable[[Array], Array]
+Described = TypeVar("Described")
 
 
 def env_spec(
@@ -55,6 +50,7 @@ def env_spec(
     action_space: Space[Any],
     reward_threshold: float | None,
     max_episode_steps: int | None,
+    text: TextParameters | None = None,
 ) -> EnvSpec:
     """Describes one environment without gymnasium.
 
@@ -64,45 +60,72 @@ def env_spec(
         action_space: Space of a single environment's action, likewise.
         reward_threshold: Mean return at which the task counts as solved, if the environment says so.
         max_episode_steps: Steps after which an episode is truncated, if there is a limit.
+        text: How observed texts become tokens; None: as by default.
 
     Raises:
-        ConfigError: A space is not supported; the message names its path, the reason and what is supported.
+        ConfigError: A space is not supported; the message names its path, the reason and what is supported. Or `text`
+            says something and there is none.
     """
+    text_parameters = text or TextParameters()
+    observed = _leaves(env_id, OBSERVATION, observation_space)
+    if text_parameters != TextParameters() and not any(isinstance(space, Text) for _, space in observed):
+        raise ConfigError(f"environment {env_id}: environment.text is set, but nothing that it shows is a Text")
+
+    def array_spec(space: Space[Any]) -> Any:
+        return observation_spaces.array_spec(space, text_parameters)
+
     return EnvSpec(
         id=env_id,
-        observations={
-            name: _array_spec(env_id, path, space)
-            for name, path, space in _parts(env_id, OBSERVATION, observation_space)
-        },
-        actions={name: _action_spec(env_id, path, space) for name, path, space in _parts(env_id, ACTION, action_space)},
+        observations=_described(env_id, OBSERVATION, observed, array_spec),
+        actions=_described(env_id, ACTION, _leaves(env_id, ACTION, action_space), action_spaces.action_spec),
         reward_threshold=reward_threshold,
         max_episode_steps=max_episode_steps,
     )
 
 
-def observation_reader(env_id: str, observation_space: Space[Any]) -> Callable[[Any], dict[str, Array]]:
-    """Returns the function from a vector environment's observations to fresh arrays, name -> [B, ...].
+def observation_reader(
+    env_id: str, observation_space: Space[Any], count: int, text: TextParameters | None = None
+) -> Callable[[Any], dict[str, Array]]:
+    """Returns the function from a vector environment's observations to fresh arrays, name -> [count, ...].
 
-    Fresh, because vector environments may write the next step into the buffer that they returned.
+    The function takes what gymnasium's vector environments return: an array for a plain space, a tuple of str for a
+    Text, and dicts and tuples of those. It raises ValueError, with the name, where that is not what the space says.
+
+    Args:
+        observation_space: Space of a single environment.
+        count: How many environments there are.
+        text: How texts become tokens; None: as by default.
 
     Raises:
         ConfigError: As `env_spec`.
     """
-    readers = {name: _reader(space) for name, _, space in _parts(env_id, OBSERVATION, observation_space)}
-    if not isinstance(observation_space, Dict):
-        read = readers[OBSERVATION]
-        return lambda raw: {OBSERVATION: read(raw)}
+    leaves = [
+        (_name(OBSERVATION, path), path, observation_spaces.array_reader(space, text or TextParameters(), count))
+        for path, space in _leaves(env_id, OBSERVATION, observation_space)
+    ]
 
-    def read_all(raw: Mapping[str, Any]) -> dict[str, Array]:
-        return {name: read(raw[name]) for name, read in readers.items()}
+    def read(raw: Any) -> dict[str, Array]:
+        arrays = {}
+        for name, path, read_array in leaves:
+            part = raw
+            try:
+                for key in path:
+                    part = part[key]
+                arrays[name] = read_array(part)
+            except LookupError as error:
+                raise ValueError(f"observation '{name}' is missing") from error
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"observation '{name}': {error}") from error
+        return arrays
 
-    return read_all
+    return read
 
 
 def action_writer(env_id: str, action_space: Space[Any]) -> Callable[[Mapping[str, Array]], Any]:
     """Returns the function from actions, name -> [B, ...] as `ActionSpec.array`, to what a vector environment takes.
 
-    The arrays it returns are fresh, so that an environment which writes into its action changes nothing else.
+    That is an array [B, ...] for a plain space, and dicts and tuples of those: a sample of `batch_space(action_space)`
+    but for its dtype. The arrays are fresh, so that an environment which writes into its action changes nothing else.
 
     Args:
         action_space: Space of a single environment.
@@ -110,123 +133,67 @@ def action_writer(env_id: str, action_space: Space[Any]) -> Callable[[Mapping[st
     Raises:
         ConfigError: As `env_spec`.
     """
-    writers = {name: _writer(space) for name, _, space in _parts(env_id, ACTION, action_space)}
-    if not isinstance(action_space, Dict):
-        write = writers[ACTION]
-        return lambda actions: write(actions[ACTION])
-    return lambda actions: {name: write(actions[name]) for name, write in writers.items()}
+    _leaves(env_id, ACTION, action_space)  # refuses what cannot be named
+
+    def writer(path: Path, space: Space[Any]) -> Callable[[Mapping[str, Array]], Any]:
+        if isinstance(space, Dict):
+            by_key = {key: writer((*path, key), child) for key, child in space.spaces.items()}
+            return lambda actions: {key: write(actions) for key, write in by_key.items()}
+        if isinstance(space, Tuple):
+            by_index = [writer((*path, index), child) for index, child in enumerate(space.spaces)]
+            return lambda actions: tuple(write(actions) for write in by_index)
+        name, write_array = _name(ACTION, path), action_spaces.array_writer(space)
+        return lambda actions: write_array(actions[name])
+
+    return writer((), action_space)
 
 
 def random_actions(specs: Mapping[str, ActionSpec], count: int, rng: np.random.Generator) -> dict[str, Array]:
     """Any allowed action for each of `count` environments: uniform; standard normal where a number lacks a bound."""
-    return {name: _random(spec, count, rng) for name, spec in specs.items()}
+    return {name: action_spaces.random_action(spec, count, rng) for name, spec in specs.items()}
 
 
-def _parts(env_id: str, root: str, space: Space[Any]) -> list[tuple[str, str, Space[Any]]]:
-    """(name, path in messages, space) of every array; `root` is OBSERVATION or ACTION."""
-    if not isinstance(space, Dict):
-        return [(root, root, space)]
-    if not space.spaces:
-        raise _unsupported(env_id, root, "it is an empty Dict")
-    for name in space.spaces:
-        # "/" separates the levels of a path wherever trees of arrays are named.
-        if not isinstance(name, str) or not name or "/" in name:
-            reason = f"its key is {name!r}"
-            raise _unsupported(env_id, f"{root}/{name}", reason, "non-empty names without '/' are supported")
-    return [(name, f"{root}/{name}", child) for name, child in space.spaces.items()]
-
-
-def _array_spec(env_id: str, path: str, space: Space[Any]) -> ArraySpec:
-    if isinstance(space, Discrete):
-        return ArraySpec((int(space.n),), "float32", 0.0, 1.0)
-    if not isinstance(space, Box):
-        raise _unsupported(env_id, path, f"it is a {type(space).__name__}")
-    _check_not_empty(env_id, path, space.shape)
-    return ArraySpec(tuple(map(int, space.shape)), space.dtype.name, _uniform(space.low), _uniform(space.high))
-
-
-def _action_spec(env_id: str, path: str, space: Space[Any]) -> ActionSpec:
-    if isinstance(space, Discrete):
-        return DiscreteSpec(int(space.n), int(space.start))
-    if isinstance(space, MultiDiscrete):
-        _check_not_empty(env_id, path, space.shape)
-        return MultiDiscreteSpec(tuple(space.nvec.ravel().tolist()), tuple(space.start.ravel().tolist()))
-    if isinstance(space, MultiBinary):
-        return MultiBinarySpec(tuple(map(int, space.shape)))
-    if not isinstance(space, Box):
-        raise _unsupported(env_id, path, f"it is a {type(space).__name__}")
-    if space.dtype.kind != "f":
-        raise _unsupported(env_id, path, f"it is a Box of {space.dtype.name}; whole numbers are a MultiDiscrete")
-    _check_not_empty(env_id, path, space.shape)
-    return BoxSpec(tuple(map(int, space.shape)), _finite(space.low), _finite(space.high))
-
-
-def _check_not_empty(env_id: str, path: str, shape: tuple[int, ...]) -> None:
-    if 0 in shape:
-        raise _unsupported(env_id, path, f"its shape {shape} holds no number")
-
-
-def _finite(bounds: Array) -> tuple[float | None, ...]:
-    """Flat; None where there is no bound."""
-    return tuple(float(bound) if np.isfinite(bound) else None for bound in bounds.flat)
-
-
-def _uniform(bounds: Array) -> float | None:
-    """The one finite value that all bounds share, or None."""
-    first = bounds.flat[0]
-    return float(first) if np.isfinite(first) and bool(np.all(bounds == first)) else None
-
-
-def _reader(space: Space[Any]) -> Reader:
-    if isinstance(space, Discrete):
-        return lambda raw: _one_hot(raw, int(space.n), int(space.start))
-    dtype = space.dtype
-    return lambda raw: np.array(raw, dtype=dtype)
-
-
-def _one_hot(values: Any, n: int, start: int) -> Array:
-    """Integers [B] in start … start + n - 1 -> float32 [B, n].
+def _leaves(env_id: str, root: str, space: Space[Any]) -> list[tuple[Path, Space[Any]]]:
+    """(path, space) of every space that holds no others, in wire order; `root` is OBSERVATION or ACTION.
 
     Raises:
-        ValueError: A value lies outside the space.
+        ConfigError: A Dict or Tuple is empty, or a key cannot be part of a name.
     """
-    positions = np.asarray(values, dtype=np.int64) - start
-    if positions.min() < 0 or positions.max() >= n:
-        raise ValueError(f"observation {values} lies outside Discrete({n}, start={start})")
-    rows = np.zeros((len(positions), n), dtype=np.float32)
-    rows[np.arange(len(positions)), positions] = 1.0
-    return rows
+
+    def visit(path: Path, space: Space[Any]) -> Iterator[tuple[Path, Space[Any]]]:
+        if not isinstance(space, Dict | Tuple):
+            yield path, space
+            return
+        children = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
+        if not space.spaces:
+            raise _unsupported(env_id, root, path, f"it is an empty {type(space).__name__}")
+        for key, child in children:
+            # "/" separates the levels of a name.
+            if isinstance(space, Dict) and (not isinstance(key, str) or not key or "/" in key):
+                supported = "non-empty names without '/' are supported"
+                raise _unsupported(env_id, root, (*path, key), f"its key is {key!r}", supported)
+            yield from visit((*path, key), child)
+
+    return list(visit((), space))
 
 
-def _writer(space: Space[Any]) -> Writer:
-    """From [B, ...] as `ActionSpec.array` to [B, *space.shape] in the space's dtype."""
-    dtype, shape = space.dtype, space.shape or ()
-    if isinstance(space, Discrete):
-        return lambda actions: np.add(actions, space.start, dtype=dtype, casting="unsafe")
-    if isinstance(space, MultiDiscrete):
-        starts = space.start.ravel()
-        return lambda actions: np.add(actions, starts, dtype=dtype, casting="unsafe").reshape(len(actions), *shape)
-    if isinstance(space, Box):
-        low, high = space.low.ravel(), space.high.ravel()
-        # Neither limit can be left by the conversion: rounding keeps order, and the bounds are numbers of the dtype.
-        return lambda actions: np.minimum(np.maximum(actions, low), high).astype(dtype).reshape(len(actions), *shape)
-    return lambda actions: actions.astype(dtype).reshape(len(actions), *shape)  # MultiBinary
+def _described(
+    env_id: str, root: str, leaves: list[tuple[Path, Space[Any]]], describe: Callable[[Space[Any]], Described]
+) -> dict[str, Described]:
+    described = {}
+    for path, space in leaves:
+        try:
+            described[_name(root, path)] = describe(space)
+        except ValueError as error:
+            raise _unsupported(env_id, root, path, str(error)) from error
+    return described
 
 
-def _random(spec: ActionSpec, count: int, rng: np.random.Generator) -> Array:
-    if isinstance(spec, DiscreteSpec):
-        return rng.integers(spec.n, size=count, dtype=np.int32)
-    if isinstance(spec, MultiDiscreteSpec):
-        return rng.integers(spec.choices, size=(count, len(spec.choices)), dtype=np.int32)
-    if isinstance(spec, MultiBinarySpec):
-        return rng.integers(2, size=(count, spec.n), dtype=np.int32)
-    low, high = np.array(spec.low, np.float64), np.array(spec.high, np.float64)  # None becomes NaN
-    share = rng.random((count, spec.n))
-    normal = np.fmin(np.fmax(rng.standard_normal((count, spec.n)), low), high)
-    bounded = np.isfinite(low) & np.isfinite(high)
-    return np.where(bounded, (1.0 - share) * low + share * high, normal).astype(np.float32)
+def _name(root: str, path: Path) -> str:
+    return "/".join(map(str, path)) or root
 
 
-def _unsupported(env_id: str, path: str, reason: str, supported: str | None = None) -> ConfigError:
-    supported = supported or _SUPPORTED[path.partition("/")[0]]
-    return ConfigError(f"environment {env_id}: the space at '{path}' cannot be used: {reason}; {supported}")
+def _unsupported(env_id: str, root: str, path: Path, reason: str, supported: str | None = None) -> ConfigError:
+    supported = supported or (observation_spaces if root == OBSERVATION else action_spaces).SUPPORTED
+    where = "/".join(map(str, (root, *path)))
+    return ConfigError(f"environment {env_id}: the space at '{where}' cannot be used: {reason}; {supported}")

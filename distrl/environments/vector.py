@@ -1,14 +1,19 @@
 """Hop 1: B environments step together, and every row says whether its action counted."""
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from distrl.config.environment import EnvironmentConfig
-from distrl.environments import gym_adapter, spaces
+from distrl.environments import atari, gym_adapter, spaces, vectorizations
+from distrl.environments.preprocessing.pipeline import Pipeline
 from distrl.errors import EnvironmentFailedError
-from distrl.types import Array, BoolArray, FloatArray
+from distrl.types import Array, ArraySpec, BoolArray, FloatArray
+
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 class Step(NamedTuple):
@@ -16,11 +21,13 @@ class Step(NamedTuple):
 
     Attributes:
         observations: name -> [B, ...] in the spec's dtype. After an episode's end: its true final observation.
-        rewards: float32 [B]. Reward after each action; 0 where not valid.
-        terminated: bool [B]. The step ended the episode: no value beyond it.
+        rewards: float32 [B]. Reward after each action, preprocessed: what is learned from; 0 where not valid.
+        terminated: bool [B]. The step ended the episode, or a life that counts as one: no value beyond it.
         truncated: bool [B]. The step hit a limit: bootstrap from `observations`. Both can be true.
         valid: bool [B]. False where the previous step had ended the episode: the action was ignored, `observations`
             are the first of a new episode, and neither flag is set.
+        raw_rewards: float32 [B]. What the environment paid, which episode returns are made of; 0 where not valid.
+        ended: bool [B]. The episode is over, and the next step resets: one of the flags, but not for a lost life.
     """
 
     observations: dict[str, Array]
@@ -28,38 +35,49 @@ class Step(NamedTuple):
     terminated: BoolArray
     truncated: BoolArray
     valid: BoolArray
+    raw_rewards: FloatArray
+    ended: BoolArray
 
 
 class VectorEnvironment:
     """`count` environments of one kind, in gymnasium's NEXT_STEP autoreset.
 
     Attributes:
-        spec: Spaces and limits of one environment.
+        spec: Spaces and limits of one environment, as `environment.preprocessing` leaves them.
         count: B.
-        vectorization: "own" or "sync": which vectorization serves the configuration.
+        vectorization: Which one serves the configuration; never "auto".
     """
 
     def __init__(self, config: EnvironmentConfig, count: int) -> None:
         """Makes the environments; `reset` comes before the first `step`.
 
         Raises:
-            ConfigError: Unknown name, refused kwargs, unsupported space, or no suitable own vectorization.
+            ConfigError: Unknown name, refused kwargs, unsupported space, a vectorization that cannot step it, or a step
+                of preprocessing that does not fit.
         """
-        made = gym_adapter.make_vector(config, count)
+        made = vectorizations.make_vector(config, count)
         self._vector = made.vector
         observation_space = made.vector.single_observation_space
         action_space = made.vector.single_action_space
         try:
-            self.spec = spaces.env_spec(
-                config.id, observation_space, action_space, made.reward_threshold, made.max_episode_steps
+            raw_spec = spaces.env_spec(
+                config.id, observation_space, action_space, made.reward_threshold, made.max_episode_steps, config.text
             )
-            self._read = spaces.observation_reader(config.id, observation_space)
+            if made.frames > 1:
+                arrays = {name: replace(spec, frames=made.frames) for name, spec in raw_spec.observations.items()}
+                raw_spec = replace(raw_spec, observations=arrays)
+            self._pipeline = Pipeline(config.preprocessing, raw_spec)
+            self.spec = self._pipeline.spec
+            self._read = spaces.observation_reader(config.id, observation_space, count, config.text)
             self._write = spaces.action_writer(config.id, action_space)
         except BaseException:
             made.vector.close()
             raise
         self.count = count
         self.vectorization = made.vectorization
+        self._raw_zeros = _zeros(raw_spec.observations, count)
+        self._zeros = _zeros(self.spec.observations, count) if config.preprocessing else self._raw_zeros
+        self._no_rewards = np.zeros(count, np.float32)
         self._ended: BoolArray = np.zeros(count, dtype=np.bool_)
 
     def reset(self, seed: int) -> dict[str, Array]:
@@ -74,14 +92,15 @@ class VectorEnvironment:
         Raises:
             EnvironmentFailedError: The environment raised, or returned something outside its declared space.
         """
-        # Not seed + i, as gymnasium would: neighbouring seeds would then share environments. 31 bits, because
-        # some simulators keep a seed in a signed 32-bit integer.
-        seeds = [int(word) >> 1 for word in np.random.SeedSequence(seed).generate_state(self.count)]
+        seeds = environment_seeds(seed, self.count)
         vector: Any = self._vector
         try:
-            raw, _ = vector.reset(seed=seeds if self.vectorization == "sync" else seeds[0])
+            # A vector of its own makes has one generator for all of its environments.
+            raw, _ = vector.reset(seed=seeds[0] if self.vectorization == "own" else seeds)
             observations = self._read(raw)
-            self._check_shapes(observations)
+            self._check(observations, self._no_rewards)
+            self._pipeline.reset()
+            observations, _ = self._processed(observations, self._no_rewards, np.ones(self.count, np.bool_))
         except Exception as error:
             raise self._failed("reset", error) from error
         self._ended = np.zeros(self.count, dtype=np.bool_)
@@ -97,18 +116,22 @@ class VectorEnvironment:
         Raises:
             EnvironmentFailedError: As `reset`.
         """
+        valid = ~self._ended
         try:
-            raw, raw_rewards, raw_terminated, raw_truncated, _ = self._vector.step(self._write(actions))
+            raw_actions = self._write(self._pipeline.actions(actions))
+            raw, raw_rewards, raw_terminated, raw_truncated, info = self._vector.step(raw_actions)
             observations = self._read(raw)
+            paid = np.array(raw_rewards, dtype=np.float32)
+            paid[self._ended] = 0.0
+            self._check(observations, paid)
+            observations, rewards = self._processed(observations, paid, valid)
         except Exception as error:
             raise self._failed("step", error) from error
-        valid = ~self._ended
-        rewards = np.array(raw_rewards, dtype=np.float32)
-        rewards[self._ended] = 0.0
         terminated = np.array(raw_terminated, dtype=np.bool_)
         truncated = np.array(raw_truncated, dtype=np.bool_)
         self._ended = terminated | truncated
-        return Step(observations, rewards, terminated, truncated, valid)
+        terminated |= info.get(atari.LIFE_LOST, False)
+        return Step(observations, rewards, terminated, truncated, valid, paid, self._ended)
 
     def close(self) -> None:
         """Frees what the environments hold.
@@ -121,11 +144,77 @@ class VectorEnvironment:
         except Exception as error:
             raise self._failed("close", error) from error
 
-    def _check_shapes(self, observations: dict[str, Array]) -> None:
-        for name, spec in self.spec.observations.items():
-            if observations[name].shape != (self.count, *spec.shape):
-                shape = observations[name].shape[1:]
-                raise ValueError(f"observation '{name}' has shape {shape}, its space says {spec.shape}")
+    def _check(self, observations: dict[str, Array], rewards: FloatArray) -> None:
+        """Raises ValueError at NaN, infinity or a wrong number of rewards. Bounds of a Box are not checked: many exceed
+        theirs."""
+        _check_finite(observations, self._raw_zeros)
+        if rewards.shape != (self.count,):
+            raise ValueError(f"rewards have shape {rewards.shape}, there are {self.count} environments")
+        self._check_rewards(rewards)
+
+    def _processed(
+        self, raw: dict[str, Array], paid: FloatArray, valid: BoolArray
+    ) -> tuple[dict[str, Array], FloatArray]:
+        """Observations and rewards as `environment.preprocessing` leaves them.
+
+        Raises:
+            ValueError: They are not finite, or an observation would not be in the float32 of a network.
+        """
+        if self._zeros is self._raw_zeros:
+            _check_float32(raw, self._zeros)
+            return raw, paid
+        with np.errstate(over="ignore", invalid="ignore"):  # it is an error below
+            observations = self._pipeline.observations(raw, valid)
+            rewards = self._pipeline.rewards(paid, valid)
+        try:
+            _check_finite(observations, self._zeros)
+            _check_float32(observations, self._zeros)
+            self._check_rewards(rewards)
+        except ValueError as error:
+            raise ValueError(f"after environment.preprocessing {error}") from error
+        return observations, rewards
+
+    def _check_rewards(self, rewards: FloatArray) -> None:
+        if not math.isfinite(np.vdot(rewards, self._no_rewards)):
+            raise ValueError(f"a reward is {rewards[~np.isfinite(rewards)][0]}")
 
     def _failed(self, where: str, error: Exception) -> EnvironmentFailedError:
         return EnvironmentFailedError(f"environment {self.spec.id} failed in {where}: {gym_adapter.describe(error)}")
+
+
+def _zeros(specs: Mapping[str, ArraySpec], count: int) -> dict[str, Array]:
+    """For each observation of real numbers as many zeros as `count` environments show, for `_check_finite`."""
+    return {
+        name: np.zeros((count, *spec.shape), spec.dtype)
+        for name, spec in specs.items()
+        if np.dtype(spec.dtype).kind == "f"
+    }
+
+
+def _check_finite(observations: Mapping[str, Array], zeros: Mapping[str, Array]) -> None:
+    for name, as_many in zeros.items():
+        # Times 0 every number is 0, but NaN and infinity are not: cheaper than np.isfinite,
+        # and unlike np.dot without a warning.
+        if not math.isfinite(np.vdot(observations[name], as_many)):
+            raise ValueError(f"observation '{name}' is not finite")
+
+
+def _check_float32(observations: Mapping[str, Array], zeros: Mapping[str, Array]) -> None:
+    """Only wider numbers can leave float32's range: they cost this, and narrower ones nothing."""
+    for name, as_many in zeros.items():
+        if as_many.itemsize > 4 and np.abs(observations[name]).max() > _LARGEST:
+            raise ValueError(f"observation '{name}' exceeds {_LARGEST:.2g}, the largest number of a network's float32")
+
+
+def environment_seeds(seed: int, count: int) -> list[int]:
+    """A seed for each of `count` environments, all different; 31 bits, as some simulators keep it in a signed int32.
+
+    Hashed, not seed + i as gymnasium would have it: vectors of neighbouring seeds would then share environments.
+    """
+    drawn = count
+    while True:
+        words = np.random.SeedSequence(seed).generate_state(drawn) >> 1
+        different = list(dict.fromkeys(words.tolist()))
+        if len(different) >= count:
+            return different[:count]
+        drawn *= 2

@@ -10,7 +10,7 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,7 +84,10 @@ def measure_pipeline(loaded: LoadedConfig, seconds: float, run_dir: Path, view: 
         )
     with (run_dir / "metrics.csv").open(encoding="utf-8") as file:
         rows = [(float(row["wall_s"]), float(row["env_steps"])) for row in csv.DictReader(file)]
-    first = next((row for row in rows if row[0] >= rows[0][0] + WARM_UP_S), rows[0])
+    # On a machine too busy for the warm-up the whole of it counts.
+    first = next((row for row in rows[:-1] if row[0] >= rows[0][0] + WARM_UP_S), rows[0])
+    if rows[-1][0] <= first[0]:
+        raise DistrlError(f"{seconds:g} s are too few on this machine: no second reading came; give --seconds more")
     return {
         "env_steps_per_s": (rows[-1][1] - first[1]) / (rows[-1][0] - first[0]),
         "measured_s": rows[-1][0] - first[0],
@@ -119,7 +122,10 @@ def measure_parts(config: RunConfig) -> dict[str, float]:
         selector.sample(policy.step(observations, state).outputs, random)
 
     learn = _learning(
-        algorithm, networks, [_record(config, environment, policy, random) for _ in range(config.batch_size)]
+        algorithm,
+        networks,
+        environment.spec.frames,
+        [_record(config, environment, policy, random) for _ in range(config.batch_size)],
     )
     rows = config.actors.unroll_length_steps * config.sequences_per_batch
     try:
@@ -132,17 +138,19 @@ def measure_parts(config: RunConfig) -> dict[str, float]:
         environment.close()
 
 
-def _learning(algorithm: "Algorithm", networks: "Networks", unrolls: list[Unroll]) -> Callable[[], object]:
+def _learning(
+    algorithm: "Algorithm", networks: "Networks", frame_counts: Mapping[str, int], unrolls: list[Unroll]
+) -> Callable[[], object]:
     """One update with everything that learning from these unrolls takes, in whichever role it is done."""
     if algorithm.memory.ships == "unrolls":
-        batch = stack(unrolls)
+        batch = stack(unrolls, frame_counts)
         return lambda: algorithm.update(networks, batch)
     # Imported here: it brings the framework.
     from distrl.actors.gradient_actor import GradientShipper
     from distrl.algorithms.algorithm import GradientAlgorithm
 
     assert isinstance(algorithm, GradientAlgorithm)  # all that ship gradients are
-    shipper = GradientShipper(algorithm, networks)
+    shipper = GradientShipper(algorithm, networks, frame_counts)
     return lambda: algorithm.update(networks, tuple(shipper.contribution(unroll) for unroll in unrolls))
 
 
@@ -162,7 +170,8 @@ def seconds_per_call(call: Callable[[], object]) -> float:
 
 def _record(config: RunConfig, environment: VectorEnvironment, policy: Policy, random: np.random.Generator) -> Unroll:
     """One real unroll, so that the learner is timed on data of the run's own kind."""
-    builder = UnrollBuilder(environment.spec, config.actors.unroll_length_steps, environment.count)
+    length, discount = config.actors.unroll_length_steps, config.algorithm.reward_moments_discount
+    builder = UnrollBuilder(environment.spec, length, environment.count, discount)
     observations = environment.reset(int(random.integers(2**31)))
     state = policy.initial_state(environment.count)
     selector = ActionSelector(policy.distributions)

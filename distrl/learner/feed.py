@@ -246,7 +246,7 @@ class Feed:
         for unroll in unrolls:
             highest[unroll.header.producer] = unroll.header.sequence
         parcel = Parcel(
-            batch=_joined(unrolls),
+            batch=self._joined(unrolls),
             entries=[entry for entry, _ in taken],
             highest=highest,
             lags_updates=[self._version - unroll.header.weights_version for unroll in unrolls],
@@ -259,8 +259,8 @@ class Feed:
         self._env_steps = 0
         return parcel
 
-
-def _joined(items: Sequence[Unroll | Contribution]) -> Batch | Contributions:
-    """Unrolls side by side, or gradients in order."""
-    unrolls = [item for item in items if isinstance(item, Unroll)]
-    return stack(unrolls) if unrolls else tuple(item for item in items if isinstance(item, Contribution))
+    def _joined(self, items: Sequence[Unroll | Contribution]) -> Batch | Contributions:
+        """Unrolls side by side, or gradients in order."""
+        if isinstance(self._schema, GradientSchema):
+            return tuple(item for item in items if isinstance(item, Contribution))
+        return stack([item for item in items if isinstance(item, Unroll)], self._schema.frames)

@@ -95,10 +95,10 @@ class Learner:
         state.observe_episodes(parcel.episode_returns, parcel.episode_lengths_steps)
 
     def _publish(self) -> None:
-        online = self._networks["main"].online
+        network = self._networks["main"]
         # Who differentiates also needs what acting does not read, such as the strength of noise.
         gradients = self._algorithm.memory.ships == "gradients"
-        weights = online.named_weights() if gradients else online.policy_weights()
+        weights = network.published_weights() if gradients else network.online.policy_weights()
         self._publisher.publish(weights, self.state.weights_version, self.state.env_steps)
 
 

@@ -74,7 +74,7 @@ class Rounds:
         self._began = self._began if self._began is not None else self._clock()
 
     def refused(self, header: UnrollHeader, reason: str) -> None:
-        """The actor has sent something that cannot be used; it sends nothing more before the next version."""
+        """The actor has sent something that cannot be used; it may send another one when it has waited in vain."""
         self._refused[header.actor] = reason
         self._began = self._began if self._began is not None else self._clock()
 

@@ -17,7 +17,7 @@ from distrl.errors import FencedError, MemoryBackendError
 from distrl.learner.checkpointer import Checkpointer, restore
 from distrl.learner.feed import BLOCK_S, Feed
 from distrl.learner.learner import Learner, NonFiniteBatchError, ParcelSource
-from distrl.learner.policy_files import write_bundle, write_weights
+from distrl.learner.policy_files import write_bundle, write_rewards, write_weights
 from distrl.learner.publisher import Publisher
 from distrl.learner.reporter import Reporter, Snapshot
 from distrl.learner.rounds import Rounds
@@ -35,6 +35,9 @@ from distrl.types import Batch, Contributions, EnvSpec, Weights
 
 log = logging.getLogger(__name__)
 ASKED = "asked"
+LOOK_AFTER_S = 5.0
+LOOK_SHARE = 0.02
+"""Of its time, at most, the learner measures what is of use to snapshots alone, from LOOK_AFTER_S of training on."""
 """Stop reason when somebody else decided."""
 
 
@@ -71,9 +74,12 @@ class Prepared:
         """What every entry of the stream must look like."""
         length, environments = self.algorithm.memory.unroll_length_steps, self.config.actors.environments
         network = self.networks["main"]
+        normalizes = network.rewards is not None
         if self.algorithm.memory.ships == "gradients":
-            return GradientSchema.of(length * environments, *network.contribution_shapes())
-        return UnrollSchema.of(self.spec, length, environments, network.online.assembly.recurrent_state)
+            shapes = network.contribution_shapes()
+            return GradientSchema.of(length * environments, *shapes, normalizes_rewards=normalizes)
+        state = network.online.assembly.recurrent_state
+        return UnrollSchema.of(self.spec, length, environments, state, normalizes_rewards=normalizes)
 
     def _rounds(self, backend: Backend) -> Rounds:
         workers = max(self.config.actors.count, 1)  # the one of deterministic mode is none of `actors.count`
@@ -104,7 +110,8 @@ def prepare(config: RunConfig, spec: EnvSpec, run_dir: Path, run_id: str, backen
     algorithm = make_algorithm(config)
     networks = algorithm.build(spec)
     state = _restore_or_start(run_dir / "checkpoints", networks, run_id)
-    bundle = export_bundle(networks["main"].online)
+    main = networks["main"]
+    bundle = export_bundle(main.online, rewards=None if main.rewards is None else main.rewards.described())
     write_bundle(run_dir / "policy", bundle)
     backend.weights.put_bundle(bundle)
     fence = backend.acquire_fence()
@@ -154,7 +161,7 @@ class Session:
         self._networks = prepared.networks
         self._log_dir = prepared.run_dir / "logs"
         self._policy_dir = prepared.run_dir / "policy"
-        waits = Waits()
+        waits = self._waits = Waits()
         publisher = Publisher(prepared.backend, prepared.fence, prepared.algorithm.memory, _wire_dtypes(prepared))
         self.fence = prepared.fence
         self.learner = Learner(
@@ -170,6 +177,8 @@ class Session:
         self._checkpointer = Checkpointer(prepared.run_dir / "checkpoints", config.checkpoint, prepared.networks, state)
         self._reporter = Reporter(config, state, prepared.backend, waits)
         self._relu_zeros = ReluZeros(prepared.networks["main"].online)
+        # In deterministic mode two runs look at the same updates, however long it takes.
+        self._look_at = 0.0 if config.deterministic else time.monotonic() + LOOK_AFTER_S
         self._began = time.monotonic() - state.wall_s
         self.activity = "starting"
 
@@ -219,13 +228,20 @@ class Session:
 
     def _look_into(self, batch: Batch | Contributions) -> None:
         """Measures what takes time and is of use to snapshots alone."""
-        if isinstance(batch, Batch):  # of gradients, the actors had the rows
+        began = time.monotonic()
+        if began < self._look_at or not isinstance(batch, Batch):  # of gradients, the actors had the rows
+            return
+        with self._waits.measure("relu zeros"):
             self._reporter.record_relu_zeros(self._relu_zeros(batch))
+        if not self._config.deterministic:
+            self._look_at = began + (time.monotonic() - began) / LOOK_SHARE
 
     def _save(self) -> None:
         self._checkpointer.save()
-        state, online = self.learner.state, self._networks["main"].online
-        write_weights(self._policy_dir, Weights(state.weights_version, online.policy_weights()))
+        state, network = self.learner.state, self._networks["main"]
+        write_weights(self._policy_dir, Weights(state.weights_version, network.online.policy_weights()))
+        if network.rewards is not None:
+            write_rewards(self._policy_dir, network.rewards.described())
         if self._after_save is not None:
             self._after_save(self.learner.state.updates)
 
@@ -234,6 +250,9 @@ class Session:
         self._log_dir.mkdir(parents=True, exist_ok=True)
         path = self._log_dir / f"nonfinite-batch-{error.number}.npz"
         arrays = {name.replace("/", "."): array for name, array in nest.leaves(_tree(error.parcel.batch))}
+        rewards = self._networks["main"].rewards
+        if rewards is not None:  # the scale that the update saw
+            arrays |= {name.replace("/", "."): array for name, array in rewards.published().items()}
         np.savez(path, allow_pickle=False, **arrays)
         error.args = (f"{error}; the batch is in {path}",)
 

@@ -99,8 +99,8 @@ class UnrollStream(ABC):
         """Appends and counts `produced` atomically, releasing the producer's ticket; returns the admission after it."""
 
     @abstractmethod
-    def holds(self, header: UnrollHeader) -> bool:
-        """Whether the caller's newest push is still in the stream, queued or in flight."""
+    def holds_newest_push(self) -> bool:
+        """Whether the newest push of this stream object is still in the stream, queued or in flight."""
 
     @abstractmethod
     def take(self, count: int, block_s: float) -> list[Entry]:

@@ -27,7 +27,7 @@ from distrl.types import (
     Weights,
 )
 
-_GROUPS = ("observations", "actions", "recurrent_state")
+_GROUPS = ("observations", "actions", "recurrent_state", "reward_moments")
 _STEP_ARRAYS = {
     "rewards": "float32",
     "terminated": "bool",
@@ -42,6 +42,9 @@ _FIELDS = frozenset({*_GROUPS, *_STEP_ARRAYS, *_EPISODE_ARRAYS})
 Form = tuple[np.dtype[Any], tuple[int, ...]]
 """dtype and shape of an array."""
 
+MOMENTS: Mapping[str, Form] = {name: (np.dtype("float64"), ()) for name in ("count", "mean", "squares")}
+"""Of one number."""
+
 
 @dataclass(frozen=True)
 class UnrollSchema:
@@ -50,23 +53,32 @@ class UnrollSchema:
     Attributes:
         unroll_length_steps: T.
         environments: B, the environments of one actor.
-        observations: name -> (dtype, shape [T+1, B, ...]).
+        observations: name -> (dtype, shape [T+1, B, ...], or [T+n, B, *one frame] for stacks of n frames).
+        frames: name -> n; observations of one frame are not in it.
         actions: name -> (dtype, shape [T, B, ...]).
         highest_choices: name -> highest number of each choice, the lowest being 0; one for all where they are equal.
             Actions that are real numbers are not in it: they need only be finite.
         recurrent_state: name -> (dtype, shape [B, ...]); empty for feed-forward policies.
+        reward_moments: `MOMENTS`; empty where rewards are not normalised.
     """
 
     unroll_length_steps: int
     environments: int
     observations: Mapping[str, Form]
+    frames: Mapping[str, int]
     actions: Mapping[str, Form]
     highest_choices: Mapping[str, tuple[int, ...]]
     recurrent_state: Mapping[str, Form]
+    reward_moments: Mapping[str, Form]
 
     @staticmethod
     def of(
-        spec: EnvSpec, unroll_length_steps: int, environments: int, recurrent_state: Mapping[str, ArraySpec]
+        spec: EnvSpec,
+        unroll_length_steps: int,
+        environments: int,
+        recurrent_state: Mapping[str, ArraySpec],
+        *,
+        normalizes_rewards: bool = False,
     ) -> "UnrollSchema":
         """The schema of a run: T = `unroll_length_steps`, B = `environments`, arrays of `spec` and the policy."""
         actions = {name: action.array for name, action in spec.actions.items()}
@@ -74,10 +86,15 @@ class UnrollSchema:
         return UnrollSchema(
             unroll_length_steps=unroll_length_steps,
             environments=environments,
-            observations=_forms(spec.observations, (unroll_length_steps + 1, environments)),
+            observations={
+                name: (np.dtype(array.dtype), (unroll_length_steps + array.frames, environments, *array.frame_shape))
+                for name, array in spec.observations.items()
+            },
+            frames=spec.frames,
             actions=_forms(actions, (unroll_length_steps, environments)),
             highest_choices={name: numbers for name, numbers in highest.items() if numbers},
             recurrent_state=_forms(recurrent_state, (environments,)),
+            reward_moments=MOMENTS if normalizes_rewards else {},
         )
 
 
@@ -98,7 +115,7 @@ def decode_unroll(header: UnrollHeader, payload: bytes, schema: UnrollSchema) ->
         SchemaError: Names, dtypes, shapes, range of choices or episode lengths differ from the run's, or
             `header.env_steps` is not the number of valid steps.
         NonFiniteUnrollError: NaN or infinity in floating observations, actions, recurrent state, rewards,
-            log-probabilities or episode returns.
+            log-probabilities, episode returns or moments.
     """
     tree = wire.unpack(payload)
     if not isinstance(tree, dict) or tree.keys() != _FIELDS:
@@ -106,6 +123,7 @@ def decode_unroll(header: UnrollHeader, payload: bytes, schema: UnrollSchema) ->
     check_group("observations", tree["observations"], schema.observations)
     check_group("actions", tree["actions"], schema.actions)
     check_group("recurrent_state", tree["recurrent_state"], schema.recurrent_state)
+    check_reward_moments(tree["reward_moments"], schema.reward_moments, header)
     shape = (schema.unroll_length_steps, schema.environments)
     for name, dtype in _STEP_ARRAYS.items():
         _check_array(name, tree[name], dtype, shape)
@@ -175,6 +193,17 @@ def check_group(name: str, arrays: Any, expected: Mapping[str, Form]) -> None:
         raise SchemaError(f"{name} must be {sorted(expected)}, not {named(arrays)}")
     for key, (dtype, shape) in expected.items():
         _check_array(f"{name}/{key}", arrays[key], dtype, shape)
+
+
+def check_reward_moments(moments: Any, expected: Mapping[str, Form], header: UnrollHeader) -> None:
+    """Raises SchemaError unless these can be moments of as many steps as the header says; NaN is left to others."""
+    check_group("reward_moments", moments, expected)
+    if not expected:
+        return
+    if moments["count"] != header.env_steps:
+        raise SchemaError(f"reward_moments are of {moments['count']} steps, the header says {header.env_steps}")
+    if moments["squares"] < 0.0:
+        raise SchemaError("reward_moments/squares is below 0")
 
 
 def _check_array(name: str, array: Any, dtype: np.dtype[Any] | str, shape: tuple[int, ...]) -> None:

@@ -13,10 +13,19 @@ import numpy as np
 
 from distrl import wire
 from distrl.errors import NonFiniteUnrollError, SchemaError
-from distrl.memory_backend.codec import Form, check_episodes, check_finite, check_group, named
+from distrl.memory_backend.codec import (
+    MOMENTS,
+    Form,
+    check_episodes,
+    check_finite,
+    check_group,
+    check_reward_moments,
+    named,
+)
 from distrl.types import Array, Contribution, Differentiated, UnrollHeader
 
-_FIELDS = frozenset({*Differentiated._fields, "episode_returns", "episode_lengths_steps"})
+_BESIDE = ("episode_returns", "episode_lengths_steps", "reward_moments")
+_FIELDS = frozenset({*Differentiated._fields, *_BESIDE})
 _LOSS = "loss"
 MAX_METRICS = 100
 
@@ -30,12 +39,14 @@ class GradientSchema:
         gradients: Weight name -> (float32, shape).
         averages: Weight name -> (float32, shape).
         moments: Input name -> "count", "mean" and "squares" -> (float64, shape).
+        reward_moments: `MOMENTS`; empty where rewards are not normalised.
     """
 
     steps: int
     gradients: Mapping[str, Form]
     averages: Mapping[str, Form]
     moments: Mapping[str, Mapping[str, Form]]
+    reward_moments: Mapping[str, Form]
 
     @staticmethod
     def of(
@@ -43,6 +54,8 @@ class GradientSchema:
         gradients: Mapping[str, tuple[int, ...]],
         averages: Mapping[str, tuple[int, ...]],
         normalized: Mapping[str, tuple[int, ...]],
+        *,
+        normalizes_rewards: bool = False,
     ) -> "GradientSchema":
         """From shapes by name: of trainable weights, of moving averages and of the rows of normalised inputs."""
         single, double = np.dtype("float32"), np.dtype("float64")
@@ -54,6 +67,7 @@ class GradientSchema:
                 name: {"count": (double, ()), "mean": (double, shape), "squares": (double, shape)}
                 for name, shape in normalized.items()
             },
+            reward_moments=MOMENTS if normalizes_rewards else {},
         )
 
 
@@ -66,8 +80,7 @@ def encode_contribution(contribution: Contribution) -> bytes:
     return wire.pack(
         {
             **contribution.differentiated._asdict(),
-            "episode_returns": contribution.episode_returns,
-            "episode_lengths_steps": contribution.episode_lengths_steps,
+            **{name: getattr(contribution, name) for name in _BESIDE},
         }
     )
 
@@ -90,6 +103,7 @@ def decode_contribution(header: UnrollHeader, payload: bytes, schema: GradientSc
     check_episodes(tree["episode_returns"], tree["episode_lengths_steps"], schema.steps)
     if header.env_steps > schema.steps:
         raise SchemaError(f"the header says {header.env_steps} steps, an unroll has {schema.steps}")
+    check_reward_moments(tree["reward_moments"], schema.reward_moments, header)
     contribution = Contribution(
         header,
         Differentiated(
@@ -98,8 +112,7 @@ def decode_contribution(header: UnrollHeader, payload: bytes, schema: GradientSc
             metrics=tree["metrics"],
             moments=tree["moments"],
         ),
-        tree["episode_returns"],
-        tree["episode_lengths_steps"],
+        **{name: tree[name] for name in _BESIDE},
     )
     _check_finite(contribution)
     return contribution
@@ -129,6 +142,7 @@ def _check_finite(contribution: Contribution) -> None:
             raise NonFiniteUnrollError(f"metrics/{name[:50]} is not finite")
     arrays: list[tuple[str, Array]] = [
         ("episode_returns", contribution.episode_returns),
+        *((f"reward_moments/{name}", array) for name, array in contribution.reward_moments.items()),
         *((f"gradients/{name}", array) for name, array in taken.gradients.items()),
         *((f"averages/{name}", array) for name, array in taken.averages.items()),
         *((f"moments/{name}/{key}", value) for name, group in taken.moments.items() for key, value in group.items()),

@@ -61,11 +61,13 @@ class _Run:
         self.last_id += 1
         return self.last_id
 
-    def append(self, fields: dict[bytes, bytes]) -> None:
+    def append(self, fields: dict[bytes, bytes]) -> int:
         """XADD."""
         with self.changed:
-            self.queue.append((self.next_id(), fields))
+            number = self.next_id()
+            self.queue.append((number, fields))
             self.changed.notify_all()
+            return number
 
     def check_fence(self, fence: int, what: str) -> None:
         if fence != self.fence:
@@ -87,6 +89,7 @@ class InMemoryUnrollStream(UnrollStream):
 
     def __init__(self, run: _Run) -> None:
         self._run = run
+        self._newest_pushed: int | None = None
 
     def admission(self) -> Admission:
         run = self._run
@@ -101,15 +104,15 @@ class InMemoryUnrollStream(UnrollStream):
     def push(self, header: UnrollHeader, payload: bytes) -> Admission:
         run = self._run
         with run.changed:
-            run.append(entry_fields(header, payload))
+            self._newest_pushed = run.append(entry_fields(header, payload))
             run.held_tickets.pop(header.producer, None)
             run.ledger.update(produced=1, pushed_bytes=len(payload), stream_entries=1, stream_bytes=len(payload))
             return self.admission()
 
-    def holds(self, header: UnrollHeader) -> bool:
+    def holds_newest_push(self) -> bool:
         run = self._run
         with run.changed:
-            return any(entry_header(fields) == header for _, fields in (*run.queue, *run.pending.items()))
+            return self._newest_pushed in run.pending or any(self._newest_pushed == number for number, _ in run.queue)
 
     def take(self, count: int, block_s: float) -> list[Entry]:
         run = self._run

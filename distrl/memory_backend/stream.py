@@ -69,7 +69,7 @@ class RedisUnrollStream(UnrollStream):
         self._keys = keys
         self._caps = caps
         self._newest_taken = "0"
-        self._newest_pushed: tuple[UnrollHeader | None, bytes] = (None, b"")
+        self._newest_pushed: bytes | None = None
 
     def admission(self) -> Admission:
         """One round trip."""
@@ -100,19 +100,13 @@ class RedisUnrollStream(UnrollStream):
                 *self._admission_commands(),
             ]
         )
-        self._newest_pushed = (header, replies[0])
+        self._newest_pushed = replies[0]
         return self._admission(replies[6], replies[5], replies[7:])
 
-    def holds(self, header: UnrollHeader) -> bool:
-        """One round trip; the entry is known by the id that Redis gave it.
-
-        Raises:
-            ValueError: `header` is not that of the newest push.
-        """
-        newest, entry_id = self._newest_pushed
-        if header != newest:
-            raise ValueError(f"{header} is not the newest push, {newest}")
-        return bool(self._client.call("XRANGE", self._keys.unrolls, entry_id, entry_id))
+    def holds_newest_push(self) -> bool:
+        """One round trip; the entry is known by the id that Redis gave it."""
+        entry_id = self._newest_pushed
+        return entry_id is not None and bool(self._client.call("XRANGE", self._keys.unrolls, entry_id, entry_id))
 
     def take(self, count: int, block_s: float) -> list[Entry]:
         """XREADGROUP of new entries; what a broken connection swallowed on its way here is found again."""

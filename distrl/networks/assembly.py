@@ -48,7 +48,12 @@ class Assembly:
         with keras.name_scope(name), _compute_dtype(parameters.compute_dtype), warnings.catch_warnings():
             # Inputs go by their own names, also where those cannot be the names of Keras tensors.
             warnings.filterwarnings("ignore", "When providing `inputs` as a dict, all keys in the dict must match")
-            self._inputs = _inputs(parameters, spec, any(head.takes_action for head in self.heads))
+            arrays = _input_arrays(parameters, spec, any(head.takes_action for head in self.heads))
+            self._inputs = {
+                key: keras.Input(array.shape, dtype=array.dtype, name=f"input_{index}")
+                for index, (key, array) in enumerate(arrays.items())
+            }
+            self._arrays = arrays
             self._assemble(parameters, name, seed)
 
     def unroll(
@@ -115,7 +120,8 @@ class Assembly:
         separate = parameters.use_separate_networks_per_head and len(self.heads) > 1
         prefixes = [f"{head.name}_" for head in self.heads] if separate else [""]
         self._trunks = {
-            f"{prefix}features": Trunk(parameters, self._inputs, prefix=prefix, seed=seed) for prefix in prefixes
+            f"{prefix}features": Trunk(parameters, self._inputs, self._arrays, prefix=prefix, seed=seed)
+            for prefix in prefixes
         }
         features = {key: ops.cast(trunk.features, "float32") for key, trunk in self._trunks.items()}
         outputs: dict[str, Any] = {}
@@ -144,7 +150,7 @@ class Assembly:
         self._ends = keras.Model({**self._inputs, **ends}, {_OUTPUTS: outputs, _RELUS: relus}, name=f"{name}_heads")
 
 
-def _inputs(parameters: NetworkParameters, spec: EnvSpec, with_actions: bool) -> dict[str, Any]:
+def _input_arrays(parameters: NetworkParameters, spec: EnvSpec, with_actions: bool) -> dict[str, ArraySpec]:
     """The network's inputs by name: all observations, and the actions if a head takes them.
 
     Raises:
@@ -162,10 +168,7 @@ def _inputs(parameters: NetworkParameters, spec: EnvSpec, with_actions: bool) ->
         raise ConfigError(f"network.input_embedders_parameters: {useless[0]!r}, but no head takes the action")
     if with_actions:
         arrays |= {name: array for name, array in actions.items() if name not in arrays}
-    return {
-        name: keras.Input(array.shape, dtype=array.dtype, name=f"input_{index}")
-        for index, (name, array) in enumerate(arrays.items())
-    }
+    return arrays
 
 
 def _check_names(what: str, names: Iterable[str]) -> None:

@@ -13,6 +13,7 @@ import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import keras
@@ -24,11 +25,11 @@ from distrl.config.network import NetworkParameters
 from distrl.errors import DistrlError, require
 from distrl.networks.assembly import Assembly
 from distrl.networks.backend import NAME
-from distrl.networks.description import FORMAT, BundleDescription, WeightSpec
+from distrl.networks.description import FORMAT, BundleDescription, RewardStatistics, WeightSpec
 from distrl.networks.export_process import export_in_child
 from distrl.networks.layers import training_only
 from distrl.networks.weights import is_mixed, to_numpy
-from distrl.types import Array, EnvSpec, PolicyBundle
+from distrl.types import Array, ArraySpec, EnvSpec, PolicyBundle
 
 OPSET = 17
 TOLERANCE = 1e-5
@@ -53,11 +54,14 @@ class Exportable(Protocol):
     def in_float32(self) -> "Exportable": ...
 
 
-def export_bundle(architecture: Exportable, *, cache_dir: Path | None = None) -> PolicyBundle:
+def export_bundle(
+    architecture: Exportable, *, rewards: RewardStatistics | None = None, cache_dir: Path | None = None
+) -> PolicyBundle:
     """The policy bundle of a network's structure; its weights travel apart.
 
     Args:
         architecture: The network whose heads' outputs the policy puts out.
+        rewards: In which scale of rewards it learns.
         cache_dir: Where graphs are kept by structure; None: ``$XDG_CACHE_HOME/distrl/bundles`` or ``~/.cache/…``.
 
     Raises:
@@ -67,10 +71,10 @@ def export_bundle(architecture: Exportable, *, cache_dir: Path | None = None) ->
     network, spec = architecture.in_float32(), architecture.spec
     path = (_default_cache() if cache_dir is None else cache_dir) / f"{_structure_key(architecture)}.onnx"
     model, weights = network.model, network.policy_variables
-    graph = _read_cached(path, model, weights)
+    graph = _read_cached(path, model, weights, spec.observations)
     if graph is None:
         graph = _graph_of(network)
-        verify_graph(graph, model, weights)
+        verify_graph(graph, model, weights, spec.observations)
         _write_cached(path, graph)
     description = BundleDescription(
         inputs=spec.observations,
@@ -81,6 +85,7 @@ def export_bundle(architecture: Exportable, *, cache_dir: Path | None = None) ->
         weights=tuple(_weight_spec(name, variable) for name, variable in weights.items()),
         libraries=_libraries(),
         sha256=hashlib.sha256(graph).hexdigest(),
+        rewards=rewards,
     )
     return PolicyBundle(graph, description.to_json())
 
@@ -143,11 +148,19 @@ def export_graph(model: Any, weights: Mapping[str, Any] | None = None) -> bytes:
     return bytes(graph_model.SerializeToString())
 
 
-def verify_graph(graph: bytes, model: Any, weights: Mapping[str, Any] | None = None) -> None:
+def verify_graph(
+    graph: bytes,
+    model: Any,
+    weights: Mapping[str, Any] | None = None,
+    specs: Mapping[str, ArraySpec] = MappingProxyType({}),
+) -> None:
     """Compares ONNX with Keras on random inputs and random weights, two batch sizes.
 
     The weights are not the model's own: near its initialisation small kernels and zero biases would hide mistakes, and
     weights that were folded into the graph would go unnoticed.
+
+    Args:
+        specs: What inputs are, by name, so that tokens are drawn from the whole of their vocabulary.
 
     Raises:
         DistrlError: ONNX Runtime refuses the graph, or an output differs; names it.
@@ -160,7 +173,7 @@ def verify_graph(graph: bytes, model: Any, weights: Mapping[str, Any] | None = N
     except Exception as error:  # ONNX Runtime's errors have no common ancestor but Exception
         raise DistrlError(f"policy export: ONNX Runtime refuses the graph: {error}") from error
     for batch in (1, 5):
-        inputs = {name: _random_input(tensor, batch, rng) for name, tensor in model.input.items()}
+        inputs = {name: _random_input(tensor, batch, specs.get(name), rng) for name, tensor in model.input.items()}
         with keras.device("cpu:0"):  # GPUs multiply float32 with fewer bits
             tensors = {name: keras.ops.convert_to_tensor(array) for name, array in inputs.items()}
             values = [keras.ops.convert_to_tensor(array) for array in arrays.values()]
@@ -217,11 +230,14 @@ def _random_weight(variable: Any, rng: np.random.Generator) -> Array:
     return np.asarray(rng.standard_normal(shape) / np.sqrt(fan_in), dtype)
 
 
-def _random_input(tensor: Any, batch: int, rng: np.random.Generator) -> Array:
+def _random_input(tensor: Any, batch: int, spec: ArraySpec | None, rng: np.random.Generator) -> Array:
     dtype = np.dtype(tensor.dtype)
     shape = (batch, *tensor.shape[1:])
     if np.issubdtype(dtype, np.floating):
         return rng.standard_normal(shape).astype(dtype)
+    if spec is not None and spec.vocabulary is not None:
+        tokens = rng.integers(0, spec.vocabulary, shape)
+        return (tokens * rng.integers(0, 2, shape)).astype(dtype)  # half of them padding
     return rng.integers(0, 256 if dtype == np.uint8 else 2, shape).astype(dtype)
 
 
@@ -247,11 +263,11 @@ def _default_cache() -> Path:
     return (Path(root) if root else Path.home() / ".cache") / "distrl" / "bundles"
 
 
-def _read_cached(path: Path, model: Any, weights: Mapping[str, Any]) -> bytes | None:
+def _read_cached(path: Path, model: Any, weights: Mapping[str, Any], specs: Mapping[str, ArraySpec]) -> bytes | None:
     """The cached graph; None if there is none or it is not what the network computes."""
     try:
         graph = path.read_bytes()
-        verify_graph(graph, model, weights)
+        verify_graph(graph, model, weights, specs)
     except FileNotFoundError:
         return None
     except (OSError, DistrlError) as error:

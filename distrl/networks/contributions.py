@@ -45,6 +45,7 @@ def apply_contributions(network: NetworkWrapper, given: Contributions, *, mean: 
     _move_averages(network, given)
     for contribution in given:
         network.observe_moments(contribution.differentiated.moments)
+        network.observe_rewards(contribution.reward_moments)
     network.update_online_network()
     return metrics
 

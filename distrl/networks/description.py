@@ -1,6 +1,7 @@
 """The JSON half of a policy bundle: what `bundle.py` writes and actors read. Free of every numeric framework."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -23,6 +24,25 @@ class WeightSpec:
 
 
 @dataclass(frozen=True)
+class RewardStatistics:
+    """In which scale of rewards a policy learned: output ``value`` is of ``clip((r - mean) / deviation, -clip, clip)``.
+
+    Attributes:
+        kind: As `algorithm.reward_normalization.kind`.
+        clip: None: not cut.
+        mean: 0 unless `kind` takes rewards less their mean.
+        deviation: What they are divided by.
+        count: Steps behind these statistics; below 2 rewards are as they came.
+    """
+
+    kind: Literal["discounted_return", "reward"]
+    clip: float | None
+    mean: float
+    deviation: float
+    count: int
+
+
+@dataclass(frozen=True)
 class BundleDescription:
     """Everything an actor must know of a policy beside the graph.
 
@@ -36,6 +56,7 @@ class BundleDescription:
         weights: In the network's order.
         libraries: Versions that exported the graph.
         sha256: Of the graph, hexadecimal.
+        rewards: Their scale when the weights beside this description were saved; None: they are not normalised.
         format: `FORMAT` at the time of writing.
     """
 
@@ -47,6 +68,7 @@ class BundleDescription:
     weights: tuple[WeightSpec, ...]
     libraries: dict[str, str]
     sha256: str
+    rewards: RewardStatistics | None = None
     format: int = FORMAT
 
     def to_json(self) -> str:

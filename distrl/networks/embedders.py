@@ -1,4 +1,4 @@
-"""Embedders: one observation in, one vector out. Scaled by the configuration, then the layers of a scheme."""
+"""Embedders: one observation in, one vector out. Scaled by the configuration, or looked up, then a scheme's layers."""
 
 import re
 from collections.abc import Callable
@@ -10,6 +10,9 @@ from distrl.config.network import EmbedderParameters
 from distrl.errors import ConfigError
 from distrl.networks.layers import apply_scheme, check_block
 from distrl.networks.schemes import resolve
+from distrl.networks.tokens import embedded_tokens
+
+Kind = Literal["vector", "image", "tensor", "tokens"]
 
 BYTE_RESCALING = 255.0
 """What images of bytes are divided by, unless the configuration says otherwise."""
@@ -27,9 +30,12 @@ def embed(
     name: str,
     seed: int,
     normalization: Callable[[Any], Any] | None = None,
+    vocabulary: int | None = None,
     prefix: str = "",
 ) -> Any:
     """Applies the embedder of one observation: cast, normalise, rescale, offset, clip, layers, flatten.
+
+    Tokens are looked up and pooled in the place of all that comes before the layers.
 
     Args:
         observation: Keras tensor [batch, ...] of any numeric dtype.
@@ -37,18 +43,23 @@ def embed(
         name: Name of the observation; layers are called ``<prefix>embedder_<name>_…``.
         seed: The network's seed.
         normalization: The layer that normalises this observation by running statistics, if there is one.
+        vocabulary: How many different tokens there are, where the observation is made of tokens.
         prefix: For networks that embed one observation several times.
 
     Returns:
         Keras tensor float32 [batch, width].
 
     Raises:
-        ConfigError: The scheme does not fit the observation; names the path of the configuration.
+        ConfigError: The scheme, or a parameter, does not fit the observation; names the path of the configuration.
     """
     prefix = f"{prefix}embedder_{layer_name(name)}"
     path = f"network.input_embedders_parameters.{name}.scheme"
-    kind = embedder_kind(observation, parameters)
-    x = _scaled(observation, parameters, kind, normalization)
+    kind = embedder_kind(observation, parameters, vocabulary)
+    _check_parameters(parameters, kind, path.removesuffix(".scheme"))
+    if kind == "tokens":
+        x = embedded_tokens(observation, parameters, vocabulary, name=prefix, seed=seed)
+    else:
+        x = _scaled(observation, parameters, kind, normalization)
     if kind == "vector":
         x = keras.layers.Flatten(name=f"{prefix}_flatten")(x)  # [batch, ...] -> [batch, product]
     try:
@@ -60,11 +71,29 @@ def embed(
     return x if len(x.shape) == 2 else keras.layers.Flatten(name=f"{prefix}_flatten")(x)
 
 
-def embedder_kind(observation: Any, parameters: EmbedderParameters) -> Literal["vector", "image", "tensor"]:
-    """What an observation is taken for; with `auto`, [height, width, channels] is an image and all else a vector."""
+def embedder_kind(observation: Any, parameters: EmbedderParameters, vocabulary: int | None = None) -> Kind:
+    """What an observation is taken for; with `auto`, [height, width, channels] is an image and all else a vector.
+
+    What has a vocabulary is made of tokens.
+    """
     if parameters.kind != "auto":
         return parameters.kind
+    if vocabulary is not None:
+        return "tokens"
     return "image" if len(observation.shape) == 4 else "vector"
+
+
+_OF_NUMBERS = ("input_rescaling", "input_offset", "input_clipping", "normalize")
+_OF_TOKENS = ("embedding_width", "pooling")
+
+
+def _check_parameters(parameters: EmbedderParameters, kind: Kind, path: str) -> None:
+    """Raises ConfigError where something is set that this kind of observation has no use for."""
+    without_use = _OF_NUMBERS if kind == "tokens" else _OF_TOKENS
+    for name in without_use:
+        if getattr(parameters, name) != EmbedderParameters.model_fields[name].default:
+            what = "tokens, which are no quantities" if kind == "tokens" else f"a {kind}; it is of tokens"
+            raise ConfigError(f"{path}.{name} has no use for {what}")
 
 
 def _scheme(parameters: EmbedderParameters, kind: str) -> Any:

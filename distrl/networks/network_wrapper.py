@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from distrl.config.algorithms import RewardNormalizationParameters
 from distrl.config.heads import HeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import CheckpointError
@@ -19,7 +20,7 @@ from distrl.networks.architecture import Accumulated, Architecture
 from distrl.networks.backend import Step, TrainStep
 from distrl.networks.full_batch import FullBatchStep
 from distrl.networks.gradient_step import GradientStep, moving_averages, names_of, normalized_inputs
-from distrl.networks.normalization import RunningMoments
+from distrl.networks.normalization import RewardNormalization, RunningMoments
 from distrl.networks.objective import UnrollLoss, over_unrolls
 from distrl.networks.optimizers import clip_gradients, create_optimizer
 from distrl.networks.own_optimizers import OwnOptimizers
@@ -38,12 +39,14 @@ class NetworkWrapper:
         target: None without `has_target`.
         global_: None without `has_global`.
         moments: Input name -> statistics of the inputs that the network normalises.
+        rewards: What normalises the rewards that it learns from; None: nothing.
 
     Args:
         heads: What the network ends in.
         has_target: As `network.create_target_network` for whoever does not ask for one here.
         shared_global: The global copy of another worker, which this one shares.
         seed: Equal seeds give bit-equal weights.
+        reward_normalization: How rewards are normalised; None: they are not.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class NetworkWrapper:
         name: str,
         seed: int,
         shared_global: Architecture | None = None,
+        reward_normalization: RewardNormalizationParameters | None = None,
     ) -> None:
         def copy() -> Architecture:
             return Architecture(parameters, spec, heads, name, seed)
@@ -71,6 +75,7 @@ class NetworkWrapper:
         if self.global_ is not None and not parameters.shared_optimizer:
             self._own = OwnOptimizers(lambda: create_optimizer(parameters), self.global_.model.trainable_variables)
         self.moments = {name: RunningMoments(shape) for name, shape in normalized_inputs(self.online).items()}
+        self.rewards = None if reward_normalization is None else RewardNormalization(reward_normalization)
 
     @property
     def optimizer(self) -> Any:
@@ -159,6 +164,20 @@ class NetworkWrapper:
             rows = batch.observations[name][:-1]  # the last row is the first of the next unroll
             moments.add(rows[batch.valid])
             self.write_statistics(name)
+        self.observe_rewards(batch.reward_moments)
+
+    def observe_rewards(self, moments: Mapping[str, Array]) -> None:
+        """Merges what actors tell of their rewards; nothing where they are not normalised."""
+        if self.rewards is not None:
+            self.rewards.observe(moments)
+
+    def with_normal_rewards(self, batch: Batch) -> Batch:
+        """The batch as losses see it."""
+        return batch if self.rewards is None else self.rewards(batch)
+
+    def published_weights(self) -> dict[str, Array]:
+        """All that a gradient actor must know: the online copy's weights, and by what rewards are normalised."""
+        return self.online.named_weights() | ({} if self.rewards is None else self.rewards.published())
 
     def write_statistics(self, name: str) -> None:
         """Sets mean and variance of one normalised input to what `moments` holds, in every copy."""
@@ -275,7 +294,8 @@ class NetworkWrapper:
         """Everything that training changes: variables of all copies, the optimizer's moments, statistics.
 
         Returns:
-            "global", "online", "target" (those that exist), "optimizer", "statistics" -> path -> a copy of the array.
+            "global", "online", "target" (those that exist), "optimizer", "statistics" and, where they are normalised,
+            "rewards" -> path -> a copy of the array.
             Where every worker has its own optimizer, "optimizer_<worker>" for each that has contributed. What
             `apply_gradients_to_online_network` moves the online copy by, beside a global one, is not among them.
         """
@@ -283,7 +303,7 @@ class NetworkWrapper:
             group: {name: to_numpy(variable) for name, variable in variables.items()}
             for group, variables in self._groups(self._own).items()
         }
-        return {**state, "statistics": self._statistics()}
+        return {**state, **self._statistics()}
 
     def restore(self, state: Mapping[str, Mapping[str, Array]]) -> None:
         """Sets everything to what `state_arrays` returned: training goes on bit by bit as it would have.
@@ -293,24 +313,33 @@ class NetworkWrapper:
         """
         own = None if self._own is None else self._own.like(state)
         groups = self._groups(own)
-        known = [*groups, "statistics"]
+        expected = self._statistics()
+        known = [*groups, *expected]
         if sorted(known) != sorted(state):
-            raise CheckpointError(f"network {self.name} has {sorted(known)}, the checkpoint has {sorted(state)}")
+            raise CheckpointError(
+                f"network {self.name} has {sorted(known)}, the checkpoint has {sorted(state)}: another configuration "
+                "(optimizers, statistics, algorithm.reward_normalization) wrote it; resume with that one"
+            )
         assignments = []
         for group, variables in groups.items():
             assignments += _matched(f"{self.name}/{group}", variables, state[group])
-        statistics = state["statistics"]
-        _check_statistics(f"{self.name}/statistics", self._statistics(), statistics)
+        for group, arrays in expected.items():
+            _check_statistics(f"{self.name}/{group}", arrays, state[group])
         self._own = own
         for variable, array in assignments:
             variable.assign(array)
         for name, moments in self.moments.items():
-            moments.restore({key: statistics[f"{name}/{key}"] for key in moments.state()})
+            moments.restore({key: state["statistics"][f"{name}/{key}"] for key in moments.state()})
+        if self.rewards is not None:
+            self.rewards.restore(dict(state["rewards"]))
 
-    def _statistics(self) -> dict[str, Array]:
-        return {
+    def _statistics(self) -> StateArrays:
+        """Moments by group: of inputs, and of rewards where they are normalised."""
+        inputs = {
             f"{name}/{key}": array for name, moments in self.moments.items() for key, array in moments.state().items()
         }
+        rewards = {} if self.rewards is None else {"rewards": self.rewards.moments.state()}
+        return {"statistics": inputs, **rewards}
 
     def _groups(self, own: OwnOptimizers | None) -> dict[str, dict[str, Any]]:
         """Every variable that training changes, by group and name."""

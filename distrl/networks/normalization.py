@@ -1,17 +1,23 @@
-"""Observation normalisation: a layer of the network, with statistics that the learner keeps.
+"""Normalisation by running statistics that the learner keeps: of observations a layer of the network, of rewards not.
 
 Observations travel raw. The learner adds the valid rows that it consumes to running moments and writes mean and
 variance into the network, where they are weights like others that are not trained: published with a version, frozen in
 it, part of checkpoint, policy and export. Actor and learner cannot disagree, and replay mixes no scales.
+
+Rewards travel raw as well. Actors tell moments of their discounted return with every unroll; the learner merges them
+and normalises the rewards of each update by what was there before it.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from distrl.types import Array
+from distrl.config.algorithms import RewardNormalizationParameters
+from distrl.networks.description import RewardStatistics
+from distrl.types import Array, Batch
 
 EPSILON = 1e-8
 CLIP = 10.0
@@ -82,3 +88,64 @@ class RunningMoments:
         """Sets everything to what `state` returned."""
         self.count = float(state["count"])
         self.mean, self.squares = state["mean"].copy(), state["squares"].copy()
+
+
+class RewardNormalization:
+    """Rewards as a loss sees them, by the statistics in force; those move between updates alone.
+
+    discounted_return: ``clip(r / deviation)``, the deviation being that of the discounted return (Engstrom et al. 2020,
+    arXiv:2005.12729, section 3; VecNormalize of OpenAI's baselines). Signs and ratios of rewards stay.
+    reward: ``clip((r - mean) / deviation)``, both of the rewards themselves: Coach's filter.
+
+    Attributes:
+        moments: Of all that was taken note of.
+        mean: What rewards are taken less of; 0 for discounted_return, and before any statistics.
+        deviation: What they are divided by; 1 before two steps have been seen.
+    """
+
+    _MEAN, _DEVIATION = "reward_normalization/mean", "reward_normalization/deviation"
+
+    def __init__(self, parameters: RewardNormalizationParameters) -> None:
+        self.parameters = parameters
+        self.moments = RunningMoments(())
+        self._settle()
+
+    def __call__(self, batch: Batch) -> Batch:
+        """The same batch with rewards float32 [T, N] normalised, 0 where not valid, and free of moments."""
+        rewards = (np.asarray(batch.rewards, np.float64) - self.mean) / self.deviation
+        if self.parameters.clip is not None:
+            rewards = np.clip(rewards, -self.parameters.clip, self.parameters.clip)
+        rewards = np.where(batch.valid, rewards, 0.0).astype(np.float32)
+        return batch._replace(rewards=rewards, reward_moments={})
+
+    def observe(self, moments: Mapping[str, Array]) -> None:
+        """Merges moments that actors told: "count", "mean", "squares", each a number or one per unroll."""
+        told = (np.atleast_1d(moments[name]) for name in ("count", "mean", "squares"))
+        for count, mean, squares in zip(*told, strict=True):
+            self.moments.merge(float(count), mean, squares)
+        self._settle()
+
+    def published(self) -> dict[str, Array]:
+        """What is in force, for those who take gradients elsewhere."""
+        return {self._MEAN: np.array(self.mean), self._DEVIATION: np.array(self.deviation)}
+
+    def take(self, arrays: Mapping[str, Array]) -> None:
+        """Puts in force what another one `published`."""
+        self.mean, self.deviation = float(arrays[self._MEAN]), float(arrays[self._DEVIATION])
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """Sets moments, and with them what is in force, to a state of `moments`."""
+        self.moments.restore(state)
+        self._settle()
+
+    def described(self) -> RewardStatistics:
+        """What is in force, for the description of a policy."""
+        parameters = self.parameters
+        return RewardStatistics(parameters.kind, parameters.clip, self.mean, self.deviation, int(self.moments.count))
+
+    def _settle(self) -> None:
+        known = self.moments.count > 1.0
+        self.mean = float(self.moments.mean) if known and self.parameters.kind == "reward" else 0.0
+        # While all rewards have been equal there is no scale to divide by.
+        varied = known and self.moments.variance > 0.0
+        self.deviation = float(np.sqrt(self.moments.variance + EPSILON)) if varied else 1.0

@@ -19,6 +19,8 @@ from distrl.networks import embedders, graph, layers, mergers, schemes
 from distrl.networks.custom import custom_layer, seeded
 from distrl.networks.middlewares import RecurrentMiddleware
 from distrl.networks.normalization import ObservationNormalization
+from distrl.networks.tokens import vocabulary_of
+from distrl.types import ArraySpec
 
 
 class Trunk:
@@ -33,11 +35,21 @@ class Trunk:
 
     Args:
         inputs: Keras inputs by name.
+        arrays: What the inputs are, by name.
         prefix: First part of all names, "" for a network's only trunk.
         seed: The network's seed.
     """
 
-    def __init__(self, parameters: NetworkParameters, inputs: Mapping[str, Any], *, prefix: str, seed: int) -> None:
+    def __init__(
+        self,
+        parameters: NetworkParameters,
+        inputs: Mapping[str, Any],
+        arrays: Mapping[str, ArraySpec],
+        *,
+        prefix: str,
+        seed: int,
+    ) -> None:
+        self._arrays = arrays
         self.normalizations: dict[str, ObservationNormalization] = {}
         self._memory: RecurrentMiddleware | None = None
         self.state_inputs: dict[str, Any] = {}
@@ -119,7 +131,10 @@ class Trunk:
         if parameters.normalize:
             layer = f"{prefix}normalization_{embedders.layer_name(name)}"
             normalization = self.normalizations[name] = ObservationNormalization(name=layer)
-        return embedders.embed(given, parameters, name=name, seed=seed, normalization=normalization, prefix=prefix)
+        vocabulary = vocabulary_of(self._arrays[name], parameters, name)
+        return embedders.embed(
+            given, parameters, name=name, seed=seed, normalization=normalization, vocabulary=vocabulary, prefix=prefix
+        )
 
 
 def _users_model(path: str, arguments: Mapping[str, Any], inputs: Mapping[str, Any], name: str, seed: int) -> Any:

@@ -9,8 +9,9 @@ import pytest
 from distrl.actors.actor import Actor
 from distrl.actors.gradient_actor import GradientShipper, make_shipper
 from distrl.actors.policy import Policy
+from distrl.actors.unroll import UnrollBuilder
 from distrl.config import RunConfig
-from distrl.environments.vector import VectorEnvironment
+from distrl.environments.vector import Step, VectorEnvironment
 from distrl.errors import ConfigError
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.batching import stack
@@ -18,18 +19,18 @@ from distrl.memory_backend.codec import encode_weights
 from distrl.memory_backend.gradient_codec import GradientSchema, decode_contribution
 from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.networks.bundle import export_bundle
-from distrl.types import Weights
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Weights
 
 T, B = 5, 2
 
 
-def configure(algorithm="a3c", rate=1.0, noisy=False, **paths):
+def configure(algorithm="a3c", rate=1.0, noisy=False, rewards=None, **paths):
     dense = {"dense_layer": "noisy_dense"} if noisy else {}
     return RunConfig.model_validate(
         {
             "seed": 11,
             "environment": {"id": "distrl.environments.toy:Identity", "kwargs": {"n": 3, "length_steps": 7}},
-            "algorithm": {"name": algorithm},
+            "algorithm": {"name": algorithm, "reward_normalization": rewards},
             "network": {"middleware_parameters": {"scheme": [4], **dense}},
             "actors": {"environments": B, "unroll_length_steps": T, "weight_mixing_rate": rate},
             **paths,
@@ -55,13 +56,14 @@ class Run:
             config, self.backend, self.policy, self.environment, producer, self.stop.is_set, self.shipper
         )
         self.actor.reset(0)
-        self.schema = GradientSchema.of(T * B, *self.network.contribution_shapes())
+        shapes, normalizes = self.network.contribution_shapes(), self.network.rewards is not None
+        self.schema = GradientSchema.of(T * B, *shapes, normalizes_rewards=normalizes)
 
     def weights(self, value):
         return {name: np.full_like(array, value) for name, array in self.network.online.named_weights().items()}
 
-    def publish(self, version, value):
-        blob = encode_weights(Weights(version, self.weights(value)))
+    def publish(self, version, value, **more):
+        blob = encode_weights(Weights(version, self.weights(value) | more))
         self.backend.weights.publish(version, blob, 0, self.fence)
 
     def pushed(self):
@@ -103,15 +105,39 @@ def test_what_is_shipped_is_the_gradient_of_the_unroll_under_the_weights_that_ac
     assert (shipped.header.weights_version, shipped.header.sequence) == (4, 0)
     np.testing.assert_array_equal(shipped.episode_returns, unroll.episode_returns)
     run.network.online.set_weights(list(run.weights(0.1).values()))
-    expected = run.shipper._algorithm.differentiate(run.shipper._networks, stack([unroll]))
+    expected = run.shipper._algorithm.differentiate(run.shipper._networks, stack([unroll], {}))
     for name, gradient in expected.gradients.items():
         np.testing.assert_array_equal(shipped.differentiated.gradients[name], gradient)
     assert any(np.abs(gradient).max() > 1e-3 for gradient in expected.gradients.values())
     assert shipped.differentiated.metrics == expected.metrics
     # Under other weights it is another one.
     run.network.online.set_weights(list(run.weights(0.3).values()))
-    other = run.shipper._algorithm.differentiate(run.shipper._networks, stack([unroll]))
+    other = run.shipper._algorithm.differentiate(run.shipper._networks, stack([unroll], {}))
     assert any(not np.array_equal(other.gradients[name], expected.gradients[name]) for name in expected.gradients)
+
+
+def test_a_gradient_is_of_the_stacks_that_were_acted_on():
+    """Two frames travel nowhere here, yet the unroll holds each once; an episode begins at row 3."""
+    spec = EnvSpec("toy", {"observation": ArraySpec((2,), "float32", frames=2)}, {"action": DiscreteSpec(2)})
+    shipper = make_shipper(configure(), spec)
+    builder = UnrollBuilder(spec, 3, 1)
+    seen = np.float32([[[0.0, 0.5]], [[0.5, 1.5]], [[1.5, -1.0]], [[2.0, 2.0]]])
+    builder.begin({"observation": seen[0]}, {})
+    false, zeros = np.zeros(1, bool), np.zeros(1, np.float32)
+    for row, stacked in enumerate(seen[1:]):
+        ended, valid = np.array([row == 1]), np.array([row != 2])
+        paid = np.float32([row + 1.0]) * valid
+        step = Step({"observation": stacked}, paid, ended, false, valid, paid, ended)
+        builder.add({"action": np.int32([row % 2])}, zeros, step)
+    unroll = builder.close((0, 1), 0, 1, {})
+    assert unroll.observations["observation"][:, 0, 0].tolist() == [0.0, 0.5, 1.5, -1.0, 2.0]
+    batch = stack([unroll], spec.frames)
+    np.testing.assert_array_equal(batch.observations["observation"], seen, strict=True)
+    expected = shipper._algorithm.differentiate(shipper._networks, batch)
+    shipped = shipper.contribution(unroll).differentiated
+    for name, gradient in expected.gradients.items():
+        np.testing.assert_array_equal(shipped.gradients[name], gradient)
+    assert any(np.abs(gradient).max() > 0 for gradient in expected.gradients.values())
 
 
 def test_the_first_weights_are_taken_whole_and_later_ones_mixed_as_the_policy_does(make_run):
@@ -170,13 +196,13 @@ def waiting(make_run, monkeypatch):
     """A worker that has sent its gradient of version 1 and asks for it whenever a few milliseconds have passed."""
     run = make_run(configure("a2c", learner={"sync_timeout_s": 0.005}))
     run.asked = 0
-    holds = run.backend.unrolls.holds
+    holds = run.backend.unrolls.holds_newest_push
 
-    def counted(header):
+    def counted():
         run.asked += 1
-        return holds(header)
+        return holds()
 
-    monkeypatch.setattr(run.backend.unrolls, "holds", counted)
+    monkeypatch.setattr(run.backend.unrolls, "holds_newest_push", counted)
     run.thread = threading.Thread(target=run.actor.run, daemon=True)
     run.publish(1, 0.1)
     run.thread.start()
@@ -210,8 +236,8 @@ def test_a_gradient_that_was_lost_is_followed_by_another_one_of_the_same_version
         lose_the_push(waiting)
         wait_until(lambda: waiting.backend.ledger.counts().queued == 1)
     assert caplog.messages == [
-        "the gradient of version 1 is gone, and no newer version came within 0.005 s (learner.sync_timeout_s): "
-        "contributing again"
+        "the gradient of version 1 is gone or was refused, and no newer version came within 0.005 s "
+        "(learner.sync_timeout_s): contributing again"
     ]
     (entry,) = waiting.backend.unrolls.take(10, 0.0)
     assert (entry.header.sequence, entry.header.weights_version) == (1, 1)  # a gap for the learner to count
@@ -258,3 +284,24 @@ def test_other_algorithms_have_no_gradient_actors():
     environment.close()
     with pytest.raises(ConfigError, match="impala has no gradient actors"):
         make_shipper(config, environment.spec)
+
+
+def test_rewards_are_normalised_by_what_comes_with_the_weights(make_run):
+    """`Identity` pays 1 for a right guess: less a mean of 1, by a deviation of 0.25, a wrong one is -4."""
+    run = make_run(configure(rewards={"kind": "reward"}))
+    scale = {"reward_normalization/mean": np.array(1.0), "reward_normalization/deviation": np.array(0.25)}
+    run.publish(1, 0.1, **scale)
+    unrolls = []
+    contribution = run.shipper.contribution
+    run.shipper.contribution = lambda unroll: unrolls.append(unroll) or contribution(unroll)
+    shipped = run.step()
+    (unroll,) = unrolls
+    paid = unroll.rewards[unroll.valid]
+    assert 0 < paid.sum() < len(paid)
+    assert shipped.reward_moments == pytest.approx(
+        {"count": len(paid), "mean": paid.mean(), "squares": paid.var() * len(paid)}
+    )
+    seen = run.network.with_normal_rewards(stack([unroll], {})).rewards
+    assert set(seen[unroll.valid].tolist()) == {0.0, -4.0}
+    assert set(seen[~unroll.valid].tolist()) <= {0.0}
+    assert run.policy.version == 1  # acting reads no scale, and takes none

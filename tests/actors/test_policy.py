@@ -8,10 +8,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from distrl.actors.action_selection import ActionSelector
 from distrl.actors.policy import Policy
 from distrl.actors.unroll import restarted
+from distrl.config.environment import EnvironmentConfig
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
+from distrl.environments.preprocessing.pipeline import Pipeline
+from distrl.environments.vector import VectorEnvironment
 from distrl.errors import DistrlError
 from distrl.networks.architecture import Architecture
 from distrl.networks.bundle import export_bundle
@@ -322,9 +326,44 @@ def test_state_that_is_missing_is_one_line_of_error(remembering):
     assert "\n" not in str(raised.value)
 
 
+PREPROCESSING = [
+    {"step": "center"},
+    {"step": "select", "names": ["x", "y"], "keep": ["y", "x"]},
+    {"step": "stack", "frames": 3},
+    {"step": "clip", "of": "reward", "low": -0.5},
+    {"step": "discretize_box", "bins": 3},
+]
+
+
+@pytest.mark.row("D100", "L07")
+def test_a_bundle_acts_on_raw_observations_as_the_actor_did_with_preprocessing(tmp_path):
+    """Same seeds, episodes that begin on the way, then a reset."""
+    task = {"id": "distrl.environments.toy:Reach", "kwargs": {"length_steps": 3}}
+    processed = VectorEnvironment(EnvironmentConfig.model_validate({**task, "preprocessing": PREPROCESSING}), 3)
+    raw = VectorEnvironment(EnvironmentConfig.model_validate(task), 3)
+    network = Architecture(NetworkParameters(middleware_parameters={"scheme": [8]}), processed.spec, HEADS, "main", 1)
+    policy = Policy(export_bundle(network, cache_dir=tmp_path))
+    policy.set_weights(Weights(1, network.policy_weights()))
+    pipeline, selector = Pipeline.of(policy.spec), ActionSelector(policy.distributions)
+    assert (pipeline.raw, pipeline.spec) == (raw.spec, processed.spec)
+    for seed in (0, 1):
+        pipeline.reset()
+        seen, shown = processed.reset(seed), pipeline.observations(raw.reset(seed), np.ones(3, bool))
+        for _ in range(10):
+            np.testing.assert_array_equal(seen["observation"], shown["observation"], strict=True)
+            chosen, served = (selector.mode(policy.step(rows, {}).outputs) for rows in (seen, shown))
+            np.testing.assert_array_equal(chosen["action"], served["action"], strict=True)
+            step, raw_step = processed.step(chosen), raw.step(pipeline.actions(served))
+            np.testing.assert_array_equal(step.raw_rewards, raw_step.rewards)
+            np.testing.assert_array_equal(step.rewards, np.clip(raw_step.rewards, -0.5, None))
+            seen, shown = step.observations, pipeline.observations(raw_step.observations, raw_step.valid)
+    processed.close()
+    raw.close()
+
+
 WALL = """
 import sys
-import distrl.actors.policy, distrl.actors.action_selection
+import distrl.actors.policy, distrl.actors.action_selection, distrl.environments.preprocessing.pipeline
 walled = {"tensorflow", "keras", "jax", "tf2onnx", "onnx", "gymnasium", "ray"} & set(sys.modules)
 sys.exit(f"imported: {sorted(walled)}" if walled else 0)
 """

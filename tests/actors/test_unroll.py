@@ -16,7 +16,7 @@ def observe(*values: float) -> dict[str, np.ndarray]:
     return {"observation": np.array(values, np.float32)[:, None]}
 
 
-def a_step(observations, rewards, ended=(), valid=None) -> Step:
+def a_step(observations, rewards, ended=(), valid=None, raw_rewards=None, life_lost=False) -> Step:
     count = len(rewards)
     terminated = np.isin(np.arange(count), ended)
     return Step(
@@ -25,6 +25,8 @@ def a_step(observations, rewards, ended=(), valid=None) -> Step:
         terminated,
         np.zeros(count, bool),
         np.ones(count, bool) if valid is None else np.array(valid),
+        np.array(rewards if raw_rewards is None else raw_rewards, np.float32),
+        terminated & (not life_lost),
     )
 
 
@@ -143,6 +145,15 @@ def test_an_episode_over_two_unrolls_is_counted_once_and_whole():
     assert unroll.episode_lengths_steps.tolist() == [3]
 
 
+def test_episodes_return_what_the_environment_paid_not_what_is_learned_from():
+    builder = UnrollBuilder(SPEC, 2, 1)
+    builder.begin(observe(0), {})
+    fill(builder, [a_step([1], [1], raw_rewards=[10]), a_step([2], [-1], ended=[0], raw_rewards=[-3])])
+    unroll = builder.close((0, 1), 0, 1, {})
+    assert unroll.rewards[:, 0].tolist() == [1, -1]
+    assert unroll.episode_returns.tolist() == [7]
+
+
 def test_begin_forgets_open_episodes():
     builder = UnrollBuilder(SPEC, 1, 1)
     builder.begin(observe(0), {})
@@ -151,6 +162,65 @@ def test_begin_forgets_open_episodes():
     builder.begin(observe(0), {})
     fill(builder, [a_step([1], [1], ended=[0])])
     assert builder.close((0, 1), 1, 1, {}).episode_returns.tolist() == [1]
+
+
+def test_an_episode_that_ends_in_the_last_row_is_counted_there_and_once():
+    builder = UnrollBuilder(SPEC, 1, 1)
+    builder.begin(observe(0), {})
+    fill(builder, [a_step([1], [5], ended=[0])])
+    first = builder.close((0, 1), 0, 1, {})
+    fill(builder, [a_step([0], [0], valid=[False])])
+    second = builder.close((0, 1), 1, 1, {})
+    assert (first.episode_returns.tolist(), second.episode_returns.tolist()) == ([5], [])
+    assert first.episode_lengths_steps.tolist() == [1]
+
+
+@pytest.mark.row("M03")
+def test_a_lost_life_terminates_and_ends_no_episode():
+    builder = UnrollBuilder(SPEC, 4, 1)
+    builder.begin(observe(0), {})
+    # A life is lost at the second step, the game is over at the third.
+    steps = [a_step([1], [1]), a_step([2], [2], ended=[0], life_lost=True), a_step([3], [4], ended=[0])]
+    fill(builder, [*steps, a_step([0], [0], valid=[False])])
+    unroll = builder.close((0, 1), 0, 1, {})
+    assert unroll.terminated[:, 0].tolist() == [False, True, True, False]
+    assert (unroll.episode_returns.tolist(), unroll.episode_lengths_steps.tolist()) == ([7], [3])
+
+
+def stacked_spec(frames: int) -> EnvSpec:
+    shapes = {"frame": (2, 1, 3), "wall": (1,), "speed": (2,)}
+    observations = {
+        name: ArraySpec((*shape[:-1], shape[-1] * frames), "int32", frames=frames)
+        for name, shape in shapes.items()
+        if name != "wall"
+    }
+    return EnvSpec("toy", {**observations, "wall": ArraySpec((1,), "int32")}, SPEC.actions)
+
+
+def test_of_stacks_the_newest_frame_travels_and_the_older_ones_once():
+    def see(*stack: int) -> dict[str, np.ndarray]:
+        return {
+            "frame": np.repeat(np.int32(stack), 3) * np.ones((1, 2, 1, 1), np.int32),
+            "speed": np.repeat(np.int32(stack), 2)[None],
+            "wall": np.int32([[stack[-1]]]),
+        }
+
+    builder = UnrollBuilder(stacked_spec(3), 2, 1)
+    builder.begin(see(7, 8, 9), {})
+    unrolls = []
+    for stack in [(8, 9, 10), (9, 10, 11), (10, 11, 12), (20, 20, 20)]:
+        never, paid = np.zeros(1, bool), np.zeros(1, np.float32)
+        step = Step(see(*stack), paid, never, never, np.ones(1, bool), paid, never)
+        builder.add({"action": np.int32([0])}, np.float32([0]), step)
+        if builder.full:
+            unrolls.append(builder.close((0, 1), len(unrolls), 1, {}))
+    first, second = (unroll.observations for unroll in unrolls)
+    assert first["frame"].shape == (5, 1, 2, 1, 3)
+    for row, value in enumerate([7, 8, 9, 10, 11]):
+        assert (first["frame"][row] == value).all()
+    assert first["speed"][:, 0].tolist() == [[7, 7], [8, 8], [9, 9], [10, 10], [11, 11]]
+    assert first["wall"][:, 0, 0].tolist() == [9, 10, 11]
+    assert second["speed"][:, 0, 0].tolist() == [9, 10, 11, 12, 20]
 
 
 def slow_episodes(ended, valid, rewards) -> list[tuple[int, int, float, int]]:
@@ -183,7 +253,10 @@ def test_episode_statistics_equal_the_slow_walk(data):
     builder.begin(observe(*np.zeros(count)), {})
     collected: list[Unroll] = []
     for time in range(total):
-        step = Step(observe(*np.zeros(count)), rewards[time], ended[time], ended[time] & False, valid[time])
+        paid = rewards[time]
+        step = Step(
+            observe(*np.zeros(count)), paid / 8, ended[time], ended[time] & False, valid[time], paid, ended[time]
+        )
         builder.add({"action": np.zeros(count, np.int32)}, np.zeros(count, np.float32), step)
         if builder.full:
             collected.append(builder.close((0, 1), len(collected), 1, {}))
@@ -192,3 +265,22 @@ def test_episode_statistics_equal_the_slow_walk(data):
     assert [int(value) for unroll in collected for value in unroll.episode_lengths_steps] == [
         row[3] for row in expected
     ]
+
+
+def test_moments_of_rewards_are_told_where_somebody_asks_and_go_on_over_the_seam():
+    builder = UnrollBuilder(SPEC, 2, 1, 0.5)
+    builder.begin(observe(0), {})
+    fill(builder, [a_step([1], [4]), a_step([2], [2])])
+    first = builder.close((0, 1), 0, 1, {})
+    assert first.reward_moments == {"count": 2.0, "mean": 4.0, "squares": 0.0}
+    fill(builder, [a_step([3], [1], ended=[0]), a_step([4], [0], valid=[False])])
+    assert builder.close((0, 1), 1, 1, {}).reward_moments == {"count": 1.0, "mean": 3.0, "squares": 0.0}
+    fill(builder, [a_step([5], [7]), a_step([6], [0])])
+    assert builder.close((0, 1), 2, 1, {}).reward_moments["mean"] == 5.25
+    builder.begin(observe(0), {})  # episodes that were abandoned are forgotten
+    fill(builder, [a_step([1], [1]), a_step([2], [1])])
+    assert builder.close((0, 1), 3, 1, {}).reward_moments["mean"] == 1.25
+    silent = UnrollBuilder(SPEC, 1, 1)
+    silent.begin(observe(0), {})
+    fill(silent, [a_step([1], [4])])
+    assert silent.close((0, 1), 0, 1, {}).reward_moments == {}

@@ -214,3 +214,61 @@ def test_what_ships_unrolls_differentiates_nothing():
     networks = algorithm.build(SPEC)
     with pytest.raises(RuntimeError, match="ships unrolls"):
         algorithm.differentiate(networks, batch())
+
+
+class TowardsRewards(GradientAlgorithm):
+    """Pulls every value towards the reward of its row, and tells what rewards it saw."""
+
+    heads = (ValueHeadParameters(),)
+
+    def loss(self, outputs, batch):
+        """Half the squared distance."""
+        distance = outputs["value"][:-1] - batch.rewards
+        told = {"lowest": keras.ops.min(batch.rewards), "highest": keras.ops.max(batch.rewards)}
+        return Loss({"value": 0.5 * keras.ops.mean(distance**2)}, told)
+
+
+def paying(rewards, returns):
+    """A batch of one column whose actors tell these discounted returns, unroll by unroll."""
+    rewards = np.float32(rewards)[:, None]
+    returns = [np.float64(part) for part in returns]
+    moments = {
+        "count": np.array([float(len(part)) for part in returns]),
+        "mean": np.array([part.mean() for part in returns]),
+        "squares": np.array([((part - part.mean()) ** 2).sum() for part in returns]),
+    }
+    return batch(len(rewards), 1)._replace(rewards=rewards, reward_moments=moments)
+
+
+def test_the_loss_sees_rewards_by_the_statistics_of_earlier_updates():
+    algorithm = TowardsRewards(config(algorithm={"reward_normalization": {"clip": 3.0}}))
+    networks = algorithm.build(SPEC)
+    first = algorithm.update(networks, paying([1.0, 9.0], [[0.0, 4.0]])).metrics  # nothing is known yet
+    assert (first["lowest"], first["highest"], first["reward_deviation"]) == (1.0, 3.0, 1.0)
+    # Returns of 0 and 4 deviate by 2; the new ones count from the next update on.
+    second = algorithm.update(networks, paying([-1.0, 4.0], [[10.0], [6.0, 2.0]])).metrics
+    assert (second["lowest"], second["highest"]) == pytest.approx((-0.5, 2.0))
+    assert second["reward_deviation"] == pytest.approx(2.0)
+    third = algorithm.update(networks, paying([1.0, 1.0], [[0.0]])).metrics
+    assert third["reward_deviation"] == pytest.approx(np.std([0.0, 4.0, 10.0, 6.0, 2.0]))
+    assert algorithm._step.traces == 1
+
+
+def test_gradient_actors_normalise_rewards_by_what_was_published_with_the_weights():
+    normalization = {"reward_normalization": {"kind": "reward"}}
+    alone = TowardsRewards(config(algorithm=normalization))
+    actor, learner = (TowardsRewards(config(algorithm={"name": "a3c", **normalization})) for _ in range(2))
+    whole, acting, learning = (algorithm.build(SPEC) for algorithm in (alone, actor, learner))
+    none = np.zeros(0, np.float32)
+    for rewards in ([0.0, 2.0], [4.0, 9.0], [-3.0, 1.0]):
+        unroll = paying(rewards, [rewards])
+        told = {name: array[0] for name, array in unroll.reward_moments.items()}
+        expected = alone.update(whole, unroll).metrics
+        published = learning["main"].published_weights()
+        acting["main"].rewards.take(published)
+        acting["main"].set_weights([published[name] for name in acting["main"].online.named_weights()])
+        given = actor.differentiate(acting, unroll)
+        contribution = Contribution(UnrollHeader(0, 1, 0, 1, 2), given, none, none.astype(np.int32), told)
+        metrics = learner.update(learning, (contribution,)).metrics
+        assert metrics == pytest.approx(expected, rel=1e-5)
+    assert metrics["highest"] == pytest.approx((1.0 - 3.75) / np.std([0.0, 2.0, 4.0, 9.0]), rel=1e-5)

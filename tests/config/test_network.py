@@ -33,6 +33,7 @@ SPEC = EnvSpec("Vector-v0", VECTOR, {"action": DiscreteSpec(3)})
 TWO = EnvSpec("Two-v0", {name: ArraySpec((2,), "float32") for name in "ab"}, {"action": DiscreteSpec(3)})
 PICTURE = EnvSpec("Picture-v0", {"camera": ArraySpec((36, 36, 1), "uint8", 0, 255)}, {"action": DiscreteSpec(3)})
 MASKED = EnvSpec("Masked-v0", VECTOR | {"allowed": ArraySpec((3,), "int8", 0, 1)}, {"action": DiscreteSpec(3)})
+TOKENS = EnvSpec("Tokens-v0", {"mission": ArraySpec((3,), "int32", 0, 4, vocabulary=5)}, {"action": DiscreteSpec(3)})
 BOX = EnvSpec("Box-v0", VECTOR, {"action": BoxSpec((2,), (-1.0, -1.0), (1.0, 1.0))})
 READ_HEAD = TypeAdapter(heads.HeadParameters).validate_python
 ROWS = 4
@@ -233,6 +234,8 @@ EMBEDDER = BLOCK | {
     "input_offset": Change(0.5, "outputs"),
     "input_clipping": Change([-0.1, 0.1], "outputs"),
     "normalize": Change(True, "shapes"),
+    "embedding_width": Change(5, "shapes", spec=TOKENS),
+    "pooling": Change("none", "shapes", spec=TOKENS),
 }
 BLOCKS = {"output": {"inputs": ["observation"], "layers": [5]}}
 GRAPH = {name: change._replace(base={"kind": "graph", "blocks": BLOCKS}) for name, change in LAYERS.items()} | {

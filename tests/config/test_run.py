@@ -48,3 +48,12 @@ def test_rounds_leave_no_room_for_some_settings(sections, told):
 def test_a_time_out_of_rounds_needs_rounds(algorithm):
     with pytest.raises(ValueError, match=rf"learner\.sync_timeout_s is of workers .* \(a2c\), not of {algorithm}"):
         RunConfig.model_validate({"algorithm": {"name": algorithm}, "learner": {"sync_timeout_s": 5.0}})
+
+
+def test_what_actors_tell_of_their_rewards_follows_from_how_they_are_normalised():
+    def discount(**algorithm):
+        return RunConfig.model_validate({"algorithm": {"discount": 0.9, **algorithm}}).algorithm.reward_moments_discount
+
+    assert discount() is None
+    assert discount(reward_normalization={}) == 0.9
+    assert discount(name="a2c", reward_normalization={"kind": "reward"}) == 0.0

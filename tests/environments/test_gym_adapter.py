@@ -15,7 +15,8 @@ from gymnasium.vector import AutoresetMode
 
 import distrl
 from distrl.config.environment import EnvironmentConfig
-from distrl.environments import gym_adapter, toy
+from distrl.environments import gym_adapter, old_gym, toy
+from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError, MissingExtraError
 
 
@@ -152,6 +153,14 @@ def test_an_id_behind_the_module_that_registers_it(tmp_path: Path, monkeypatch: 
     assert isinstance(made.vector.envs[0].unwrapped, toy.Bandit)
 
 
+def test_an_id_of_both_gyms_behind_a_module_is_gymnasiums(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(old_gym, "is_registered", lambda name: name == "CartPole-v1")
+    assert make("distrl.environments.toy:CartPole-v1", "sync").vector.envs[0].spec.id == "CartPole-v1"
+    monkeypatch.setattr(old_gym, "maker", lambda *_: toy.Bandit)
+    monkeypatch.delitem(gymnasium.registry, "CartPole-v1")
+    assert isinstance(make("distrl.environments.toy:CartPole-v1", "sync").vector.envs[0], toy.Bandit)
+
+
 def test_unknown_names_come_with_the_nearest() -> None:
     assert refusal("CartPoel-v1") == (
         "unknown environment 'CartPoel-v1'; the nearest ids are CartPole-v1, CartPole-v0, phys2d/CartPole-v1; "
@@ -190,7 +199,12 @@ def test_refused_kwargs_name_environment_and_error() -> None:
 
 @pytest.mark.parametrize(
     ("env_id", "absent", "extra"),
-    [("LunarLander-v3", "Box2D", "box2d"), ("HalfCheetah-v5", "mujoco", "mujoco"), ("ALE/Pong-v5", "ale_py", "atari")],
+    [
+        ("LunarLander-v3", "Box2D", "box2d"),
+        ("HalfCheetah-v5", "mujoco", "mujoco"),
+        ("ALE/Pong-v5", "ale_py", "atari"),
+        ("dm_control/cartpole-balance-v0", "shimmy", "dm-control"),
+    ],
 )
 def test_a_missing_extra_is_named(env_id: str, absent: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda module: None)  # what `require` asks
@@ -211,3 +225,49 @@ def test_stepping_imports_no_learning_framework() -> None:
     root = Path(distrl.__file__).parent.parent
     done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_name_tells_what_makes_it_and_with_what() -> None:
+    entry_point, kwargs = gym_adapter.declared("CartPole-v1")
+    assert (entry_point, dict(kwargs)) == ("gymnasium.envs.classic_control.cartpole:CartPoleEnv", {})
+    entry_point, kwargs = gym_adapter.declared("FrozenLake8x8-v1")
+    assert kwargs == {"map_name": "8x8"}
+    assert gym_adapter.declared("distrl.environments.toy:Identity") == ("distrl.environments.toy:Identity", {})
+
+
+@pytest.mark.row("M01")
+def test_a_single_environment_is_seeded_reset_stepped_drawn_and_closed() -> None:
+    config = EnvironmentConfig(id="CartPole-v1", kwargs={"render_mode": "rgb_array"})
+    environment: Any = gym_adapter.make_one(config)
+    environment.reset(seed=5)
+    assert environment.unwrapped.np_random_seed == 5
+    observation, reward, terminated, truncated, _ = environment.step(1)
+    assert (observation.shape, reward, terminated, truncated) == ((4,), 1.0, False, False)
+    with pytest.raises(AssertionError, match="invalid"):
+        environment.step(2)
+    # Without a seed it takes one, and says which.
+    fresh: Any = gym_adapter.make_one(config)
+    fresh.reset()
+    assert isinstance(fresh.unwrapped.np_random_seed, int)
+    environment.close()
+    fresh.close()
+
+
+def test_dm_control_comes_through_shimmy() -> None:
+    pytest.importorskip("dm_control")
+    pytest.importorskip("shimmy.registration", reason="Shimmy is not installed")
+    name = "dm_control/cartpole-balance-v0"
+    environment = VectorEnvironment(EnvironmentConfig(id=name), 2)
+    assert {key: array.shape for key, array in environment.spec.observations.items()} == {
+        "position": (3,),
+        "velocity": (2,),
+    }
+    first, again = environment.reset(3)["position"], environment.reset(3)["position"]
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first[0], first[1])
+    step = environment.step({"action": np.float32([[1.0], [-1.0]])})
+    assert step.observations["velocity"][0, 0] > 0 > step.observations["velocity"][1, 0]
+    assert (step.rewards >= 0).all()
+    assert (step.rewards <= 1).all()
+    environment.close()
+    assert f"the nearest ids are {name}, " in refusal("dm_control/cartpole-balanc-v0")

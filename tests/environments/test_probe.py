@@ -3,14 +3,17 @@
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import psutil
 import pytest
 
 import distrl
 from distrl.config.environment import EnvironmentConfig
+from distrl.environments import probe as probing
 from distrl.environments.probe import ProbeError, probe
 from distrl.errors import ConfigError
 from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
@@ -107,6 +110,19 @@ def test_exceptions_bring_their_own_traceback() -> None:
     assert in_step.exit_code == 2
 
 
+def test_environments_in_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("my_module.py").write_text(HEAD.format(reset="pass", step="raise ValueError('no dice')"))
+    with tempfile.TemporaryDirectory(prefix="p", dir="/tmp") as directory:  # short: it becomes part of a socket's name
+        monkeypatch.setenv("TMPDIR", directory)
+        assert probe(EnvironmentConfig(vectorization="async"), timeout_s=100.0).id == "CartPole-v1"
+        assert os.listdir(directory) == []
+        with pytest.raises(ProbeError) as caught:
+            probe(EnvironmentConfig(id="my_module:Mine", vectorization="async"), timeout_s=100.0)
+        assert str(caught.value) == "environment my_module:Mine failed in step: ValueError: no dice"
+        assert "raise ValueError('no dice')" in caught.value.detail
+        assert os.listdir(directory) == []
+
+
 def test_ending_the_process_and_crashing() -> None:
     ended = failure(reset="print('giving up', flush=True); os._exit(7)")
     assert str(ended) == "environment my_module:Mine ended its process in reset with exit code 7"
@@ -119,8 +135,8 @@ def test_ending_the_process_and_crashing() -> None:
 
 def test_a_hang_is_killed_with_all_that_it_started() -> None:
     hang = "open('pid', 'w').write(str(subprocess.Popen(['sleep', '600']).pid)); time.sleep(600)"
-    hung = failure(step=hang, timeout_s=4.0)
-    assert str(hung) == "environment my_module:Mine hung in step: killed after 4 s"
+    hung = failure(step=hang, timeout_s=10.0)
+    assert str(hung) == "environment my_module:Mine hung in step: killed after 10 s"
     assert "my_module.py" in hung.detail  # where it hung
     assert gone(int(Path("pid").read_text()))
 
@@ -151,3 +167,50 @@ def test_the_parent_s_side_imports_no_gymnasium() -> None:
     environment = {**os.environ, "PYTHONPATH": str(root)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "limit_s"),
+    [
+        ({"id": "CartPole-v1", "kwargs": {"connect_timeout_s": 50}}, 13.0),
+        ({"id": "tcp://robot:1"}, 13.0 + 5.0 + 30.0 + 20.0),
+        ({"id": "tcp-listen://robot:1"}, 13.0 + 30.0 + 30.0 + 20.0),
+        (
+            {"id": "tcp://robot:1", "kwargs": {"connect_timeout_s": 25, "give_up_s": 1, "message_timeout_s": 2}},
+            13.0 + 25.0 + 1.0 + 2.0,
+        ),
+        ({"id": "tcp://robot:1", "kwargs": {"connect_timeout_s": -1}}, 13.0),
+        ({"id": "tcp://robot"}, 13.0),
+    ],
+)
+def test_remote_environments_have_as_long_as_their_own_time_outs(monkeypatch, config, limit_s) -> None:
+    seen = []
+    monkeypatch.setattr(probing, "_run_child", lambda config, timeout_s, answer, output: seen.append(timeout_s))
+    with pytest.raises(ProbeError):
+        probe(EnvironmentConfig(**config))
+    assert seen == [limit_s]
+
+
+@pytest.mark.parametrize(
+    ("id_", "line"),
+    [
+        ("tcp-listen://127.0.0.1:7", "waiting for an environment to dial 127.0.0.1:7 …\n"),
+        ("tcp://robot:7", "reaching robot:7 …\n"),
+        ("CartPole-v1", ""),
+    ],
+)
+def test_a_wait_for_somebody_else_is_told_of(capsys, id_, line) -> None:
+    class Child:
+        """Ends at the second look."""
+
+        waits: ClassVar[list[float]] = []
+
+        def wait(self, timeout):
+            self.waits.append(timeout)
+            if len(self.waits) == 1 and line:
+                raise subprocess.TimeoutExpired("probe", timeout)
+
+    Child.waits.clear()
+    probing._wait(Child(), EnvironmentConfig(id=id_), 30.0)
+    assert Child.waits == ([2.0, 28.0] if line else [30.0])
+    assert capsys.readouterr().err == line

@@ -6,14 +6,16 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
+from hypothesis import given
+from hypothesis import strategies as st
 
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments.spaces import random_actions
 from distrl.environments.toy import StepCounter
-from distrl.environments.vector import Step, VectorEnvironment
+from distrl.environments.vector import Step, VectorEnvironment, environment_seeds
 from distrl.errors import ConfigError, EnvironmentFailedError
 from distrl.types import BoxSpec, DiscreteSpec
 
@@ -99,6 +101,41 @@ class Receiver(gymnasium.Env):
         return np.zeros(1, np.float32), 0.0, False, False, {}
 
 
+class Strange(gymnasium.Env):
+    """Shows and pays `what` at its second step."""
+
+    def __init__(self, what: Any, space: Space) -> None:
+        self.observation_space, self.action_space = space, Discrete(2)
+        self.good = (np.zeros(space.shape, space.dtype), 1.0, False, False, {})
+        self.what = what
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.steps = 0
+        return self.good[0], {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return (*self.what, *self.good[2:]) if self.steps == 2 else self.good
+
+
+class StrangeVector(VectorEnv):
+    """Strange's own vectorization: whatever it shows is handed on as it is."""
+
+    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+
+    def __init__(self, num_envs: int, what: Any, space: Space) -> None:
+        self.single_observation_space, self.single_action_space = space, Discrete(2)
+        self.num_envs, self.single = num_envs, Strange(what, space)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.array([self.single.reset()[0]] * self.num_envs), {}
+
+    def step(self, actions: Any) -> Any:
+        observation, reward, *_ = self.single.step(0)
+        never = np.zeros(self.num_envs, np.bool_)
+        return np.array([observation] * self.num_envs), np.array([reward] * self.num_envs), never, never, {}
+
+
 class ReceiverVector(VectorEnv):
     """Receiver's own vectorization, which wants actions in its batched space."""
 
@@ -171,10 +208,19 @@ def _registered() -> Iterator[None]:
     gymnasium.register("Counter-v0", entry_point=StepCounter, vector_entry_point=StepCounterVector)
     gymnasium.register("WrongShape-v0", entry_point=StepCounter, vector_entry_point=WrongShapeVector)
     gymnasium.register("Receiver-v0", entry_point=Receiver, vector_entry_point=ReceiverVector)
+    gymnasium.register("Strange-v0", entry_point=Strange, vector_entry_point=StrangeVector)
     for environment_class in (Mixed, RandomLength, Failing):
         gymnasium.register(f"{environment_class.__name__}-v0", entry_point=environment_class)
     yield
-    for name in ("Counter-v0", "WrongShape-v0", "Receiver-v0", "Mixed-v0", "RandomLength-v0", "Failing-v0"):
+    for name in (
+        "Counter-v0",
+        "WrongShape-v0",
+        "Receiver-v0",
+        "Strange-v0",
+        "Mixed-v0",
+        "RandomLength-v0",
+        "Failing-v0",
+    ):
         del gymnasium.registry[name]
 
 
@@ -186,7 +232,7 @@ def zeros(count: int) -> dict[str, np.ndarray]:
     return {"action": np.zeros(count, np.int32)}
 
 
-@pytest.mark.row("M10")
+@pytest.mark.row("M02", "M10")
 @pytest.mark.parametrize("vectorization", ["own", "sync"])
 @pytest.mark.parametrize(
     ("terminate_at", "truncate_at", "terminated", "truncated"),
@@ -346,6 +392,7 @@ def test_seeds_repeat_and_differ(vectorization: str) -> None:
     assert len(np.unique(np.concatenate([first, neighbour]), axis=0)) == 128
 
 
+@pytest.mark.row("M18")
 def test_a_vector_of_4_walks_as_4_singles() -> None:
     environment = vector("CartPole-v1", "sync", 4)
     observations = environment.reset(9)["observation"]
@@ -432,8 +479,41 @@ def test_an_own_vectorization_that_breaks_its_space_is_found_at_reset() -> None:
         environment.reset(0)
     assert str(caught.value) == (
         "environment WrongShape-v0 failed in reset: ValueError: "
-        "observation 'observation' has shape (1,), its space says (3,)"
+        "observation 'observation': its shape is (2, 1), the space of 2 environments says (2, 3)"
     )
+
+
+@pytest.mark.parametrize(
+    ("leaf", "good", "bad", "message"),
+    [
+        (Discrete(3), 2, 3, "[2 3] lies outside Discrete(3)"),
+        (MultiDiscrete([2, 3]), [1, 2], [0, 3], "[[1 2] [0 3]] lies outside MultiDiscrete([2 3])"),
+        (MultiBinary(1), [1], [2], "[[1] [2]] lies outside MultiBinary(1)"),
+        (Text(8), "go", 3, "3 of type int is not a text"),
+    ],
+)
+def test_what_lies_outside_a_nested_space_ends_the_step(
+    leaf: Space, good: Any, bad: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[Any] = [good] * 3 + [bad]  # two resets, and a step of two
+
+    class Astray(StepCounter):
+        def __init__(self) -> None:
+            super().__init__()
+            self.observation_space = Dict({"a": Tuple((leaf,))})
+
+        def reset(self, **given: Any) -> Any:
+            return {"a": (shown.pop(0),)}, {}
+
+        def step(self, action: Any) -> Any:
+            return {"a": (shown.pop(0),)}, 0.0, False, False, {}
+
+    monkeypatch.setitem(gymnasium.registry, "Astray-v0", gymnasium.envs.registration.EnvSpec("Astray-v0", Astray))
+    environment = vector("Astray-v0", "sync", 2)
+    environment.reset(0)
+    with pytest.raises(EnvironmentFailedError) as caught:
+        environment.step(zeros(2))
+    assert str(caught.value) == f"environment Astray-v0 failed in step: ValueError: observation 'a/0': {message}"
 
 
 def test_unsupported_spaces_are_refused_when_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -442,3 +522,151 @@ def test_unsupported_spaces_are_refused_when_made(monkeypatch: pytest.MonkeyPatc
         ConfigError, match="environment Receiver-v0: the space at 'action' cannot be used: it is a Box of int64"
     ):
         vector("Receiver-v0", "auto", 1)
+
+
+PAIR = Box(-1.0, 1.0, (2,), np.float32)
+STRANGE = [
+    (PAIR, (np.float32([0, np.nan]), 1.0), "observation 'observation' is not finite"),
+    (PAIR, (np.float32([np.inf, 0]), 1.0), "observation 'observation' is not finite"),
+    (PAIR, (np.float32([0, 0]), np.nan), "a reward is nan"),
+    (PAIR, (np.float32([0, 0]), -np.inf), "a reward is -inf"),
+    (PAIR, (np.float32([0, 0, 0]), 1.0), "shape"),
+    (PAIR, (np.float32([0]), 1.0), "shape"),
+    (Discrete(3), (np.int64(3), 1.0), r"outside"),
+    (Discrete(3), (np.int64(-1), 1.0), r"outside"),
+]
+
+
+WIDE = Box(-np.inf, np.inf, (2,), np.float64)
+HUGE = np.float64([0, -1e300])
+
+
+def strange_step(space: Space, what: Any, *steps: dict[str, Any]) -> Step:
+    """The second step, which shows `what`."""
+    config = {"id": "Strange-v0", "vectorization": "sync", "kwargs": {"what": what, "space": space}}
+    environment = VectorEnvironment(EnvironmentConfig.model_validate({**config, "preprocessing": steps}), 2)
+    environment.reset(0)
+    environment.step(zeros(2))
+    return environment.step(zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("space", "what", "steps", "message"),
+    [
+        (WIDE, (HUGE, 1.0), (), "observation 'observation' exceeds 3.4e+38, the largest number of a network's float32"),
+        (
+            WIDE,
+            (HUGE, 1.0),
+            ({"step": "to_dtype", "dtype": "float64"},),
+            "after .*observation 'observation' exceeds 3.4",
+        ),
+        (PAIR, (np.float32([1e30, 0]), 1.0), ({"step": "scale", "multiply": 1e30},), "after .*is not finite"),
+        (
+            PAIR,
+            (np.float32([0, 0]), 1e30),
+            ({"step": "scale", "of": "reward", "multiply": 1e30},),
+            "after .*a reward is inf",
+        ),
+        (
+            PAIR,
+            (np.float32([np.nan, 0]), 1.0),
+            ({"step": "clip", "low": 0, "high": 1},),
+            "observation 'observation' is not",
+        ),
+    ],
+)
+def test_what_a_network_cannot_take_is_the_environment_s_failure(
+    space: Space, what: Any, steps: Any, message: str
+) -> None:
+    message = message.replace("+", r"\+").replace("after .*", "after environment.preprocessing .*")
+    with pytest.raises(EnvironmentFailedError, match=f"^environment Strange-v0 failed in step: ValueError: {message}"):
+        strange_step(space, what, *steps)
+
+
+def test_preprocessing_may_cut_what_is_too_large() -> None:
+    step = strange_step(WIDE, (HUGE, 1.0), {"step": "clip", "low": -5, "high": 5})
+    np.testing.assert_array_equal(step.observations["observation"], [[0.0, -5.0]] * 2)
+    largest = float(np.finfo(np.float32).max)
+    assert strange_step(WIDE, (np.float64([0, largest]), 1.0)).observations["observation"][0, 1] == largest
+
+
+SMALL = Box(-100, 100, (2,), np.int8)
+
+
+@pytest.mark.parametrize(
+    ("vectorization", "name"), [("sync", "'observation'"), ("own", "observation 'observation': it")]
+)
+@pytest.mark.parametrize("what", [np.array([300, 1]), np.array([200, 1], np.uint8)])
+def test_whole_numbers_do_not_wrap_around(vectorization: str, name: str, what: Any) -> None:
+    environment = vector("Strange-v0", vectorization, 3, what=(what, 1.0), space=SMALL)
+    environment.reset(0)
+    environment.step(zeros(3))
+    message = f"{name} holds 1 … {what[0]}, which int8 of its space cannot"
+    with pytest.raises(EnvironmentFailedError, match=f"environment Strange-v0 failed in step: ValueError: {message}"):
+        environment.step(zeros(3))
+
+
+@pytest.mark.parametrize("vectorization", ["own", "sync"])
+@pytest.mark.parametrize(("space", "what", "message"), STRANGE)
+def test_what_must_never_be_learned_from_ends_the_actor(
+    vectorization: str, space: Space, what: Any, message: str
+) -> None:
+    environment = vector("Strange-v0", vectorization, 3, what=what, space=space)
+    environment.reset(0)
+    environment.step(zeros(3))
+    with pytest.raises(EnvironmentFailedError, match=f"environment Strange-v0 failed in step: ValueError: .*{message}"):
+        environment.step(zeros(3))
+
+
+def test_one_number_per_environment_is_paid() -> None:
+    environment = vector("Strange-v0", "own", 3, what=(np.float32([0, 0]), np.zeros(2)), space=PAIR)
+    environment.reset(0)
+    environment.step(zeros(3))
+    with pytest.raises(EnvironmentFailedError, match=r"rewards have shape \(3, 2\), there are 3 environments"):
+        environment.step(zeros(3))
+
+
+def test_numbers_beyond_the_bounds_of_a_box_are_taken_as_they_are() -> None:
+    environment = vector("Strange-v0", "sync", 1, what=(np.float32([3e38, -3e38]), 3e38), space=PAIR)
+    environment.reset(0)
+    environment.step(zeros(1))
+    step = environment.step(zeros(1))
+    np.testing.assert_array_equal(step.observations["observation"], np.float32([[3e38, -3e38]]))
+
+
+@pytest.mark.row("M01")
+@pytest.mark.parametrize("vectorization", ["own", "sync"])
+def test_a_choice_that_there_is_not_is_an_error(vectorization: str) -> None:
+    environment = vector("CartPole-v1", vectorization, 2)
+    environment.reset(0)
+    with pytest.raises(EnvironmentFailedError, match="environment CartPole-v1 failed in step: AssertionError"):
+        environment.step({"action": np.int32([0, 2])})
+
+
+@given(seed=st.integers(0, 2**64), count=st.integers(1, 300))
+def test_environments_of_one_vector_never_share_a_seed(seed: int, count: int) -> None:
+    seeds = environment_seeds(seed, count)
+    assert len(set(seeds)) == count
+    assert all(0 <= number < 2**31 for number in seeds)
+    assert seeds == environment_seeds(seed, count)
+
+
+def test_a_seed_that_comes_twice_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Repeating:
+        def __init__(self, seed: int) -> None: ...
+
+        def generate_state(self, count: int) -> np.ndarray:
+            return np.uint32([2, 4, 3, 8, 10, 12, 14, 16])[:count]  # halved: 1, 2, 1, 4, …
+
+    monkeypatch.setattr(np.random, "SeedSequence", Repeating)
+    assert environment_seeds(0, 3) == [1, 2, 4]
+
+
+def test_actors_share_no_seed() -> None:
+    """As `Actor.reset` seeds its environments: 40 actors and two incarnations of each, 64 environments."""
+    seeds: list[int] = []
+    for actor in range(40):
+        for incarnation in (1, 2):
+            key = np.random.SeedSequence(1, spawn_key=(1, actor, incarnation, 0))
+            seeds += environment_seeds(int(key.spawn(3)[0].generate_state(1)[0]), 64)
+    assert len(set(seeds)) == len(seeds) == 40 * 2 * 64

@@ -1,9 +1,9 @@
 """Environments that hang or raise in the middle of a run: actors are replaced within a budget, and the run says why."""
 
 import os
-import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
@@ -12,6 +12,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.redis]
 MODULE = '''
 import os
 import time
+
+import numpy as np
+from gymnasium.spaces import Discrete
 
 from distrl.environments.toy import StepCounter
 
@@ -34,6 +37,52 @@ class HangsOnce(StepCounter):
         return super().step(action)
 
 
+class HangsInReset(StepCounter):
+    """The second of all first resets, which is an actor's and not the probe's, hangs; nobody after it does."""
+
+    def __init__(self, flag):
+        super().__init__()
+        self._flag, self._fresh = flag, True
+
+    def reset(self, *, seed=None, options=None):
+        if self._fresh:
+            self._fresh = False
+            for number in (1, 2):
+                try:
+                    os.close(os.open(f"{self._flag}{number}", os.O_CREAT | os.O_EXCL))
+                except FileExistsError:
+                    continue
+                if number == 2:
+                    time.sleep(3600)
+                break
+        return super().reset(seed=seed, options=options)
+
+
+class Strange(StepCounter):
+    """Its hundredth step is not what its space says."""
+
+    def __init__(self, how):
+        super().__init__(truncate_at_steps=7, terminate_at_steps=None)
+        self._how, self._all = how, 0
+        if how == "space":
+            self.observation_space = Discrete(8)
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed, options=options)
+        return (np.int64(0) if self._how == "space" else observation), info
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        self._all += 1
+        if self._how == "space":
+            return np.int64(8 if self._all == 100 else self._steps), *rest
+        if self._all == 100:
+            if self._how == "raises":
+                raise ValueError("the dice are loaded")
+            observation = observation * np.nan if self._how == "nan" else np.zeros(2, np.float32)
+        return observation, *rest
+
+
 class Raises(StepCounter):
     """Good enough for the probe, and then broken."""
 
@@ -42,6 +91,7 @@ class Raises(StepCounter):
             raise ValueError("the dice are loaded")
         return super().step(action)
 '''
+LONG_S = 240.0
 SMALL = ["--set", "actors.environments=4", "--set", "learner.batch_size=1", "--set", "actors.unroll_length_steps=16"]
 
 
@@ -55,7 +105,7 @@ def test_an_actor_whose_environment_hangs_is_killed_counted_and_replaced(start_r
     flag = module / "hung"
     run = start_run(
         *("--env", "my_environments:HangsOnce", "--set", f"environment.kwargs={{flag: {flag}}}", *SMALL),
-        *("--set", "environment.step_timeout_s=2", "--set", "stop.minutes=10"),
+        *("--set", "environment.step_timeout_s=8", "--set", "stop.minutes=10"),
     )
     run.wait_for_updates(1)
     run.wait_until(flag.exists, "one environment hangs")
@@ -69,6 +119,78 @@ def test_an_actor_whose_environment_hangs_is_killed_counted_and_replaced(start_r
     summary = run.finish()
     assert (summary.exit_code, summary.restarts, summary.imbalance, summary.lost) == (0, 1, 0, 0)
     assert "(environment.step_timeout_s)); starting again" in run.told
+
+
+def children(run) -> list[psutil.Process]:
+    return psutil.Process(run.process.pid).children(recursive=True)
+
+
+@pytest.mark.long
+def test_workers_of_a_hanging_environment_end_with_their_actor(start_run, module):
+    """With a process for each environment, the supervisor knows the actor alone."""
+    flag = module / "hung"
+    run = start_run(
+        *("--env", "my_environments:HangsOnce", "--set", f"environment.kwargs={{flag: {flag}}}", *SMALL),
+        *("--set", "environment.vectorization=async", "--set", "environment.step_timeout_s=20"),
+        *("--set", "stop.minutes=10", "--actors", "1"),
+    )
+    run.wait_until(flag.exists, "one environment hangs", LONG_S)
+    before = children(run)
+    assert len(before) >= 2 + 4  # learner, actor, environments
+    run.wait_until(lambda: "started again (restart 1)" in run.told, "its actor is replaced", LONG_S)
+    updates = run.updates
+    run.wait_until(lambda: run.updates > updates + 50, "training goes on", LONG_S)
+    run.process.terminate()
+    summary = run.finish(LONG_S)
+    assert (summary.exit_code, summary.restarts, summary.imbalance) == (0, 1, 0)
+    run.wait_until(lambda: not any(run.alive(process.pid) for process in before), "all workers have ended")
+
+
+@pytest.mark.long
+def test_an_environment_that_hangs_in_reset_is_as_one_that_hangs_in_step(start_run, module):
+    flag = module / "reset"
+    run = start_run(
+        *("--env", "my_environments:HangsInReset", "--set", f"environment.kwargs={{flag: {flag}}}", *SMALL),
+        *("--set", "environment.step_timeout_s=10", "--set", "stop.minutes=10"),
+    )
+    run.wait_until(lambda: "started again (restart 1)" in run.told, "its actor is replaced", LONG_S)
+    updates = run.updates
+    run.wait_until(lambda: run.updates > updates + 50, "training goes on", LONG_S)
+    run.process.terminate()
+    summary = run.finish(LONG_S)
+    assert (summary.exit_code, summary.restarts, summary.imbalance) == (0, 1, 0)
+    assert "(environment.step_timeout_s)); starting again" in run.told
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("raises", "failed in step: ValueError: the dice are loaded"),
+        ("nan", "failed in step: ValueError: observation 'observation' is not finite"),
+        ("shape", "failed in step: ValueError: "),
+        ("space", "failed in step: ValueError: "),
+    ],
+)
+def test_what_comes_at_step_100_is_counted_and_ends_the_run_beyond_the_budget(
+    start_run, module, how, words, vectorization
+):
+    run = start_run(
+        *("--env", "my_environments:Strange", "--set", f"environment.kwargs={{how: {how}}}", *SMALL),
+        *("--set", f"environment.vectorization={vectorization}", "--set", "actors.restart_budget=1", "--actors", "1"),
+    )
+    summary = run.finish(LONG_S)
+    assert (run.process.returncode, summary.exit_code, summary.stop_reason) == (3, 3, "restart budget spent")
+    assert (summary.restarts, summary.imbalance) == (1, 0)
+    assert f"environment my_environments:Strange {words}" in run.errors.read_text()
+    # What came before it was trained on, and nothing of it.
+    assert summary.trained > 0
+    assert summary.dropped["nonfinite"] == summary.dropped["schema"] == 0
+    # The log has the environment's own traceback, or where what it gave was found wrong.
+    log = (run.run_dir / "logs" / "actor-0.log").read_text()
+    assert "Traceback" in log
+    assert ("my_environments.py" in log) == (how == "raises")
 
 
 def test_an_environment_that_keeps_raising_ends_the_run_with_its_own_words(start_run, module):
@@ -90,11 +212,9 @@ def test_an_environment_that_cannot_start_is_exit_2_with_its_own_traceback(distr
         "    def reset(self, *, seed=None, options=None):\n"
         "        raise OSError('no ROM here')\n"
     )
-    began = time.monotonic()
     done = distrl_command("train", "--env", "broken:Broken", "--run-dir", "run")
     assert done.returncode == 2
     first, *below = done.stderr.splitlines()
     assert first == "distrl: error: environment broken:Broken failed in reset: OSError: no ROM here"
     assert any("raise OSError('no ROM here')" in line for line in below)
     assert not os.path.exists(module / "run")
-    assert time.monotonic() - began < 15

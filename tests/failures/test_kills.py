@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 
 import pytest
 
@@ -58,11 +57,9 @@ def test_signals_end_a_run_cleanly(start_run, endless, number, code):
     run = start_run(*endless)
     run.wait_for_updates(5)
     pids = [role.pid for role in run.backend.registry.roles()]
-    began = time.monotonic()
     run.process.send_signal(number)
     summary = run.finish()
     assert (run.process.returncode, summary.exit_code, summary.imbalance) == (code, code, 0)
-    assert time.monotonic() - began < 30
     assert not any(map(run.alive, pids))
     (newest,) = [max((run.run_dir / "checkpoints").glob("ckpt-*"))]
     assert int(newest.name.removeprefix("ckpt-")) == summary.updates

@@ -38,6 +38,7 @@ def test_a_run_on_ray_balances_survives_a_kill_and_leaves_nothing(start_run, end
     run.wait_until(lambda: not any(map(run.alive, processes)), "every process has ended")
 
 
+@pytest.mark.long
 def test_nothing_is_left_on_ray_of_a_run_whose_parent_was_killed(start_run, endless):
     run = start_run(*endless, "--launcher", "ray")
     run.wait_for_updates(5)

@@ -45,7 +45,7 @@ class Training:
     def __init__(self, tmp_path, name, algorithm, rate=1.0, **network):
         self.config = {
             "environment": {"id": "distrl.environments.toy:Identity", "kwargs": {"n": 2, "length_steps": 3}},
-            "algorithm": {"name": algorithm},
+            "algorithm": {"name": algorithm, "reward_normalization": network.pop("rewards", None)},
             "network": {"middleware_parameters": {"scheme": [4], **network.pop("middleware", {})}, **network},
             "actors": {"count": 0, "environments": 2, "unroll_length_steps": 4, "weight_mixing_rate": rate},
             "checkpoint": {"every_s": None, "every_updates": 3},
@@ -91,6 +91,16 @@ def test_gradient_actors_train_in_one_process_and_every_gradient_is_accounted_fo
     assert (ledger.trained, ledger.produced, ledger.imbalance) == (20, 20, 0)
 
 
+def test_episodes_that_end_with_the_last_row_before_a_checkpoint_count(tmp_path):
+    """A checkpoint abandons open episodes, and those of 3 steps are never open after an unroll of 3."""
+    run = Training(tmp_path, "run", "impala")
+    run.config["actors"]["unroll_length_steps"] = 3
+    run.config["learner"] = {"batch_size": 1}
+    run.config["checkpoint"]["every_updates"] = 1
+    _, snapshot = run.train(10)
+    assert (snapshot["env_steps"], snapshot["episodes"], snapshot["mean_length_100_steps"]) == (60, 20, 3.0)
+
+
 def assert_that_halves_make_a_whole(tmp_path, *arguments, **options):
     """Six updates and a checkpoint after three of them, against a run that was resumed from it; returns the arrays."""
     whole, halves = (Training(tmp_path, name, *arguments, **options) for name in ("whole", "halves"))
@@ -112,9 +122,17 @@ def test_a_resumed_run_of_gradient_actors_goes_on_bit_by_bit(tmp_path, algorithm
         "middleware": {"dropout_rate": 0.3, "batchnorm": True},
         "input_embedders_parameters": {"observation": {"normalize": True}},
         "shared_optimizer": False,
+        "rewards": {"kind": "reward"},
     }
     arrays = assert_that_halves_make_a_whole(tmp_path, algorithm, rate, **options)
-    assert {group for group, _ in arrays} >= {"main.global", "main.online", "main.optimizer_0", "main.statistics"}
+    groups = {"main.global", "main.online", "main.optimizer_0", "main.statistics", "main.rewards"}
+    assert {group for group, _ in arrays} >= groups
+
+
+def test_normalised_rewards_go_on_bit_by_bit_in_a_resumed_run(tmp_path):
+    """With unrolls on their way; of gradients the test above says it."""
+    arrays = assert_that_halves_make_a_whole(tmp_path, "impala", 1.0, rewards={})
+    assert arrays["main.rewards", "count"] > 0
 
 
 @pytest.mark.row("Q03")

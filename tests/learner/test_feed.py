@@ -59,7 +59,7 @@ def test_actions_and_state_are_stacked_by_name_along_the_environments(unroll):
         }
         state = {"h": np.full((3, 4), number, np.float32)}
         unrolls.append(dataclasses.replace(unroll(0, 0), actions=actions, recurrent_state=state))
-    batch = stack(unrolls)
+    batch = stack(unrolls, {})
     expected = np.int32([[1, 1, 1, 2, 2, 2]] * 2)
     np.testing.assert_array_equal(batch.actions["gear"], expected, strict=True)
     force = np.repeat(np.float32(10.5 * expected)[..., None], 2, axis=-1)

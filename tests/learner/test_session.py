@@ -20,6 +20,7 @@ from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_unroll
 from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.networks.description import BundleDescription
 
 # ------------------------------------------------------------------------------------------------- stop conditions
 
@@ -85,7 +86,26 @@ def train(prepared, acting, toy_config):
     return make
 
 
-def test_trains_reports_and_saves_until_a_condition_holds(train, tmp_path):
+def look_at_every_snapshot(monkeypatch, share=float("inf")):
+    """Rather than now and then; with a small share, at the first one alone."""
+    monkeypatch.setattr("distrl.learner.session.LOOK_AFTER_S", 0.0)
+    monkeypatch.setattr("distrl.learner.session.LOOK_SHARE", share)
+
+
+@pytest.mark.parametrize(("after_s", "share", "looks"), [(0.0, float("inf"), 6), (0.0, 1e-12, 1), (3600.0, 1.0, 0)])
+def test_what_only_snapshots_need_takes_its_share_of_time_and_no_more(train, monkeypatch, after_s, share, looks):
+    looked = []
+    monkeypatch.setattr("distrl.learner.session.ReluZeros", lambda network: lambda batch: looked.append(batch) or {})
+    monkeypatch.setattr("distrl.learner.reporter.EVERY_S", 0.0)  # every update makes a snapshot
+    look_at_every_snapshot(monkeypatch, share)
+    monkeypatch.setattr("distrl.learner.session.LOOK_AFTER_S", after_s)
+    training = train(stop__updates=6)
+    training.run()
+    assert (len(looked), len(training.snapshots)) == (looks, 7)
+
+
+def test_trains_reports_and_saves_until_a_condition_holds(train, tmp_path, monkeypatch):
+    look_at_every_snapshot(monkeypatch)
     training = train(stop__updates=11, checkpoint__every_updates=4)
     assert training.session.activity == "starting"
     assert training.run() == "updates"
@@ -155,6 +175,42 @@ def test_trained_weights_are_published_in_16_bits_and_statistics_are_not(train):
         rounded = exact.astype(np.float16).astype(np.float32) if online.variables[name].trainable else exact
         np.testing.assert_array_equal(array, rounded)
     assert float(tree["arrays"]["main/normalization_observation/variance"].min()) != 1.0
+
+
+def test_the_scale_of_rewards_is_told_saved_and_part_of_the_policy(train, tmp_path):
+    """`Identity` pays 0 or 1 for every step of its episodes of 3; each unroll of 2 x 4 rows has 6 steps."""
+    training = train(algorithm__reward_normalization={"kind": "reward"}, stop__updates=4, checkpoint__every_updates=2)
+    assert training.run() == "updates"
+    rewards = training.made.networks["main"].rewards
+    moments = rewards.moments
+    assert (moments.count, training.state.trained_steps) == (48.0, 48)
+    paid = sum(float(value) for value in training.state.recent_returns)
+    assert moments.mean == pytest.approx(paid / 48)  # every episode is whole: an unroll ends with the row after its end
+    assert moments.variance == pytest.approx(paid / 48 * (1 - paid / 48))
+    assert training.snapshots[-1]["reward_deviation"] != 1.0  # what update 4 divided by
+    saved = load_newest(tmp_path / "checkpoints").arrays["main.rewards"]
+    assert saved["count"] == 48.0
+    description = (tmp_path / "policy" / "description.json").read_text()
+    assert BundleDescription.from_json(description).rewards == rewards.described()
+    resumed = train(algorithm__reward_normalization={"kind": "reward"}, stop__updates=5)
+    assert resumed.made.networks["main"].rewards.described() == rewards.described()
+    put = BundleDescription.from_json(resumed.made.backend.weights.get_bundle().description)
+    assert put.rewards == rewards.described()
+
+
+def test_an_unroll_that_comes_twice_counts_once_in_the_scale_of_rewards(train):
+    training = train(algorithm__reward_normalization={}, stop__updates=3)
+    unrolls = training.made.backend.unrolls
+    push = unrolls.push
+
+    def push_twice(header, payload):
+        push(header, payload)
+        return push(header, payload)
+
+    unrolls.push = push_twice
+    assert training.run() == "updates"
+    assert training.made.backend.ledger.counts().dropped["duplicate"] >= 5
+    assert training.made.networks["main"].rewards.moments.count == training.state.trained_steps == 36
 
 
 # --------------------------------------------------------------------------------------------------------- restarts

@@ -104,6 +104,27 @@ def test_the_schema_is_made_of_the_environment_and_the_policys_state():
     assert SCHEMA.recurrent_state == {"lstm": (np.dtype("float32"), (2, 4))}
 
 
+def test_stacks_travel_as_single_frames():
+    spec = EnvSpec(
+        "Toy-v0",
+        {"screen": ArraySpec((4, 4, 6), "uint8", frames=3), "speed": ArraySpec((8,), "float32", frames=4)},
+        {"gear": DiscreteSpec(n=3)},
+    )
+    schema = UnrollSchema.of(spec, T, B, {})
+    assert schema.observations == {
+        "screen": (np.dtype("uint8"), (T + 3, B, 4, 4, 2)),
+        "speed": (np.dtype("float32"), (T + 4, B, 2)),
+    }
+    assert schema.frames == {"screen": 3, "speed": 4}
+    assert SCHEMA.frames == {}
+    frames = {name: np.ones(shape, dtype) for name, (dtype, shape) in schema.observations.items()}
+    unroll = replace(make_unroll(), observations=frames, actions={"gear": np.zeros((T, B), np.int32)})
+    unroll = replace(unroll, recurrent_state={})
+    assert decode(unroll, schema).observations["screen"].shape == (T + 3, B, 4, 4, 2)
+    with pytest.raises(SchemaError, match=r"observations/screen must be uint8 \(6, 2, 4, 4, 2\), not uint8 \(5, "):
+        decode(replace(unroll, observations={**frames, "screen": frames["screen"][1:]}), schema)
+
+
 def test_no_episode_may_have_ended():
     unroll = replace(
         make_unroll(), episode_returns=np.zeros(0, np.float32), episode_lengths_steps=np.zeros(0, np.int32)
@@ -252,3 +273,36 @@ def test_weights_come_back_in_order():
 def test_other_trees_are_no_weights(tree):
     with pytest.raises(DecodeError):
         decode_weights(wire.pack(tree))
+
+
+NORMALISED = UnrollSchema.of(SPEC, T, B, {"lstm": ArraySpec((4,), "float32")}, normalizes_rewards=True)
+
+
+def with_moments(count=5.0, mean=-0.25, squares=3.0):
+    told = {"count": np.array(count), "mean": np.array(mean), "squares": np.array(squares)}
+    return replace(make_unroll(), reward_moments=told)
+
+
+def test_moments_of_rewards_come_back_exactly():
+    told = decode(with_moments(), NORMALISED).reward_moments
+    assert {name: array.item() for name, array in told.items()} == {"count": 5.0, "mean": -0.25, "squares": 3.0}
+    assert {(array.dtype.name, array.shape) for array in told.values()} == {("float64", ())}
+
+
+@pytest.mark.parametrize(
+    ("unroll", "schema", "error", "message"),
+    [
+        (with_moments(), SCHEMA, SchemaError, "reward_moments must be"),
+        (make_unroll(), NORMALISED, SchemaError, "reward_moments must be"),
+        (with_moments(count=6.0), NORMALISED, SchemaError, "reward_moments are of 6.0 steps, the header says 5"),
+        (with_moments(count=np.nan), NORMALISED, SchemaError, "reward_moments are of nan steps"),
+        (with_moments(squares=-1.0), NORMALISED, SchemaError, "squares is below 0"),
+        (with_moments(squares=np.inf), NORMALISED, NonFiniteUnrollError, "reward_moments/squares"),
+        (with_moments(mean=np.nan), NORMALISED, NonFiniteUnrollError, "reward_moments/mean"),
+        (with_moments(mean=np.float32(1.0)), NORMALISED, SchemaError, "reward_moments/mean must be float64"),
+        (with_moments(mean=[1.0, 2.0]), NORMALISED, SchemaError, "reward_moments/mean must be float64"),
+    ],
+)
+def test_moments_of_rewards_that_cannot_be_are_refused(unroll, schema, error, message):
+    with pytest.raises(error, match=message):
+        decode(unroll, schema)

@@ -7,6 +7,7 @@ import pytest
 
 from distrl import wire
 from distrl.errors import DecodeError, NonFiniteUnrollError, SchemaError
+from distrl.memory_backend import codec
 from distrl.memory_backend.gradient_codec import GradientSchema, decode_contribution, encode_contribution
 from distrl.types import Contribution, Differentiated, UnrollHeader
 
@@ -125,3 +126,33 @@ def test_returns_that_are_not_finite():
 def test_other_bytes_are_refused(payload):
     with pytest.raises((DecodeError, SchemaError)):
         decode_contribution(HEADER, payload, SCHEMA)
+
+
+NORMALISED = replace(SCHEMA, reward_moments=codec.MOMENTS)
+
+
+def with_moments(count=5.0, squares=3.0):
+    told = {"count": np.array(count), "mean": np.array(-0.25), "squares": np.array(squares)}
+    return replace(make(), reward_moments=told)
+
+
+def test_moments_of_rewards_come_back_exactly():
+    decoded = decode_contribution(HEADER, encode_contribution(with_moments()), NORMALISED)
+    told = {name: array.item() for name, array in decoded.reward_moments.items()}
+    assert told == {"count": 5.0, "mean": -0.25, "squares": 3.0}
+    assert GradientSchema.of(6, {}, {}, {}, normalizes_rewards=True).reward_moments == codec.MOMENTS
+    assert GradientSchema.of(6, {}, {}, {}).reward_moments == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "schema", "error", "message"),
+    [
+        (with_moments(), SCHEMA, SchemaError, "reward_moments must be"),
+        (make(), NORMALISED, SchemaError, "reward_moments must be"),
+        (with_moments(count=4.0), NORMALISED, SchemaError, "of 4.0 steps, the header says 5"),
+        (with_moments(squares=np.inf), NORMALISED, NonFiniteUnrollError, "reward_moments/squares"),
+    ],
+)
+def test_moments_of_rewards_that_cannot_be_are_refused(given, schema, error, message):
+    with pytest.raises(error, match=message):
+        decode_contribution(HEADER, encode_contribution(given), schema)

@@ -60,14 +60,15 @@ def test_take_gives_up_after_its_time(backend):
 
 def test_a_push_is_held_until_it_is_acknowledged(backend):
     fence = backend.acquire_fence()
+    assert not backend.unrolls.holds_newest_push()  # there is none
     push(backend, 0, 1)
-    assert backend.unrolls.holds(header(1))  # queued
+    assert backend.unrolls.holds_newest_push()  # queued
     entries = backend.unrolls.take(8, 0.0)
-    assert backend.unrolls.holds(header(1))  # in flight
+    assert backend.unrolls.holds_newest_push()  # in flight
     backend.unrolls.acknowledge(entries[:1], fence, {"trained": 1}, {})
-    assert backend.unrolls.holds(header(1))
+    assert backend.unrolls.holds_newest_push()
     backend.unrolls.reject(entries[1], "schema", fence, {})
-    assert not backend.unrolls.holds(header(1))
+    assert not backend.unrolls.holds_newest_push()
 
 
 def test_admission_closes_at_the_cap_of_entries_and_opens_with_the_acknowledgement(backend):

@@ -44,7 +44,15 @@ def wrap():
     """wrap(has_target=…, has_global=…, **parameters): copies of a network like that of `build`."""
 
     def make(
-        has_target=False, has_global=False, *, heads=POLICY_AND_VALUE, spec=VECTOR, seed=1, shared=None, **parameters
+        has_target=False,
+        has_global=False,
+        *,
+        heads=POLICY_AND_VALUE,
+        spec=VECTOR,
+        seed=1,
+        shared=None,
+        rewards=None,
+        **parameters,
     ):
         return NetworkWrapper(
             NetworkParameters(**(SMALL | parameters)),
@@ -55,6 +63,7 @@ def wrap():
             name="main",
             seed=seed,
             shared_global=shared,
+            reward_normalization=rewards,
         )
 
     return make

@@ -102,6 +102,7 @@ def test_outputs_and_distributions_are_told(build):
     assert network.assembly.normalizations == []
 
 
+@pytest.mark.row("L08.10", "L08.12")
 @pytest.mark.parametrize("separate", [False, True])
 def test_unrolls_take_every_head_through_its_own_trunk(build, batch_for, separate):
     network = build(

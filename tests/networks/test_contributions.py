@@ -1,8 +1,11 @@
 """Workers' gradients become one step: mean or sum, one optimizer or each its own, statistics of all."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from distrl.config.algorithms import RewardNormalizationParameters
 from distrl.config.heads import ValueHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import CheckpointError
@@ -14,11 +17,20 @@ SPEC = EnvSpec("Vector-v0", {"observation": ArraySpec((2,), "float32")}, {"actio
 SGD = {"optimizer_type": "SGD", "learning_rate": 0.1}
 
 
-def wrap(middleware=None, **parameters):
+def wrap(middleware=None, rewards=None, **parameters):
     tree = {"middleware_parameters": {"scheme": [3], **(middleware or {})}, **(parameters or SGD)}
     network = NetworkParameters.model_validate(tree)
     heads = [ValueHeadParameters()]
-    return NetworkWrapper(network, SPEC, heads, has_target=False, has_global=True, name="main", seed=3)
+    return NetworkWrapper(
+        network,
+        SPEC,
+        heads,
+        has_target=False,
+        has_global=True,
+        name="main",
+        seed=3,
+        reward_normalization=rewards,
+    )
 
 
 def contribute(network, worker, value, averages=None, moments=None, **metrics):
@@ -124,6 +136,16 @@ def test_statistics_of_normalised_inputs_come_from_all_workers():
         ((_, layer),) = copy.assembly.normalizations
         np.testing.assert_allclose(np.asarray(layer.mean), rows.mean(axis=0), rtol=1e-5)
         np.testing.assert_allclose(np.asarray(layer.variance), rows.var(axis=0), rtol=1e-5)
+
+
+def test_moments_of_rewards_come_from_all_workers():
+    """Two workers' returns, 1 and 3 and then 5 and 7, have the deviation of all four."""
+    network = wrap(rewards=RewardNormalizationParameters())
+    told = [{"count": np.array(2.0), "mean": np.array(mean), "squares": np.array(2.0)} for mean in (2.0, 6.0)]
+    given = [replace(contribute(network, i, 0.0), reward_moments=moments) for i, moments in enumerate(told)]
+    apply_contributions(network, tuple(given), mean=True)
+    assert (network.rewards.moments.count, network.rewards.moments.mean) == (4.0, 4.0)
+    assert network.rewards.deviation == pytest.approx(np.sqrt(5.0))
 
 
 def test_averages_become_the_mean_of_the_workers():

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from distrl.config.algorithms import RewardNormalizationParameters
 from distrl.config.heads import PPOHeadParameters, ValueHeadParameters
 from distrl.errors import CheckpointError
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
@@ -565,3 +566,48 @@ def test_savers_bring_the_statistics_along(wrap, batch_for, tmp_path):
     for key, array in network.moments["observation"].state().items():
         np.testing.assert_array_equal(other.moments["observation"].state()[key], array)
     assert network.moments["observation"].count > 0
+
+
+REWARDS = RewardNormalizationParameters(kind="reward")
+SEEN = {"count": np.array([2.0, 0.0, 1.0]), "mean": np.array([1.0, 0.0, 4.0]), "squares": np.array([2.0, 0.0, 0.0])}
+
+
+def test_moments_of_rewards_are_kept_restored_and_published(wrap, batch_for, same_state):
+    network, other = wrap(has_target=True, rewards=REWARDS), wrap(has_target=True, rewards=REWARDS)
+    network.observe(batch_for(network.online)._replace(reward_moments=SEEN))  # rewards of 0, 2 and 4
+    assert (network.rewards.mean, network.rewards.deviation) == pytest.approx((2.0, np.sqrt(8 / 3)))
+    state = network.state_arrays()
+    assert sorted(state["rewards"]) == ["count", "mean", "squares"]
+    other.restore(state)
+    same_state(other.state_arrays(), state)
+    assert (other.rewards.mean, other.rewards.deviation) == (network.rewards.mean, network.rewards.deviation)
+    published = network.published_weights()
+    assert published.keys() - network.online.named_weights().keys() == set(network.rewards.published())
+
+
+def test_rewards_that_are_not_normalised_are_let_alone(wrap, batch_for):
+    network = wrap()
+    batch = batch_for(network.online)
+    network.observe(batch)
+    assert network.with_normal_rewards(batch) is batch
+    assert network.published_weights().keys() == network.online.named_weights().keys()
+    assert "rewards" not in network.state_arrays()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda state: without(state, "rewards"), "has .*'rewards'.*, the checkpoint has"),
+        (lambda state: without(state, "rewards", "mean"), "main/rewards: mean"),
+        (lambda state: changed(state, "rewards", "squares", np.array(np.inf)), "squares must be finite"),
+        (lambda state: changed(state, "rewards", "count", np.ones(2)), r"count must be finite and of shape \(\)"),
+    ],
+)
+def test_moments_of_rewards_that_do_not_fit_are_refused(wrap, same_state, spoil, message):
+    network, other = (wrap(rewards=REWARDS) for _ in range(2))
+    other.observe_rewards(SEEN)
+    before = network.state_arrays()
+    with pytest.raises(CheckpointError, match=message):
+        network.restore(spoil(other.state_arrays()))
+    same_state(network.state_arrays(), before)
+    assert (network.rewards.mean, network.rewards.deviation) == (0.0, 1.0)

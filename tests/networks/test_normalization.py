@@ -5,7 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from distrl.networks.normalization import CLIP, EPSILON, ObservationNormalization, RunningMoments
+from distrl.config.algorithms import RewardNormalizationParameters
+from distrl.config.network import EmbedderParameters
+from distrl.networks.description import RewardStatistics
+from distrl.networks.embedders import embed
+from distrl.networks.normalization import (
+    CLIP,
+    EPSILON,
+    ObservationNormalization,
+    RewardNormalization,
+    RunningMoments,
+)
+from distrl.types import Batch
 
 NUMBERS = st.floats(-1e3, 1e3, width=32)
 ROWS = arrays(np.float32, st.tuples(st.integers(0, 40), st.just(3)), elements=NUMBERS)
@@ -92,6 +103,7 @@ def test_many_rows_of_large_numbers_lose_nothing():
     np.testing.assert_allclose(moments_of(images, shape=(2, 2)).mean, images.mean(axis=0), rtol=1e-12)
 
 
+@pytest.mark.row("D104")
 def test_merging_the_moments_of_others_equals_their_rows():
     rng = np.random.default_rng(1)
     left, right = rng.standard_normal((5, 3)), rng.standard_normal((9, 3)) + 4.0
@@ -102,6 +114,19 @@ def test_merging_the_moments_of_others_equals_their_rows():
     before = merged.mean
     merged.merge(0.0, np.full(3, 9.0), np.zeros(3))
     np.testing.assert_array_equal(merged.mean, before)
+
+
+@pytest.mark.row("D104", "L10.2")
+def test_what_was_seen_scales_what_comes_next():
+    """Two workers saw one row each. The ancestor divided by the deviation of the newest row instead."""
+    moments, other = moments_of(np.float32([[0]]), shape=(1,)), moments_of(np.float32([[2]]), shape=(1,))
+    moments.merge(other.count, other.mean, other.squares)
+    assert (moments.mean.tolist(), moments.variance.tolist()) == ([1], [1])
+    layer = ObservationNormalization(name="n")
+    layer.build((None, 1))
+    layer.mean.assign(moments.mean)
+    layer.variance.assign(moments.variance)
+    np.testing.assert_allclose(np.asarray(layer(np.float32([[4]]))), [[3]], rtol=1e-6)
 
 
 def test_state_is_a_copy_and_comes_back_exactly():
@@ -122,3 +147,98 @@ def test_any_shape_of_observation(shape):
     moments = moments_of(rows, shape=shape)
     np.testing.assert_allclose(moments.mean, rows.mean(axis=0), rtol=1e-12)
     assert np.shape(moments.variance) == shape
+
+
+def rewards_batch(rewards, valid=None, moments=None):
+    rows = np.float32(rewards)[:, None]
+    shown = np.ones(rows.shape, bool) if valid is None else np.array(valid)[:, None]
+    return Batch({}, {}, rows, ~shown, ~shown, shown, rows, {}, moments or {})
+
+
+def of_rewards(kind, *parts, clip=5.0):
+    """What normalises rewards after these unrolls' numbers: discounted returns, or rewards."""
+    normalization = RewardNormalization(RewardNormalizationParameters(kind=kind, clip=clip))
+    for part in parts:
+        told = moments_of(np.float64(part), shape=()).state()
+        normalization.observe(told)
+    return normalization
+
+
+def normalised(normalization, rewards, valid=None):
+    return normalization(rewards_batch(rewards, valid)).rewards[:, 0].tolist()
+
+
+@pytest.mark.row("D113")
+def test_rewards_less_their_mean_by_their_deviation():
+    """Coach's example: seen 0 and 2, then 4 is (4 - 1) / 1 = 3; and nothing is beyond 5."""
+    normalization = of_rewards("reward", [0.0, 2.0])
+    assert normalised(normalization, [4.0, 1.0, 9.0, -9.0]) == pytest.approx([3.0, 0.0, 5.0, -5.0])
+    assert normalised(of_rewards("reward", [0.0, 2.0], clip=None), [9.0]) == pytest.approx([8.0])
+
+
+@pytest.mark.row("D113")
+def test_rewards_by_the_deviation_of_the_discounted_return_alone():
+    """Their mean stays, so that a reward of 0 stays worth nothing."""
+    normalization = of_rewards("discounted_return", [0.0, 4.0])
+    assert normalised(normalization, [4.0, 0.0, -1.0, 30.0]) == pytest.approx([2.0, 0.0, -0.5, 5.0])
+
+
+@pytest.mark.parametrize("kind", ["discounted_return", "reward"])
+def test_before_two_steps_rewards_are_only_cut(kind):
+    for normalization in (of_rewards(kind), of_rewards(kind, [7.0]), of_rewards(kind, [])):
+        assert normalised(normalization, [3.0, -9.0]) == [3.0, -5.0]
+        assert (normalization.mean, normalization.deviation) == (0.0, 1.0)
+
+
+def test_returns_that_never_differ_give_finite_rewards():
+    normalization = of_rewards("discounted_return", [0.0, 0.0, 0.0])
+    assert normalization.deviation == 1.0
+    assert normalised(normalization, [0.0, 1.0, 9.0]) == [0.0, 1.0, 5.0]
+
+
+def test_rows_that_are_no_steps_stay_0_and_the_loss_sees_no_moments():
+    normalization = of_rewards("reward", [0.0, 2.0])
+    batch = normalization(rewards_batch([4.0, 0.0], [True, False], {"count": np.ones(1)}))
+    assert (batch.rewards.tolist(), batch.rewards.dtype.name) == ([[3.0], [0.0]], "float32")
+    assert batch.reward_moments == {}
+
+
+@given(st.lists(st.lists(NUMBERS, max_size=6), min_size=1, max_size=6), st.randoms(use_true_random=False))
+def test_neither_the_order_of_unrolls_nor_who_made_them_matters(unrolls, random):
+    """Two actors' unrolls, in any order, as many in a batch as may be: the statistics of one actor that made all."""
+    one = of_rewards("reward", [number for unroll in unrolls for number in unroll])
+    shuffled = [moments_of(np.float64(unroll), shape=()).state() for unroll in unrolls]
+    random.shuffle(shuffled)
+    other = of_rewards("reward")
+    other.observe({name: np.array([told[name] for told in shuffled]) for name in ("count", "mean", "squares")})
+    assert one.moments.count == other.moments.count
+    np.testing.assert_allclose(other.mean, one.mean, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(other.deviation, one.deviation, rtol=1e-6, atol=1e-6)
+
+
+def test_what_is_published_is_what_another_one_normalises_by():
+    learner, actor = of_rewards("reward", [0.0, 6.0]), of_rewards("reward")
+    actor.take(learner.published() | {"main/kernel": np.zeros(2)})
+    assert normalised(actor, [4.0, -2.0]) == normalised(learner, [4.0, -2.0]) == pytest.approx([1 / 3, -5 / 3])
+
+
+def test_moments_of_rewards_come_back_exactly_and_are_in_force_at_once():
+    one, other = of_rewards("reward", [0.1, 0.7, -3.0]), of_rewards("reward")
+    other.restore(one.moments.state())
+    assert (other.mean, other.deviation) == (one.mean, one.deviation)
+    assert one.described() == RewardStatistics("reward", 5.0, one.mean, one.deviation, 3)
+
+
+@pytest.mark.row("D104")
+def test_an_observation_less_its_mean_by_its_deviation_and_cut_where_the_embedder_says():
+    """Coach's example: seen 0 and 2, then 4 is (4 - 1) / 1 = 3; its bound of 5 is `input_clipping`."""
+    layer = ObservationNormalization(name="n")
+    observation = keras.Input((1,), name="x")
+    parameters = EmbedderParameters(normalize=True, input_clipping=(-5.0, 5.0))
+    embedded = embed(observation, parameters, name="x", seed=1, normalization=layer)
+    model = keras.Model({"x": observation}, {"y": embedded})
+    moments = moments_of(np.float32([[0.0], [2.0]]), shape=(1,))
+    layer.mean.assign(moments.mean)
+    layer.variance.assign(moments.variance)
+    seen = np.asarray(model({"x": np.float32([[4.0], [1.0], [99.0], [-99.0]])})["y"])
+    np.testing.assert_allclose(seen, [[3.0], [0.0], [5.0], [-5.0]], rtol=1e-6)

@@ -1,0 +1,162 @@
+"""Preprocessing as configuration: steps in order, between what an environment shows, pays and takes, and the policy.
+
+A step is a mapping with its name under `step`. `environments/preprocessing/` says what becomes of the spaces, and does
+it.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, TypeAdapter
+
+from distrl.config.layers import Real
+from distrl.config.observation_steps import (
+    BinaryStep,
+    CenterStep,
+    ClipStep,
+    ConcatStep,
+    CropStep,
+    FlattenStep,
+    GrayscaleStep,
+    MoveAxisStep,
+    NormalizeStep,
+    OneHotStep,
+    ReshapeStep,
+    ResizeStep,
+    ScaleStep,
+    SelectStep,
+    SliceStep,
+    SqueezeStep,
+    StackStep,
+    StandardizeStep,
+    ToDtypeStep,
+    ToUint8Step,
+    TransposeStep,
+    Whole,
+)
+from distrl.config.section import Section
+
+REWARD = "reward"
+"""What `of` says where the reward is meant."""
+
+Bins = Annotated[int, Field(ge=2, strict=True)]
+
+
+def _number_or_list(value: Any) -> str:
+    return "list" if isinstance(value, list | tuple) else "number"
+
+
+Reals = Annotated[
+    Annotated[Real, Tag("number")] | Annotated[tuple[Real, ...], Tag("list")], Discriminator(_number_or_list)
+]
+"""One number for all elements, or one for each."""
+
+BinCounts = Annotated[
+    Annotated[Bins, Tag("number")] | Annotated[tuple[Bins, ...], Tag("list")], Discriminator(_number_or_list)
+]
+
+Target = Annotated[
+    Annotated[Whole, Tag("number")] | Annotated[tuple[Whole, ...], Tag("list")], Discriminator(_number_or_list)
+]
+"""A discrete action: a number, or one for each of the choices."""
+
+
+class ActionStep(Section):
+    """One step for actions: the policy sees the space that comes of it, the environment gets what it had."""
+
+    step: str
+    of: str | None = None
+    """Name of an action; null: every one."""
+
+
+class EwmaBaselineStep(Section):
+    """Subtracts from each reward the exponentially weighted moving average of all rewards so far, its own included.
+
+    Each environment of an actor has its own average. The first reward is its first value; episodes do not interrupt it.
+    """
+
+    step: Literal["ewma_baseline"] = "ewma_baseline"
+    of: Literal["reward"] = "reward"
+    alpha: float = Field(0.01, gt=0.0, le=1.0, strict=True)
+    """Weight of the newest reward."""
+
+
+class DiscretizeBoxStep(ActionStep):
+    """A bounded box becomes one choice among evenly spaced values, in all combinations, the last number fastest."""
+
+    step: Literal["discretize_box"] = "discretize_box"
+    bins: BinCounts
+    """Values from bound to bound, both included."""
+    whole_bins: bool = False
+    """Cuts fractions off the values."""
+
+
+class MaskBoxStep(ActionStep):
+    """Restricts a box to a smaller one."""
+
+    step: Literal["mask_box"] = "mask_box"
+    low: Reals
+    high: Reals
+
+
+class MapBoxStep(ActionStep):
+    """The policy acts in [low, high], which is mapped to the bounds of the environment's box."""
+
+    step: Literal["map_box"] = "map_box"
+    low: Reals = -1.0
+    high: Reals = 1.0
+
+
+class MapDiscreteStep(ActionStep):
+    """One choice among actions of a discrete, multi-discrete or multi-binary space."""
+
+    step: Literal["map_discrete"] = "map_discrete"
+    actions: tuple[Target, ...] | None = Field(None, min_length=1)
+    """The environment's own numbers; null: all there are, in all combinations, the last number fastest."""
+
+
+PreprocessingStep = Annotated[
+    CropStep
+    | ResizeStep
+    | GrayscaleStep
+    | BinaryStep
+    | ClipStep
+    | ScaleStep
+    | ToDtypeStep
+    | ToUint8Step
+    | CenterStep
+    | NormalizeStep
+    | StandardizeStep
+    | OneHotStep
+    | SliceStep
+    | MoveAxisStep
+    | TransposeStep
+    | SqueezeStep
+    | ReshapeStep
+    | FlattenStep
+    | SelectStep
+    | ConcatStep
+    | StackStep
+    | EwmaBaselineStep
+    | DiscretizeBoxStep
+    | MaskBoxStep
+    | MapBoxStep
+    | MapDiscreteStep,
+    Field(discriminator="step"),
+]
+"""As it is written: a mapping with the name of the step under `step`."""
+
+_STEPS: TypeAdapter[tuple[PreprocessingStep, ...]] = TypeAdapter(tuple[PreprocessingStep, ...])
+
+
+def steps_to_json(steps: tuple[PreprocessingStep, ...]) -> str:
+    """The steps as one line of JSON, as policies carry them."""
+    return _STEPS.dump_json(steps).decode()
+
+
+def steps_from_json(text: str) -> tuple[PreprocessingStep, ...]:
+    """The inverse of `steps_to_json`.
+
+    Raises:
+        pydantic.ValidationError: These are not steps.
+    """
+    return _STEPS.validate_json(text)

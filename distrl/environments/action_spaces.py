@@ -1,0 +1,73 @@
+"""One space that holds no others, as actions travel: what its array is, and how it becomes what environments take."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+
+from distrl.types import ActionSpec, Array, BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec
+
+SUPPORTED = (
+    "Discrete, MultiDiscrete, MultiBinary, Box of real numbers, and Dict and Tuple of those at any depth are supported"
+)
+
+Writer = Callable[[Array], Array]
+
+
+def action_spec(space: Space[Any]) -> ActionSpec:
+    """What learner and policy must know of the space.
+
+    Raises:
+        ValueError: The space is not supported; the message is the reason.
+    """
+    match space:
+        case Discrete():
+            return DiscreteSpec(int(space.n), int(space.start))
+        case MultiDiscrete() | Box() if 0 in space.shape:
+            raise ValueError(f"its shape {space.shape} holds no number")
+        case MultiDiscrete():
+            return MultiDiscreteSpec(tuple(space.nvec.ravel().tolist()), tuple(space.start.ravel().tolist()))
+        case MultiBinary():
+            return MultiBinarySpec(tuple(map(int, space.shape)))
+        case Box() if space.dtype.kind != "f":
+            raise ValueError(f"it is a Box of {space.dtype.name}; whole numbers are a MultiDiscrete")
+        case Box():
+            return BoxSpec(tuple(map(int, space.shape)), _finite(space.low), _finite(space.high))
+    raise ValueError(f"it is a {type(space).__name__}")
+
+
+def array_writer(space: Space[Any]) -> Writer:
+    """Returns the function from actions [B, ...] as `ActionSpec.array` to fresh ones [B, *space.shape] of its dtype."""
+    dtype, shape = space.dtype, space.shape or ()
+    if isinstance(space, Discrete):
+        return lambda actions: np.add(actions, space.start, dtype=dtype, casting="unsafe")
+    if isinstance(space, MultiDiscrete):
+        starts = space.start.ravel()
+        return lambda actions: np.add(actions, starts, dtype=dtype, casting="unsafe").reshape(len(actions), *shape)
+    if isinstance(space, Box):
+        low, high = space.low.ravel(), space.high.ravel()
+        # Neither limit can be left by the conversion: rounding keeps order, and the bounds are numbers of the dtype.
+        return lambda actions: np.minimum(np.maximum(actions, low), high).astype(dtype).reshape(len(actions), *shape)
+    return lambda actions: actions.astype(dtype).reshape(len(actions), *shape)  # MultiBinary
+
+
+def random_action(spec: ActionSpec, count: int, rng: np.random.Generator) -> Array:
+    """[count, ...] as `ActionSpec.array`. Uniform; standard normal where a number lacks a bound."""
+    if isinstance(spec, DiscreteSpec):
+        return rng.integers(spec.n, size=count, dtype=np.int32)
+    if isinstance(spec, MultiDiscreteSpec):
+        return rng.integers(spec.choices, size=(count, len(spec.choices)), dtype=np.int32)
+    if isinstance(spec, MultiBinarySpec):
+        return rng.integers(2, size=(count, spec.n), dtype=np.int32)
+    low, high = np.array(spec.low, np.float64), np.array(spec.high, np.float64)  # None becomes NaN
+    share = rng.random((count, spec.n))
+    normal = np.fmin(np.fmax(rng.standard_normal((count, spec.n)), low), high)
+    bounded = np.isfinite(low) & np.isfinite(high)
+    return np.where(bounded, (1.0 - share) * low + share * high, normal).astype(np.float32)
+
+
+def _finite(bounds: Array) -> tuple[float | None, ...]:
+    """Flat; None where there is no bound."""
+    return tuple(float(bound) if np.isfinite(bound) else None for bound in bounds.flat)

@@ -1,0 +1,98 @@
+"""Worlds on a line, whose values are sums that can be written down: a corridor, and a chain with and without an end."""
+
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Discrete
+
+
+class Corridor(gymnasium.Env[np.int64, np.int64]):
+    """Walk to the right end: action 1 goes right, 0 left; every step pays -1, and arriving terminates.
+
+    The agent starts at 0 and is to reach `length - 1`; at 0 there is a wall. Observed is where it stands.
+
+    Solution: always right. From position s that takes ``n = length - 1 - s`` steps, so with the discount γ
+
+        V(s) = -(1 - γ^n) / (1 - γ),   and undiscounted -n: the best return is -(length - 1).
+    """
+
+    def __init__(self, length: int = 8, max_episode_steps: int | None = 200) -> None:
+        if length < 2:
+            raise ValueError(f"a corridor has a start and an end; its length is {length}")
+        self.observation_space = Discrete(length)
+        self.action_space = Discrete(2)
+        self.reward_threshold = -1.25 * (length - 1)
+        self.max_episode_steps = max_episode_steps
+        self._length = length
+        self._position = 0
+        self._steps = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.int64, dict[str, Any]]:
+        """Puts the agent on the left end."""
+        super().reset(seed=seed, options=options)
+        self._position = 0
+        self._steps = 0
+        return np.int64(0), {}
+
+    def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
+        """Walks one field."""
+        self._position = max(0, self._position + (1 if action == 1 else -1))
+        self._steps += 1
+        truncated = self.max_episode_steps is not None and self._steps >= self.max_episode_steps
+        return np.int64(self._position), -1.0, self._position == self._length - 1, truncated, {}
+
+
+class Chain(gymnasium.Env[np.int64, np.int64]):
+    """Five states that follow each other whatever one does: 0, 1, 2, 3, 4, then 2, 3, 4 for ever.
+
+    Leaving state s pays ``REWARDS[s]``: 1, 0, 2, 0, 4. Episodes start in state 0 and end after `steps` steps, at first
+    in state 2. `end` says what that means, and nothing else differs:
+
+    - ``time_limit``: it is truncated. The limit is no part of the task, so values are those of the endless chain
+      (Pardo et al. 2018, arXiv:1712.00378), whether or not a state tells how many steps are left:
+
+          V(2) = (2 + 4γ²) / (1 - γ³),   V(3) = 4γ + γ² V(2),   V(4) = 4 + γ V(2),
+          V(1) = γ V(2),                  V(0) = 1 + γ V(1)
+
+    - ``termination``: there is nothing beyond. With 5 steps no state is seen twice, so that the state tells the time
+      and its value is the sum of what is still to come:
+
+          V(4) = 4,   V(3) = 4γ,   V(2) = 2 + 4γ²,   V(1) = γ V(2),   V(0) = 1 + γ V(1)
+
+    With γ = 0.99, in the order of states: 196.37, 197.34, 199.33, 199.33, 201.34; and 6.80, 5.86, 5.92, 3.96, 4.00.
+
+    A learner that takes an end for the other gets the other values. One that bootstraps from the first observation of
+    the next episode, state 0, in place of the true final one, state 2, gets neither.
+    """
+
+    REWARDS = (1.0, 0.0, 2.0, 0.0, 4.0)
+
+    def __init__(self, end: Literal["time_limit", "termination"] = "time_limit", steps: int = 5) -> None:
+        if end not in ("time_limit", "termination"):
+            raise ValueError(f"an episode ends by time_limit or by termination, not by {end!r}")
+        self.observation_space = Discrete(5)
+        self.action_space = Discrete(2)
+        self.max_episode_steps = steps if end == "time_limit" else None
+        self._terminates = end == "termination"
+        self._length_steps = steps
+        self._state = 0
+        self._steps = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.int64, dict[str, Any]]:
+        """Starts in state 0."""
+        super().reset(seed=seed, options=options)
+        self._state = self._steps = 0
+        return np.int64(0), {}
+
+    def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
+        """Goes on to the next state."""
+        reward = self.REWARDS[self._state]
+        self._state = self._state + 1 if self._state < 4 else 2
+        self._steps += 1
+        over = self._steps >= self._length_steps
+        return np.int64(self._state), reward, over and self._terminates, over and not self._terminates, {}

@@ -1,0 +1,159 @@
+"""EnvPool's environments as a vector: C++ threads step them, in NEXT_STEP autoreset.
+
+EnvPool fixes seeds when a pool is made, so that `reset` with seeds makes a new one. Of a step that ends an episode both
+ways EnvPool tells the time limit only (`truncated`); everything else is as gymnasium has it.
+"""
+
+import contextlib
+import difflib
+import importlib
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import numpy as np
+from gymnasium.spaces import Box, Dict, Space
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from distrl.config.environment import EnvironmentConfig
+from distrl.environments.gym_adapter import Made, describe
+from distrl.errors import ConfigError, require
+from distrl.types import Array
+
+# Set by distrl: how many, their seeds, and that all of them step together.
+_RESERVED = ("num_envs", "batch_size", "seed", "env_seed", "max_num_players", "gym_reset_return_info")
+_COUNTS = {"max_episode_steps", "num_threads"}
+"""Whole numbers from 1 on, as EnvPool itself does not check."""
+_NO_LIMIT_STEPS = 2**31 - 1
+
+
+def make_vector(config: EnvironmentConfig, count: int) -> Made:
+    """Makes `count` environments of EnvPool.
+
+    Raises:
+        ConfigError: EnvPool has no environment of exactly this id (the message has the nearest ones), refuses the
+            kwargs, or it has several players.
+        MissingExtraError: EnvPool is not installed.
+    """
+    require("envpool", "what environment.vectorization: envpool needs", "envpool")
+    with _quiet():
+        envpool = importlib.import_module("envpool")
+    if config.id not in envpool.list_all_envs():
+        raise ConfigError(_unknown(config.id, envpool.list_all_envs()))
+    for name in _RESERVED:
+        if name in config.kwargs:
+            raise ConfigError(f"environment {config.id}: environment.kwargs.{name} is set by distrl; leave it out")
+    for name in _COUNTS & config.kwargs.keys():
+        number = config.kwargs[name]
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise ConfigError(
+                f"environment {config.id}: environment.kwargs.{name}: {number!r} is not known to EnvPool; "
+                "make it a whole number from 1 on, or leave it out"
+            )
+    try:
+        vector = EnvPoolVector(config.id, count, config.kwargs)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"environment {config.id} cannot be made by EnvPool with kwargs {config.kwargs}: {describe(error)}"
+        ) from error
+    return Made(vector, "envpool", vector.reward_threshold, vector.max_episode_steps)
+
+
+class EnvPoolVector(VectorEnv[Any, Any, Array]):
+    """A pool that is made at its first `reset`, which knows the seeds.
+
+    Attributes:
+        reward_threshold: As EnvPool states it.
+        max_episode_steps: Likewise; None where there is no limit.
+    """
+
+    def __init__(self, env_id: str, count: int, kwargs: dict[str, Any]) -> None:
+        self._id = env_id
+        self._kwargs = kwargs
+        self._pool: Any = None
+        with _quiet():
+            spec = importlib.import_module("envpool").make_spec(env_id, num_envs=count, **kwargs)
+            self.single_observation_space = _bounded_truly(spec.observation_space)
+            self.single_action_space = spec.action_space
+        if isinstance(spec.action_space, Dict) and "env_id" in spec.action_space.spaces:
+            raise ConfigError(
+                f"environment {env_id}: environment.vectorization: envpool is impossible: its actions name players"
+            )
+        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.num_envs = count
+        self.observation_space = batch_space(self.single_observation_space, count)
+        self.action_space = batch_space(self.single_action_space, count)
+        self.reward_threshold = spec.reward_threshold
+        limit = getattr(spec.config, "max_episode_steps", _NO_LIMIT_STEPS)
+        self.max_episode_steps = None if limit >= _NO_LIMIT_STEPS else limit
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Starts new episodes; with seeds, one for each environment and each below 2^31, in a new pool."""
+        if seed is not None or self._pool is None:
+            seeds = {} if seed is None else {"seed": seed}
+            self._pool = None  # the old pool's threads end before new ones start
+            with _quiet():
+                envpool = importlib.import_module("envpool")
+                self._pool = envpool.make(self._id, "gymnasium", num_envs=self.num_envs, **seeds, **self._kwargs)
+                observations, _ = self._pool.reset()  # where it builds its spaces, which is when gymnasium warns
+        else:
+            observations, _ = self._pool.reset()
+        return observations, {}
+
+    def step(self, actions: Any) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
+        """One step of all, or the reset of those whose episode is over."""
+        observations, rewards, terminated, truncated, _ = self._pool.step(actions)
+        return observations, rewards, terminated, truncated, {}
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Ends the pool's threads."""
+        self._pool = None
+
+
+def _unknown(env_id: str, known: Sequence[str]) -> str:
+    if ":" in env_id:
+        return (
+            f"environment {env_id}: environment.vectorization: envpool steps EnvPool's own environments, no others; "
+            "use sync or async"
+        )
+    folded = {name.lower(): name for name in known}
+    bare = env_id.rpartition("/")[2].lower()  # EnvPool knows most ids without a namespace
+    nearest = [folded[match] for match in difflib.get_close_matches(bare, folded, n=3, cutoff=0.0)]
+    return f"EnvPool has no environment '{env_id}'; the nearest ids are {', '.join(nearest)}"
+
+
+def _bounded_truly(space: Space[Any]) -> Space[Any]:
+    """Without the bounds that C++ means as none: its largest float, and its smallest positive one for the lowest."""
+    if isinstance(space, Dict):
+        return Dict({name: _bounded_truly(part) for name, part in space.spaces.items()})
+    if not isinstance(space, Box) or space.dtype.kind != "f":
+        return space
+    numbers = np.finfo(cast("Any", space.dtype))
+    low = np.where((space.low == numbers.tiny) | (space.low == numbers.min), -np.inf, space.low)
+    high = np.where(space.high == numbers.max, np.inf, space.high)
+    return Box(low.astype(space.dtype), high.astype(space.dtype), space.shape, space.dtype.type)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """For EnvPool's imports: without JAX, and without gymnasium's warnings at bounds that are given in 64 bits.
+
+    EnvPool imports JAX wherever it finds it, for compiled stepping that distrl does not use; actors carry no JAX.
+    """
+    modules = cast("dict[str, Any]", sys.modules)
+    hidden = "jax" not in modules
+    if hidden:
+        modules["jax"] = None
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*precision lowered by casting")
+            yield
+    finally:
+        if hidden:
+            del modules["jax"]

@@ -1,0 +1,286 @@
+"""What `distrl env check` finds out about an environment, in a process of its own that may hang or crash.
+
+Like the probe, that process answers in lines of JSON on a private copy of its standard output, and sends whatever the
+environment says to standard error. Every line is a `Finding`; a `Stage` comes before everything that can take long.
+"""
+
+import faulthandler
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, TypeAdapter
+
+from distrl.config.environment import EnvironmentConfig
+from distrl.errors import DistrlError, MissingExtraError
+from distrl.types import Array, ArraySpec, EnvSpec
+
+if TYPE_CHECKING:
+    from distrl.environments.vector import VectorEnvironment
+
+EPISODES = 3
+EPISODE_S = 5.0
+"""An episode that has not ended by then is cut short; at the latest after half of what a stage may take."""
+SPEED_S = 1.0
+"""For how long a back end steps when it is measured; at most half of what a stage may take."""
+_ACTIONS = 64
+_ALONE_S = 5.0
+
+
+class _Finding(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Stage(_Finding):
+    """What comes next, in words that follow "while"."""
+
+    kind: Literal["stage"] = "stage"
+    doing: str
+
+
+class Spaces(_Finding):
+    """The environment could be made: what the network gets and gives, and which back end `vectorization` selects."""
+
+    kind: Literal["spaces"] = "spaces"
+    spec: EnvSpec
+    vectorization: str
+
+
+class Processed(_Finding):
+    """What observations are after one step of `environment.preprocessing`; "environment": before the first."""
+
+    kind: Literal["processed"] = "processed"
+    step: str
+    observations: dict[str, ArraySpec]
+
+
+class Seen(_Finding):
+    """The first observation of that name: as text, or in a file."""
+
+    kind: Literal["seen"] = "seen"
+    name: str
+    text: str = ""
+    path: Path | None = None
+
+
+End = Literal["terminated", "truncated", "terminated and truncated", "cut short"]
+
+
+_ENDS: dict[tuple[bool, bool], End] = {
+    (True, False): "terminated",
+    (False, True): "truncated",
+    (True, True): "terminated and truncated",
+}
+
+
+class Episode(_Finding):
+    """One episode with random actions.
+
+    Attributes:
+        end: Of both flags, those that ended it; "cut short" without one.
+        total: The return: the undiscounted sum of the environment's own rewards.
+        odd: What should not be: numbers outside the bounds of their space.
+    """
+
+    kind: Literal["episode"] = "episode"
+    length_steps: int
+    total: float
+    end: End
+    odd: tuple[str, ...] = ()
+
+
+class Speed(_Finding):
+    """Steps per second of all environments together, or why there are none."""
+
+    kind: Literal["speed"] = "speed"
+    vectorization: str
+    steps_per_s: float | None = None
+    reason: str = ""
+
+
+class Failure(_Finding):
+    """An error that ended the examination; `detail` is the environment's own traceback."""
+
+    kind: Literal["failure"] = "failure"
+    message: str
+    detail: str
+    exit_code: int
+
+
+Finding = Annotated[Stage | Spaces | Processed | Seen | Episode | Speed | Failure, Discriminator("kind")]
+FINDING: TypeAdapter[Finding] = TypeAdapter(Finding)
+
+
+class Request(_Finding):
+    """What the examining process is to do.
+
+    Attributes:
+        config: The environment. With `count` its `vectorization` is measured, otherwise it is looked at closely.
+        count: Environments that step together, or None.
+        pictures: Directory and beginning of the name of image files.
+        stage_timeout_s: The process ends if one stage takes longer.
+    """
+
+    config: EnvironmentConfig
+    count: int | None
+    pictures: Path
+    stage_timeout_s: float
+
+
+def look(config: EnvironmentConfig, pictures: Path, episode_s: float = EPISODE_S) -> Iterator[Finding]:
+    """Spaces, the first observation, and three episodes with random actions.
+
+    Args:
+        pictures: An image named "x" becomes the file `<pictures>-x.png`.
+        episode_s: An episode that has not ended by then is cut short.
+
+    Raises:
+        ConfigError: The environment cannot be made.
+        EnvironmentFailedError: It fails in reset, step or close.
+    """
+    # Here, because the parent is the command line, which never imports gymnasium.
+    from distrl.environments.preprocessing.pipeline import Pipeline
+    from distrl.environments.vector import VectorEnvironment
+
+    yield Stage(doing="making the environment")
+    environment = VectorEnvironment(config, 1)
+    yield Spaces(spec=environment.spec, vectorization=environment.vectorization)
+    if config.preprocessing:
+        for name, specs in Pipeline.of(environment.spec).trace:
+            yield Processed(step=name, observations=specs)
+    yield Stage(doing="resetting")
+    for name, rows in environment.reset(seed=0).items():
+        yield _seen(name, environment.spec.observations[name], rows[0], pictures)
+    for number in range(1, EPISODES + 1):
+        yield Stage(doing=f"stepping through episode {number} of {EPISODES} with random actions")
+        yield _episode(environment, number, episode_s)
+    yield Stage(doing="closing the environment")
+    environment.close()
+
+
+def speed(config: EnvironmentConfig, count: int, for_s: float = SPEED_S) -> Iterator[Finding]:
+    """Steps per second of `count` environments under `config.vectorization`, with random actions made beforehand.
+
+    A step that only resets counts for nothing, as in training.
+
+    Raises:
+        ConfigError: The environment cannot be stepped in that way.
+        EnvironmentFailedError: It fails in reset, step or close.
+    """
+    import numpy as np
+
+    from distrl.environments.spaces import random_actions
+    from distrl.environments.vector import VectorEnvironment
+
+    yield Stage(doing=f"making {count} environments ({config.vectorization})")
+    environment = VectorEnvironment(config, count)
+    rng = np.random.default_rng(0)
+    actions = [random_actions(environment.spec.actions, count, rng) for _ in range(_ACTIONS)]
+    yield Stage(doing=f"resetting {count} environments ({config.vectorization})")
+    environment.reset(seed=0)
+    yield Stage(doing=f"stepping {count} environments ({config.vectorization})")
+    environment.step(actions[0])  # the first of all steps may do what no other does
+    steps, calls, start = 0, 0, time.perf_counter()
+    while (took_s := time.perf_counter() - start) < for_s:
+        steps += int(environment.step(actions[calls % _ACTIONS]).valid.sum())
+        calls += 1
+    yield Speed(vectorization=config.vectorization, steps_per_s=steps / took_s)
+    yield Stage(doing=f"closing {count} environments ({config.vectorization})")
+    environment.close()
+
+
+def _episode(environment: "VectorEnvironment", seed: int, longest_s: float) -> Episode:
+    """From where the last one ended: the step that resets is not counted."""
+    import numpy as np
+
+    from distrl.environments.spaces import random_actions
+
+    rng = np.random.default_rng(seed)
+    length_steps, total, odd = 0, 0.0, set[str]()
+    end: End = "cut short"
+    give_up_at = time.monotonic() + longest_s
+    while time.monotonic() < give_up_at:
+        step = environment.step(random_actions(environment.spec.actions, 1, rng))
+        odd |= set(_odd(environment.spec, step.observations))
+        if not step.valid[0]:
+            continue
+        length_steps += 1
+        total += float(step.raw_rewards[0])
+        if step.terminated[0] or step.truncated[0]:
+            end = _ENDS[bool(step.terminated[0]), bool(step.truncated[0])]
+            break
+    return Episode(length_steps=length_steps, total=total, end=end, odd=tuple(sorted(odd)))
+
+
+def _odd(spec: EnvSpec, observations: dict[str, Array]) -> Iterator[str]:
+    for name, rows in observations.items():
+        low, high = spec.observations[name].low, spec.observations[name].high
+        if (low is not None and rows.min() < low) or (high is not None and rows.max() > high):
+            yield f"observation '{name}' leaves its bounds {low} … {high}"
+
+
+def _seen(name: str, spec: ArraySpec, observation: Array, pictures: Path) -> Seen:
+    from distrl.environments.picture import bars, picture, write_png
+
+    image = picture(spec, observation)
+    if image is None:
+        return Seen(name=name, text=bars(observation))
+    path = pictures.with_name(f"{pictures.name}-{name.replace('/', '-')}.png")
+    try:
+        write_png(path, image)
+    except MissingExtraError as error:
+        return Seen(name=name, text=f"no image: {error}")
+    return Seen(name=name, path=path)
+
+
+def _main() -> int:
+    """The child: reads a request from standard input, answers on what was standard output."""
+    answer = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    request = Request.model_validate_json(sys.stdin.read())
+    faulthandler.enable()
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    try:
+        for finding in _examined(request):
+            if isinstance(finding, Stage):
+                _arm(request.stage_timeout_s)
+            _tell(answer, finding)
+    except DistrlError as error:
+        detail = "" if error.__cause__ is None else "".join(traceback.format_exception(error.__cause__))
+        _tell(answer, Failure(message=str(error), detail=detail, exit_code=error.exit_code))
+        return error.exit_code
+    finally:
+        if request.config.vectorization == "async":
+            from distrl.environments.fork_server import remove_traces
+
+            remove_traces()
+    return 0
+
+
+def _examined(request: Request) -> Iterator[Finding]:
+    half_s = request.stage_timeout_s / 2
+    if request.count is None:
+        return look(request.config, request.pictures, min(EPISODE_S, half_s))
+    return speed(request.config, request.count, min(SPEED_S, half_s))
+
+
+def _arm(stage_timeout_s: float) -> None:
+    """Writes where it hangs before the parent ends this process; ends by itself if the parent no longer lives."""
+    faulthandler.cancel_dump_traceback_later()
+    faulthandler.dump_traceback_later(0.9 * stage_timeout_s)
+    signal.setitimer(signal.ITIMER_REAL, stage_timeout_s + _ALONE_S)
+
+
+def _tell(answer: IO[str], finding: Any) -> None:
+    print(json.dumps(finding.model_dump(mode="json")), file=answer)
+
+
+if __name__ == "__main__":
+    # Not sys.exit: threads that the environment started could keep the process from ending.
+    os._exit(_main())

@@ -1,0 +1,50 @@
+"""The fork server that workers of `async_vector` come from: it outlives its actor, and cleans up behind it.
+
+An actor that is killed cannot remove the directory of the fork server's socket. The fork server ends by itself once the
+actor and all workers have ended, and removes it then. For that it leaves the actor's process group, which may be killed
+as a whole; workers return to it.
+"""
+
+import atexit
+import multiprocessing
+import os
+import shutil
+from multiprocessing import forkserver, util
+
+_DIRECTORY_VARIABLE = "DISTRL_FORK_SERVER_DIRECTORY"
+
+
+def ensure_running(module: str) -> None:
+    """Starts it, unless it runs; `module` is imported there once, and each worker is a copy of that."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload([__name__, module])
+    os.environ[_DIRECTORY_VARIABLE] = util.get_temp_dir()
+    try:
+        forkserver.ensure_running()
+    finally:
+        del os.environ[_DIRECTORY_VARIABLE]
+
+
+def join_parents_group() -> None:
+    """In a worker: whoever kills the actor's process group kills it, too, and what its environment has started.
+
+    Raises:
+        ProcessLookupError: The parent is gone.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    assert parent.pid is not None
+    os.setpgid(0, os.getpgid(parent.pid))
+
+
+def remove_traces() -> None:
+    """For a process that ends by os._exit, which skips Python's own cleaning: removes the fork server's directory."""
+    shutil.rmtree(util.get_temp_dir(), ignore_errors=True)
+
+
+def _in_fork_server(directory: str) -> None:
+    os.setpgid(0, 0)
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+
+
+if _DIRECTORY_VARIABLE in os.environ:  # it is being imported there
+    _in_fork_server(os.environ.pop(_DIRECTORY_VARIABLE))

@@ -1,0 +1,161 @@
+"""One space that holds no others, as observations travel: what its array looks like, and how it is read and checked."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
+
+import numpy as np
+from gymnasium import Space
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
+
+from distrl.config.environment import TextParameters
+from distrl.environments.text import text_reader
+from distrl.types import Array, ArraySpec
+
+SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, Text, and Dict and Tuple of those at any depth are supported"
+
+Reader = Callable[[Any], Array]
+
+
+def array_spec(space: Space[Any], text: TextParameters) -> ArraySpec:
+    """The array of one environment that observations of this space become.
+
+    Raises:
+        ValueError: The space is not supported; the message is the reason.
+    """
+    match space:
+        case Discrete():
+            return ArraySpec((int(space.n),), "float32", 0.0, 1.0)
+        case MultiDiscrete() if space.nvec.size > 0:
+            return ArraySpec((int(space.nvec.sum()),), "float32", 0.0, 1.0)
+        case MultiBinary():
+            return ArraySpec(tuple(map(int, space.shape)), space.dtype.name, 0.0, 1.0)
+        case Text():
+            highest = float(text.vocabulary - 1)
+            return ArraySpec((text.length_tokens,), "int32", 0.0, highest, vocabulary=text.vocabulary)
+        case Box() if 0 not in space.shape:
+            return ArraySpec(tuple(map(int, space.shape)), space.dtype.name, _uniform(space.low), _uniform(space.high))
+        case Box() | MultiDiscrete():
+            raise ValueError(f"its shape {space.shape} holds no number")
+    raise ValueError(f"it is a {type(space).__name__}")
+
+
+def array_reader(space: Space[Any], text: TextParameters, count: int) -> Reader:
+    """Returns the function from what `count` environments show to a fresh array [count, ...] as `array_spec` says.
+
+    Fresh, because vector environments may write the next step into the buffer that they returned. It raises ValueError,
+    as NumPy does, or TypeError where it is given what the space cannot hold: another shape, numbers that would be cut
+    to fit the dtype, or a choice out of range. Bounds of a Box are not checked: many environments leave them.
+    """
+    if isinstance(space, Text):
+        return text_reader(text, count)
+    if isinstance(space, Discrete):
+        return _one_hot_reader(space, np.array([space.n], np.int64), np.array([space.start], np.int64), (count,))
+    if isinstance(space, MultiDiscrete):
+        # int64: what is unsigned cannot be below its start
+        choices, starts = (array.ravel().astype(np.int64) for array in (space.nvec, space.start))
+        return _one_hot_reader(space, choices, starts, (count, *space.shape))
+    as_declared = _plain_reader(space, (count, *_shape(space)))
+    if isinstance(space, Box):
+        return as_declared
+
+    def switches(raw: Any) -> Array:
+        array = as_declared(raw)
+        if array.min() < 0 or array.max() > 1:
+            raise ValueError(f"{array} lies outside {space}")
+        return array
+
+    return switches
+
+
+def check_range(what: str, dtype: np.dtype[Any], given: Array) -> None:
+    """Raises ValueError where whole numbers do not fit into this dtype, in which 300 would be 44 without a word."""
+    if dtype.kind not in "iu" or given.dtype == dtype or np.can_cast(given.dtype, dtype):
+        return
+    limits = np.iinfo(cast("Any", dtype))
+    if given.size and (given.min() < limits.min or given.max() > limits.max):
+        raise ValueError(f"{what} holds {given.min()} … {given.max()}, which {dtype} of its space cannot")
+
+
+def range_check(space: Space[Any]) -> Callable[[Sequence[Any]], None] | None:
+    """Returns the function that takes what each environment shows, and raises as `check_range`; None: nothing to check.
+
+    It costs an attribute each where they show arrays in the space's own dtype.
+    """
+    leaves = list(_whole_numbers((), space))
+    if not leaves:
+        return None
+
+    def check(shown: Sequence[Any]) -> None:
+        for path, dtype in leaves:
+            for part in shown:
+                for key in path:
+                    part = part[key]
+                if getattr(part, "dtype", None) is not dtype:
+                    check_range(f"'{'/'.join(map(str, ('observation', *path)))}'", dtype, np.asarray(part))
+
+    return check
+
+
+def _whole_numbers(path: tuple[Any, ...], space: Space[Any]) -> Iterator[tuple[tuple[Any, ...], np.dtype[Any]]]:
+    """(path, dtype) of each space that shows an array of whole numbers."""
+    if isinstance(space, Dict | Tuple):
+        for key, child in space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces):
+            yield from _whole_numbers((*path, key), child)
+    elif isinstance(space, Box | MultiBinary | MultiDiscrete) and space.dtype is not None and space.dtype.kind in "iu":
+        yield path, space.dtype
+
+
+def _plain_reader(space: Space[Any], shape: tuple[int, ...]) -> Reader:
+    """Reads arrays of this shape in the space's dtype."""
+    dtype = space.dtype
+    assert dtype is not None
+
+    def read(raw: Any) -> Array:
+        if getattr(raw, "dtype", None) is dtype:
+            array: Array = raw.copy("K")  # what follows takes twice as long
+        else:
+            # same_kind: 0.5 would silently be 0 in a space of whole numbers.
+            given = np.asarray(raw)
+            array = given.astype(dtype, casting="same_kind")
+            check_range("it", dtype, given)
+        if array.shape != shape:
+            raise ValueError(f"its shape is {array.shape}, the space of {shape[0]} environments says {shape}")
+        return array
+
+    return read
+
+
+def _one_hot_reader(space: Space[Any], choices: Array, starts: Array, shape: tuple[int, ...]) -> Reader:
+    """Reads whole numbers [count, ...], the k-th of them in starts[k] … starts[k] + choices[k] - 1.
+
+    Each becomes one-hot, float32; those of one environment stand one after the other: [count, sum of choices].
+    """
+    width = int(choices.sum())
+    before = np.cumsum(choices) - choices  # where each choice's share of the row begins
+    rows = np.arange(shape[0])[:, np.newaxis]
+
+    def read(raw: Any) -> Array:
+        given = np.asarray(raw)
+        if given.shape != shape:
+            raise ValueError(f"its shape is {given.shape}, the space of {shape[0]} environments says {shape}")
+        if given.dtype.kind not in "iu":
+            raise ValueError(f"{given.dtype} is no kind of whole numbers, which {space} takes")
+        # [count, ...] -> [count, k]
+        positions = given.reshape(shape[0], -1).astype(np.int64) - starts
+        if (positions < 0).any() or (positions >= choices).any():
+            raise ValueError(f"{given} lies outside {space}")
+        array = np.zeros((shape[0], width), dtype=np.float32)
+        array[rows, positions + before] = 1.0
+        return array
+
+    return read
+
+
+def _shape(space: Space[Any]) -> tuple[int, ...]:
+    return tuple(map(int, space.shape or ()))
+
+
+def _uniform(bounds: Array) -> float | None:
+    """The one finite value that all bounds share, or None."""
+    first = bounds.flat[0]
+    return float(first) if np.isfinite(first) and bool(np.all(bounds == first)) else None

@@ -1,0 +1,154 @@
+"""Environments of the old gym (0.26), which nobody has ported to gymnasium: `gym:CartPole-v1`, or a class that is one.
+
+Gym is unmaintained and its own checker fails under NumPy 2, so that environments are made without it.
+"""
+
+import difflib
+import functools
+import importlib
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+import gymnasium
+from gymnasium import spaces
+
+from distrl.errors import ConfigError, require
+
+PREFIX = "gym:"
+
+
+class OldGym(gymnasium.Env[Any, Any]):
+    """An environment of gym 0.26 as one of gymnasium: the same calls on other base classes and spaces.
+
+    Attributes:
+        reward_threshold: Of its registration, or of itself; None where neither states one.
+        max_episode_steps: Likewise.
+    """
+
+    def __init__(self, name: str, environment: Any) -> None:
+        """Takes an instance of gym.Env; `name` appears in messages.
+
+        Raises:
+            ConfigError: One of its spaces has no counterpart.
+        """
+        self._name = name
+        self._environment = environment
+        self.observation_space = _converted(name, "observation", environment.observation_space)
+        self.action_space = _converted(name, "action", environment.action_space)
+        self.metadata = dict(environment.metadata)
+        self.render_mode = environment.render_mode
+        registration = environment.spec
+        stated = environment.unwrapped if registration is None else registration
+        self.reward_threshold = getattr(stated, "reward_threshold", None)
+        self.max_episode_steps = _time_limit(environment)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Starts an episode.
+
+        Raises:
+            ValueError: The environment speaks the protocol from before gym 0.26.
+        """
+        super().reset(seed=seed)
+        result = self._environment.reset(seed=seed, options=options)
+        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
+            raise ValueError(f"reset gave no (observation, info): {self._before_026()}")
+        return result
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Acts once; raises ValueError as `reset`."""
+        result = self._environment.step(action)
+        if len(result) != 5:
+            raise ValueError(f"step gave {len(result)} values, not 5: {self._before_026()}")
+        observation, reward, terminated, truncated, info = result
+        return observation, reward, terminated, truncated, info
+
+    def render(self) -> Any:
+        """Whatever the environment renders."""
+        return self._environment.render()
+
+    def close(self) -> None:
+        """Frees what the environment holds."""
+        self._environment.close()
+
+    def _before_026(self) -> str:
+        return f"{self._name} is older than gym 0.26; register it with gym and apply_api_compatibility=True"
+
+
+def maker(name: str, import_module: Callable[[str, str], ModuleType]) -> Callable[..., Any]:
+    """What makes the environment from its kwargs.
+
+    Args:
+        name: `gym:Id`, or `gym:package.module:Id` where the module registers it.
+        import_module: From the name, for messages, and a module's name to the module; raises ConfigError.
+
+    Raises:
+        MissingExtraError: gym is not installed.
+        ConfigError: gym has no environment of that id; the message has the nearest ones.
+    """
+    module, _, env_id = name.removeprefix(PREFIX).rpartition(":")
+    require("gym", f"what environment {name} needs", "gym")
+    silence()
+    gym = importlib.import_module("gym")
+    if module:
+        import_module(name, module)
+    registry = gym.envs.registration.registry
+    # Only exact ids: gym would turn "CartPole" into whichever version is newest.
+    if env_id not in registry:
+        folded = {known.lower(): known for known in registry}
+        nearest = [PREFIX + folded[match] for match in difflib.get_close_matches(env_id.lower(), folded, 3, 0.0)]
+        raise ConfigError(f"unknown environment '{name}'; the nearest ids are {', '.join(nearest)}")
+    gym.logger.set_level(gym.logger.ERROR)  # else it says at every turn that gymnasium is newer
+    return functools.partial(gym.make, env_id, disable_env_checker=True)
+
+
+def is_registered(env_id: str) -> bool:
+    """Whether gym knows the id; it does not where nobody has imported it."""
+    gym = sys.modules.get("gym")
+    return gym is not None and env_id in gym.envs.registration.registry
+
+
+def is_old(environment: object) -> bool:
+    """Whether that is an instance of gym.Env, in a process that may never have imported gym."""
+    gym = sys.modules.get("gym")
+    return gym is not None and isinstance(environment, gym.Env)
+
+
+def silence() -> None:
+    """Keeps gym from writing to standard error that it is unmaintained, whoever imports it."""
+    if "gym" not in sys.modules and find_spec("gym_notices") is not None:
+        importlib.import_module("gym_notices.notices").notices.clear()
+
+
+def _time_limit(environment: Any) -> int | None:
+    """Of gym's TimeLimit, wherever it is among the wrappers; else what the environment states."""
+    while environment is not environment.unwrapped:
+        limit = vars(environment).get("_max_episode_steps")
+        if limit is not None:
+            return int(limit)
+        environment = environment.env
+    return getattr(environment, "max_episode_steps", None)
+
+
+def _converted(name: str, path: str, space: Any) -> spaces.Space[Any]:
+    """The same space of gymnasium."""
+    old = importlib.import_module("gym.spaces")
+    kinds: dict[Any, Callable[[], spaces.Space[Any]]] = {
+        old.Box: lambda: spaces.Box(space.low, space.high, space.shape, space.dtype.type),
+        old.Discrete: lambda: spaces.Discrete(space.n, start=space.start),
+        old.MultiDiscrete: lambda: spaces.MultiDiscrete(space.nvec, dtype=space.dtype.type),
+        old.MultiBinary: lambda: spaces.MultiBinary(space.n),
+        old.Text: lambda: spaces.Text(space.max_length, min_length=space.min_length, charset=space.characters),
+        old.Dict: lambda: spaces.Dict(
+            {key: _converted(name, f"{path}/{key}", part) for key, part in space.spaces.items()}
+        ),
+        old.Tuple: lambda: spaces.Tuple(
+            [_converted(name, f"{path}/{number}", part) for number, part in enumerate(space.spaces)]
+        ),
+    }
+    for kind, convert in kinds.items():
+        if isinstance(space, kind):
+            return convert()
+    raise ConfigError(f"environment {name}: the space at '{path}' cannot be used: gym's {type(space).__name__}")

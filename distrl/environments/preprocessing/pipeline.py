@@ -1,0 +1,226 @@
+"""Steps in order: what becomes of an environment's spaces, beforehand, and then of what it shows, pays and takes.
+
+Every source of environments gives batches, name -> [B, ...], so that one list of steps serves them all.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from distrl.config.observation_steps import ClipStep, ConcatStep, ScaleStep, StackStep
+from distrl.config.preprocessing import (
+    REWARD,
+    ActionStep,
+    EwmaBaselineStep,
+    PreprocessingStep,
+    steps_from_json,
+    steps_to_json,
+)
+from distrl.environments.preprocessing import action, reward, shaping
+from distrl.environments.preprocessing.fit import Function, UnfitError, is_whole
+from distrl.environments.preprocessing.observation import FITS
+from distrl.environments.preprocessing.reward import EwmaBaseline, RewardFunction
+from distrl.environments.preprocessing.stacking import Stacking, stacked
+from distrl.errors import ConfigError
+from distrl.types import ActionSpec, Array, ArraySpec, BoolArray, EnvSpec, FloatArray, Unprocessed
+
+Observations = dict[str, Array]
+
+
+class Pipeline:
+    """Everything between an environment and its policy.
+
+    Attributes:
+        spec: What the policy sees and chooses from.
+        raw: What the environment has.
+        trace: Observations by name after each step, by the step's name; first of all, the environment's own.
+
+    Args:
+        steps: In order. Steps for observations and rewards are taken on the way to the policy; those for actions on the
+            way back, the last one first.
+        raw: The environment's own spec.
+
+    Raises:
+        ConfigError: A step does not fit what comes to it; names its place in the list, and the reason.
+    """
+
+    def __init__(self, steps: Sequence[PreprocessingStep], raw: EnvSpec) -> None:
+        self.raw = raw
+        self.trace: list[tuple[str, dict[str, ArraySpec]]] = [("environment", dict(raw.observations))]
+        self._arrays: dict[str, ArraySpec] = dict(raw.observations)
+        self._action_specs: dict[str, ActionSpec] = dict(raw.actions)
+        self._on_observations: list[Callable[[Observations, BoolArray], Observations]] = []
+        self._on_rewards: list[RewardFunction] = []
+        self._on_actions: list[tuple[str, Function]] = []
+        self._stacks: list[Stacking] = []
+        self._baselines: list[EwmaBaseline] = []
+        for index, step in enumerate(steps):
+            try:
+                self._add(step)
+            except UnfitError as error:
+                place = f"environment.preprocessing[{index}] ({step.step})"
+                raise ConfigError(f"environment {raw.id}: {place} does not fit {error}") from error
+            self.trace.append((step.step, dict(self._arrays)))
+        self.spec = raw
+        if steps:
+            unprocessed = Unprocessed(raw.observations, raw.actions, steps_to_json(tuple(steps)))
+            self.spec = replace(raw, observations=self._arrays, actions=self._action_specs, unprocessed=unprocessed)
+
+    @staticmethod
+    def of(spec: EnvSpec) -> "Pipeline":
+        """The pipeline that made this spec, for instance that of a policy's bundle: `Pipeline.of(policy.spec)`.
+
+        Raises:
+            ConfigError: As the constructor; or these are not steps that this distrl knows.
+        """
+        before = spec.unprocessed
+        if before is None:
+            return Pipeline((), spec)
+        try:
+            steps = steps_from_json(before.steps)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+            raise ConfigError(f"environment {spec.id}: preprocessing{where} is not valid: {first['msg']}") from error
+        raw = replace(spec, observations=before.observations, actions=before.actions, unprocessed=None)
+        return Pipeline(steps, raw)
+
+    def reset(self) -> None:
+        """Forgets all that was seen: the next observations are an episode's first in every row."""
+        for stack in self._stacks:
+            stack.reset()
+        for baseline in self._baselines:
+            baseline.reset()
+
+    def observations(self, raw: Mapping[str, Array], valid: BoolArray) -> Observations:
+        """What the policy sees.
+
+        Args:
+            raw: name -> [B, ...], the environment's own.
+            valid: bool [B]. As in `Step`: False where these are the first of an episode. All are, after `reset`.
+        """
+        arrays = dict(raw)
+        for change in self._on_observations:
+            arrays = change(arrays, valid)
+        return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+    def rewards(self, raw: FloatArray, valid: BoolArray) -> FloatArray:
+        """What is learned from: float32 [B]; 0 where not valid."""
+        rewards = raw
+        for change in self._on_rewards:
+            rewards = change(rewards, valid)
+        return np.where(valid, rewards, np.float32(0.0)) if self._on_rewards else raw
+
+    def actions(self, chosen: Mapping[str, Array]) -> dict[str, Array]:
+        """The environment's actions for the policy's, both name -> [B, ...] as `ActionSpec.array` of the raw spec and
+        of `spec`."""
+        actions = dict(chosen)
+        for name, change in reversed(self._on_actions):
+            actions[name] = change(actions[name])
+        return actions
+
+    def _add(self, step: PreprocessingStep) -> None:
+        if isinstance(step, ActionStep):
+            self._add_action(step)
+        elif isinstance(step, EwmaBaselineStep):
+            baseline = EwmaBaseline(step)
+            self._baselines.append(baseline)
+            self._on_rewards.append(baseline)
+        elif isinstance(step, ClipStep | ScaleStep) and step.of == REWARD:
+            if REWARD in self.raw.observations:
+                raise UnfitError(f"its target: '{REWARD}' is the reward, and an observation has that name, too")
+            try:
+                self._on_rewards.append(reward.clip(step) if isinstance(step, ClipStep) else reward.scale(step))
+            except UnfitError as error:
+                raise UnfitError(f"rewards, float32: {error}") from error
+        elif isinstance(step, ConcatStep):
+            self._add_concat(step)
+        else:
+            for name in _targets(step.of, self._arrays, "observation"):
+                self._add_array(step, name)
+
+    def _add_array(self, step: Any, name: str) -> None:
+        """One of the steps for single observations."""
+        given = self._arrays[name]
+        what = f"observation '{name}', {given.dtype} {given.shape}"
+        if given.frames > 1:
+            raise UnfitError(f"{what}: {self._stacked_by(name)}")
+        try:
+            if isinstance(step, StackStep):
+                self._arrays[name] = stacked(step, given)
+                stack = Stacking(step, given)
+                self._stacks.append(stack)
+                self._on_observations.append(lambda arrays, valid: {**arrays, name: stack.push(arrays[name], valid)})
+                return
+            fitted, apply = FITS[type(step)](step, given)
+            self._arrays[name] = _tokens_or_numbers(fitted)
+        except UnfitError as error:
+            raise UnfitError(f"{what}: {error}") from error
+        self._on_observations.append(lambda arrays, valid: {**arrays, name: apply(arrays[name])})
+
+    def _stacked_by(self, name: str) -> str:
+        """Why nothing comes after a stack, and what to do."""
+        given = self.raw.observations.get(name)
+        if given is not None and given.frames > 1:
+            return "the environment stacks its frames; set environment.atari.stack: 1 and put a stack step last"
+        return f"'{name}' is a stack of frames; stack is the last step of its observation"
+
+    def _add_concat(self, step: ConcatStep) -> None:
+        names = tuple(self._arrays) if step.of is None else step.of
+        for name in names:
+            _targets(name, self._arrays, "observation")
+        what = f"observations {', '.join(names)}"
+        if len(set(names)) < len(names):
+            raise UnfitError(f"{what}: one is there twice")
+        stacks = [name for name in names if self._arrays[name].frames > 1]
+        if stacks:
+            raise UnfitError(f"{what}: {self._stacked_by(stacks[0])}")
+        if step.to in self._arrays.keys() - set(names):
+            raise UnfitError(f"{what}: there is another observation '{step.to}'")
+        try:
+            spec = shaping.joined(step, [self._arrays[name] for name in names])
+        except UnfitError as error:
+            raise UnfitError(f"{what}: {error}") from error
+
+        def put(tree: dict[str, Any], whole: Any) -> dict[str, Any]:
+            """The whole in the place of the first of its parts."""
+            kept = {names[0], *(tree.keys() - set(names))}
+            renamed = {step.to if name == names[0] else name: tree[name] for name in tree if name in kept}
+            return {**renamed, step.to: whole}
+
+        self._arrays = put(self._arrays, spec)
+        self._on_observations.append(
+            lambda arrays, valid: put(arrays, shaping.join([arrays[name] for name in names], step.axis))
+        )
+
+    def _add_action(self, step: ActionStep) -> None:
+        for name in _targets(step.of, self._action_specs, "action"):
+            given = self._action_specs[name]
+            try:
+                self._action_specs[name], apply = action.fit(step, given)
+            except UnfitError as error:
+                raise UnfitError(f"action '{name}', {given.kind}: {error}") from error
+            self._on_actions.append((name, apply))
+
+
+def _tokens_or_numbers(spec: ArraySpec) -> ArraySpec:
+    """Tokens stay tokens while they are whole numbers along one axis; what has fractions is no token any more."""
+    if spec.vocabulary is None or not is_whole(spec.dtype):
+        return replace(spec, vocabulary=None)
+    if len(spec.shape) != 1:
+        raise UnfitError("its tokens would not lie along one axis any more; put to_dtype: float32 before it")
+    return spec
+
+
+def _targets(name: str | None, known: Mapping[str, Any], what: str) -> list[str]:
+    """The one that is named, or all."""
+    if name is None:
+        return [*known]
+    if name not in known:
+        raise UnfitError(
+            f"its target: there is no {what} '{name}'; there {'is' if len(known) == 1 else 'are'} {', '.join(known)}"
+        )
+    return [name]

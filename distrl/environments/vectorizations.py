@@ -1,0 +1,37 @@
+"""Which of the vectorizations steps a configuration's environments."""
+
+from collections.abc import Callable
+
+from distrl.config.environment import EnvironmentConfig, Vectorization
+from distrl.environments import async_vector, atari, envpool_adapter, gym_adapter, remote_vector
+from distrl.environments.gym_adapter import Made
+from distrl.environments.remote_connection import is_remote
+from distrl.errors import ConfigError
+
+_MAKERS: dict[Vectorization, Callable[[EnvironmentConfig, int], Made]] = {
+    "auto": gym_adapter.make_vector,
+    "own": gym_adapter.make_vector,
+    "sync": gym_adapter.make_vector,
+    "async": async_vector.make_vector,
+    "envpool": envpool_adapter.make_vector,
+}
+
+
+def make_vector(config: EnvironmentConfig, count: int) -> Made:
+    """Makes `count` environments as `environment.vectorization` says, in NEXT_STEP autoreset.
+
+    Raises:
+        ConfigError: The name is unknown, kwargs are refused, or this vectorization cannot step these environments.
+        MissingExtraError: It needs an optional dependency.
+    """
+    if is_remote(config.id):
+        connected = remote_vector.make_vector(config, count)
+        return Made(connected, "own", *gym_adapter.stated(connected))
+    if config.atari is not None:
+        return atari.make_vector(config, count)
+    if config.vectorization == "ale":
+        raise ConfigError(
+            f"environment {config.id}: environment.vectorization: ale steps games as environment.atari says; set it, "
+            "{} for its defaults"
+        )
+    return _MAKERS[config.vectorization](config, count)

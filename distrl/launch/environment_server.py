@@ -1,0 +1,321 @@
+"""`distrl serve-env`: environments of this machine for learners elsewhere, one for each connection, on threads.
+
+Nobody can do harm but to his own connection: requests are bounded in size and time, whoever knows no token where there
+is one is dismissed after his first message, and an error in one environment is the reply to one request. Connections
+that have said nothing yet take no environment's place: the oldest of too many makes room for the newest.
+"""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from distrl.config.environment import EnvironmentConfig
+from distrl.environments import remote_connection
+from distrl.environments.gym_adapter import describe, make_one
+from distrl.environments.remote_connection import (
+    FIRST_MESSAGE_BYTES,
+    GREETING_S,
+    Address,
+    admits,
+    back_off,
+    check_listening,
+    hello,
+    is_remote,
+    listening,
+    read_token,
+)
+from distrl.environments.remote_protocol import Channel, ConnectionLostError, RemoteError, one_line
+from distrl.environments.remote_session import RemoteSession
+from distrl.errors import ConfigError, DecodeError, DistrlError
+from distrl.launch.training import interruptible
+
+MESSAGE_TIMEOUT_S = 20.0
+LARGEST_REQUEST_BYTES = 16 * 2**20
+PROGRESS_EVERY_S = 5.0
+REFUSALS_EVERY_S = 1.0
+
+_POLL_S = 0.1
+_PATIENCE_S = 2.0
+_GREETINGS = 16  # more than environments, so that all of those may connect at once
+_END_S = 2.0
+_CONNECT_S = 5.0
+
+
+def serve_environment(
+    config: EnvironmentConfig,
+    *,
+    listen_at: tuple[str, int],
+    dial: tuple[str, int] | None,
+    connections: int,
+    token_file: str | None,
+    write: Callable[[str], None],
+) -> int:
+    """Serves the environment until Ctrl-C or SIGTERM.
+
+    Args:
+        listen_at: Host and port that others dial.
+        dial: Host and port of those who listen, instead.
+        connections: The most there may be; where we dial, how many there are to be.
+        token_file: Holds the token; None: the environment variable does, if it is set.
+        write: Takes one line of progress.
+
+    Returns:
+        The exit code: 130 after Ctrl-C, 0 after SIGTERM.
+
+    Raises:
+        ConfigError: The environment cannot be made or described, there is no token where one is needed, or the address
+            cannot be listened on.
+    """
+    if is_remote(config.id):
+        raise ConfigError(f"{config.id} is an address already; name the environment that is to be served")
+    token = read_token(token_file)
+    address = Address(*listen_at)
+    if dial is None:
+        check_listening(address, token)
+    with _told_of(f"making the environment {config.id} …", write):
+        RemoteSession(make_one(config)).close()  # whatever is wrong with it is known before anybody comes
+    server = EnvironmentServer(lambda: RemoteSession(make_one(config)), token, write)
+    with interruptible() as interrupt:
+        try:
+            if dial is None:
+                server.listen(address, connections, lambda: interrupt.code is not None)
+            else:
+                server.dial(Address(*dial), connections, lambda: interrupt.code is not None)
+        finally:
+            server.close()
+    write(f"stopped by {interrupt.name}")
+    return interrupt.code or 0
+
+
+@contextmanager
+def _told_of(line: str, write: Callable[[str], None]) -> Iterator[None]:
+    """Writes the line if what is inside takes longer than somebody likes to wait for nothing."""
+    timer = threading.Timer(_PATIENCE_S, write, (line,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+class EnvironmentServer:
+    """Serves environments over connections that others make, or that it makes itself.
+
+    Args:
+        make_session: Makes one environment for one connection; called on that connection's thread.
+        token: What others must say first, and what we say where we dial.
+        write: Takes one line.
+    """
+
+    def __init__(
+        self, make_session: Callable[[], RemoteSession], token: str | None, write: Callable[[str], None]
+    ) -> None:
+        self._make_session = make_session
+        self._token = token
+        self._write = write
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._greeting: dict[Channel, None] = {}  # not let in yet, oldest first
+        self._sessions: dict[Channel, RemoteSession | None] = {}  # None: let in, and the environment is being made
+        self._threads: set[threading.Thread] = set()
+        self._ended = [0, 0]  # steps and episodes of connections that are over
+        self._refused, self._refused_at = 0, -REFUSALS_EVERY_S
+        self._reported = (time.monotonic(), 0)
+
+    def listen(self, address: Address, most: int, stop: Callable[[], bool]) -> None:
+        """Lets others dial in until `stop` says so, and `most` of them have an environment at a time.
+
+        Raises:
+            ConfigError: The address cannot be listened on, or needs a token.
+        """
+        check_listening(address, self._token)
+        with listening(address, shared=False) as server:
+            server.settimeout(_POLL_S)
+            host, port = server.getsockname()[:2]
+            self._write(f"listening on {Address(host, port)}")
+            while not stop():
+                self._report()
+                try:
+                    connected, _ = server.accept()
+                except TimeoutError:
+                    continue
+                except OSError as error:  # such as too many open files: those who are here go on
+                    self._write(f"a connection could not be accepted: {one_line(error)}")
+                    time.sleep(_POLL_S)
+                    continue
+                self._take(connected, most)
+
+    def dial(self, address: Address, count: int, stop: Callable[[], bool]) -> None:
+        """Keeps `count` connections to those who listen at `address`, until `stop` says so."""
+        self._write(f"dialling {address}, {count} connections")
+        for _ in range(count):
+            self._start(self._dial_again_and_again, address)
+        while not stop():
+            self._report()
+            time.sleep(_POLL_S)
+
+    def close(self) -> None:
+        """Ends every connection; threads whose environment does not return are left behind."""
+        self._stopping.set()
+        with self._lock:
+            channels, threads = [*self._greeting, *self._sessions], list(self._threads)
+        for channel in channels:
+            channel.interrupt()
+        deadline = time.monotonic() + _END_S
+        for thread in threads:
+            thread.join(max(deadline - time.monotonic(), 0.0))
+
+    def _take(self, connected: socket.socket, most: int) -> None:
+        channel = Channel(connected, message_timeout_s=GREETING_S, max_bytes=FIRST_MESSAGE_BYTES)
+        evicted = None
+        with self._lock:
+            if len(self._greeting) >= most + _GREETINGS:
+                evicted = next(iter(self._greeting))
+                del self._greeting[evicted]
+            self._greeting[channel] = None
+        if evicted is not None:
+            evicted.interrupt()
+        self._start(self._welcome, channel, most)
+
+    def _start(self, work: Callable[..., None], *arguments: object) -> None:
+        thread = threading.Thread(target=self._on_thread, args=(work, *arguments), daemon=True)
+        with self._lock:
+            self._threads.add(thread)
+        thread.start()
+
+    def _on_thread(self, work: Callable[..., None], *arguments: object) -> None:
+        try:
+            work(*arguments)
+        finally:
+            with self._lock:
+                self._threads.discard(threading.current_thread())
+
+    def _welcome(self, channel: Channel, most: int) -> None:
+        """Somebody has dialled: lets him in if his first message does and there is a place, and serves him."""
+        try:
+            # Without a token, whoever has connected may take his time before he begins.
+            first = channel.receive(first_byte_s=None if self._token is None else GREETING_S)
+            if not admits(self._token, first):
+                raise DecodeError(f"{channel.peer} does not know the token")
+            if not self._let_in(channel, most):
+                reason = f"{most} connections are the most there may be"
+                self._refuse(channel, reason)
+                channel.dismiss(reason, retry=True)
+                return
+            channel.set_limits(MESSAGE_TIMEOUT_S, LARGEST_REQUEST_BYTES)
+            self._write(f"{channel.peer} connected")
+            session = self._open(channel)
+            channel.send(session.handle(first))
+            self._answer(channel, session)
+        except Exception as error:  # one connection's trouble is not the others'
+            self._part(channel, error)
+        finally:
+            self._forget(channel)
+
+    def _let_in(self, channel: Channel, most: int) -> bool:
+        with self._lock:
+            self._greeting.pop(channel, None)
+            if len(self._sessions) >= most:
+                return False
+            self._sessions[channel] = None
+            return True
+
+    def _open(self, channel: Channel) -> RemoteSession:
+        session = self._make_session()
+        with self._lock:
+            self._sessions[channel] = session
+        return session
+
+    def _answer(self, channel: Channel, session: RemoteSession) -> None:
+        """Requests and replies until the connection ends, which is the only way out."""
+        while True:
+            channel.send(session.handle(channel.receive(first_byte_s=None)))
+
+    def _part(self, channel: Channel, error: Exception) -> None:
+        """The connection is over: the client has left, or is told why he must."""
+        with self._lock:
+            session = self._sessions.get(channel)
+        reason = one_line(error if isinstance(error, DistrlError) else describe(error))
+        if isinstance(error, ConnectionLostError) and session is not None:
+            self._write(f"{reason}, after {session.steps:,} steps")
+        else:
+            self._refuse(channel, reason)
+        channel.dismiss(reason)
+
+    def _refuse(self, channel: Channel, reason: str) -> None:
+        """Counts it; one line a second at most, however many there are."""
+        now = time.monotonic()
+        with self._lock:
+            self._refused += 1
+            quiet = now - self._refused_at < REFUSALS_EVERY_S
+            self._refused_at = now if not quiet else self._refused_at
+        if not quiet:
+            self._write(f"{channel.peer} dismissed: {reason}")
+
+    def _forget(self, channel: Channel) -> None:
+        channel.close()
+        with self._lock:
+            self._greeting.pop(channel, None)
+            session = self._sessions.pop(channel, None)
+            if session is not None:
+                self._ended = [self._ended[0] + session.steps, self._ended[1] + session.episodes]
+        if session is not None:
+            try:
+                session.close()
+            except Exception as error:  # the environment's own: this thread has further connections to make
+                self._write(f"{channel.peer}: its environment failed in close: {one_line(describe(error))}")
+
+    def _dial_again_and_again(self, address: Address) -> None:
+        attempt, said = 0, ""
+        while not self._stopping.is_set():
+            try:
+                channel = remote_connection.dial(
+                    address,
+                    hello(self._token),
+                    message_timeout_s=MESSAGE_TIMEOUT_S,
+                    wait_s=_CONNECT_S,
+                    max_bytes=LARGEST_REQUEST_BYTES,
+                )
+            except (ConnectionLostError, RemoteError, DecodeError) as error:
+                if (reason := one_line(error)) != said:
+                    self._write(f"{reason}; trying again")
+                    said = reason
+                self._stopping.wait(back_off(attempt))
+                attempt += 1
+                continue
+            attempt, said = 0, ""
+            self._serve_dialled(channel)
+
+    def _serve_dialled(self, channel: Channel) -> None:
+        with self._lock:
+            self._sessions[channel] = None
+        if self._stopping.is_set():  # set before `close` could see this connection
+            channel.interrupt()
+        try:
+            self._write(f"connected to {channel.peer}")
+            self._answer(channel, self._open(channel))
+        except Exception as error:
+            self._part(channel, error)
+        finally:
+            self._forget(channel)
+
+    def _report(self) -> None:
+        """Every few seconds in which somebody is here: how many, and how fast."""
+        now = time.monotonic()
+        since, before = self._reported
+        if now - since < PROGRESS_EVERY_S:
+            return
+        with self._lock:
+            here = [session for session in self._sessions.values() if session is not None]
+            steps = self._ended[0] + sum(session.steps for session in here)
+            episodes = self._ended[1] + sum(session.episodes for session in here)
+        self._reported = (now, steps)
+        if here or steps != before:
+            rate = (steps - before) / (now - since)
+            refused = f" · {self._refused} refused" if self._refused else ""
+            self._write(
+                f"{len(here)} connections · {rate:,.0f} steps/s · {steps:,} steps · {episodes:,} episodes{refused}"
+            )

@@ -1,0 +1,63 @@
+"""The fork server removes its directory when its actor is killed, be it alone or with its whole process group."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+STARTER = """
+import os, sys, time
+from distrl.config.environment import EnvironmentConfig
+from distrl.environments.vector import VectorEnvironment
+
+environment = VectorEnvironment(EnvironmentConfig(vectorization="async"), 1)
+(worker,) = environment._vector.processes
+print(worker.pid, os.getpgid(worker.pid) == os.getpgid(0), "DISTRL_FORK_SERVER_DIRECTORY" in os.environ, flush=True)
+time.sleep(3600)
+"""
+
+
+def within_a_minute(condition) -> bool:
+    deadline = time.monotonic() + 60
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def is_running(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.parametrize("kill", [os.killpg, pytest.param(os.kill, marks=pytest.mark.long)])
+def test_nothing_is_left_of_an_actor_that_is_killed(kill) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as directory:  # a short path, as the names of sockets must be
+        actor = subprocess.Popen(
+            [sys.executable, "-c", STARTER],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": directory},
+            start_new_session=True,
+        )
+        assert actor.stdout is not None
+        pid, in_its_group, in_environment = actor.stdout.readline().split()
+        assert (in_its_group, in_environment) == ("True", "False")
+        worker = psutil.Process(int(pid))
+        server = worker.parent()
+        assert server is not None
+        assert [path.name[:5] for path in Path(directory).iterdir()] == ["pymp-"]
+        kill(actor.pid, signal.SIGKILL)
+        actor.wait()
+        actor.stdout.close()
+        assert within_a_minute(lambda: os.listdir(directory) == [])
+        assert within_a_minute(lambda: not any(is_running(process) for process in (worker, server)))
