@@ -12,7 +12,7 @@ NEEDS_VENV   := $(PYTHON) lacks its venv module: sudo apt-get install python3-ve
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install train test check long format bench capabilities lock clean
+.PHONY: help install train test check long format bench learning capabilities lock clean
 
 help:  ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -40,6 +40,9 @@ format: $(VENV)/installed-dev  ## Formats the code and applies safe lint fixes.
 bench: install  ## Measures limit, throughput and their ratio for the CartPole preset.
 	$(BIN)/distrl bench --preset cartpole-impala $(ARGS)
 
+learning: $(VENV)/installed-dev  ## Measures what every preset learns, hours; ARGS="--only cartpole-*" selects.
+	$(BIN)/python -m benchmarks.learning $(ARGS)
+
 capabilities: $(VENV)/installed-dev  ## Writes docs/capabilities.md anew from the tests' marks.
 	$(BIN)/python docs/capabilities.py
 
@@ -48,8 +51,8 @@ LOCK := $(BIN)/uv pip compile pyproject.toml --no-config --universal --python-ve
 	--generate-hashes --no-header --annotation-style line --quiet
 
 lock: $(VENV)/installed-dev  ## Writes the locks anew from pyproject.toml; add LOCK_ARGS=--upgrade for newer releases.
-	$(LOCK) $(LOCK_ARGS) --extra cpu --extra jax --extra ray --extra atari --extra mujoco --extra envpool --extra gym --extra dm-control --extra dev --output-file requirements/dev.lock
-	$(LOCK) $(LOCK_ARGS) --extra cpu --extra ray --extra atari --extra mujoco --constraints requirements/dev.lock --output-file requirements/train.lock
+	$(LOCK) $(LOCK_ARGS) --extra cpu --extra jax --extra ray --extra atari --extra mujoco --extra box2d --extra video --extra envpool --extra gym --extra dm-control --extra dev --output-file requirements/dev.lock
+	$(LOCK) $(LOCK_ARGS) --extra cpu --extra ray --extra atari --extra mujoco --extra box2d --extra video --constraints requirements/dev.lock --output-file requirements/train.lock
 
 clean:  ## Removes .venv, build products and caches; runs/ stays.
 	rm -rf $(VENV) build dist distrl.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -16,11 +16,12 @@ from distrl.config.run import RunConfig
 from distrl.errors import ConfigError
 
 if TYPE_CHECKING:
+    from distrl.actors.exported_policy import ExportedPolicy
     from distrl.metrics.console import View
     from distrl.metrics.summary import Summary
 
 __version__ = "0.1.0"
-__all__ = ["LoadedConfig", "RunConfig", "__version__", "load", "run_directory", "run_name", "train"]
+__all__ = ["LoadedConfig", "RunConfig", "__version__", "load", "load_policy", "run_directory", "run_name", "train"]
 
 
 def train(
@@ -59,6 +60,20 @@ def train(
         shown.stop()
 
 
+def load_policy(path: str | Path) -> "ExportedPolicy":
+    """The policy in a file that `distrl export` wrote; `act` takes an environment's own observations.
+
+    It needs NumPy and ONNX Runtime; OpenCV as well where preprocessing resizes images.
+
+    Raises:
+        ConfigError: The file cannot be read.
+        DistrlError: It is not an exported policy, is damaged, or wants data from outside of it.
+    """
+    from distrl.actors import exported_policy
+
+    return exported_policy.load_policy(path)
+
+
 def run_directory(config: RunConfig, run_dir: str | Path | None, resume: str | None) -> Path:
     """Where a run goes: `run_dir`, the directory it resumes, or a new name under runs/.
 
@@ -76,5 +91,6 @@ def run_directory(config: RunConfig, run_dir: str | Path | None, resume: str | N
 
 def run_name(config: RunConfig, prefix: str = "") -> str:
     """The default name of a run's directory: <environment>-<algorithm>-<local time>."""
-    environment = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in config.environment.id)
-    return f"{prefix}{environment}-{config.algorithm.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    names = f"{config.environment.id}-{config.algorithm.name}"
+    names = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in names)
+    return f"{prefix}{names}-{time.strftime('%Y%m%d-%H%M%S')}"

@@ -15,9 +15,8 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 import distrl
-from distrl import cli_control, cli_env, cli_env_server
+from distrl import cli_control, cli_env, cli_env_server, cli_evaluate, cli_export, cli_presets
 from distrl.config.load import LoadedConfig, dump, load
-from distrl.config.presets import presets
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError
 
 if TYPE_CHECKING:
@@ -55,7 +54,9 @@ def train(
     config: FileArgument = None,
     preset: PresetOption = None,
     env: Annotated[str | None, typer.Option(metavar="ID", help="gymnasium id, or package.module:Class.")] = None,
-    algorithm: Annotated[str | None, typer.Option(metavar="NAME", help="What learns: impala, a2c or a3c.")] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What learns: impala, a2c, a3c, vpg, or package.module:Class.")
+    ] = None,
     actors: Annotated[int | None, typer.Option(metavar="N", help="Actor processes; 0: deterministic mode.")] = None,
     sets: SetOption = None,
     launcher: Annotated[str | None, typer.Option(metavar="process|ray", help="Where roles run.")] = None,
@@ -121,6 +122,8 @@ def learner(
     raise typer.Exit(run_learner(redis_url=redis_url, run_id=run_id))
 
 
+app.command(rich_help_panel="Train")(cli_evaluate.evaluator)
+app.command(rich_help_panel="Look")(cli_evaluate.evaluate)
 app.command("serve-env", rich_help_panel="Environments")(cli_env_server.serve_env)
 
 for _command in (cli_control.status, cli_control.scale, cli_control.pause, cli_control.resume, cli_control.stop):
@@ -159,16 +162,8 @@ def bench(
     print_bench(report)
 
 
-@app.command("presets", rich_help_panel="Look")
-def list_presets() -> None:
-    """List the configurations that come with distrl.
-
-    [cyan]distrl presets[/]
-    """
-    described = presets()
-    width = max(map(len, described))
-    for name, description in described.items():
-        typer.echo(f"{name:<{width}}  {description}")
+app.command("presets", rich_help_panel="Look")(cli_presets.presets)
+app.command(rich_help_panel="A policy")(cli_export.export)
 
 
 @config_app.command()
@@ -186,7 +181,9 @@ def show(
     [cyan]distrl config show --preset cartpole-impala --set actors.count=4[/]
     """
     if source is None or not source.is_dir():
-        typer.echo(dump(load(preset, source, sets or ())), nl=False)
+        from distrl.launch.external_algorithm import settled
+
+        typer.echo(dump(settled(load(preset, source, sets or ()))), nl=False)
         return
     if preset is not None or sets:
         raise ConfigError(f"{source} is a run, whose configuration is settled: --preset and --set do not apply")
@@ -200,7 +197,9 @@ def network_show(
     config: FileArgument = None,
     preset: PresetOption = None,
     env: Annotated[str | None, typer.Option(metavar="ID", help="gymnasium id, or package.module:Class.")] = None,
-    algorithm: Annotated[str | None, typer.Option(metavar="NAME", help="What learns: impala, a2c or a3c.")] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What learns: impala, a2c, a3c, vpg, or package.module:Class.")
+    ] = None,
     sets: SetOption = None,
 ) -> None:
     """Show the networks of a configuration: layers, shapes, numbers of weights.
@@ -211,9 +210,11 @@ def network_show(
     """
     from rich.console import Console
 
+    from distrl.launch.external_algorithm import settled
     from distrl.launch.network_view import network_view
 
     loaded = load(preset, config, sets or (), {"--env": env, "--algorithm": algorithm})
+    loaded = settled(loaded)
     with Console(stderr=True).status("trying the environment and building the network …"):
         text = network_view(loaded.config)
     typer.echo(text)

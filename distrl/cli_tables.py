@@ -12,6 +12,8 @@ from distrl.metrics.snapshot import Snapshot
 from distrl.metrics.summary import duration
 from distrl.metrics.words import NO_EPISODE, UNKNOWN, return_words
 
+_ORDER = ("learner", "actor", "evaluator")
+
 
 def print_status(
     run_id: str, control: Control, roles: Sequence[RoleStatus], counts: LedgerCounts, snapshot: Snapshot
@@ -59,6 +61,8 @@ def _progress(snapshot: Snapshot) -> str:
     value = number(snapshot.get("mean_return_100"))
     count = {name: number(snapshot.get(name)) or 0.0 for name in ("env_steps", "env_steps_per_s", "updates")}
     told = NO_EPISODE if value is None else f"return {return_words(value)}"
+    greedy = number(snapshot.get("evaluation_mean_return"))
+    told += "" if greedy is None else f" · greedy {return_words(greedy)}"
     return (
         f"steps {count['env_steps']:,.0f} · {count['env_steps_per_s']:,.0f}/s · updates {count['updates']:,.0f} "
         f"· {told} · bottleneck {snapshot.get('bottleneck') or '-'}"
@@ -71,8 +75,8 @@ def _roles(roles: Sequence[RoleStatus]) -> Table:
         table.add_column(heading)
     for heading in ("steps/s", "version", "last step", "MB", "starts", "host", "pid"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for role in sorted(roles, key=lambda role: (role.role != "learner", role.id)):
-        name = role.role if role.role == "learner" else f"actor {role.id}"
+    for role in sorted(roles, key=lambda role: (_ORDER.index(role.role), role.id)):
+        name = f"actor {role.id}" if role.role == "actor" else role.role
         age = f"{duration(role.last_step_age_s)} ago"
         rate, version = f"{role.env_steps_per_s:,.0f}", f"{role.weights_version:,}"
         starts = f"{role.incarnation}"

@@ -1,4 +1,7 @@
-"""The only tree code: arrays in dictionaries and tuples, any depth. Leaves are whatever is neither dict nor tuple."""
+"""The only tree code: arrays in dictionaries and tuples, any depth. Leaves are whatever is neither dict nor tuple.
+
+None is a tree without leaves, as TensorFlow and JAX have it.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -27,6 +30,10 @@ def map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:  # rea
                 raise ValueError(f"trees differ: a tuple of {len(tree)} against {other!r}")
         children = [map(function, *parts) for parts in zip(tree, *others, strict=True)]
         return type(tree)(*children) if hasattr(tree, "_fields") else tuple(children)
+    if tree is None:
+        if any(other is not None for other in others):
+            raise ValueError("trees differ: nothing against something")
+        return None
     return function(tree, *others)
 
 
@@ -36,6 +43,8 @@ def leaves(tree: Tree) -> Iterator[tuple[str, Any]]:
         items: Any = tree.items()
     elif isinstance(tree, tuple):
         items = enumerate(tree)
+    elif tree is None:
+        return
     else:
         yield "", tree
         return

@@ -211,6 +211,8 @@ class Unroll:
         episode_lengths_steps: int32 [E]. Their lengths in valid steps.
         reward_moments: "count", "mean" and "squares", float64, of what rewards are normalised by; empty if they are
             not.
+        priorities: float32 [T, B], at least 0. How much a replay memory shall prefer each step at first; None where the
+            algorithm does not ask for it. Without meaning where not valid.
     """
 
     header: UnrollHeader
@@ -225,6 +227,7 @@ class Unroll:
     episode_returns: FloatArray
     episode_lengths_steps: IntArray
     reward_moments: dict[str, Array] = field(default_factory=dict)
+    priorities: FloatArray | None = None
 
 
 class Differentiated(NamedTuple):
@@ -267,6 +270,13 @@ class Batch(NamedTuple):
 
     A NamedTuple, so that TensorFlow and JAX both treat it as a tree of arrays. `reward_moments` are [unrolls] each; the
     learner takes note of them, and losses see none.
+
+    What a replay memory samples are transitions, T = 1, or sequences. Of a transition over k steps, row 0 of the
+    observations is o_t and row 1 is o_{t+k}, and its reward is the discounted sum of those k steps.
+
+    Attributes:
+        bootstrap_steps: int32 [T, N]. Steps k between a row and the next one; None: 1, as in unrolls.
+        importance_weights: float32 [N]. Factor of each item in the mean of losses; None: 1, as in unrolls.
     """
 
     observations: dict[str, Array]
@@ -278,6 +288,8 @@ class Batch(NamedTuple):
     behaviour_log_probabilities: Array
     recurrent_state: dict[str, Array]
     reward_moments: dict[str, Array] = {}  # noqa: RUF012 (a default that nobody writes to)
+    bootstrap_steps: Array | None = None
+    importance_weights: Array | None = None
 
 
 Contributions = tuple[Contribution, ...]

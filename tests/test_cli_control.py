@@ -111,6 +111,9 @@ def test_status_of_a_running_job(capsys, backend, workplace, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     make_run(workplace / "first")
     populate(backend)
+    evaluator = RoleStatus("evaluator", 0, 2, "box", 13, "evaluating", 5, 40, 0.0, 1200, 0.03)
+    backend.registry.beat(evaluator)
+    backend.registry.beat(RoleStatus("actor", 1, 1, "box", 14, "paused"))
     backend.registry.set_control(paused=True, target_actors=2)
     code, out, _ = run(capsys, "status", "--run", "first")
     assert code == 0
@@ -121,6 +124,8 @@ def test_status_of_a_running_job(capsys, backend, workplace, monkeypatch):
         "role state steps/s version last step MB starts host pid",
         "learner training 161,203 1,205 0.0 s ago 800 1 box 11",
         "actor 0 acting 80,601 1,204 0.0 s ago 92 1 box 12",
+        "actor 1 paused 0 0 0.0 s ago 0 1 box 14",
+        "evaluator evaluating 0 1,200 0.0 s ago 0 2 box 13",
         "unrolls: 1 produced, 0 trained, 1 queued, 0 in flight, 0 dropped, 0 lost",
     ]
 

@@ -49,7 +49,7 @@ def test_dependencies_page_is_pyproject():
 
 def test_every_extra_that_users_are_promised():
     promised = {"cpu", "gpu", "jax", "ray", "dashboard", "dev"}
-    promised |= {"image", "atari", "box2d", "mujoco", "envpool", "gym", "dm-control"}
+    promised |= {"image", "atari", "box2d", "mujoco", "video", "envpool", "gym", "dm-control"}
     assert PROJECT["optional-dependencies"].keys() == promised
     assert PROJECT["requires-python"] == ">=3.11"
 

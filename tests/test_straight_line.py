@@ -119,7 +119,7 @@ def test_the_ten_hops(environment):
     publisher = Publisher(backend, fence, algorithm.memory)
     publisher.publish(after, version=6, env_steps=parcel.env_steps)
     backend.unrolls.acknowledge(parcel.entries, fence, {"trained": 1}, parcel.highest)
-    version, blob = backend.weights.fetch()
+    version, blob, _ = backend.weights.fetch()
     policy.set_weights(decode_weights(blob), rate=0.25)
     assert (version, policy.version) == (6, 6)
     online.set_weights([0.25 * after[name] + 0.75 * before[name] for name in after])

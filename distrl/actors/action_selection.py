@@ -7,6 +7,7 @@ travels, rounded and clipped, since that is all the learner sees.
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -22,13 +23,28 @@ from distrl.networks.distribution_specs import (
     DistributionSpec,
     GaussianSpec,
     MultiCategoricalSpec,
+    MultiValuesSpec,
     SquashedGaussianSpec,
+    ValuesSpec,
     low_and_width,
-    policy_output,
+    output_of,
 )
 from distrl.types import Array, FloatArray, IntArray
 
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class Choice(Protocol):
+    """How one action is chosen from its parameters, float32 [B, P]."""
+
+    def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
+        """Actions [B, ...], and their log-probabilities, float32 [B]."""
+
+    def log_probability(self, parameters: FloatArray, actions: Array) -> FloatArray:
+        """Of any actions [B, ...] in range; float32 [B]."""
+
+    def mode(self, parameters: FloatArray) -> Array:
+        """The actions to take when not exploring, [B, ...]."""
 
 
 class ActionSelector:
@@ -37,10 +53,19 @@ class ActionSelector:
     Args:
         specs: Action -> its distribution; actions are drawn in this order.
         head: The policy head whose outputs these are.
+        choices: Action -> how it is chosen, for those that are not drawn from their distribution.
     """
 
-    def __init__(self, specs: Mapping[str, DistributionSpec], head: str = "policy") -> None:
-        self._choices = [(action, policy_output(action, head), _choice(spec)) for action, spec in specs.items()]
+    def __init__(
+        self,
+        specs: Mapping[str, DistributionSpec],
+        head: str = "policy",
+        choices: Mapping[str, Choice] = MappingProxyType({}),
+    ) -> None:
+        self._choices = [
+            (action, output_of(action, spec, head), choices.get(action) or choice_of(spec))
+            for action, spec in specs.items()
+        ]
 
     def sample(
         self, outputs: Mapping[str, FloatArray], rng: np.random.Generator
@@ -48,7 +73,7 @@ class ActionSelector:
         """Draws one action of each name for every row.
 
         Args:
-            outputs: The policy's outputs by name; of them `policy_output(action, head)`, float32 [B, P], finite.
+            outputs: The policy's outputs by name; of them `output_of(action, spec, head)`, float32 [B, P], finite.
             rng: Advanced by what the draws take.
 
         Returns:
@@ -57,15 +82,15 @@ class ActionSelector:
         """
         actions: dict[str, Array] = {}
         log_probabilities: FloatArray | None = None
-        for action, output, choice in self._choices:
-            actions[action], one = choice.sample(outputs[output], rng)
+        for action, output, how in self._choices:
+            actions[action], one = how.sample(outputs[output], rng)
             log_probabilities = one if log_probabilities is None else log_probabilities + one
         assert log_probabilities is not None, "an environment has at least one action"
         return actions, log_probabilities
 
     def mode(self, outputs: Mapping[str, FloatArray]) -> dict[str, Array]:
         """The actions to take when not exploring, from outputs as in `sample`."""
-        return {action: choice.mode(outputs[output]) for action, output, choice in self._choices}
+        return {action: how.mode(outputs[output]) for action, output, how in self._choices}
 
 
 def sample_categorical(logits: FloatArray, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:
@@ -84,13 +109,28 @@ def sample_categorical(logits: FloatArray, rng: np.random.Generator) -> tuple[In
     # Actions first: reductions over a short last axis cost several times as much.
     shifted = np.ascontiguousarray(logits.T)  # [B, A] -> [A, B]
     shifted = shifted - np.maximum.reduce(shifted, axis=0)
-    cumulative = np.add.accumulate(np.exp(shifted), axis=0)
+    actions, total = draw_by_weight(np.exp(shifted), rng)
+    log_probabilities: FloatArray = shifted[actions, np.arange(total.shape[0])] - np.log(total)
+    return actions, log_probabilities
+
+
+def draw_by_weight(weights: FloatArray, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:
+    """Draws one of A for each of B with probabilities in proportion to its weights.
+
+    Args:
+        weights: float32 [A, B], not negative, in every column one above 0.
+        rng: Advanced by B numbers.
+
+    Returns:
+        drawn: int32 [B], in 0 … A - 1, never one of weight 0.
+        total: float32 [B], of the weights.
+    """
+    cumulative = np.add.accumulate(weights, axis=0)
     total = cumulative[-1]
     # In (0, total], compared strictly: at neither end can rounding pick an action of probability 0.
     threshold = (1.0 - rng.random(total.shape[0], np.float32)) * total
-    actions: IntArray = np.add.reduce(cumulative[:-1] < threshold, axis=0, dtype=np.int32)
-    log_probabilities: FloatArray = shifted[actions, np.arange(total.shape[0])] - np.log(total)
-    return actions, log_probabilities
+    drawn: IntArray = np.add.reduce(cumulative[:-1] < threshold, axis=0, dtype=np.int32)
+    return drawn, total
 
 
 def greedy(logits: FloatArray) -> IntArray:
@@ -105,20 +145,45 @@ def greedy(logits: FloatArray) -> IntArray:
     return np.asarray(np.argmax(logits, axis=1), np.int32)
 
 
-class _Choice(Protocol):
-    """How one action is chosen from its parameters, float32 [B, P]."""
-
-    def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]: ...
-
-    def mode(self, parameters: FloatArray) -> Array: ...
-
-
 class _Categorical:
     def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
         return sample_categorical(parameters, rng)
 
+    def log_probability(self, parameters: FloatArray, actions: Array) -> FloatArray:
+        return _categorical_log_probability(parameters, actions)
+
     def mode(self, parameters: FloatArray) -> Array:
         return greedy(parameters)
+
+
+class _Values:
+    """The best choice, the first of equals."""
+
+    def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
+        return greedy(parameters), np.zeros(len(parameters), np.float32)
+
+    def log_probability(self, parameters: FloatArray, actions: Array) -> FloatArray:
+        return np.where(actions == greedy(parameters), np.float32(0.0), np.float32(-np.inf))
+
+    def mode(self, parameters: FloatArray) -> Array:
+        return greedy(parameters)
+
+
+class _MultiValues:
+    """The best of every choice, the first of equals."""
+
+    def __init__(self, spec: MultiValuesSpec) -> None:
+        self._slices = spec.slices
+
+    def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
+        return self.mode(parameters), np.zeros(len(parameters), np.float32)
+
+    def log_probability(self, parameters: FloatArray, actions: Array) -> FloatArray:
+        best = (actions == self.mode(parameters)).all(axis=1)
+        return np.where(best, np.float32(0.0), np.float32(-np.inf))
+
+    def mode(self, parameters: FloatArray) -> Array:
+        return np.stack([greedy(parameters[:, part]) for part in self._slices], axis=1)
 
 
 class _MultiCategorical:
@@ -130,6 +195,13 @@ class _MultiCategorical:
         log_probabilities: FloatArray = np.add.reduce([log_p for _, log_p in drawn])
         return np.stack([actions for actions, _ in drawn], axis=1), log_probabilities
 
+    def log_probability(self, parameters: FloatArray, actions: Array) -> FloatArray:
+        parts = [
+            _categorical_log_probability(parameters[:, part], actions[:, k]) for k, part in enumerate(self._slices)
+        ]
+        log_probabilities: FloatArray = np.add.reduce(parts)
+        return log_probabilities
+
     def mode(self, parameters: FloatArray) -> Array:
         return np.stack([greedy(parameters[:, part]) for part in self._slices], axis=1)
 
@@ -137,8 +209,12 @@ class _MultiCategorical:
 class _Bernoulli:
     def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
         on = rng.random(parameters.shape, np.float32) < np.exp(-np.logaddexp(0.0, -parameters))
-        log_probabilities = -np.add.reduce(np.logaddexp(0.0, np.where(on, -parameters, parameters)), axis=1)
-        return on.astype(np.int32), log_probabilities
+        return on.astype(np.int32), self.log_probability(parameters, on)
+
+    def log_probability(self, parameters: FloatArray, actions: Array) -> FloatArray:
+        off = np.where(actions, -parameters, parameters)
+        log_probabilities: FloatArray = -np.add.reduce(np.logaddexp(0.0, off), axis=1)
+        return log_probabilities
 
     def mode(self, parameters: FloatArray) -> Array:
         return (parameters >= 0.0).astype(np.int32)
@@ -149,6 +225,11 @@ class _Gaussian:
         mean, log_stddev = _mean_and_log_stddev(parameters, GAUSSIAN_LOG_STDDEV)
         actions = mean + np.exp(log_stddev) * rng.standard_normal(mean.shape, np.float32)
         return actions, np.add.reduce(_normal_log_density(actions, mean, log_stddev), axis=1)
+
+    def log_probability(self, parameters: FloatArray, actions: Array) -> FloatArray:
+        density = _normal_log_density(actions, *_mean_and_log_stddev(parameters, GAUSSIAN_LOG_STDDEV))
+        log_probabilities: FloatArray = np.add.reduce(density, axis=1)
+        return log_probabilities
 
     def mode(self, parameters: FloatArray) -> Array:
         return parameters[:, : parameters.shape[1] // 2].copy()  # not a view of the policy's output
@@ -162,17 +243,24 @@ class _SquashedGaussian:
     def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
         mean, log_stddev = _mean_and_log_stddev(parameters, SQUASHED_LOG_STDDEV)
         actions = self._squash(mean + np.exp(log_stddev) * rng.standard_normal(mean.shape, np.float32))
-        fraction = _fraction(actions, self._low, self._width)
-        log_on, log_off = np.log(fraction), np.log(1.0 - fraction)
-        u = 0.5 * (log_on - log_off)
-        density = _normal_log_density(u, mean, log_stddev) - log_on - log_off - self._log_double_width
-        return actions, np.add.reduce(density, axis=1)
+        return actions, self._log_density(actions, mean, log_stddev)
+
+    def log_probability(self, parameters: FloatArray, actions: Array) -> FloatArray:
+        return self._log_density(actions, *_mean_and_log_stddev(parameters, SQUASHED_LOG_STDDEV))
 
     def mode(self, parameters: FloatArray) -> Array:
         return self._squash(_mean_and_log_stddev(parameters, SQUASHED_LOG_STDDEV)[0])
 
     def _squash(self, u: Array) -> Array:
         return _scaled(0.5 * (np.tanh(u) + 1.0), self._low, self._width)
+
+    def _log_density(self, actions: Array, mean: Array, log_stddev: Array) -> FloatArray:
+        fraction = _fraction(actions, self._low, self._width)
+        log_on, log_off = np.log(fraction), np.log(1.0 - fraction)
+        u = 0.5 * (log_on - log_off)
+        density = _normal_log_density(u, mean, log_stddev) - log_on - log_off - self._log_double_width
+        log_probabilities: FloatArray = np.add.reduce(density, axis=1)
+        return log_probabilities
 
 
 class _Beta:
@@ -183,13 +271,20 @@ class _Beta:
     def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
         alpha, beta = self._split(parameters)
         actions = _scaled(rng.beta(alpha, beta).astype(np.float32), self._low, self._width)
-        fraction = _fraction(actions, self._low, self._width)
-        density = (alpha - 1.0) * np.log(fraction) + (beta - 1.0) * np.log(1.0 - fraction) - _log_beta(alpha, beta)
-        return actions, np.add.reduce(density - self._log_width, axis=1).astype(np.float32)
+        return actions, self._log_density(actions, alpha, beta)
+
+    def log_probability(self, parameters: FloatArray, actions: Array) -> FloatArray:
+        return self._log_density(actions, *self._split(parameters))
 
     def mode(self, parameters: FloatArray) -> Array:
         alpha, beta = self._split(parameters)
         return _scaled((alpha / (alpha + beta)).astype(np.float32), self._low, self._width)
+
+    def _log_density(self, actions: Array, alpha: Array, beta: Array) -> FloatArray:
+        fraction = _fraction(actions, self._low, self._width)
+        density = (alpha - 1.0) * np.log(fraction) + (beta - 1.0) * np.log(1.0 - fraction) - _log_beta(alpha, beta)
+        log_probabilities: FloatArray = np.add.reduce(density - self._log_width, axis=1).astype(np.float32)
+        return log_probabilities
 
     def _split(self, parameters: FloatArray) -> tuple[Array, Array]:
         """float32 [B, 2 n] -> α and β, float64 [B, n]: what they take in time is little, and nothing cancels."""
@@ -197,7 +292,8 @@ class _Beta:
         return both[:, : both.shape[1] // 2], both[:, both.shape[1] // 2 :]
 
 
-def _choice(spec: DistributionSpec) -> _Choice:
+def choice_of(spec: DistributionSpec) -> Choice:
+    """How actions are drawn from this distribution."""
     match spec:
         case CategoricalSpec():
             return _Categorical()
@@ -211,6 +307,17 @@ def _choice(spec: DistributionSpec) -> _Choice:
             return _SquashedGaussian(spec)
         case BetaSpec():
             return _Beta(spec)
+        case ValuesSpec():
+            return _Values()
+        case MultiValuesSpec():
+            return _MultiValues(spec)
+
+
+def _categorical_log_probability(logits: FloatArray, actions: Array) -> FloatArray:
+    """[B, n] and int32 [B] -> float32 [B]."""
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    log_probabilities: FloatArray = shifted[np.arange(len(actions)), actions] - np.log(np.exp(shifted).sum(axis=1))
+    return log_probabilities
 
 
 def _mean_and_log_stddev(parameters: FloatArray, limits: tuple[float, float]) -> tuple[FloatArray, FloatArray]:

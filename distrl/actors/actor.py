@@ -8,8 +8,10 @@ from typing import Protocol
 
 import numpy as np
 
-from distrl.actors.action_selection import ActionSelector
+from distrl.actors.epsilon_greedy import Crowd
+from distrl.actors.exploration import Exploration
 from distrl.actors.policy import Policy
+from distrl.actors.priorities import FirstPriorities
 from distrl.actors.unroll import UnrollBuilder, restarted
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
@@ -92,7 +94,8 @@ class Actor:
         self._shipper: Shipper = shipper or UnrollShipper()
         self._backend = backend
         self._policy = policy
-        self._selector = ActionSelector(policy.distributions)
+        crowd = Crowd(producer[0], max(config.actors.count, 1), environment.count)
+        self._exploration = Exploration(policy.exploration, policy.distributions, environment.spec.actions, crowd)
         self._environment = environment
         self._producer = producer
         self._stop = stop
@@ -110,6 +113,9 @@ class Actor:
             environment.count,
             config.algorithm.reward_moments_discount,
         )
+        self._priorities: FirstPriorities | None = None
+        if config.algorithm.tells_priorities:
+            self._priorities = FirstPriorities(config.algorithm, policy.distributions)
         self.progress = ActorProgress()
 
     @property
@@ -127,9 +133,12 @@ class Actor:
         self._shipper.reset(shipping_seed)
         self._policy.forget_weights()
         self._rng = np.random.default_rng(sampling_seed)
+        self._exploration.reset()
         self._observations = self._environment.reset(int(environment_seed.generate_state(1)[0]))
         self._recurrent_state = self._policy.initial_state(self._environment.count)
         self._unroll.begin(self._observations, self._recurrent_state)
+        if self._priorities is not None:
+            self._priorities.begin()
 
     def run(self) -> None:
         """Unrolls until stopped; every wait is named in `progress.state`."""
@@ -141,17 +150,24 @@ class Actor:
     def step(self, admission: Admission) -> Admission:
         """One unroll, from pulling the weights to the push; returns what the push's round trip says."""
         self._pull_weights(admission.weights_version)
+        self._exploration.perturb(self._policy, self._rng)
         self.progress.state = "acting"
         self.progress.last_step_at = time.monotonic()
         while not self._unroll.full:
             output = self._policy.step(self._observations, self._recurrent_state)  # hop 2
-            actions, log_probabilities = self._selector.sample(output.outputs, self._rng)
+            actions, log_probabilities = self._exploration.sample(output.outputs, self._rng)
+            if self._priorities is not None:
+                self._priorities.add(output.outputs)
             step = self._environment.step(actions)  # hop 1
             self._unroll.add(actions, log_probabilities, step)  # hop 3
+            self._exploration.follow(step.valid)
             self._observations = step.observations
             self._recurrent_state = restarted(output.recurrent_state, step.valid)
             self.progress.last_step_at = time.monotonic()
         unroll = self._unroll.close(self._producer, self._sequence, self._policy.version, self._recurrent_state)
+        if self._priorities is not None:
+            last = self._policy.step(self._observations, self._recurrent_state)
+            unroll = self._priorities.told(unroll, last.outputs)
         self.progress.state = self._shipper.state
         payload = self._shipper.payload(unroll)  # hop 4
         admission = self._backend.unrolls.push(unroll.header, payload)  # hop 5
@@ -187,8 +203,9 @@ class Actor:
         fetched = self._backend.weights.fetch()
         if fetched is None:
             return
-        weights = self._shipper.take_weights(decode_weights(fetched[1]), self._rate)
+        weights = self._shipper.take_weights(decode_weights(fetched.blob), self._rate)
         self._policy.set_weights(weights, self._rate)  # the first ones are taken whole
+        self._exploration.move_to(fetched.env_steps)
 
     def _obstacle(self, admission: Admission) -> str | None:
         """Why no unroll may start now, as the state to show; None if nothing is in the way."""

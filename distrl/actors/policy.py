@@ -5,19 +5,22 @@ injected weights is refused.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import onnxruntime
 
+from distrl.config.exploration import ExplorationParameters
 from distrl.errors import DistrlError
 from distrl.networks.description import BundleDescription, WeightSpec
-from distrl.networks.distribution_specs import DistributionSpec, policy_output
+from distrl.networks.distribution_specs import DistributionSpec, output_of
 from distrl.types import Array, EnvSpec, FloatArray, PolicyBundle, Weights
 
 NOWHERE = "/dev/null"
 """Where ONNX Runtime looks for external data that was not injected: not a directory, so nothing is ever found."""
+Perturb = Callable[[BundleDescription, Mapping[str, Array]], Mapping[str, Array]]
+"""What is acted with, out of all weights that are there; arrays are new or as they were, and never written to."""
 
 
 class PolicyOutput(NamedTuple):
@@ -38,6 +41,7 @@ class Policy:
     Attributes:
         spec: The environment that the policy was made for.
         distributions: Action -> the distribution that the policy's outputs parametrise.
+        exploration: How actors explore; None: by these distributions alone.
         version: Version of the weights in use; 0 before the first.
 
     Raises:
@@ -52,15 +56,23 @@ class Policy:
             raise DistrlError(f"policy bundle: the graph's sha256 is {found}, described is {self._description.sha256}")
         self.spec: EnvSpec = self._description.environment
         self.distributions: dict[str, DistributionSpec] = self._description.action_distributions
+        self.exploration: ExplorationParameters | None = self._description.exploration
         self.version = 0
         self._graph = bundle.graph
         self._arrays: dict[str, Array] = {}
+        self._acting: dict[str, Array] = {}
+        self._sigmas = self._description.sigmas
         self._session: onnxruntime.InferenceSession | None = None
         self._outputs = list(self._description.outputs)
         self._next_state = {f"next_{name}": name for name in self._description.recurrent_state}
         self._output_names = [*self._outputs, *self._next_state]
         # Opened once with zeros, so that a bad graph is refused here and not at the first weights.
         self._check_signature(_open_session(self._graph, self._zeros()))
+
+    @property
+    def weight_names(self) -> frozenset[str]:
+        """What `set_weights` takes; published weights may have more, which acting does not read."""
+        return frozenset(spec.name for spec in self._description.weights)
 
     def set_weights(self, weights: Weights, rate: float = 1.0) -> None:
         """``new = rate * given + (1 - rate) * old`` for trainable weights; others become what is given.
@@ -69,7 +81,8 @@ class Policy:
         the version.
 
         Args:
-            weights: Exactly the described names, shapes and dtypes; finite. They are copied.
+            weights: Exactly the described names, shapes and dtypes; finite. They are copied. How strong the noise of
+                noisy layers is may be among them.
             rate: In [0, 1].
 
         Raises:
@@ -77,19 +90,32 @@ class Policy:
         """
         if not 0.0 <= rate <= 1.0:
             raise DistrlError(f"weights {weights.version}: rate must be in [0, 1], not {rate}")
-        expected = {spec.name for spec in self._description.weights}
-        if odd := sorted(expected ^ weights.arrays.keys()):
+        expected = self.weight_names
+        if odd := sorted(expected ^ (weights.arrays.keys() - self._sigmas.keys())):
             which = "missing" if odd[0] in expected else "unknown"
             raise DistrlError(f"weights {weights.version}: {odd[0]} is {which}")
-        arrays = {spec.name: self._next(spec, weights, rate) for spec in self._description.weights}
-        self._session = _open_session(self._graph, arrays)
-        self._arrays = arrays  # the session reads this memory, so it must live as long
+        given = [spec for spec in self._sigmas.values() if spec.name in weights.arrays]
+        self._arrays = {spec.name: self._next(spec, weights, rate) for spec in (*self._description.weights, *given)}
         self.version = weights.version
+        self._act_with(self._arrays)
+
+    def perturb(self, perturb: Perturb) -> None:
+        """Acts with what `perturb` makes of the weights, until they change or are perturbed again; they stay the same.
+
+        Raises:
+            DistrlError: It needs weights that are not there.
+        """
+        self._act_with(perturb(self._description, self._arrays))
+
+    def _act_with(self, arrays: Mapping[str, Array]) -> None:
+        # The session reads this memory, so it must live as long. Opened at the next step: it may be perturbed before.
+        self._acting = {spec.name: arrays[spec.name] for spec in self._description.weights}
+        self._session = None
 
     def forget_weights(self) -> None:
         """As before the first weights: the next ones are taken whole."""
         self._session = None
-        self._arrays = {}
+        self._arrays, self._acting = {}, {}
         self.version = 0
 
     def step(self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]) -> PolicyOutput:
@@ -103,7 +129,7 @@ class Policy:
             DistrlError: No weights yet, or the arrays do not fit the graph.
         """
         if self._session is None:
-            raise DistrlError("the policy has no weights yet")
+            self._session = self._open()
         try:
             outputs = self._session.run(self._output_names, {**observations, **recurrent_state})
         except (onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument, ValueError) as error:
@@ -116,6 +142,11 @@ class Policy:
         """Recurrent state at an episode's start: zeros, name -> [batch, ...]. Empty for feed-forward policies."""
         specs = self._description.recurrent_state
         return {name: np.zeros((batch, *spec.shape), spec.dtype) for name, spec in specs.items()}
+
+    def _open(self) -> onnxruntime.InferenceSession:
+        if not self.version:
+            raise DistrlError("the policy has no weights yet")
+        return _open_session(self._graph, self._acting)
 
     def _next(self, spec: WeightSpec, weights: Weights, rate: float) -> Array:
         """The array that replaces the one in use; always new memory."""
@@ -141,7 +172,7 @@ class Policy:
         if inputs != described:
             raise DistrlError(f"policy bundle: the graph takes {sorted(inputs)}, described are {sorted(described)}")
         outputs = {tensor.name for tensor in session.get_outputs()}
-        actions = {policy_output(action) for action in self.distributions}
+        actions = {output_of(action, spec) for action, spec in self.distributions.items()}
         if outputs != set(self._output_names) or not actions <= outputs:
             raise DistrlError(
                 f"policy bundle: the graph puts out {sorted(outputs)}, described are {self._output_names}"

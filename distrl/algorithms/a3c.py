@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from distrl.algorithms.actor_critic import actor_critic_loss
 from distrl.algorithms.algorithm import GradientAlgorithm, Loss
 from distrl.algorithms.returns import gae, step_discounts
+from distrl.algorithms.rewards import learned_rewards
 from distrl.config import RunConfig
 from distrl.config.algorithms import ActorCriticSection
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
@@ -48,7 +49,7 @@ class ActorCritic(GradientAlgorithm):
         values = outputs["value"]
         returns = gae(
             values=values,
-            rewards=parameters.reward_scale * batch.rewards,
+            rewards=learned_rewards(batch.rewards, parameters),
             discounts=step_discounts(batch.terminated, parameters.discount),
             valid=batch.valid,
             trace_lambda=parameters.gae_lambda,

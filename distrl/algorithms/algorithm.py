@@ -9,21 +9,24 @@ two are enough for gradient actors as well, which take the gradient themselves a
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from distrl.config import RunConfig
+from distrl.config.algorithms import AlgorithmSection
 from distrl.config.heads import HeadParameters
+from distrl.config.replay import ReplayParameters
 from distrl.errors import ConfigError
 from distrl.networks.backend import TrainStep
 from distrl.networks.contributions import apply_contributions
+from distrl.networks.distribution_specs import ValuesSpecs
 from distrl.networks.distributions import JointDistribution, Tensor
 from distrl.networks.gradient_step import GradientStep
 from distrl.networks.network_wrapper import NetworkWrapper
-from distrl.types import Batch, Contributions, Differentiated, EnvSpec
+from distrl.types import Batch, Contributions, Differentiated, EnvSpec, FloatArray
 
 Networks = dict[str, NetworkWrapper]
 """An algorithm's networks by name; actors run the policy of "main"."""
@@ -34,20 +37,39 @@ class MemorySpec:
     """What an algorithm wants from the memory backend.
 
     Attributes:
-        kind: stream: every unroll is trained on once, in order of arrival.
+        kind: stream: every unroll is trained on once, in order of arrival. replay: unrolls go into a replay memory on
+            the learner's side of the stream, and batches are sampled from it.
         ships: What actors send: unrolls, or gradients that they take of them.
         rounds: Gradient actors wait for each other; one gradient of every one of them makes one update.
         unroll_length_steps: T.
-        batch_size: Unrolls, or gradients, in one update. Rounds are as large as there are actors.
+        batch_size: Unrolls, gradients, or transitions sampled from the replay memory, in one update. Rounds are as
+            large as there are actors.
         max_staleness_updates: 0: synchronous. k: nothing older than k updates. None: bounded by the queue alone.
+        replay: Of the replay memory; None for streams.
     """
 
-    kind: Literal["stream"] = "stream"
     ships: Literal["unrolls", "gradients"] = "unrolls"
     rounds: bool = False
     unroll_length_steps: int
     batch_size: int
     max_staleness_updates: int | None
+    replay: ReplayParameters | None = None
+
+    @property
+    def kind(self) -> Literal["stream", "replay"]:
+        return "stream" if self.replay is None else "replay"
+
+    @staticmethod
+    def of(config: RunConfig) -> "MemorySpec":
+        """As the configuration says, its section `algorithm` first."""
+        return MemorySpec(
+            ships=config.algorithm.ships,
+            rounds=config.in_rounds,
+            unroll_length_steps=config.actors.unroll_length_steps,
+            batch_size=config.batch_size,
+            max_staleness_updates=config.algorithm.max_staleness_updates,
+            replay=config.algorithm.replay_parameters,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +78,12 @@ class Update:
 
     Attributes:
         metrics: name -> number; among them loss, gradient_norm and finite, False if the update was not applied.
+        priorities: float32 [N]. Of the sampled items from now on, where the replay memory goes by them; None: as they
+            were.
     """
 
     metrics: Mapping[str, float | bool]
+    priorities: FloatArray | None = None
 
 
 class Loss(NamedTuple):
@@ -66,17 +91,36 @@ class Loss(NamedTuple):
 
     Attributes:
         terms: Head name -> scalar. Their sum is minimised, each times its head's `loss_weight`, and regularisation.
-        metrics: Name -> scalar.
+        metrics: Name -> scalar; `PRIORITIES`, if it is there, is float32 [N], one number per sampled item.
     """
 
     terms: dict[str, Tensor]
     metrics: dict[str, Tensor]
 
 
-class Algorithm(ABC):
-    """How networks learn from batches."""
+PRIORITIES = "priorities"
+"""Name among the metrics of a loss under which it tells how much the replay memory shall prefer each item."""
 
+
+class Algorithm(ABC):
+    """How networks learn from batches.
+
+    Attributes:
+        Parameters: Of a class of the user's own: the section `algorithm` of its configurations. distrl's algorithms
+            have theirs in `config/algorithms/`.
+        memory: What it wants from the memory backend.
+    """
+
+    Parameters: ClassVar[type[AlgorithmSection]] = AlgorithmSection
     memory: MemorySpec
+
+    @abstractmethod
+    def __init__(self, config: RunConfig) -> None:
+        """Reads the configuration; nothing of the environment is known yet.
+
+        Args:
+            config: The run's; its section `algorithm` holds the algorithm's own parameters.
+        """
 
     @abstractmethod
     def build(self, spec: EnvSpec) -> Networks:
@@ -99,22 +143,19 @@ class GradientAlgorithm(Algorithm):
 
     Attributes:
         heads: The network's heads, unless the configuration has others of the same kinds.
+        has_target: There is a target copy, whose outputs the loss sees as "target/<name>". When it moves is the
+            subclass's to say: `update_target_network`.
         config: The run's configuration.
-        distribution: Of the policy's actions; known after `build`.
+        distribution: Of the policy's actions, those that are drawn from one; known after `build`.
     """
 
     heads: tuple[HeadParameters, ...]
+    has_target: ClassVar[bool] = False
     distribution: JointDistribution
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
-        self.memory = MemorySpec(
-            ships=config.algorithm.ships,
-            rounds=config.in_rounds,
-            unroll_length_steps=config.actors.unroll_length_steps,
-            batch_size=config.batch_size,
-            max_staleness_updates=config.algorithm.max_staleness_updates,
-        )
+        self.memory = MemorySpec.of(config)
         self._step: TrainStep | None = None
         self._gradient_step: GradientStep | None = None
 
@@ -137,18 +178,25 @@ class GradientAlgorithm(Algorithm):
             self.config.network,
             spec,
             self._heads(),
-            has_target=False,  # value targets come from the online copy's own unroll
+            has_target=self.has_target,
             has_global=self.memory.ships == "gradients",  # otherwise the learner alone contributes them
             name="main",
             seed=self.config.seed,
             reward_normalization=self.config.algorithm.reward_normalization,
         )
-        self.distribution = JointDistribution(network.online.assembly.action_distributions)
+        specs = network.online.assembly.action_distributions
+        self.distribution = JointDistribution(
+            {action: spec for action, spec in specs.items() if not isinstance(spec, ValuesSpecs)}
+        )
         if self.memory.ships == "gradients":
             self._gradient_step = network.gradient_step(self.loss)
         else:
-            self._step = network.train_step(self.loss, self.config.learner.replicas)
+            self._step = self.train_step(network)
         return {"main": network}
+
+    def train_step(self, network: NetworkWrapper) -> TrainStep:
+        """What `update` makes of a batch of unrolls: one step of the gradient of `loss`."""
+        return network.train_step(self.loss, self.config.learner.replicas)
 
     def update(self, networks: Networks, batch: Batch | Contributions) -> Update:
         """One compiled gradient step on the online copy: hops 7 to 9. Of gradients: on the global one, then pulled."""
@@ -160,10 +208,11 @@ class GradientAlgorithm(Algorithm):
             return Update(apply_contributions(network, batch, mean=self._takes_mean) | scale)
         assert self._step is not None  # as `build` left it
         metrics = self._step(network.with_normal_rewards(batch))
+        priorities = metrics.pop(PRIORITIES, None)
         # After the step: it saw what the actors saw. The next version normalises by all rows up to here.
         if metrics["finite"]:
             network.observe(batch)
-        return Update(metrics | scale)
+        return Update(metrics | scale, priorities)
 
     def differentiate(self, networks: Networks, batch: Batch) -> Differentiated:
         """In a gradient actor: what `batch`, its own unroll, says to the online copy, whose weights stay.
@@ -179,6 +228,10 @@ class GradientAlgorithm(Algorithm):
         if self._gradient_step is not None:
             self._gradient_step.reseed(seeds)
 
+    def _heads(self) -> list[HeadParameters]:
+        """What the network ends in."""
+        return configured_heads(self.config, self.heads)
+
     @property
     def _takes_mean(self) -> bool:
         """Of gradients applied together; else their sum."""
@@ -186,22 +239,23 @@ class GradientAlgorithm(Algorithm):
             self.config.network.scale_down_gradients_by_number_of_workers_for_sync_training
         )
 
-    def _heads(self) -> list[HeadParameters]:
-        """The algorithm's heads, or the configuration's in place of those of the same kind.
 
-        Raises:
-            ConfigError: The configuration has a head that the algorithm has not, twice, in several copies, or with a
-                setting of a loss that the algorithm states itself.
-        """
-        configured = {head.kind: head for head in self.config.network.heads_parameters}
-        name = self.config.algorithm.name
-        kinds = [head.kind for head in self.heads]
-        for head in self.config.network.heads_parameters:
-            where = f"network.heads_parameters: {head.kind}"
-            if head.kind not in kinds:
-                raise ConfigError(f"{where}: algorithm {name} has the heads {', '.join(kinds)}")
-            if head is not configured[head.kind] or head.num_output_head_copies > 1:
-                raise ConfigError(f"{where}: algorithm {name} has one head of this kind, not several")
-            if unused := head.changed_loss_settings:
-                raise ConfigError(f"{where}: {unused[0]} is a part of a loss that algorithm {name} states itself")
-        return [configured.get(head.kind, head) for head in self.heads]
+def configured_heads(config: RunConfig, heads: Sequence[HeadParameters]) -> list[HeadParameters]:
+    """An algorithm's heads, or the configuration's in place of those of the same kind.
+
+    Raises:
+        ConfigError: The configuration has a head that the algorithm has not, twice, in several copies, or with a
+            setting of a loss that the algorithm states itself.
+    """
+    configured = {head.kind: head for head in config.network.heads_parameters}
+    name = config.algorithm.name
+    kinds = [head.kind for head in heads]
+    for head in config.network.heads_parameters:
+        where = f"network.heads_parameters: {head.kind}"
+        if head.kind not in kinds:
+            raise ConfigError(f"{where}: algorithm {name} has the heads {', '.join(kinds)}")
+        if head is not configured[head.kind] or head.num_output_head_copies > 1:
+            raise ConfigError(f"{where}: algorithm {name} has one head of this kind, not several")
+        if unused := head.changed_loss_settings:
+            raise ConfigError(f"{where}: {unused[0]} is a part of a loss that algorithm {name} states itself")
+    return [configured.get(head.kind, head) for head in heads]

@@ -8,6 +8,7 @@ from distrl.algorithms import losses
 from distrl.algorithms.actor_critic import actor_critic_loss
 from distrl.algorithms.algorithm import GradientAlgorithm, Loss
 from distrl.algorithms.returns import step_discounts, vtrace
+from distrl.algorithms.rewards import learned_rewards
 from distrl.config import RunConfig
 from distrl.config.algorithms import ImpalaParameters
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
@@ -51,7 +52,7 @@ class Impala(GradientAlgorithm):
         log_rhos = log_probabilities - batch.behaviour_log_probabilities
         returns = vtrace(
             values=values,
-            rewards=parameters.reward_scale * batch.rewards,
+            rewards=learned_rewards(batch.rewards, parameters),
             discounts=step_discounts(batch.terminated, parameters.discount),
             valid=batch.valid,
             log_rhos=log_rhos,

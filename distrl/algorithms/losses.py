@@ -20,6 +20,20 @@ def masked_mean(values: Tensor, valid: Tensor) -> Tensor:
     return ops.sum(ops.where(valid, values, 0.0)) / ops.maximum(count, 1.0)
 
 
+def normalized(values: Tensor, valid: Tensor) -> Tensor:
+    """(x - mean) / deviation over the valid entries, 0 elsewhere; 0 everywhere where they do not vary.
+
+    Args:
+        values: float32 [T, N].
+        valid: bool [T, N].
+
+    Returns:
+        float32 [T, N].
+    """
+    deviation = ops.sqrt(_variance(values, valid))
+    return ops.where(valid, (values - masked_mean(values, valid)) / (deviation + 1e-8), 0.0)
+
+
 def policy_gradient(log_probabilities: Tensor, advantages: Tensor, valid: Tensor) -> Tensor:
     """-mean(A log pi(a|o)): its gradient is the policy gradient (Williams 1992; Espeholt et al. 2018, section 4.2).
 
@@ -80,3 +94,16 @@ def explained_variance(values: Tensor, targets: Tensor, valid: Tensor) -> Tensor
 
 def _variance(values: Tensor, valid: Tensor) -> Tensor:
     return masked_mean(ops.square(values - masked_mean(values, valid)), valid)
+
+
+def share(chosen: Tensor, valid: Tensor) -> Tensor:
+    """How many of the valid entries are chosen, from 0 to 1.
+
+    Args:
+        chosen: bool [T, N].
+        valid: bool [T, N].
+
+    Returns:
+        float32 scalar; 0 where none is valid.
+    """
+    return masked_mean(ops.cast(chosen, "float32"), valid)

@@ -22,6 +22,7 @@ import numpy as np
 from keras import ops
 
 from distrl.networks.distributions import Tensor
+from distrl.types import Batch
 
 
 class Returns(NamedTuple):
@@ -47,6 +48,17 @@ def step_discounts(terminated: Tensor, discount: float) -> Tensor:
         float32 [T, N]. gamma * (1 - terminated).
     """
     return discount * (1.0 - ops.cast(terminated, "float32"))
+
+
+def batch_discounts(batch: Batch, discount: float) -> Tensor:
+    """`step_discounts` of a batch, whose rows may lie several steps apart: gamma^k, and 0 where the episode terminated.
+
+    Returns:
+        float32 [T, N].
+    """
+    ending = ops.cast(batch.terminated, "float32")
+    steps = 1.0 if batch.bootstrap_steps is None else ops.cast(batch.bootstrap_steps, "float32")
+    return ops.power(discount, steps) * (1.0 - ending)
 
 
 def vtrace(
@@ -94,6 +106,47 @@ def vtrace(
     following_targets = ops.concatenate([targets[1:], values[-1:]], axis=0)
     advantages = _truncated(log_rhos, rho_bar_policy_gradient) * (rewards + discounts * following_targets - present)
     return Returns(ops.stop_gradient(targets), ops.stop_gradient(advantages))
+
+
+def corrected_gae(
+    *,
+    values: Tensor,
+    rewards: Tensor,
+    discounts: Tensor,
+    valid: Tensor,
+    log_rhos: Tensor,
+    rho_bar: float | None = 1.0,
+    c_bar: float | None = 1.0,
+    trace_lambda: float = 1.0,
+) -> Returns:
+    """Generalised advantages whose later steps are V-trace's, for losses that weigh the step itself, as PPO's ratio.
+
+        target_t = vs_t of `vtrace`,   adv_t = r_t + discount_t V_{t+1} - V_t + discount_t lambda (vs_{t+1} - V_{t+1})
+
+    What follows a_t is corrected for the policy that learns; a_t itself is not, since the likelihood ratio in the loss
+    does so (Petrenko et al. 2020, arXiv:2006.11751, section 3.4). With equal policies these are `gae`'s targets and
+    advantages, with lambda = 1 V-trace's advantages without their weight.
+
+    Args:
+        values, rewards, discounts, valid, log_rhos, rho_bar, c_bar, trace_lambda: As of `vtrace`.
+
+    Raises:
+        ValueError: The shapes do not fit together; the message gives them all.
+    """
+    targets, _ = vtrace(
+        values=values,
+        rewards=rewards,
+        discounts=discounts,
+        valid=valid,
+        log_rhos=log_rhos,
+        rho_bar=rho_bar,
+        c_bar=c_bar,
+        trace_lambda=trace_lambda,
+    )
+    following = values[1:]
+    later = ops.concatenate([targets[1:], values[-1:]], axis=0) - following
+    advantages = rewards + discounts * (following + trace_lambda * later) - values[:-1]
+    return Returns(targets, ops.stop_gradient(ops.where(valid, advantages, 0.0)))
 
 
 def gae(*, values: Tensor, rewards: Tensor, discounts: Tensor, valid: Tensor, trace_lambda: float) -> Returns:

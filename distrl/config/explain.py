@@ -8,7 +8,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, Tag, ValidationError
 
-from distrl.config.algorithms import ALGORITHMS
+from distrl.config.algorithms import ALGORITHMS, Declared
 from distrl.config.document import shown
 from distrl.config.presets import nearest
 from distrl.config.run import RunConfig
@@ -19,16 +19,17 @@ _DISCRIMINATORS = ("kind", "step")
 """Fields that say which member of a union a mapping is; those that `algorithm` has are handled by name."""
 
 
-def explain(error: ValidationError, origin_of: Mapping[str, str]) -> str:
+def explain(error: ValidationError, origin_of: Mapping[str, str], root: type[BaseModel] = RunConfig) -> str:
     """One line for the first problem of a configuration that does not hold, and how many more there are.
 
     Args:
         origin_of: Dotted path -> where its value came from, for paths that were given.
+        root: What did not hold.
     """
     problems = error.errors(include_url=False)
     # An unknown key is usually the cause of what else is wrong.
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
-    text = _explain(problems[0], origin_of)
+    text = _explain(problems[0], origin_of, root)
     more = len(problems) - 1
     return text if more == 0 else f"{text} (and {more} more {'problem' if more == 1 else 'problems'})"
 
@@ -41,18 +42,18 @@ def known_paths(section: type[BaseModel] = RunConfig, prefix: Path = ()) -> list
         paths[".".join(path)] = None
         for member in _members(field.annotation):
             inner = _bare(member)
-            if _section_of(inner) is not None:
+            if _section_of(inner) is not None and inner is not Declared:  # which nobody needs to write
                 paths |= dict.fromkeys(known_paths(inner, path))
     return [*paths]
 
 
-def _explain(problem: Any, origin_of: Mapping[str, str]) -> str:
+def _explain(problem: Any, origin_of: Mapping[str, str], root: type[BaseModel]) -> str:
     location = tuple(str(part) for part in problem["loc"])
-    path, annotation = _written(RunConfig, location)
+    path, annotation = _written(root, location)
     dotted = ".".join(path)
     if problem["type"] == "extra_forbidden":
-        _, parent = _written(RunConfig, location[:-1])
-        _, around = _written(RunConfig, location[:-2])  # all kinds, where `parent` is one of several
+        _, parent = _written(root, location[:-1])
+        _, around = _written(root, location[:-2])  # all kinds, where `parent` is one of several
         hint = _other_kinds(path[-1], around) or _nearest_key(path, parent)
         return f"unknown key {dotted}{_from(path, origin_of)}; {hint}"
     if problem["type"] == "value_error":  # a validator of ours, whose message names the values
@@ -64,7 +65,8 @@ def _explain(problem: Any, origin_of: Mapping[str, str]) -> str:
     if path == ("algorithm",) and problem["type"] == "union_tag_invalid":
         name = problem["input"]["name"]
         known = nearest(str(name), [*ALGORITHMS])
-        return f"unknown algorithm {name!r}{_from((*path, 'name'), origin_of)}; {known}"
+        given = f"{name!r}{_from((*path, 'name'), origin_of)}"
+        return f"unknown algorithm {given}; {known}; one of your own is package.module:Class"
     if problem["type"] in ("union_tag_invalid", "union_tag_not_found"):
         return f"{value} {_allowed_kind(problem, annotation)}"
     if problem["type"] in ("model_type", "model_attributes_type", "dict_type"):

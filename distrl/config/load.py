@@ -8,13 +8,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from distrl.config.document import parse, parse_mapping, scalar, shown
 from distrl.config.explain import explain
-from distrl.config.presets import presets, read_preset
+from distrl.config.presets import preset_tree, presets
 from distrl.config.run import RunConfig
 from distrl.config.section import Section
 from distrl.errors import ConfigError
@@ -30,6 +30,8 @@ FLAGS = {
     "--seed": "seed",
 }
 """Flags that are short for one path of the configuration."""
+
+Model = TypeVar("Model", bound=Section)
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,27 @@ class LoadedConfig:
         leaves = _leaves(config.model_dump(mode="json"))
         return LoadedConfig(config, {leaf[0]: DEFAULT if leaf in defaults else "python" for leaf in leaves})
 
+    @property
+    def given(self) -> dict[str, str]:
+        """Dotted path -> origin of what is not a default."""
+        return {dotted: origin for dotted, origin in self.origins.items() if origin != DEFAULT}
+
+    def with_algorithm(self, section: Mapping[str, Any], further: dict[str, str]) -> "LoadedConfig":
+        """The same with another section `algorithm`.
+
+        Args:
+            section: All of its keys.
+            further: Dotted path -> origin of what had none; what is in neither is a default.
+
+        Raises:
+            ConfigError: The rest of the configuration does not go with it.
+        """
+        origin_of = self.given | further
+        tree = self.config.model_dump(mode="json") | {"algorithm": section}
+        config = validated(RunConfig, tree, origin_of)
+        leaves = _leaves(config.model_dump(mode="json"))
+        return LoadedConfig(config, {dotted: _origin(origin_of, dotted) for dotted, _ in leaves})
+
 
 def load(
     preset: str | None = None,
@@ -71,7 +94,7 @@ def load(
     """
     layers = _Layers()
     if preset is not None:
-        layers.merge(parse_mapping(read_preset(preset), f"preset {preset}"), f"preset {preset}")
+        layers.merge(preset_tree(preset), f"preset {preset}")
     if file is not None:
         layers.merge(parse_mapping(_read(file), f"file {file}"), f"file {file}")
     for flag, value in (flags or {}).items():
@@ -79,14 +102,26 @@ def load(
             layers.put(FLAGS[flag].split("."), value, f"flag {flag}")
     for assignment in sets:
         layers.put(*_parse_set(assignment), "flag --set")
-    try:
-        config = RunConfig.model_validate(layers.tree)
-    except ValidationError as error:
-        raise ConfigError(explain(error, layers.origin_of)) from error
+    config = validated(RunConfig, layers.tree, layers.origin_of)
     leaves = _leaves(config.model_dump(mode="json"))
-    loaded = LoadedConfig(config, {dotted: layers.origin(dotted) for dotted, _ in leaves})
-    _check_numbers(leaves, layers.tree, loaded.origins)
-    return loaded
+    return LoadedConfig(config, {dotted: _origin(layers.origin_of, dotted) for dotted, _ in leaves})
+
+
+def validated(model: type[Model], tree: Mapping[str, Any], origin_of: Mapping[str, str]) -> Model:
+    """A section from plain data.
+
+    Args:
+        origin_of: Dotted path -> where its value came from, for paths that were given.
+
+    Raises:
+        ConfigError: In one line: what is wrong, the value, where it came from, what is allowed or nearest.
+    """
+    try:
+        section = model.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError(explain(error, origin_of, model)) from error
+    _check_numbers(_leaves(section.model_dump(mode="json")), tree, origin_of)
+    return section
 
 
 def dump(loaded: LoadedConfig) -> str:
@@ -137,13 +172,14 @@ class _Layers:
             del self.origin_of[given]
         self.origin_of[dotted] = origin
 
-    def origin(self, dotted: str) -> str:
-        """Of the value itself or of the mapping it was given in."""
-        while dotted:
-            if dotted in self.origin_of:
-                return self.origin_of[dotted]
-            dotted = dotted.rpartition(".")[0]
-        return DEFAULT
+
+def _origin(origin_of: Mapping[str, str], dotted: str) -> str:
+    """Of the value itself or of the mapping it was given in."""
+    while dotted:
+        if dotted in origin_of:
+            return origin_of[dotted]
+        dotted = dotted.rpartition(".")[0]
+    return DEFAULT
 
 
 def _read(file: Path) -> str:
@@ -187,7 +223,7 @@ def _lines(tree: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str
             yield f"{indent}{scalar(key)}: {scalar(value)}", ".".join((*path, key))
 
 
-def _check_numbers(leaves: Sequence[tuple[str, Any]], tree: Mapping[str, Any], origins: Mapping[str, str]) -> None:
+def _check_numbers(leaves: Sequence[tuple[str, Any]], tree: Mapping[str, Any], origin_of: Mapping[str, str]) -> None:
     """Refuses what Pydantic would let pass: NaN, infinity, and true or false for a number."""
     for dotted, value in leaves:
         given: Any = tree
@@ -196,9 +232,11 @@ def _check_numbers(leaves: Sequence[tuple[str, Any]], tree: Mapping[str, Any], o
         # What was given, too: in free mappings, JSON has already made null of infinity.
         for number in [*_scalars(value), *_scalars(given)]:
             if isinstance(number, float) and not math.isfinite(number):
-                raise ConfigError(f"{dotted}: {number} (from {origins[dotted]}) must be a finite number")
+                raise ConfigError(f"{dotted}: {number} (from {_origin(origin_of, dotted)}) must be a finite number")
         if isinstance(given, bool) and not isinstance(value, bool):
-            raise ConfigError(f"{dotted}: {shown(given)} (from {origins[dotted]}) must be a number, not a boolean")
+            raise ConfigError(
+                f"{dotted}: {shown(given)} (from {_origin(origin_of, dotted)}) must be a number, not a boolean"
+            )
 
 
 def _scalars(value: Any) -> Iterator[Any]:

@@ -1,9 +1,55 @@
-"""The presets that come with distrl: one YAML file each, whose first comment line says what it is."""
+"""The presets that come with distrl: one YAML file each, whose first comment line says what it is.
+
+Beside the configuration a preset has the section `preset`: what it shall reach, what it needs, what to expect.
+"""
 
 from difflib import get_close_matches
 from importlib.resources import files
+from importlib.util import find_spec
+from typing import Any, Self
 
+from pydantic import Field, model_validator
+
+from distrl.config.document import parse_mapping
+from distrl.config.section import Section
 from distrl.errors import ConfigError
+
+
+class Acceptance(Section):
+    """What a preset shall reach: a mean return within so many environment steps of training."""
+
+    mean_return: float
+    """Of 100 greedy episodes after the training, or at its end of the last 100 training episodes: see `measure`."""
+    env_steps: int = Field(ge=1)
+    measure: str = Field("evaluation", pattern="^(evaluation|training)$")
+
+
+class PresetFacts(Section):
+    """What is known of a preset beside its configuration."""
+
+    acceptance: Acceptance
+    needs: tuple[str, ...] = ()
+    """Extras of distrl that its environment needs, of `EXTRA_MODULES`."""
+    expected: tuple[tuple[int, float], ...] = ()
+    """(environment steps, mean return of the last 100 training episodes), as measured."""
+    expected_from: str | None = None
+    """Which seeds `expected` is of, such as `seed 101` or `the mean of three seeds`."""
+
+    @model_validator(mode="after")
+    def _expected_is_of_seeds(self) -> Self:
+        if bool(self.expected) != (self.expected_from is not None):
+            raise ValueError("expected and expected_from go together")
+        return self
+
+
+EXTRA_MODULES = {
+    "atari": "ale_py",
+    "box2d": "Box2D",
+    "dm-control": "dm_control",
+    "envpool": "envpool",
+    "mujoco": "mujoco",
+}
+"""Extra -> a module that comes with it."""
 
 _FOLDER = files("distrl") / "presets"
 
@@ -24,6 +70,33 @@ def read_preset(name: str) -> str:
     if name not in known:
         raise ConfigError(f"unknown preset {name!r}; {nearest(name, known)}")
     return (_FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def preset_facts(name: str) -> PresetFacts:
+    """The preset's own section, which every one has.
+
+    Raises:
+        ConfigError: No preset has that name; names the nearest ones.
+    """
+    return PresetFacts.model_validate(_parsed(name)["preset"])
+
+
+def missing_extras(facts: PresetFacts) -> list[str]:
+    """Those that it needs and that are not installed."""
+    return [extra for extra in facts.needs if find_spec(EXTRA_MODULES[extra]) is None]
+
+
+def preset_tree(name: str) -> dict[str, Any]:
+    """The preset's configuration, as far as it says.
+
+    Raises:
+        ConfigError: No preset has that name; names the nearest ones.
+    """
+    return {key: value for key, value in _parsed(name).items() if key != "preset"}
+
+
+def _parsed(name: str) -> dict[str, Any]:
+    return dict(parse_mapping(read_preset(name), f"preset {name}"))
 
 
 def nearest(name: str, known: list[str]) -> str:

@@ -4,8 +4,15 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from distrl.config.algorithms import AlgorithmParameters, ImpalaParameters
+from distrl.config.algorithms import (
+    AlgorithmParameters,
+    ExternalAlgorithmParameters,
+    ImpalaParameters,
+    ProximalSection,
+)
 from distrl.config.environment import EnvironmentConfig
+from distrl.config.evaluation import EvaluationConfig
+from distrl.config.exploration import ExplorationParameters, tells_probabilities
 from distrl.config.network import NetworkParameters
 from distrl.config.section import Section
 
@@ -41,7 +48,8 @@ class LearnerConfig(Section):
 
     backend: Literal["tensorflow", "jax"] = "tensorflow"
     batch_size: int | None = Field(None, ge=1)
-    """Unrolls in one update, or gradients that are applied together; null: 4 unrolls, or every gradient by itself."""
+    """Unrolls in one update, or gradients that are applied together; null: 4 unrolls, or every gradient by itself.
+    With a replay memory: transitions sampled for one update."""
     replicas: int = Field(1, ge=1)
     """Devices of the learner's host that share every batch; more than one with JAX alone."""
     sync_timeout_s: float = Field(30.0, gt=0.0)
@@ -59,7 +67,8 @@ class CheckpointConfig(Section):
     every_s: float | None = Field(60.0, gt=0.0)
     every_updates: int | None = Field(None, ge=1)
     keep: int = Field(5, ge=1)
-    """Newest checkpoints kept, besides the best."""
+    """Newest checkpoints kept, besides the best: by the newest evaluation, or by the mean return of the last 100
+    episodes where there is no `evaluation`."""
 
 
 class StopConfig(Section):
@@ -67,6 +76,8 @@ class StopConfig(Section):
 
     mean_return: float | None = None
     """Mean return of the last 100 episodes reaches this."""
+    evaluation_return: float | None = None
+    """Mean return of one of `evaluation`'s evaluations reaches this."""
     env_steps: int | None = Field(None, ge=1)
     updates: int | None = Field(None, ge=1)
     minutes: float | None = Field(None, gt=0.0)
@@ -88,11 +99,14 @@ class RunConfig(Section):
     seed: int = Field(1, ge=0)
     environment: EnvironmentConfig = EnvironmentConfig()
     algorithm: AlgorithmParameters = ImpalaParameters()
+    exploration: ExplorationParameters | None = None
+    """How actors explore; null: as the algorithm does by default."""
     network: NetworkParameters = NetworkParameters()
     actors: ActorsConfig = ActorsConfig()
     memory: MemoryConfig = MemoryConfig()
     learner: LearnerConfig = LearnerConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
     stop: StopConfig = StopConfig()
     launch: LaunchConfig = LaunchConfig()
 
@@ -103,13 +117,29 @@ class RunConfig(Section):
 
     @property
     def sequences_per_batch(self) -> int:
-        """N: unrolls in a batch x environments of an actor."""
-        return self.batch_size * self.actors.environments
+        """N: unrolls in a batch x environments of an actor; of a replay memory, what is sampled."""
+        return self.batch_size * (1 if self.algorithm.replay_parameters else self.actors.environments)
 
     @property
     def batch_size(self) -> int:
-        """Unrolls, or gradients, in one update."""
+        """Unrolls, gradients, or transitions sampled from the replay memory, in one update."""
         return self.learner.batch_size or self.algorithm.batch_size
+
+    @property
+    def unrolls_at_once(self) -> int:
+        """Entries of the stream that the learner takes together: a batch, or one by one into the replay memory."""
+        return 1 if self.algorithm.replay_parameters else self.batch_size
+
+    @property
+    def heat_up_steps(self) -> int:
+        """Environment steps that a replay memory must hold before there is an update; 0 without one."""
+        replay = self.algorithm.replay_parameters
+        return 0 if replay is None else replay.min_size_steps
+
+    @property
+    def exploring(self) -> ExplorationParameters | None:
+        """How actors explore; None: by the policy's distribution alone."""
+        return self.exploration or self.algorithm.exploration
 
     @property
     def device(self) -> Literal["auto", "cpu", "gpu"]:
@@ -119,14 +149,17 @@ class RunConfig(Section):
     @property
     def in_rounds(self) -> bool:
         """Gradient actors wait for each other: one gradient of every worker makes one update."""
-        return self.algorithm.name == "a2c"
+        return self.algorithm.rounds
+
+    @property
+    def undeclared(self) -> bool:
+        """The algorithm is a class of the user's own that has not been asked yet what its actors ship."""
+        return isinstance(self.algorithm, ExternalAlgorithmParameters) and self.algorithm.declared is None
 
     @model_validator(mode="after")
     def _combination_is_possible(self) -> Self:
-        if self.learner.replicas > 1:
-            self._check_replicas()
-        self._check_gradient_actors()
-        self._check_rounds()
+        if not self.undeclared:
+            self._check_algorithm()
         if self.deterministic and self.launch.launcher == "ray":
             raise ValueError("launch.launcher: ray needs actors.count >= 1; actors.count: 0 is one process")
         if self.actors.weight_mixing_rate < 1.0 and (self.algorithm.max_staleness_updates == 0 or self.in_rounds):
@@ -139,9 +172,25 @@ class RunConfig(Section):
             raise ValueError("memory.url has no use with actors.count: 0, which keeps everything in one process")
         if self.network.force_cpu and self.learner.device == "gpu":
             raise ValueError("network.force_cpu: true contradicts learner.device: gpu; set one of them")
+        if self.stop.evaluation_return is not None and self.evaluation.every_env_steps is None:
+            raise ValueError(
+                f"stop.evaluation_return: {self.stop.evaluation_return:g} waits for evaluations, and there are none; "
+                "set evaluation.every_env_steps"
+            )
         if self.launch.ray_address is not None and self.launch.launcher != "ray":
             raise ValueError("launch.ray_address needs launch.launcher: ray")
         return self
+
+    def _check_algorithm(self) -> None:
+        """Refuses what does not go with the algorithm."""
+        if self.learner.replicas > 1:
+            self._check_replicas()
+        self._check_gradient_actors()
+        self._check_rounds()
+        if self.exploring is not None:
+            self._check_exploration(self.exploring)
+        self._check_replay()
+        self._check_minibatches()
 
     def _check_replicas(self) -> None:
         if self.learner.backend != "jax":
@@ -161,6 +210,44 @@ class RunConfig(Section):
                 "(learner.batch_size x actors.environments) evenly"
             )
 
+    def _check_exploration(self, exploration: ExplorationParameters) -> None:
+        """Refuses what the algorithm could not tell from its own policy's actions."""
+        name, learns_from = self.algorithm.name, self.algorithm.learns_from
+        # That of distrl's own algorithms by default fits them.
+        where = "exploration" if self.exploration is not None else "algorithm.declared.exploration"
+        if learns_from == "own policy" and (exploration.kind != "policy" or exploration.random_steps):
+            what = f"kind: {exploration.kind}" if exploration.kind != "policy" else "random_steps"
+            raise ValueError(
+                f"{where}.{what} is of algorithms that correct for it; {name} learns from the actions of its own "
+                "policy alone: leave it out"
+            )
+        if learns_from == "known probabilities" and not tells_probabilities(exploration):
+            raise ValueError(
+                f"{where}.kind: {exploration.kind} knows no probabilities of its actions, by which {name} weighs "
+                "them; use policy, epsilon_greedy, boltzmann, noisy_network or parameter_noise"
+            )
+
+    def _check_minibatches(self) -> None:
+        """Refuses minibatches that cannot be made, and what needs whole batches; for sequences see
+        `ProximalStep`, which knows whether the network has memory."""
+        algorithm = self.algorithm
+        if not isinstance(algorithm, ProximalSection) or algorithm.steps_per_batch == 1:
+            return
+        rows = self.sequences_per_batch * self.actors.unroll_length_steps
+        if rows % algorithm.minibatches:
+            raise ValueError(
+                f"algorithm.minibatches: {algorithm.minibatches} equal parts cannot be made of the {rows} rows of a "
+                "batch (learner.batch_size x actors.environments x actors.unroll_length_steps); choose a divisor"
+            )
+        if self.network.optimizer_type == "LBFGS":
+            raise ValueError(
+                f"network.optimizer_type: LBFGS needs whole batches; algorithm {algorithm.name} takes minibatches"
+            )
+        if self.learner.replicas > 1:
+            raise ValueError(
+                f"learner.replicas share whole batches; algorithm {algorithm.name} takes minibatches on one device"
+            )
+
     def _check_gradient_actors(self) -> None:
         """Refuses what only gradient actors look at where there are none, and what contradicts the algorithm."""
         name, network = self.algorithm.name, self.network
@@ -169,7 +256,7 @@ class RunConfig(Section):
                 if getattr(network, field) != NetworkParameters.model_fields[field].default:
                     raise ValueError(f"network.{field} is of gradient actors; those of algorithm {name} ship unrolls")
             return
-        if network.async_training is not None and network.async_training != (name == "a3c"):
+        if network.async_training is not None and network.async_training == self.in_rounds:
             raise ValueError(f"network.async_training: {network.async_training} contradicts algorithm.name: {name}")
         if not self.in_rounds and not getattr(network, _MEAN):
             raise ValueError(f"network.{_MEAN} is of workers that wait for each other (a2c), not of {name}")
@@ -189,3 +276,35 @@ class RunConfig(Section):
             raise ValueError(f"algorithm.max_staleness_updates: {name} is synchronous in any case; leave it out")
         if (self.memory.queue_batches, self.memory.queue_bytes) != (memory.queue_batches, memory.queue_bytes):
             raise ValueError(f"memory.queue_batches, memory.queue_bytes: {name} queues one gradient of every worker")
+
+    def _check_replay(self) -> None:
+        """Refuses what could never be sampled, and what only works on unrolls in the order in which they come."""
+        replay, name = self.algorithm.replay_parameters, self.algorithm.name
+        if replay is None:
+            return
+        for path, value, why in (
+            ("algorithm.max_staleness_updates", self.algorithm.max_staleness_updates, "keeps unrolls however old"),
+            ("algorithm.reward_normalization", self.algorithm.reward_normalization, "keeps rewards as they came"),
+        ):
+            if value is not None:
+                raise ValueError(f"{path}: the replay memory of {name} {why}; leave it out")
+        if self.network.optimizer_type == "LBFGS":
+            raise ValueError(f"network.optimizer_type: LBFGS needs the same batch again; {name} samples another one")
+        actors, unroll_steps = self.actors, self.actors.unroll_length_steps * self.actors.environments
+        least = max(actors.count, 1) * unroll_steps
+        if replay.capacity_steps < least:
+            raise ValueError(
+                f"algorithm.replay.capacity_steps: {replay.capacity_steps} is less than one unroll of every actor: "
+                f"{least} steps (actors.count x environments x unroll_length_steps)"
+            )
+        if (kept := replay.slots(unroll_steps) * unroll_steps) < replay.min_size_steps:
+            raise ValueError(
+                f"algorithm.replay.min_size_steps: {replay.min_size_steps} can never be there: whole unrolls of "
+                f"{unroll_steps} steps make {kept} of capacity_steps: {replay.capacity_steps}"
+            )
+        wanted = replay.steps_before_update(self.batch_size, actors.unroll_length_steps)
+        if self.stop.env_steps is not None and self.stop.env_steps < wanted:
+            raise ValueError(
+                f"stop.env_steps: {self.stop.env_steps} is over before anything is learned; the first update needs "
+                f"{wanted} (algorithm.replay.min_size_steps, and learner.batch_size by samples_per_insert)"
+            )

@@ -6,8 +6,10 @@ renamed, and the rename is flushed. What is removed loses its name first. So a c
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 _TEMPORARY = ".tmp-"
 
@@ -36,8 +38,18 @@ def put_directory(path: Path, files: Mapping[str, bytes]) -> None:
 
 def put_file(path: Path, content: bytes) -> None:
     """Makes or replaces one file."""
+    with file(path) as opened:
+        opened.write(content)
+
+
+@contextmanager
+def file(path: Path) -> Iterator[IO[bytes]]:
+    """Makes or replaces one file with what is written inside the `with` block; not if that raises."""
     temporary = path.with_name(f"{_TEMPORARY}{path.name}")
-    _write(temporary, content)
+    with temporary.open("wb") as opened:
+        yield opened
+        opened.flush()
+        os.fsync(opened.fileno())
     temporary.replace(path)
     _flush(path.parent)
 

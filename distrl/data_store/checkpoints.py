@@ -14,7 +14,7 @@ the next save removes. One process writes a directory of checkpoints at a time; 
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -96,8 +96,11 @@ def save(
     return path
 
 
-def load(path: Path) -> LoadedCheckpoint:
+def load(path: Path, groups: Collection[str] | None = None) -> LoadedCheckpoint:
     """Reads one checkpoint and checks every byte of it.
+
+    Args:
+        groups: Read these alone, beside `meta`; one that it does not hold is left out. None: all.
 
     Raises:
         CheckpointError: A file is missing, unreadable, cut short, changed, from another schema version, or holds what
@@ -105,7 +108,11 @@ def load(path: Path) -> LoadedCheckpoint:
     """
     try:
         manifest = _read_manifest(path)
-        files = {name: _read_file(path / name, entry) for name, entry in manifest["files"].items()}
+        files = {
+            name: _read_file(path / name, entry)
+            for name, entry in manifest["files"].items()
+            if groups is None or name == "meta.json" or name.removesuffix(".npz") in groups
+        }
         meta = json.loads(files.pop("meta.json"))
         arrays = {name.removesuffix(".npz"): npz.decode(content) for name, content in files.items()}
         return LoadedCheckpoint(manifest["step"], arrays, meta, path)
@@ -130,6 +137,11 @@ def load_newest(directory: Path) -> LoadedCheckpoint | None:
     if rejected:
         raise CheckpointError("; ".join(reason for _, reason in rejected))
     return None
+
+
+def newest_first(directory: Path) -> list[Path]:
+    """Directories of all checkpoints, whether they are valid or not, newest first."""
+    return [path for _, path in _checkpoints(directory)]
 
 
 def best_path(directory: Path) -> Path | None:

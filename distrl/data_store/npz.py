@@ -8,8 +8,11 @@ import io
 import math
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from tokenize import TokenError
+from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -18,6 +21,7 @@ from distrl.types import Array
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]+(/[A-Za-z0-9_.:-]+)*")
 _KINDS = "biufc"  # booleans, integers, floats, complex numbers
+_CHUNK_BYTES = 1 << 20
 
 
 def encode(arrays: Mapping[str, Array]) -> bytes:
@@ -30,14 +34,19 @@ def encode(arrays: Mapping[str, Array]) -> bytes:
         ValueError: A name has other characters, or an array holds something else than booleans and numbers.
     """
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+    write(buffer, arrays)
+    return buffer.getvalue()
+
+
+def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
+    """As `encode`, into a file that is open, one array after the other."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, given in arrays.items():
             array = np.asarray(given)
             if array.dtype.kind not in _KINDS:
                 raise ValueError(f"array {name!r} has dtype {array.dtype}, which is neither a boolean nor a number")
             with archive.open(zipfile.ZipInfo(_member(name)), "w", force_zip64=True) as member:
                 npy.write_array(member, array, allow_pickle=False)
-    return buffer.getvalue()
 
 
 def decode(content: bytes) -> dict[str, Array]:
@@ -47,17 +56,80 @@ def decode(content: bytes) -> dict[str, Array]:
         ValueError: Not a zip archive, or a member is compressed, has a forbidden name, dtype or length, or is twice
             there.
     """
+    with _reading(io.BytesIO(content)) as arrays:
+        return dict(arrays)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator["Arrays"]:
+    """The arrays of an .npz file, each read when it is asked for, also into memory that is there already.
+
+    Raises:
+        ValueError: As `decode`, when the file is opened or an array is read.
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as file, _reading(file) as arrays:
+        yield arrays
+
+
+class Arrays(Mapping[str, Array]):
+    """The members of an archive as arrays; of each, asking for it reads the whole, and `form` the header alone.
+
+    Args:
+        size_bytes: Of the archive.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile, size_bytes: int) -> None:
+        self._archive = archive
+        self._members: dict[str, zipfile.ZipInfo] = {}
+        for info in archive.infolist():
+            name = info.filename.removesuffix(".npy")
+            if info.filename != _member(name) or name in self._members:
+                raise ValueError(f"archive member {info.filename!r} is not the name of one array")
+            if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
+                raise ValueError(f"archive member {info.filename!r} is compressed")
+            self._members[name] = info
+        # Sizes that a directory claims are reserved before the data is looked for.
+        if sum(info.file_size for info in self._members.values()) > size_bytes:
+            raise ValueError("not an archive of arrays: its members are larger than itself")
+
+    def __getitem__(self, name: str) -> Array:
+        with self._archive.open(self._members[name]) as file:
+            shape, fortran_order, dtype = _header(name, file, self._members[name].file_size)
+            flat = np.empty(math.prod(shape), dtype)
+            _fill(flat, file)
+        return flat.reshape(shape, order="F" if fortran_order else "C")
+
+    def form(self, name: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
+        """Data type and shape."""
+        with self._archive.open(self._members[name]) as file:
+            shape, _, dtype = _header(name, file, self._members[name].file_size)
+        return dtype, shape
+
+    def read_into(self, name: str, array: Array) -> None:
+        """Sets `array`, which is contiguous and of the same form; after an error it holds anything.
+
+        Raises:
+            ValueError: As `decode`, or it is of another form.
+        """
+        with self._archive.open(self._members[name]) as file:
+            shape, fortran_order, dtype = _header(name, file, self._members[name].file_size)
+            if (dtype, shape, fortran_order) != (array.dtype, array.shape, False):
+                raise ValueError(f"array {name!r} of {dtype} {list(shape)} is not of {array.dtype} {list(array.shape)}")
+            _fill(array.reshape(-1), file)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+
+@contextmanager
+def _reading(file: IO[bytes]) -> Iterator[Arrays]:
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            arrays: dict[str, Array] = {}
-            for info in archive.infolist():
-                name = info.filename.removesuffix(".npy")
-                if info.filename != _member(name) or name in arrays:
-                    raise ValueError(f"archive member {info.filename!r} is not the name of one array")
-                if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
-                    raise ValueError(f"archive member {info.filename!r} is compressed")
-                arrays[name] = _array(name, archive.read(info))
-            return arrays
+        with zipfile.ZipFile(file) as archive:
+            yield Arrays(archive, file.seek(0, io.SEEK_END))
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, SyntaxError, TokenError) as error:
         raise ValueError(f"not an archive of arrays: {error}") from error
 
@@ -68,17 +140,27 @@ def _member(name: str) -> str:
     return f"{name}.npy"
 
 
-def _array(name: str, content: bytes) -> Array:
-    """Like `npy.read_array`, which would reserve whatever size a header claims before it looks for the data."""
-    stream = io.BytesIO(content)
-    major, _ = npy.read_magic(stream)
+def _header(name: str, file: IO[bytes], size_bytes: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether in Fortran's order, and dtype; the file is at the data then, of which there is exactly enough."""
+    major, _ = npy.read_magic(file)
     if major not in (1, 2):
         raise ValueError(f"array {name!r} has npy format version {major}")
     header = npy.read_array_header_1_0 if major == 1 else npy.read_array_header_2_0
-    shape, fortran_order, dtype = header(stream)
+    shape, fortran_order, dtype = header(file)
     if dtype.kind not in _KINDS:
         raise ValueError(f"array {name!r} has dtype {dtype}, which is neither a boolean nor a number")
-    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(content) - stream.tell():
-        raise ValueError(f"array {name!r} of {dtype} {list(shape)} has {len(content) - stream.tell()} bytes")
-    flat = np.frombuffer(content, dtype, offset=stream.tell()).copy()
-    return flat.reshape(shape, order="F" if fortran_order else "C")
+    left = size_bytes - file.tell()
+    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != left:
+        raise ValueError(f"array {name!r} of {dtype} {list(shape)} has {left} bytes")
+    return shape, fortran_order, dtype
+
+
+def _fill(flat: Array, file: IO[bytes]) -> None:
+    """Reads all that is left into `flat`, [n] in one piece, without a second copy of it."""
+    data, read = flat.view(np.uint8), 0
+    while read < len(data):
+        chunk = file.read(min(len(data) - read, _CHUNK_BYTES))
+        if not chunk:
+            raise EOFError("an array ends early")
+        data[read : read + len(chunk)] = np.frombuffer(chunk, np.uint8)
+        read += len(chunk)

@@ -44,6 +44,9 @@ class AtariGame(gymnasium.Env[Array, np.int64]):
         channels = 1 if parameters.greyscale else 3
         self._screens = np.empty((2, *self._ale.getScreenDims(), channels), np.uint8)
         self.action_space = self._console.action_space
+        # Of a console's 60 frames a second, as many as there are steps.
+        skip = parameters.frame_skip if isinstance(parameters.frame_skip, int) else 1
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": 60 / skip}
         self.observation_space = Box(0, 255, (*parameters.size, channels), np.uint8)
 
     @property
@@ -80,6 +83,11 @@ class AtariGame(gymnasium.Env[Array, np.int64]):
         info = self._info()
         truncated = not over and info["episode_frames"] >= self._parameters.max_frames_per_episode
         return self._observation(photographed), reward, over, truncated, info
+
+    def render(self) -> Array:
+        """The screen as people see it: uint8 [210, 160, 3], RGB."""
+        screen: Array = self._ale.getScreenRGB()
+        return screen
 
     def _draw_skip(self) -> int:
         skip = self._parameters.frame_skip

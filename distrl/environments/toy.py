@@ -228,6 +228,38 @@ class Reach(gymnasium.Env[FloatArray, FloatArray]):
         return self._target.copy()
 
 
+class Homing(gymnasium.Env[FloatArray, FloatArray]):
+    """Bring a point home to 0: a step pays ``-|where the point was|``, and then the action moves it by up to `reach`.
+
+    No action changes what its own step pays, so that a policy that does not look ahead learns nothing. The point starts
+    uniform in [-1, 1] and stays there; a time limit ends episodes. Observation and action: float32 [1] in [-1, 1]. With
+    the default reach the best mean return is ``-(1/2 + 1/8)``, that of never moving ``-length_steps / 2``.
+    """
+
+    def __init__(self, length_steps: int = 8, reach: float = 0.5) -> None:
+        self.observation_space = Box(-1.0, 1.0, (1,), np.float32)
+        self.action_space = Box(-1.0, 1.0, (1,), np.float32)
+        self.max_episode_steps = length_steps
+        self._length_steps = length_steps
+        self._reach = reach
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[FloatArray, dict[str, Any]]:
+        """Puts the point somewhere."""
+        super().reset(seed=seed, options=options)
+        self._steps = 0
+        self._point = self.np_random.uniform(-1.0, 1.0, 1).astype(np.float32)
+        return self._point.copy(), {}
+
+    def step(self, action: FloatArray) -> tuple[FloatArray, float, bool, bool, dict[str, Any]]:
+        """Pays for where the point was, and moves it."""
+        reward = -float(np.abs(self._point).sum())
+        self._point = np.clip(self._point + self._reach * action, -1.0, 1.0).astype(np.float32)
+        self._steps += 1
+        return self._point.copy(), reward, False, self._steps >= self._length_steps, {}
+
+
 class Mixed(gymnasium.Env[FloatArray, dict[str, Any]]):
     """Five actions of every kind at once, each to be put on a target of its own that the observation shows.
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distrl.config.environment import EnvironmentConfig
-from distrl.environments import atari, gym_adapter, spaces, vectorizations
+from distrl.environments import atari, gym_adapter, rendering, spaces, vectorizations
 from distrl.environments.preprocessing.pipeline import Pipeline
 from distrl.errors import EnvironmentFailedError
 from distrl.types import Array, ArraySpec, BoolArray, FloatArray
@@ -132,6 +132,21 @@ class VectorEnvironment:
         self._ended = terminated | truncated
         terminated |= info.get(atari.LIFE_LOST, False)
         return Step(observations, rewards, terminated, truncated, valid, paid, self._ended)
+
+    def render(self) -> Array:
+        """What the first environment shows of itself: uint8 [height, width, 3], RGB.
+
+        Raises:
+            MissingExtraError: What it draws with is not installed.
+            ConfigError: It renders nothing of that form, or was made without `render_mode: rgb_array`.
+            EnvironmentFailedError: It raised.
+        """
+        return rendering.picture(self.spec.id, self._vector)
+
+    @property
+    def frames_per_s(self) -> float:
+        """How many of its pictures make a second, as the environment says; 30 where it does not."""
+        return rendering.frames_per_s(self._vector)
 
     def close(self) -> None:
         """Frees what the environments hold.

@@ -12,11 +12,8 @@ from distrl.actors.policy import Policy
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
 from distrl.launch.framework import select_framework
-from distrl.launch.role import Heartbeat, here, join, log, open_backend
+from distrl.launch.role import Heartbeat, await_bundle, here, join, log, open_backend
 from distrl.memory_backend.backend import RoleStatus
-from distrl.types import PolicyBundle
-
-BUNDLE_POLL_S = 0.05
 
 
 class ActorRole:
@@ -54,7 +51,7 @@ class ActorRole:
             cleanup.callback(environment.close)
             shipper = self._make_shipper(environment)
             self._enter("waiting: policy")
-            bundle = self._await_bundle()
+            bundle = await_bundle(self._backend, self._stop)
             if bundle is None:
                 return
             self._enter("starting")
@@ -87,14 +84,6 @@ class ActorRole:
 
     def _enter(self, state: str) -> None:
         self._state, self._entered_at = state, time.monotonic()
-
-    def _await_bundle(self) -> PolicyBundle | None:
-        """The learner exports it once it has built the network; None when stopped before that."""
-        while not self._stop.wait(BUNDLE_POLL_S):
-            bundle = self._backend.weights.get_bundle()
-            if bundle is not None:
-                return bundle
-        return None
 
     def _make_shipper(self, environment: VectorEnvironment) -> Shipper | None:
         """What a gradient actor differentiates with; None for others, which carry no framework."""

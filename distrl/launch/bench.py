@@ -26,6 +26,7 @@ from distrl.config.run import StopConfig
 from distrl.environments.spaces import random_actions
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import DistrlError
+from distrl.launch.external_algorithm import settled
 from distrl.launch.framework import select_framework
 from distrl.launch.one_process import standard_error_in
 from distrl.launch.training import train
@@ -44,6 +45,7 @@ ROUNDS = 3
 
 def bench(loaded: LoadedConfig, *, seconds: float, run_dir: Path, view: View) -> dict[str, Any]:
     """Measures the pipeline for `seconds` while it learns, then every part alone; stores bench.json in `run_dir`."""
+    loaded = settled(loaded)
     pipeline = measure_pipeline(loaded, seconds, run_dir, view)
     view.event("measuring environment, policy and learner alone: about 10 s")
     with standard_error_in(run_dir / "logs" / "bench.log"):  # the framework has much to say when it is imported

@@ -2,23 +2,29 @@
 
 The same ten hops as everywhere, called in turn, so that a debugger can walk them. A checkpoint abandons open episodes,
 reseeds environments and sampling from (seed, update), and lets the actor take the next weights whole instead of mixing
-them; so a run that is resumed from it goes on exactly as one that was not.
+them; so a run that is resumed from it goes on exactly as one that was not,
+unless `replay.checkpoint: false` leaves the replay memory out of it.
 """
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from distrl.actors.actor import Actor
 from distrl.actors.gradient_actor import make_shipper
 from distrl.actors.policy import Policy
+from distrl.actors.published_evaluator import PublishedEvaluator
+from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import StalledError
 from distrl.launch.description import RunDescription
 from distrl.learner.feed import Feed, Parcel
 from distrl.learner.reporter import Snapshot
 from distrl.learner.session import prepare
+from distrl.learner.state import LearnerState
 from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.types import PolicyBundle
 
 
 class InlineFeed:
@@ -47,6 +53,10 @@ class InlineFeed:
     def collect(self) -> Parcel | None:
         self._since = time.monotonic()
         return self._feed.collect()
+
+    def poll(self) -> Parcel | None:
+        """Nothing is there before the actor acts: the next parcel, after which the learner makes an update."""
+        return self.collect()
 
     def _act(self) -> bool:
         """One unroll more, also in place of one that was rejected; whether to stop."""
@@ -86,7 +96,22 @@ def run_deterministic(
         stop,
         config.learner.stall_timeout_s,
     )
+    evaluator = _make_evaluator(config, backend, bundle, prepared.state)
     try:
-        return prepared.make_session(feed, report, stop, after_save=actor.reset).run()
+        evaluate = None if evaluator is None else partial(evaluator.evaluate_if_due, stop)
+        return prepared.make_session(feed, report, stop, after_save=actor.reset, evaluate=evaluate).run()
     finally:
         environment.close()
+        if evaluator is not None:
+            evaluator.close()
+
+
+def _make_evaluator(
+    config: RunConfig, backend: InMemoryBackend, bundle: PolicyBundle, state: LearnerState
+) -> PublishedEvaluator | None:
+    """What evaluates between updates, in environments and with a policy of its own, so that training never notices."""
+    if config.evaluation.every_env_steps is None:
+        return None
+    environment = VectorEnvironment(config.environment, config.evaluation.environments_used)
+    evaluated, incarnation = state.evaluation_env_steps or 0, backend.registry.register_evaluator()
+    return PublishedEvaluator(config, backend, Policy(bundle), environment, evaluated, incarnation)

@@ -1,4 +1,4 @@
-"""Which actors hang: judged by heartbeats, each of which tells an age by its own host's clock."""
+"""Which roles hang in their environments: judged by heartbeats, each of which tells an age by its own host's clock."""
 
 import time
 from collections.abc import Callable
@@ -6,12 +6,12 @@ from collections.abc import Callable
 from distrl.launch.plan import Role
 from distrl.memory_backend.backend import RoleStatus
 
-BUSY = ("starting", "acting")
-"""States in which an actor is in its environment's hands; in all others it waits for somebody else."""
+BUSY = ("starting", "acting", "evaluating")
+"""States in which a role is in its environment's hands; in all others it waits for somebody else."""
 
 
 class HangWatch:
-    """Remembers when each actor's newest heartbeat was first seen.
+    """Remembers when each role's newest heartbeat was first seen.
 
     Args:
         limit_s: `environment.step_timeout_s`.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from distrl.launch.framework import select_framework
 from distrl.launch.role import Heartbeat, here, join, log, open_backend
+from distrl.learner.stopping import ASKED
 from distrl.memory_backend.backend import RoleStatus
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class LearnerRole:
             select_framework(description.config.learner.backend)
             # Imported here: the framework takes seconds, of which the heartbeat tells.
             from distrl.learner.prefetch import PrefetchingFeed
-            from distrl.learner.session import ASKED, prepare
+            from distrl.learner.session import prepare
 
             self._state = "starting: building the network"
             run_dir = Path(description.run_dir)

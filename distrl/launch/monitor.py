@@ -7,9 +7,10 @@ from pathlib import Path
 
 from distrl.config import RunConfig
 from distrl.launch.plan import Role
-from distrl.memory_backend.backend import Backend, LedgerCounts, RoleStatus
+from distrl.memory_backend.backend import Backend, Evaluation, LedgerCounts, RoleStatus
 from distrl.metrics.console import View
 from distrl.metrics.sinks import CsvSink, TensorBoardSink
+from distrl.metrics.words import return_words
 
 Snapshot = dict[str, float | int | str | None]
 
@@ -34,6 +35,7 @@ class Monitor:
         self._kept: list[Snapshot] = []
         self._events = (run_dir / "logs" / "events.log").open("a", encoding="utf-8")
         self._after = "0"
+        self._evaluations_after = "0"
         self._first: Snapshot = {}
         self._actors_up = 0
         self.latest: Snapshot = {}
@@ -60,6 +62,9 @@ class Monitor:
         for entry_id, snapshot in backend.registry.snapshots(self._after):
             self._after = entry_id
             self._take(snapshot)
+        for entry_id, evaluation in backend.registry.evaluations(self._evaluations_after):
+            self._evaluations_after = entry_id
+            self.event(_words(evaluation))
         self._view.update(self.latest, [asdict(role) for role in roles], self._config)
 
     def rate(self, name: str) -> float:
@@ -100,6 +105,13 @@ class Monitor:
         tensorboard.close()
         self._csv.close()
         self._events.close()
+
+
+def _words(found: Evaluation) -> str:
+    return (
+        f"evaluation at {found.env_steps:,} steps: return {return_words(found.mean_return)} ± "
+        f"{return_words(found.std_return)} over {found.episodes} episodes"
+    )
 
 
 def _float(value: float | int | str | None) -> float:

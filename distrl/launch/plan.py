@@ -6,22 +6,24 @@ from pathlib import Path
 from typing import Literal
 
 from distrl.config import RunConfig
+from distrl.learner.replay_set_up import fitting_replay, replay_schema
+from distrl.types import EnvSpec
 
 
 @dataclass(frozen=True, order=True)
 class Role:
     """One role of a run; `name` is its log's name, its process title and what messages call it."""
 
-    kind: Literal["learner", "actor"]
+    kind: Literal["learner", "actor", "evaluator"]
     id: int = 0
 
     @property
     def name(self) -> str:
-        return "learner" if self.kind == "learner" else f"actor {self.id}"
+        return f"actor {self.id}" if self.kind == "actor" else self.kind
 
     @property
     def log_name(self) -> str:
-        return "learner.log" if self.kind == "learner" else f"actor-{self.id}.log"
+        return f"actor-{self.id}.log" if self.kind == "actor" else f"{self.kind}.log"
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,8 @@ class RoleHome:
     Attributes:
         redis_url: Where the run's memory backend is; may hold a password.
         log_dir: Takes one log per role.
-        learner_threads: Numeric threads of the learner; actors have one each.
-        learner_gpu: The learner may use a GPU; actors never do.
+        learner_threads: Numeric threads of the learner; all others have one each.
+        learner_gpu: The learner may use a GPU; nobody else does.
     """
 
     redis_url: str
@@ -45,18 +47,20 @@ class RoleHome:
         return self.learner_threads if role.kind == "learner" else 1
 
     def variables(self, role: Role) -> dict[str, str]:
-        """Environment variables that keep numeric libraries to their threads and actors off the GPU."""
+        """Environment variables that keep numeric libraries to their threads, and all but the learner off the GPU."""
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
         variables = dict.fromkeys(names, str(self.threads(role)))
         variables["TF_CPP_MIN_LOG_LEVEL"] = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2")
-        if role.kind == "actor":
+        if role.kind != "learner":
             variables["CUDA_VISIBLE_DEVICES"] = ""
         return variables
 
 
 def make_plan(config: RunConfig) -> list[Role]:
-    """The learner and `actors.count` actors."""
-    return [Role("learner"), *(Role("actor", actor) for actor in range(config.actors.count))]
+    """The learner, `actors.count` actors, and an evaluator if there is to be one."""
+    actors = [Role("actor", actor) for actor in range(config.actors.count)]
+    evaluators = [Role("evaluator")] if config.evaluation.every_env_steps is not None else []
+    return [Role("learner"), *actors, *evaluators]
 
 
 def oversubscription_warning(config: RunConfig) -> str | None:
@@ -65,10 +69,46 @@ def oversubscription_warning(config: RunConfig) -> str | None:
     The two-core default of one learner and two actors is not worth a warning: actors wait while the learner computes.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = config.learner.threads + config.actors.count
+    evaluates = config.evaluation.every_env_steps is not None and config.actors.count > 0
+    threads = config.learner.threads + config.actors.count + evaluates
     if threads <= cores + 1:
         return None
+    evaluator = " + the evaluator" if evaluates else ""
     return (
         f"{threads} numeric roles on {cores} cores (learner.threads {config.learner.threads} + actors.count "
-        f"{config.actors.count}): they will take turns; fewer actors are likely to be faster"
+        f"{config.actors.count}{evaluator}): they will take turns; fewer actors are likely to be faster"
     )
+
+
+UPDATES_PER_VERSION = 1_000
+"""From so many updates between two published versions on, actors' policies are old enough to be told of."""
+
+
+def publication_note(config: RunConfig) -> str | None:
+    """One line when weights are published after very many updates, as a replay memory's are with large unrolls."""
+    parameters, actors = config.algorithm.replay_parameters, config.actors
+    if parameters is None or parameters.samples_per_insert is None:
+        return None
+    unroll_steps = actors.environments * actors.unroll_length_steps
+    batch_steps = parameters.steps_of(config.batch_size, actors.unroll_length_steps)
+    updates = int(parameters.samples_per_insert * unroll_steps / batch_steps)
+    if updates < UPDATES_PER_VERSION:
+        return None
+    return (
+        f"weights are published once per unroll of {unroll_steps:,} steps, every {updates:,} updates; for newer ones "
+        f"in actors lower actors.environments: {actors.environments}, actors.unroll_length_steps: "
+        f"{actors.unroll_length_steps} or memory.queue_batches: {config.memory.queue_batches}"
+    )
+
+
+def replay_note(config: RunConfig, spec: EnvSpec) -> str | None:
+    """What the replay memory takes, but for the policy's recurrent state; None where there is none.
+
+    Raises:
+        ConfigError: It does not fit into this host's memory, where the learner will be.
+    """
+    parameters = config.algorithm.replay_parameters
+    if parameters is None:
+        return None
+    here = config.launch.launcher != "ray"
+    return fitting_replay(parameters, replay_schema(config, spec, {}), check=here)

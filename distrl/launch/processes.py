@@ -1,4 +1,4 @@
-"""Roles as operating-system processes: each is `python -m distrl actor|learner`, as anyone can start it by hand."""
+"""Roles as operating-system processes: each is `python -m distrl ROLE`, as anyone can start it by hand."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ class ProcessHandle:
 
 
 class ProcessLauncher:
-    """Starts roles as child processes with one numeric thread each and no GPU for actors.
+    """Starts roles as child processes with one numeric thread each and no GPU but for the learner.
 
     They get sessions of their own, so that Ctrl-C reaches the supervisor alone and it can end them in order.
     """

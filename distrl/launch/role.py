@@ -18,8 +18,10 @@ from distrl.launch.description import RunDescription
 from distrl.launch.lifeline import watch_lifeline
 from distrl.memory_backend.backend import Backend, QueueCaps, RoleStatus
 from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.types import PolicyBundle
 
 HEARTBEAT_S = 1.0
+BUNDLE_POLL_S = 0.05
 EMBEDDED_GIVE_UP_S = 5.0  # a server of the run's own that has died does not come back
 log = logging.getLogger("distrl")
 
@@ -55,6 +57,15 @@ def become(name: str, stop: threading.Event) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     watch_lifeline()
+
+
+def await_bundle(backend: Backend, stop: threading.Event) -> PolicyBundle | None:
+    """The policy bundle, which the learner exports once it has built the network; None when stopped before that."""
+    while not stop.wait(BUNDLE_POLL_S):
+        bundle = backend.weights.get_bundle()
+        if bundle is not None:
+            return bundle
+    return None
 
 
 class Heartbeat:

@@ -25,6 +25,10 @@ def run_role(role: Role, *, redis_url: str, run_id: str, stop: threading.Event) 
             from distrl.launch.actor_role import ActorRole
 
             ActorRole(redis_url=redis_url, run_id=run_id, actor=role.id, stop=stop).run()
+        elif role.kind == "evaluator":
+            from distrl.launch.evaluator_role import EvaluatorRole
+
+            EvaluatorRole(redis_url=redis_url, run_id=run_id, stop=stop).run()
         else:
             # Imported here: the learner's modules bring the framework, which no actor may load.
             from distrl.launch.learner_role import LearnerRole
@@ -44,6 +48,11 @@ def run_role(role: Role, *, redis_url: str, run_id: str, stop: threading.Event) 
 def run_actor(*, redis_url: str, run_id: str, actor: int) -> int:
     """`distrl actor`: this process becomes one actor of the run."""
     return _run_here(Role("actor", actor), redis_url, run_id)
+
+
+def run_evaluator(*, redis_url: str, run_id: str) -> int:
+    """`distrl evaluator`: this process becomes the evaluator of the run."""
+    return _run_here(Role("evaluator"), redis_url, run_id)
 
 
 def run_learner(*, redis_url: str, run_id: str) -> int:

@@ -62,7 +62,7 @@ class Supervisor:
         self._hung: dict[Role, str] = {}  # killed and not yet found dead: why
         self._target = config.actors.count
         self._registry_at = 0.0
-        self._progress = (0, time.monotonic())  # updates, when they last changed
+        self._progress = ((0, 0), time.monotonic())  # updates and unrolls used, when they last changed
         self.fleet = Fleet(launcher, config.actors.restart_budget)
 
     def run(self) -> Outcome:
@@ -125,7 +125,7 @@ class Supervisor:
         assert code is not None  # it is among the dead
         if role.kind == "learner" and code == 0:
             return Outcome(0, self._backend.registry.control().stop or "asked")
-        if role.kind == "actor":
+        if role.kind != "learner":
             self._let_go(role)
             if code == 0 and self._backend.registry.control().stop is not None:
                 return None
@@ -144,11 +144,12 @@ class Supervisor:
         return None
 
     def _let_go(self, role: Role) -> None:
-        """An actor has ended: its tickets go back, and its heartbeat, which stays, counts no longer."""
+        """A role has ended: an actor's tickets go back, and its heartbeat, which stays, counts no longer."""
         # Read afresh: an incarnation can live and die between two looks.
         for status in self._backend.registry.roles():
             if (status.role, status.id) == (role.kind, role.id):
-                self._backend.tickets.reclaim((status.id, status.incarnation))
+                if role.kind == "actor":
+                    self._backend.tickets.reclaim((status.id, status.incarnation))
                 self._watch.ended(status)
 
     def _scale(self, target: int) -> None:
@@ -170,27 +171,30 @@ class Supervisor:
         self._target = target
 
     def _kill_if_hung(self, status: RoleStatus) -> None:
-        """Kills an actor of ours whose environment step, or whose heartbeat, is too old."""
+        """Kills an actor or evaluator of ours whose environment step, or whose heartbeat, is too old."""
         role = Role(status.role, status.id)
         member = self.fleet.members.get(role)
-        if role.kind != "actor" or role in self._hung or (member is not None and member.handle is None):
+        if role.kind == "learner" or role in self._hung or (member is not None and member.handle is None):
             return
         age_s = self._watch.overdue_s(status)
         if age_s is None:
             return
         if member is None:  # joined by hand: nothing here can end it, but what it holds goes back
             self._let_go(role)
-            self._backend.registry.forget_actor(role.id)
+            if role.kind == "actor":
+                self._backend.registry.forget_actor(role.id)
             self._monitor.event(f"{role.name}, joined by hand, has been silent for {age_s:.0f} s: forgotten")
         elif member.handle is not None:
             self._hung[role] = f"no environment step for {age_s:.0f} s (environment.step_timeout_s)"
             member.handle.kill()
 
     def _check_progress(self, *, paused: bool) -> Outcome | None:
-        updates, since = self._progress
+        before, since = self._progress
         now = time.monotonic()
-        if paused or self._monitor.updates != updates:
-            self._progress = (self._monitor.updates, now)
+        # A replay memory takes unrolls in for a while before there is a first update.
+        reached = (self._monitor.updates, self._monitor.ledger.trained)
+        if paused or reached != before:
+            self._progress = (reached, now)
             return None
         if now - since <= self._config.learner.stall_timeout_s:
             return None
@@ -198,14 +202,14 @@ class Supervisor:
         return Outcome(error.exit_code, "stalled", str(error))
 
     def _end_roles(self) -> dict[Role, int]:
-        """The learner first, so that it saves what it has; then the actors, which have nothing to lose.
+        """The learner first, so that it saves what it has; then all others, which have nothing to lose.
 
         Returns:
             The exit codes of learners that were still up.
         """
         learners = [member for role, member in self.fleet.members.items() if role.kind == "learner"]
         codes = end(learners, LEARNER_GRACE_S)
-        end(self.fleet.actors, ACTOR_GRACE_S)
+        end([member for role, member in self.fleet.members.items() if role.kind != "learner"], ACTOR_GRACE_S)
         return codes
 
     def _unless_learner_failed(self, outcome: Outcome, codes: dict[Role, int]) -> Outcome:

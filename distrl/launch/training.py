@@ -13,11 +13,12 @@ from distrl.config.load import LoadedConfig, dump, load
 from distrl.environments.probe import probe
 from distrl.errors import ConfigError, MemoryBackendError, require
 from distrl.launch.description import RunDescription
+from distrl.launch.external_algorithm import settled
 from distrl.launch.fleet import Launcher
 from distrl.launch.framework import require_framework
 from distrl.launch.monitor import Monitor
 from distrl.launch.one_process import train_here
-from distrl.launch.plan import RoleHome, oversubscription_warning
+from distrl.launch.plan import RoleHome, oversubscription_warning, publication_note, replay_note
 from distrl.launch.ray_token import make_private_token
 from distrl.launch.role import open_backend
 from distrl.launch.run_directory import open_run_directory, write_private, write_run_json
@@ -46,10 +47,12 @@ def train(loaded: LoadedConfig, *, run_dir: Path, resume: str | None, view: View
         ConfigError, CheckpointError, MemoryBackendError: Before anything was launched.
     """
     started = time.time()
+    loaded = settled(loaded)
     config = loaded.config
     require_framework(config.learner.backend)
     _check_launchable(config)
     spec = probe(config.environment)
+    replay = replay_note(config, spec)
     with open_run_directory(run_dir, resume) as opened, settled_config(run_dir, loaded) as keep_config:
         run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         description = RunDescription(
@@ -58,7 +61,10 @@ def train(loaded: LoadedConfig, *, run_dir: Path, resume: str | None, view: View
         monitor = Monitor(config, run_dir, view)
         outcome = Outcome(1, "unexpected error")
         try:
-            for note in [*opened.notes, *filter(None, [oversubscription_warning(config)])]:
+            for note in [
+                *opened.notes,
+                *filter(None, [oversubscription_warning(config), replay, publication_note(config)]),
+            ]:
                 monitor.event(note)
             with interruptible() as interrupt:
                 launch = train_here if config.deterministic else _train_with_roles
@@ -200,6 +206,9 @@ def summarize(description: RunDescription, monitor: Monitor, outcome: Outcome, s
         **counts,
         mean_return_100=_number(latest.get("mean_return_100")),
         best_mean_return_100=_number(latest.get("best_mean_return_100")),
+        evaluation_mean_return=_number(latest.get("evaluation_mean_return")),
+        evaluation_env_steps=_whole(latest.get("evaluation_env_steps")),
+        best_evaluation_return=_number(latest.get("best_evaluation_return")),
         wall_s=time.time() - started,
         time_to_first_update_s=None if first_update is None else float(first_update) - started,
         env_steps_per_s=monitor.rate("env_steps"),
@@ -224,3 +233,7 @@ def summarize(description: RunDescription, monitor: Monitor, outcome: Outcome, s
 
 def _number(value: float | int | str | None) -> float | None:
     return None if value is None else float(value)
+
+
+def _whole(value: float | int | str | None) -> int | None:
+    return None if value is None else int(value)

@@ -8,14 +8,32 @@ from distrl.algorithms.algorithm import Networks
 from distrl.config.run import CheckpointConfig
 from distrl.data_store.checkpoints import LoadedCheckpoint, load_newest, save
 from distrl.errors import CheckpointError
+from distrl.learner.replay_set_up import remove_older, save_replay
 from distrl.learner.state import LearnerState
+from distrl.memory_backend.replay import Replay
 from distrl.types import Array
 
 
 class Checkpointer:
-    """Saves to `directory` by the clock (`every_s`), by updates (`every_updates`), or by whichever comes first."""
+    """Saves to `directory` by the clock (`every_s`), by updates (`every_updates`), or by whichever comes first.
 
-    def __init__(self, directory: Path, config: CheckpointConfig, networks: Networks, state: LearnerState) -> None:
+    Args:
+        replay: Saved as well, beside the newest checkpoint; None: there is none, or it is not to outlive the learner.
+        by_evaluation: Which checkpoint is the best is decided by evaluations.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        config: CheckpointConfig,
+        networks: Networks,
+        state: LearnerState,
+        *,
+        replay: Replay | None = None,
+        by_evaluation: bool = False,
+    ) -> None:
+        self._replay = replay
+        self._by_evaluation = by_evaluation
         self._directory = directory
         self._config = config
         self._networks = networks
@@ -39,16 +57,20 @@ class Checkpointer:
         return self._state.updates > self._saved_updates or self._state.updates == 0
 
     def save(self) -> Path:
-        """Writes one checkpoint; it is the best if the mean return is the highest that any saved one had."""
+        """Writes one checkpoint; it is the best if no saved one had as high a mean return, or best evaluation."""
         arrays = {
             f"{name}.{group}": values
             for name, network in self._networks.items()
             for group, values in network.state_arrays().items()
         }
-        best = self._state.take_best()
+        if self._replay is not None:
+            save_replay(self._directory, self._replay, self._state)
+        best = self._state.take_best(by_evaluation=self._by_evaluation)
         path = save(
             self._directory, self._state.updates, arrays, self._state.to_meta(), keep=self._config.keep, best=best
         )
+        if self._replay is not None:
+            remove_older(self._directory, self._state.updates)
         self._saved_at, self._saved_updates = time.monotonic(), self._state.updates
         return path
 

@@ -14,7 +14,7 @@ from distrl.memory_backend.backend import Backend, Entry, Producer
 from distrl.memory_backend.batching import stack
 from distrl.memory_backend.codec import UnrollSchema, decode_unroll
 from distrl.memory_backend.gradient_codec import GradientSchema, decode_contribution
-from distrl.types import Batch, Contribution, Contributions, Unroll, UnrollHeader
+from distrl.types import Array, Batch, Contribution, Contributions, Unroll, UnrollHeader
 
 BLOCK_S = 0.5
 REFUSED_GRADIENTS = 16
@@ -26,14 +26,18 @@ class Parcel:
     """One batch on its way through the learner, with what must be counted when it has been used.
 
     Attributes:
-        batch: Arrays [T, N]; observations [T+1, N, ...]. Or gradients, where those are shipped.
+        batch: Arrays [T, N]; observations [T+1, N, ...]. Or gradients, where those are shipped; none beside `unrolls`.
         entries: The stream entries it is made of; in flight until acknowledged.
         highest: Producer -> highest sequence in it.
-        lags_updates: Versions between the weights that acted and the update it is used for, one per unroll.
+        lags_updates: Versions between the weights that acted and the update it is used for, one per unroll. Into a
+            replay memory: `ReplayFeed` counts once more, when they go in.
         env_steps: Valid steps first seen since the last parcel, dropped stale ones included.
         trained_steps: Valid steps in the batch.
         episode_returns, episode_lengths_steps: Of episodes that ended in it.
         missing: In rounds, actors whose gradient is not in it.
+        items: int64 [N]. Which items of the replay memory it was sampled from; None: it is of the stream.
+        publish: The weights after its update are published. With a replay memory, only before new unrolls are wanted.
+        unrolls: On their way into a replay memory, as they travelled; no update is made of them.
     """
 
     batch: Batch | Contributions
@@ -45,6 +49,9 @@ class Parcel:
     episode_returns: list[float] = field(default_factory=list)
     episode_lengths_steps: list[int] = field(default_factory=list)
     missing: list[int] = field(default_factory=list)
+    items: Array | None = None
+    publish: bool = True
+    unrolls: tuple[Unroll, ...] = ()
 
 
 class Feed:
@@ -53,8 +60,9 @@ class Feed:
     Args:
         backend: Used by the collecting thread alone.
         applied: Producer -> highest sequence that the weights already contain; anything up to it is a duplicate.
-        first_version: Version of the weights when the first parcel is used. Every parcel is one update, so the n-th is
+        first_version: Version of the weights when the first parcel is used. Every parcel is one version, so the n-th is
             used at ``first_version + n`` and staleness is known here, ahead of time.
+        newest_version: Where unrolls go into a replay memory, so that parcels are no versions: the newest version.
         stop: Asked whenever no entry arrives.
         rounds: Who makes a round; None: a batch is `batch_size` entries, whoever they are from. A gradient of an older
             version than the round's is too stale whatever `max_staleness_updates` says, and there are no tickets.
@@ -73,8 +81,10 @@ class Feed:
         stop: Callable[[], bool],
         block_s: float = BLOCK_S,
         rounds: Rounds | None = None,
+        newest_version: Callable[[], int] | None = None,
     ) -> None:
         self._backend = backend
+        self._newest_version = newest_version
         self._schema = schema
         self._batch_size = batch_size
         self._rounds = rounds
@@ -100,6 +110,7 @@ class Feed:
                 after the other is not finite.
         """
         taken: list[tuple[Entry, Unroll | Contribution]] = []
+        self._look_at_version()
         if self._rounds is not None:
             self._rounds.begin(self._version)
         while not self._is_complete(taken):
@@ -110,12 +121,17 @@ class Feed:
                 self._replace_lost_tickets(self._batch_size - len(taken))
                 continue
             self._stuck = False
+            self._look_at_version()
             unroll = self._judge(entry)
             if unroll is not None:
                 taken.append((entry, unroll))
         parcel = self._parcel(taken)
         self._version += 1
         return parcel
+
+    def _look_at_version(self) -> None:
+        if self._newest_version is not None:
+            self._version = self._newest_version()
 
     def _is_complete(self, taken: Sequence[object]) -> bool:
         return len(taken) >= self._batch_size if self._rounds is None else self._rounds.is_over()
@@ -245,8 +261,9 @@ class Feed:
         highest: dict[Producer, int] = {}
         for unroll in unrolls:
             highest[unroll.header.producer] = unroll.header.sequence
+        into_replay = self._newest_version is not None
         parcel = Parcel(
-            batch=self._joined(unrolls),
+            batch=() if into_replay else self._joined(unrolls),
             entries=[entry for entry, _ in taken],
             highest=highest,
             lags_updates=[self._version - unroll.header.weights_version for unroll in unrolls],
@@ -255,6 +272,7 @@ class Feed:
             episode_returns=[float(value) for unroll in unrolls for value in unroll.episode_returns],
             episode_lengths_steps=[int(value) for unroll in unrolls for value in unroll.episode_lengths_steps],
             missing=[] if self._rounds is None else self._rounds.missing,
+            unrolls=tuple(unroll for unroll in unrolls if isinstance(unroll, Unroll)) if into_replay else (),
         )
         self._env_steps = 0
         return parcel

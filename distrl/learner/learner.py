@@ -9,22 +9,25 @@ from distrl.learner.feed import Parcel
 from distrl.learner.publisher import Publisher
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import Backend
+from distrl.memory_backend.replay import Replay
 from distrl.metrics.counters import Waits
 
 
 class ParcelSource(Protocol):
-    """`Feed` itself, or `PrefetchingFeed`."""
+    """`Feed` itself, `PrefetchingFeed`, or `ReplayFeed` over either."""
 
     def collect(self) -> Parcel | None: ...
 
 
 class Learner:
-    """Trains on one parcel after the other and publishes after each.
+    """Trains on one parcel after the other and publishes after each that says so.
 
     Args:
         backend: The memory backend; used by this thread alone.
         fence: This learner's fencing token.
         waits: Where the loop's time goes, by name.
+        acts_with_noise: Whether actors want to know how strong the noise in noisy layers is.
+        replay: Where batches are sampled from; None: they are of the stream.
     """
 
     def __init__(
@@ -37,6 +40,9 @@ class Learner:
         backend: Backend,
         fence: int,
         waits: Waits,
+        replay: Replay | None = None,
+        *,
+        acts_with_noise: bool = False,
     ) -> None:
         self._algorithm = algorithm
         self._networks = networks
@@ -45,6 +51,9 @@ class Learner:
         self._backend = backend
         self._fence = fence
         self._waits = waits
+        self._acts_with_noise = acts_with_noise
+        self._replay = replay
+        self._unpublished = False
         self.state = state
         self.last_update_at = time.monotonic()
 
@@ -60,7 +69,8 @@ class Learner:
             NonFiniteBatchError: The update, or the weights it led to, are not finite. Nothing was published, and the
                 batch stays in flight.
         """
-        with self._waits.measure("unrolls"):
+        # With a replay memory, its feed knows which part of it was waiting for unrolls.
+        with self._waits.measure("unrolls" if self._replay is None else "replay"):
             parcel = self._feed.collect()  # hop 6
         if parcel is None:
             return None
@@ -71,23 +81,42 @@ class Learner:
             what = f"loss {loss}, gradient norm {norm}; it was not applied"
             raise NonFiniteBatchError(parcel, self.state.updates + 1, what)
         self._count(parcel)
+        if self._replay is not None and parcel.items is not None and update.priorities is not None:
+            self._replay.reprioritise(parcel.items, update.priorities)
+        self._unpublished = not parcel.publish
+        if parcel.publish:
+            self._publish_next(parcel)
+        if parcel.entries:
+            with self._waits.measure("acknowledge"):
+                self._backend.unrolls.acknowledge(
+                    parcel.entries, self._fence, {"trained": len(parcel.entries)}, parcel.highest
+                )
+        self.last_update_at = time.monotonic()
+        return parcel, update
+
+    def progressed(self) -> None:
+        """Something moved that is no update: unrolls came into the replay memory."""
+        self.last_update_at = time.monotonic()
+
+    def publish_newest(self) -> None:
+        """Publishes weights that the last update left unpublished: what a checkpoint holds is what actors have."""
+        if self._unpublished:
+            self._unpublished = False
+            self.state.weights_version += 1
+            self._publish()
+
+    def _publish_next(self, parcel: Parcel) -> None:
+        self.state.weights_version += 1
         with self._waits.measure("publish"):
             try:
                 self._publish()  # hop 10
             except NonFiniteError as error:
                 raise NonFiniteBatchError(parcel, self.state.updates, str(error)) from error
             self._publisher.issue_tickets()
-        with self._waits.measure("acknowledge"):
-            self._backend.unrolls.acknowledge(
-                parcel.entries, self._fence, {"trained": len(parcel.entries)}, parcel.highest
-            )
-        self.last_update_at = time.monotonic()
-        return parcel, update
 
     def _count(self, parcel: Parcel) -> None:
         state = self.state
         state.updates += 1
-        state.weights_version += 1
         state.env_steps += parcel.env_steps
         state.trained_steps += parcel.trained_steps
         state.trained_unrolls += len(parcel.entries)
@@ -99,6 +128,8 @@ class Learner:
         # Who differentiates also needs what acting does not read, such as the strength of noise.
         gradients = self._algorithm.memory.ships == "gradients"
         weights = network.published_weights() if gradients else network.online.policy_weights()
+        if self._acts_with_noise:
+            weights = weights | network.online.noise_weights()
         self._publisher.publish(weights, self.state.weights_version, self.state.env_steps)
 
 

@@ -1,38 +1,188 @@
-"""policy/ of a run directory: the bundle and the newest saved weights, which together act without the learner.
+"""policy/ of a run directory: the bundle and saved weights, which together act without the learner.
 
 graph.onnx          the policy's graph; its weights are external initializers
 description.json    inputs, outputs, action distribution, weight names, sha256 of the graph, scale of rewards
 weights.msgpack     `codec.encode_weights` of the version that the newest checkpoint holds
+best.msgpack        the weights of the best evaluation, as they were evaluated; its mean return, environment steps
 """
 
+import hashlib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
-from distrl.memory_backend.codec import encode_weights
+from distrl import wire
+from distrl.config.load import load
+from distrl.data_store import atomic, checkpoints
+from distrl.errors import CheckpointError, ConfigError, DecodeError, DistrlError
+from distrl.memory_backend.backend import BestEvaluation
+from distrl.memory_backend.codec import decode_weights, encode_weights
 from distrl.networks.description import BundleDescription, RewardStatistics
-from distrl.types import PolicyBundle, Weights
+from distrl.types import Array, PolicyBundle, Weights
+
+NEWEST, BEST = "newest", "best"
+_BEST_FILE = "best.msgpack"
+_ACTING = "main.online"
+"""The group of a checkpoint that holds the weights which are published."""
+
+
+class SavedPolicy(NamedTuple):
+    """A policy as a run directory holds it.
+
+    Attributes:
+        env_steps: Environment steps of the training behind the weights; None where no checkpoint tells them any more.
+    """
+
+    bundle: PolicyBundle
+    weights: Weights
+    env_steps: int | None
 
 
 def write_bundle(directory: Path, bundle: PolicyBundle) -> None:
     """Writes graph and description, once per run."""
     directory.mkdir(parents=True, exist_ok=True)
-    _replace(directory / "graph.onnx", bundle.graph)
-    _replace(directory / "description.json", bundle.description.encode())
+    atomic.put_file(directory / "graph.onnx", bundle.graph)
+    atomic.put_file(directory / "description.json", bundle.description.encode())
 
 
 def write_rewards(directory: Path, rewards: RewardStatistics) -> None:
     """Puts the scale of rewards that goes with newly saved weights into the description."""
     path = directory / "description.json"
     description = replace(BundleDescription.from_json(path.read_text()), rewards=rewards)
-    _replace(path, description.to_json().encode())
+    atomic.put_file(path, description.to_json().encode())
 
 
 def write_weights(directory: Path, weights: Weights) -> None:
     """Writes the weights; a reader sees the old file or the whole new one."""
-    _replace(directory / "weights.msgpack", encode_weights(weights))
+    atomic.put_file(directory / "weights.msgpack", encode_weights(weights))
 
 
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_bytes(content)
-    temporary.replace(path)
+def write_best(directory: Path, best: BestEvaluation) -> None:
+    """Keeps the weights of the best evaluation, byte for byte."""
+    found = best.evaluation
+    tree = {"env_steps": found.env_steps, "mean_return": found.mean_return, "weights": best.weights}
+    atomic.put_file(directory / _BEST_FILE, wire.pack(tree))
+
+
+def forget_best(directory: Path) -> None:
+    """A training that starts from the beginning has no best evaluation yet, whatever came before it."""
+    (directory / _BEST_FILE).unlink(missing_ok=True)
+
+
+def best_return(directory: Path) -> float | None:
+    """Mean return of the evaluation whose weights are kept; None where none are.
+
+    Raises:
+        CheckpointError: The file is damaged.
+    """
+    path = directory / _BEST_FILE
+    return _read_best(path).mean_return if path.is_file() else None
+
+
+def read_policy(run_dir: Path, checkpoint: str = NEWEST) -> SavedPolicy:
+    """The policy of a run that goes on or has ended; needs no numeric framework.
+
+    Args:
+        run_dir: The run's directory.
+        checkpoint: "newest": what the newest checkpoint holds. "best": of the best evaluation, or where a run has none
+            beside it, of the checkpoint that is marked as the best. Otherwise the path of a checkpoint of this run.
+
+    Raises:
+        ConfigError: There is no run, it has saved no policy yet, nothing is the best yet, or the checkpoint is another
+            run's.
+        CheckpointError: A file of policy/ or the checkpoint is damaged, or it is of another network.
+    """
+    directory = run_dir / "policy"
+    if not (run_dir / "config.yaml").is_file():
+        raise ConfigError(f"{run_dir} is not a run's directory: it holds no config.yaml")
+    bundle, newest = _read_newest(run_dir)
+    if checkpoint == NEWEST:
+        return SavedPolicy(bundle, newest, _env_steps(run_dir / "checkpoints", newest.version))
+    if checkpoint == BEST and load(file=run_dir / "config.yaml").config.evaluation.every_env_steps is not None:
+        path = directory / _BEST_FILE
+        if not path.is_file():
+            raise ConfigError(f"{run_dir} has no best policy: no evaluation has ended yet")
+        best = _read_best(path)
+        arrays = _acting_weights(bundle, best.weights.arrays, path)
+        return SavedPolicy(bundle, Weights(best.weights.version, arrays), best.env_steps)
+    path = _marked(run_dir) if checkpoint == BEST else _own(run_dir, Path(checkpoint))
+    loaded = checkpoints.load(path, (_ACTING,))
+    arrays = _acting_weights(bundle, loaded.arrays.get(_ACTING, {}), path)
+    version, env_steps = (loaded.meta.get(name) for name in ("weights_version", "env_steps"))
+    if not isinstance(version, int) or not isinstance(env_steps, int):
+        raise CheckpointError(f"{path} is not a learner's checkpoint: it names no weights_version and env_steps")
+    return SavedPolicy(bundle, Weights(version, arrays), env_steps)
+
+
+class _Best(NamedTuple):
+    mean_return: float
+    env_steps: int
+    weights: Weights
+
+
+def _read_newest(run_dir: Path) -> tuple[PolicyBundle, Weights]:
+    directory = run_dir / "policy"
+    path = directory / "graph.onnx"
+    try:
+        graph = path.read_bytes()
+        path = directory / "description.json"
+        description = path.read_text(encoding="utf-8")
+        if BundleDescription.from_json(description).sha256 != hashlib.sha256(graph).hexdigest():
+            raise CheckpointError(f"it is not of {directory / 'graph.onnx'}")
+        path = directory / "weights.msgpack"
+        return PolicyBundle(graph, description), decode_weights(path.read_bytes())
+    except FileNotFoundError as error:
+        raise ConfigError(f"{run_dir} holds no policy yet: the first one is saved with the first checkpoint") from error
+    except (DistrlError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path} is damaged: {error}; a learner that resumes the run writes it anew") from error
+
+
+def _read_best(path: Path) -> _Best:
+    try:
+        tree = wire.unpack(path.read_bytes())
+        if not isinstance(tree, dict) or tree.keys() != {"env_steps", "mean_return", "weights"}:
+            raise DecodeError("it does not have the fields env_steps, mean_return and weights")
+        env_steps, mean_return, weights = tree["env_steps"], tree["mean_return"], tree["weights"]
+        if type(env_steps) is not int or not isinstance(mean_return, float) or not isinstance(weights, bytes):
+            raise DecodeError("its fields are of other types")
+        return _Best(mean_return, env_steps, decode_weights(weights))
+    except DecodeError as error:
+        raise CheckpointError(f"{path} is damaged: {error}; remove it, and the next best evaluation counts") from error
+
+
+def _marked(run_dir: Path) -> Path:
+    directory = run_dir / "checkpoints"
+    path = checkpoints.best_path(directory)
+    if path is not None:
+        return path
+    if (directory / "best").exists():
+        raise CheckpointError(f"{directory / 'best'} is damaged: it names no checkpoint; choose one by its path")
+    raise ConfigError(f"{run_dir} has no best checkpoint: none is marked before 100 episodes")
+
+
+def _own(run_dir: Path, path: Path) -> Path:
+    directory = run_dir / "checkpoints"
+    if path.resolve().parent != directory.resolve():
+        raise ConfigError(f"--checkpoint {path} is none of this run's, which are in {directory}")
+    return path
+
+
+def _acting_weights(bundle: PolicyBundle, arrays: Mapping[str, Array], path: Path) -> dict[str, Array]:
+    """What acting reads of a whole network's weights."""
+    described = BundleDescription.from_json(bundle.description).weights
+    if missing := [spec.name for spec in described if spec.name not in arrays]:
+        raise CheckpointError(f"{path} is of another network than the run's policy: it holds no {missing[0]}")
+    return {spec.name: arrays[spec.name] for spec in described}
+
+
+def _env_steps(directory: Path, version: int) -> int | None:
+    """Of the checkpoint that was saved with this version of the weights, which need not be the newest any more."""
+    for path in checkpoints.newest_first(directory):
+        try:
+            meta = checkpoints.load(path, ()).meta
+        except CheckpointError:
+            continue  # it is being replaced, or damaged: then it tells nothing
+        if meta.get("weights_version") == version and isinstance(env_steps := meta.get("env_steps"), int):
+            return env_steps
+    return None

@@ -25,19 +25,32 @@ class PrefetchingFeed:
 
     def collect(self) -> Parcel | None:
         """The next parcel, in order; None when stopped. Raises what the thread raised."""
+        self._ask()
+        while not self._stop():
+            try:
+                return self._handed_over(self._ready.get(timeout=BLOCK_S))
+            except Empty:
+                continue
+        return None
+
+    def poll(self) -> Parcel | None:
+        """The next parcel if it is there already; else None. Raises what the thread raised."""
+        self._ask()
+        try:
+            return self._handed_over(self._ready.get_nowait())
+        except Empty:
+            return None
+
+    def _ask(self) -> None:
         if not self._asked:
             self._asked = True
             self._wanted.release()
-        while not self._stop():
-            try:
-                item = self._ready.get(timeout=BLOCK_S)
-            except Empty:
-                continue
-            if isinstance(item, BaseException):
-                raise item
-            self._wanted.release()
-            return item
-        return None
+
+    def _handed_over(self, item: Parcel | BaseException | None) -> Parcel | None:
+        if isinstance(item, BaseException):
+            raise item
+        self._wanted.release()
+        return item
 
     def close(self) -> None:
         """Waits for the thread to end; `stop` must be set."""

@@ -9,6 +9,7 @@ from distrl.learner.feed import Parcel
 from distrl.learner.rounds import names
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import Backend, LedgerCounts, QueueCaps
+from distrl.memory_backend.replay import Replay
 from distrl.metrics.counters import LagHistogram, Waits
 from distrl.metrics.snapshot import RELU_ZEROS
 
@@ -26,7 +27,10 @@ class Reporter:
         env_steps_per_s: Over the last snapshot's interval.
     """
 
-    def __init__(self, config: RunConfig, state: LearnerState, backend: Backend, waits: Waits) -> None:
+    def __init__(
+        self, config: RunConfig, state: LearnerState, backend: Backend, waits: Waits, replay: Replay | None = None
+    ) -> None:
+        self._replay = replay
         self._config = config
         self._state = state
         self._backend = backend
@@ -85,9 +89,13 @@ class Reporter:
             "updates": state.updates,
             "env_steps": state.env_steps,
             "trained_steps": state.trained_steps,
+            **self._of_replay(),
             "episodes": state.episodes,
             "mean_return_100": state.mean_return_100,
             "best_mean_return_100": state.best_mean_return_100,
+            "evaluation_mean_return": state.evaluation_mean_return,
+            "evaluation_env_steps": state.evaluation_env_steps,
+            "best_evaluation_return": state.best_evaluation_return,
             "mean_length_100_steps": sum(lengths) / len(lengths) if lengths else None,
             **{name: value for name, value in self._metrics.items() if name != "finite"},
             "relu_zeros_max": max(self._relu_zeros.values(), default=None),
@@ -110,6 +118,11 @@ class Reporter:
             "first_update_unix_s": self._first_update_unix_s,
             "stop_reason": stop_reason,
         }
+
+    def _of_replay(self) -> Snapshot:
+        if self._replay is None:
+            return {}
+        return {"sampled_steps": self._replay.limiter.sampled_steps, "replay_steps": self._replay.size_steps}
 
 
 def bottleneck(wait_share: float) -> str:

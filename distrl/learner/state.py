@@ -39,15 +39,20 @@ class LearnerState:
         run_id: The run whose unrolls `applied` and `trained_unrolls` speak of.
         updates: Updates of the online network.
         env_steps: Valid environment steps the feed has seen, stale ones included.
-        trained_steps: Valid environment steps that entered an update.
+        trained_steps: Valid environment steps that entered an update, or the replay memory.
         episodes: Episodes that ended.
         weights_version: Newest version published.
         best_mean_return_100: Best mean return over a full window of 100 episodes; None before the first such window.
         best_saved_return: The same over the moments at which a checkpoint was written: the best checkpoint's return.
+        evaluation_mean_return: Of the newest evaluation; None before the first.
+        evaluation_env_steps: Environment steps behind the weights of that evaluation.
+        best_evaluation_return: Best of all evaluations.
+        best_saved_evaluation: The best evaluation at the moment when the best checkpoint by evaluation was written.
         recent_returns: Undiscounted returns of the newest 100 episodes, oldest first.
         recent_lengths_steps: Their lengths in valid steps.
-        applied: (actor, incarnation) -> highest sequence that entered an update. It rolls back with the weights.
-        trained_unrolls: Unrolls of this run that entered an update. What the ledger has more is rolled back.
+        applied: (actor, incarnation) -> highest sequence that entered an update, or the replay memory. It rolls back
+            with the weights.
+        trained_unrolls: Unrolls of this run that did. What the ledger has more is rolled back.
         wall_s: Seconds of training, over all lives.
     """
 
@@ -59,6 +64,10 @@ class LearnerState:
     weights_version: _Count = 0
     best_mean_return_100: _Finite | None = None
     best_saved_return: _Finite | None = None
+    evaluation_mean_return: _Finite | None = None
+    evaluation_env_steps: _Count | None = None
+    best_evaluation_return: _Finite | None = None
+    best_saved_evaluation: _Finite | None = None
     recent_returns: Annotated[list[_Finite], Field(max_length=WINDOW_EPISODES)] = field(default_factory=list)
     recent_lengths_steps: Annotated[list[_Count], Field(max_length=WINDOW_EPISODES)] = field(default_factory=list)
     applied: Annotated[
@@ -83,6 +92,14 @@ class LearnerState:
         if mean is not None and (self.best_mean_return_100 is None or mean > self.best_mean_return_100):
             self.best_mean_return_100 = mean
 
+    def observe_evaluation(self, mean_return: float, env_steps: int) -> bool:
+        """Takes note of one evaluation; whether it is the best so far."""
+        self.evaluation_mean_return, self.evaluation_env_steps = mean_return, env_steps
+        is_best = self.best_evaluation_return is None or mean_return > self.best_evaluation_return
+        if is_best:
+            self.best_evaluation_return = mean_return
+        return is_best
+
     @property
     def mean_return_100(self) -> float | None:
         """Mean return of the newest episodes, 100 at most; None before the first has ended."""
@@ -90,8 +107,19 @@ class LearnerState:
             return None
         return sum(self.recent_returns) / len(self.recent_returns)
 
-    def take_best(self) -> bool:
-        """Whether a checkpoint written now is the best one so far; if so, its return is noted as the best saved."""
+    def take_best(self, *, by_evaluation: bool = False) -> bool:
+        """Whether a checkpoint written now is the best one so far; if so, its return is noted as the best saved.
+
+        Args:
+            by_evaluation: What counts is an evaluation, better than all before the one that is marked; not the mean
+                return of the last episodes.
+        """
+        if by_evaluation:
+            best, saved = self.best_evaluation_return, self.best_saved_evaluation
+            if best is None or (saved is not None and best <= saved):
+                return False
+            self.best_saved_evaluation = best
+            return True
         mean = self._full_window_mean
         if mean is None or (self.best_saved_return is not None and mean <= self.best_saved_return):
             return False

@@ -10,7 +10,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from distrl.config import RunConfig
 from distrl.types import PolicyBundle, UnrollHeader
@@ -71,14 +71,14 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class RoleStatus:
-    """One role's heartbeat. `role` is 'learner' or 'actor'; `beat` increases with every heartbeat."""
+    """One role's heartbeat; `beat` increases with every one."""
 
-    role: Literal["actor", "learner"]
+    role: Literal["actor", "learner", "evaluator"]
     id: int
     incarnation: int
     host: str
     pid: int
-    state: str  # starting, waiting: <what>, acting, training, paused, stopping
+    state: str  # starting, waiting: <what>, acting, training, evaluating, paused, stopping
     beat: int = 0
     env_steps: int = 0
     env_steps_per_s: float = 0.0
@@ -86,6 +86,39 @@ class RoleStatus:
     last_step_age_s: float = 0.0  # age of the last finished environment step or update
     rss_mb: float = 0.0
     peak_rss_mb: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What greedy episodes beside the training came to.
+
+    Attributes:
+        weights_version: Version of the weights that acted.
+        env_steps: Environment steps of the training behind these weights; steps of evaluations are none of them.
+        std_return: Standard deviation over the episodes, with `episodes` as the divisor.
+        wall_s: How long the episodes took.
+    """
+
+    weights_version: int
+    env_steps: int
+    episodes: int
+    mean_return: float
+    std_return: float
+    min_return: float
+    max_return: float
+    mean_length_steps: float
+    wall_s: float
+
+
+class BestEvaluation(NamedTuple):
+    """The best evaluation of a run.
+
+    Attributes:
+        weights: The very bytes that were evaluated (`codec.encode_weights`).
+    """
+
+    evaluation: Evaluation
+    weights: bytes
 
 
 class UnrollStream(ABC):
@@ -133,6 +166,18 @@ class UnrollStream(ABC):
         """Highest sequence ever acknowledged per producer: what a restarted learner detects gaps against."""
 
 
+class Published(NamedTuple):
+    """The newest weights, read together.
+
+    Attributes:
+        env_steps: Valid environment steps that the learner had seen when it published them.
+    """
+
+    version: int
+    blob: bytes
+    env_steps: int
+
+
 class WeightStore(ABC):
     """The newest weights, encoded once, and the policy bundle."""
 
@@ -145,8 +190,12 @@ class WeightStore(ABC):
         """Newest version; 0 before the first."""
 
     @abstractmethod
-    def fetch(self) -> tuple[int, bytes] | None:
-        """(version, blob) of the newest weights, read together; None before the first."""
+    def env_steps(self) -> int:
+        """Environment steps behind the newest version; 0 before the first."""
+
+    @abstractmethod
+    def fetch(self) -> Published | None:
+        """The newest weights; None before the first."""
 
     @abstractmethod
     def put_bundle(self, bundle: PolicyBundle) -> None: ...
@@ -183,6 +232,14 @@ class Registry(ABC):
         """Returns the new incarnation, unique within the run and increasing."""
 
     @abstractmethod
+    def register_evaluator(self) -> int:
+        """Returns the evaluator's new incarnation, increasing; it is no producer."""
+
+    @abstractmethod
+    def evaluator_incarnation(self) -> int:
+        """The newest of the evaluator's incarnations; 0 before the first."""
+
+    @abstractmethod
     def is_registered(self, producer: Producer) -> bool: ...
 
     @abstractmethod
@@ -212,6 +269,34 @@ class Registry(ABC):
     def snapshots(self, after: str) -> list[tuple[str, dict[str, float | int | str | None]]]:
         """(id, snapshot) of those newer than `after` ('0' for all that are kept)."""
 
+    @abstractmethod
+    def add_evaluation(self, evaluation: Evaluation, weights: bytes, incarnation: int) -> None:
+        """Appends what greedy episodes came to (capped), and keeps the weights if no evaluation was as good.
+
+        Args:
+            weights: What was evaluated, as it was published.
+            incarnation: The evaluator's.
+
+        Raises:
+            FencedError: `incarnation` is not the newest; nothing was changed.
+        """
+
+    @abstractmethod
+    def evaluations(self, after: str) -> list[tuple[str, Evaluation]]:
+        """(id, evaluation) of those newer than `after` ('0' for all that are kept), oldest first."""
+
+    @abstractmethod
+    def best_evaluation(self) -> BestEvaluation | None:
+        """The first of those with the highest mean return; None before any."""
+
+    @abstractmethod
+    def restore_evaluated(self, env_steps: int) -> None:
+        """Tells how far an earlier launch of the training was evaluated, in environment steps."""
+
+    @abstractmethod
+    def evaluated_env_steps(self) -> int:
+        """Environment steps behind what was last evaluated, in this launch or before; 0: nothing was."""
+
 
 class Ledger(ABC):
     """Counts that change in the same transaction as the events they count."""
@@ -240,7 +325,7 @@ class QueueCaps:
         """
         if config.in_rounds:
             return QueueCaps(sys.maxsize, sys.maxsize)
-        return QueueCaps(config.memory.queue_batches * config.batch_size, config.memory.queue_bytes)
+        return QueueCaps(config.memory.queue_batches * config.unrolls_at_once, config.memory.queue_bytes)
 
 
 class Backend(ABC):

@@ -37,6 +37,7 @@ _STEP_ARRAYS = {
 }
 _EPISODE_ARRAYS = {"episode_returns": "float32", "episode_lengths_steps": "int32"}
 _FIELDS = frozenset({*_GROUPS, *_STEP_ARRAYS, *_EPISODE_ARRAYS})
+_PRIORITIES = "priorities"
 
 
 Form = tuple[np.dtype[Any], tuple[int, ...]]
@@ -60,6 +61,7 @@ class UnrollSchema:
             Actions that are real numbers are not in it: they need only be finite.
         recurrent_state: name -> (dtype, shape [B, ...]); empty for feed-forward policies.
         reward_moments: `MOMENTS`; empty where rewards are not normalised.
+        tells_priorities: Unrolls tell first priorities for the replay memory; otherwise they must not.
     """
 
     unroll_length_steps: int
@@ -70,6 +72,7 @@ class UnrollSchema:
     highest_choices: Mapping[str, tuple[int, ...]]
     recurrent_state: Mapping[str, Form]
     reward_moments: Mapping[str, Form]
+    tells_priorities: bool = False
 
     @staticmethod
     def of(
@@ -79,6 +82,7 @@ class UnrollSchema:
         recurrent_state: Mapping[str, ArraySpec],
         *,
         normalizes_rewards: bool = False,
+        tells_priorities: bool = False,
     ) -> "UnrollSchema":
         """The schema of a run: T = `unroll_length_steps`, B = `environments`, arrays of `spec` and the policy."""
         actions = {name: action.array for name, action in spec.actions.items()}
@@ -95,6 +99,7 @@ class UnrollSchema:
             highest_choices={name: numbers for name, numbers in highest.items() if numbers},
             recurrent_state=_forms(recurrent_state, (environments,)),
             reward_moments=MOMENTS if normalizes_rewards else {},
+            tells_priorities=tells_priorities,
         )
 
 
@@ -104,7 +109,8 @@ def encode_unroll(unroll: Unroll) -> bytes:
     Raises:
         TypeError: An array of a kind that has no encoding (objects, strings, structures).
     """
-    return wire.pack({name: getattr(unroll, name) for name in (*_GROUPS, *_STEP_ARRAYS, *_EPISODE_ARRAYS)})
+    told = {name: getattr(unroll, name) for name in (*_GROUPS, *_STEP_ARRAYS, *_EPISODE_ARRAYS)}
+    return wire.pack(told if unroll.priorities is None else {**told, _PRIORITIES: unroll.priorities})
 
 
 def decode_unroll(header: UnrollHeader, payload: bytes, schema: UnrollSchema) -> Unroll:
@@ -112,14 +118,15 @@ def decode_unroll(header: UnrollHeader, payload: bytes, schema: UnrollSchema) ->
 
     Raises:
         DecodeError: The bytes are not on the strict decoder's allow-list.
-        SchemaError: Names, dtypes, shapes, range of choices or episode lengths differ from the run's, or
-            `header.env_steps` is not the number of valid steps.
+        SchemaError: Names, dtypes, shapes, range of choices or episode lengths differ from the run's, a priority is
+            below 0, or `header.env_steps` is not the number of valid steps.
         NonFiniteUnrollError: NaN or infinity in floating observations, actions, recurrent state, rewards,
-            log-probabilities, episode returns or moments.
+            log-probabilities, priorities, episode returns or moments.
     """
     tree = wire.unpack(payload)
-    if not isinstance(tree, dict) or tree.keys() != _FIELDS:
-        raise SchemaError(f"an unroll has the fields {sorted(_FIELDS)}, not {named(tree)}")
+    fields = _FIELDS | {_PRIORITIES} if schema.tells_priorities else _FIELDS
+    if not isinstance(tree, dict) or tree.keys() != fields:
+        raise SchemaError(f"an unroll has the fields {sorted(fields)}, not {named(tree)}")
     check_group("observations", tree["observations"], schema.observations)
     check_group("actions", tree["actions"], schema.actions)
     check_group("recurrent_state", tree["recurrent_state"], schema.recurrent_state)
@@ -127,8 +134,10 @@ def decode_unroll(header: UnrollHeader, payload: bytes, schema: UnrollSchema) ->
     shape = (schema.unroll_length_steps, schema.environments)
     for name, dtype in _STEP_ARRAYS.items():
         _check_array(name, tree[name], dtype, shape)
+    if schema.tells_priorities:
+        _check_array(_PRIORITIES, tree[_PRIORITIES], "float32", shape)
     check_episodes(tree["episode_returns"], tree["episode_lengths_steps"], shape[0] * shape[1])
-    unroll = Unroll(header=header, **tree)  # exactly `_FIELDS`, checked above
+    unroll = Unroll(header=header, **tree)  # exactly its fields, checked above
     _check_values(unroll, schema)
     _check_unroll_finite(unroll)
     return unroll
@@ -229,6 +238,8 @@ def _check_values(unroll: Unroll, schema: UnrollSchema) -> None:
         if actions.min() < 0 or (actions > highest).any():
             allowed = ", ".join(f"0…{number}" for number in highest)[:200]
             raise SchemaError(f"actions/{name} are {actions.min()}…{actions.max()}, allowed are {allowed}")
+    if unroll.priorities is not None and (unroll.priorities < 0.0).any():  # NaN is left to others
+        raise SchemaError(f"priorities must be at least 0, not {unroll.priorities.min()}")
     valid_steps = int(np.count_nonzero(unroll.valid))
     if valid_steps != unroll.header.env_steps:
         raise SchemaError(f"the header says {unroll.header.env_steps} steps, {valid_steps} are valid")
@@ -241,6 +252,8 @@ def _check_unroll_finite(unroll: Unroll) -> None:
         ("episode_returns", unroll.episode_returns),
         *((f"{group}/{name}", array) for group in _GROUPS for name, array in getattr(unroll, group).items()),
     ]
+    if unroll.priorities is not None:
+        arrays.append((_PRIORITIES, unroll.priorities))
     check_finite(arrays)
 
 

@@ -14,11 +14,14 @@ from distrl.errors import FencedError, MemoryBackendError
 from distrl.memory_backend.backend import (
     Admission,
     Backend,
+    BestEvaluation,
     Control,
     Entry,
+    Evaluation,
     Ledger,
     LedgerCounts,
     Producer,
+    Published,
     QueueCaps,
     Registry,
     RoleStatus,
@@ -28,7 +31,7 @@ from distrl.memory_backend.backend import (
 )
 from distrl.memory_backend.keys import RunKeys, entry_fields, entry_header
 from distrl.memory_backend.ledger import checked_increments, ledger_counts, rejected_increments
-from distrl.memory_backend.registry import SNAPSHOTS
+from distrl.memory_backend.registry import EVALUATIONS, SNAPSHOTS, newest_evaluator
 from distrl.memory_backend.stream import DEAD_ENTRIES, dead_fields, has_room, pushed_among, released
 from distrl.memory_backend.weights import newer
 from distrl.types import PolicyBundle, UnrollHeader
@@ -48,7 +51,7 @@ class _Run:
         self.dead: deque[dict[str, str | bytes | int]] = deque(maxlen=DEAD_ENTRIES)
         self.ledger: Counter[str] = Counter()
         self.highest: dict[Producer, int] = {}
-        self.weights: tuple[int, bytes] | None = None
+        self.weights: Published | None = None
         self.bundle: PolicyBundle | None = None
         self.free_tickets = 0
         self.held_tickets: Counter[Producer] = Counter()
@@ -56,6 +59,10 @@ class _Run:
         self.statuses: dict[tuple[str, int], RoleStatus] = {}
         self.control = Control()
         self.snapshots: deque[tuple[int, str]] = deque(maxlen=SNAPSHOTS)
+        self.evaluator_incarnation = 0
+        self.evaluations: deque[tuple[int, Evaluation]] = deque(maxlen=EVALUATIONS)
+        self.best_evaluation: BestEvaluation | None = None
+        self.evaluated_env_steps = 0
 
     def next_id(self) -> int:
         self.last_id += 1
@@ -96,7 +103,7 @@ class InMemoryUnrollStream(UnrollStream):
         with run.changed:
             return Admission(
                 has_room=has_room(run.caps, len(run.queue) + len(run.pending), run.ledger["stream_bytes"]),
-                weights_version=run.weights[0] if run.weights else 0,
+                weights_version=run.weights.version if run.weights else 0,
                 paused=run.control.paused,
                 stop=run.control.stop is not None,
             )
@@ -163,13 +170,17 @@ class InMemoryWeightStore(WeightStore):
     def publish(self, version: int, blob: bytes, env_steps: int, fence: int) -> None:
         with self._run.changed:
             self._run.check_fence(fence, "publishing weights")
-            self._run.weights = (newer(version, self.version()), blob)
+            self._run.weights = Published(newer(version, self.version()), blob, env_steps)
 
     def version(self) -> int:
         with self._run.changed:
-            return self._run.weights[0] if self._run.weights else 0
+            return self._run.weights.version if self._run.weights else 0
 
-    def fetch(self) -> tuple[int, bytes] | None:
+    def env_steps(self) -> int:
+        with self._run.changed:
+            return self._run.weights.env_steps if self._run.weights else 0
+
+    def fetch(self) -> Published | None:
         with self._run.changed:
             return self._run.weights
 
@@ -217,7 +228,7 @@ class InMemoryTicketBox(TicketBox):
 
 
 class InMemoryRegistry(Registry):
-    """Heartbeats, incarnations, control and snapshots."""
+    """Heartbeats, incarnations, control, snapshots and evaluations."""
 
     def __init__(self, run: _Run) -> None:
         self._run = run
@@ -226,6 +237,15 @@ class InMemoryRegistry(Registry):
         with self._run.changed:
             self._run.incarnations[actor] += 1
             return self._run.incarnations[actor]
+
+    def register_evaluator(self) -> int:
+        with self._run.changed:
+            self._run.evaluator_incarnation += 1
+            return self._run.evaluator_incarnation
+
+    def evaluator_incarnation(self) -> int:
+        with self._run.changed:
+            return self._run.evaluator_incarnation
 
     def is_registered(self, producer: Producer) -> bool:
         with self._run.changed:
@@ -266,6 +286,32 @@ class InMemoryRegistry(Registry):
         with self._run.changed:
             kept = [item for item in self._run.snapshots if item[0] > _number(after)]
         return [(f"{number}-0", json.loads(text)) for number, text in kept]
+
+    def add_evaluation(self, evaluation: Evaluation, weights: bytes, incarnation: int) -> None:
+        run = self._run
+        with run.changed:
+            newest_evaluator(incarnation, run.evaluator_incarnation)
+            run.evaluations.append((run.next_id(), evaluation))
+            run.evaluated_env_steps = evaluation.env_steps
+            best = run.best_evaluation
+            if best is None or evaluation.mean_return > best.evaluation.mean_return:
+                run.best_evaluation = BestEvaluation(evaluation, weights)
+
+    def evaluations(self, after: str) -> list[tuple[str, Evaluation]]:
+        with self._run.changed:
+            return [(f"{number}-0", each) for number, each in self._run.evaluations if number > _number(after)]
+
+    def best_evaluation(self) -> BestEvaluation | None:
+        with self._run.changed:
+            return self._run.best_evaluation
+
+    def restore_evaluated(self, env_steps: int) -> None:
+        with self._run.changed:
+            self._run.evaluated_env_steps = max(self._run.evaluated_env_steps, env_steps)
+
+    def evaluated_env_steps(self) -> int:
+        with self._run.changed:
+            return self._run.evaluated_env_steps
 
 
 class InMemoryLedger(Ledger):

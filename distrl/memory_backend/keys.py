@@ -42,12 +42,12 @@ TABLE = (
         "applied",
         "hash",
         "client -> number of its newest fenced operation",
-        "learner",
-        "learner",
+        "learner, evaluator",
+        "learner, evaluator",
         "one field per client",
     ),
-    Row("bundle", "hash", "policy bundle: graph, description, sha256", "learner", "actors", "one bundle"),
-    Row("weights", "hash", "version, blob, env_steps, server_time_s", "learner", "actors", "one version"),
+    Row("bundle", "hash", "policy bundle: graph, description, sha256", "learner", "actors, evaluator", "one bundle"),
+    Row("weights", "hash", "version, blob, env_steps, server_time_s", "learner", "actors, evaluator", "one version"),
     Row(
         "unrolls:0",
         "stream",
@@ -67,12 +67,19 @@ TABLE = (
     Row(
         "actors",
         "hash",
-        "actor:<id>, learner:<id> -> heartbeat as JSON",
+        "actor:<id>, learner:<id>, evaluator:<id> -> heartbeat as JSON",
         "all roles",
         "supervisor, status, dashboard",
         "one field per role",
     ),
-    Row("incarnations", "hash", "actor -> newest incarnation", "actors", "learner", "one field per actor"),
+    Row(
+        "incarnations",
+        "hash",
+        "actor, or the word evaluator -> newest incarnation",
+        "actors, evaluator",
+        "learner",
+        "one field per actor",
+    ),
     Row("control", "hash", "paused, stop, target_actors", "operators", "all", "3 fields"),
     Row("tickets", "list", "free permissions to start an unroll", "learner, supervisor", "actors", "k + 1 batches"),
     Row("held:{actor}.{incarnation}", "list", "tickets a producer has taken", "actors", "supervisor", "one ticket"),
@@ -86,6 +93,22 @@ TABLE = (
         "one field per incarnation",
     ),
     Row("metrics", "stream", "snapshots as JSON", "learner, supervisor", "dashboard", "about 2000 entries"),
+    Row(
+        "evaluations",
+        "stream",
+        "what greedy episodes beside the training came to, as JSON",
+        "evaluator",
+        "learner, supervisor",
+        "about 2000 entries",
+    ),
+    Row(
+        "evaluated",
+        "hash",
+        "json, mean_return and blob (weights) of the best evaluation; env_steps and restored_env_steps of the last",
+        "evaluator, learner",
+        "learner, evaluator",
+        "one version",
+    ),
 )
 
 
@@ -114,6 +137,8 @@ class RunKeys:
         self.ledger = prefix + "ledger"
         self.highest = prefix + "highest"
         self.metrics = prefix + "metrics"
+        self.evaluations = prefix + "evaluations"
+        self.evaluated = prefix + "evaluated"
 
     def held(self, producer: tuple[int, int]) -> str:
         """Where a producer's tickets are."""

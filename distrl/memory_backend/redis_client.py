@@ -129,20 +129,36 @@ class RedisClient:
         Raises:
             FencedError: Another learner has a newer token; nothing was changed.
         """
+
+        def checked(read: Callable[..., Reply]) -> Sequence[Command]:
+            token = int(read("HGET", keys.run, "fence") or 0)
+            if token != fence:
+                raise FencedError(
+                    f"{what}: another learner runs {keys.run_id} (token {token}, ours {fence}); stop this one"
+                )
+            return prepare(read)
+
+        self.exactly_once(keys, keys.run, checked, what)
+
+    def exactly_once(
+        self, keys: RunKeys, watched: str, prepare: Callable[[Callable[..., Reply]], Sequence[Command]], what: str
+    ) -> None:
+        """Applies commands exactly once, in one transaction, as nobody changed the key `watched` meanwhile.
+
+        Args:
+            keys: The run's keys; `applied` remembers the operation.
+            prepare: As of `fenced`.
+            what: The operation, for errors.
+        """
         self._operations += 1
         operation = self._operations
 
         def attempt(number: int, conflict: int) -> bool:
             with self._redis.pipeline() as pipeline:
-                pipeline.watch(keys.run)
+                pipeline.watch(watched)
                 # An earlier attempt may have been applied before its reply was lost.
                 if (number or conflict) and int(pipeline.hget(keys.applied, self._session) or 0) == operation:
                     return True
-                token = int(pipeline.hget(keys.run, "fence") or 0)
-                if token != fence:
-                    raise FencedError(
-                        f"{what}: another learner runs {keys.run_id} (token {token}, ours {fence}); stop this one"
-                    )
                 commands = prepare(pipeline.execute_command)
                 pipeline.multi()
                 for command in (*commands, ("HSET", keys.applied, self._session, operation)):

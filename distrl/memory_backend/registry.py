@@ -1,24 +1,31 @@
-"""Who takes part in the run, what operators ask of it, and the metrics that dashboards read."""
+"""Who takes part in the run, what operators ask of it, and what is told of it: metrics and evaluations."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from distrl.errors import MemoryBackendError
-from distrl.memory_backend.backend import Control, Producer, Registry, RoleStatus
+from distrl.errors import FencedError, MemoryBackendError
+from distrl.memory_backend.backend import BestEvaluation, Control, Evaluation, Producer, Registry, RoleStatus
 from distrl.memory_backend.keys import RunKeys
-from distrl.memory_backend.redis_client import RedisClient
+from distrl.memory_backend.redis_client import Command, RedisClient, Reply
 
-SNAPSHOTS = 2000
+SNAPSHOTS = EVALUATIONS = 2000
 
 _STATUS = TypeAdapter(RoleStatus)
+_EVALUATION = TypeAdapter(Evaluation)
+
+
+def newest_evaluator(incarnation: int, newest: int) -> None:
+    """Raises FencedError unless the evaluator's incarnation is the newest."""
+    if incarnation != newest:
+        raise FencedError(f"another evaluator has taken over (incarnation {newest}, ours {incarnation})")
 
 
 class RedisRegistry(Registry):
-    """The hashes `actors`, `incarnations` and `control`, and the stream `metrics`."""
+    """The hashes `actors`, `incarnations`, `control`, `evaluated`, and the streams `metrics` and `evaluations`."""
 
     def __init__(self, client: RedisClient, keys: RunKeys) -> None:
         self._client = client
@@ -27,6 +34,14 @@ class RedisRegistry(Registry):
     def register_actor(self, actor: int) -> int:
         """The actor's new incarnation, from 1. Repeated over a broken connection it can skip a number."""
         return int(self._client.call("HINCRBY", self._keys.incarnations, actor, 1))
+
+    def register_evaluator(self) -> int:
+        """The evaluator's new incarnation, from 1."""
+        return int(self._client.call("HINCRBY", self._keys.incarnations, "evaluator", 1))
+
+    def evaluator_incarnation(self) -> int:
+        """The newest that was handed out; 0 before the first."""
+        return int(self._client.call("HGET", self._keys.incarnations, "evaluator") or 0)
 
     def is_registered(self, producer: Producer) -> bool:
         """Whether `register_actor` has handed out this (actor, incarnation)."""
@@ -85,3 +100,62 @@ class RedisRegistry(Registry):
         """(id, snapshot) of those newer than the id `after`; '0' for all that are kept."""
         entries: list[tuple[bytes, Any]] = self._client.call("XRANGE", self._keys.metrics, f"({after}", "+")
         return [(entry_id.decode(), json.loads(fields[b"json"])) for entry_id, fields in entries]
+
+    def add_evaluation(self, evaluation: Evaluation, weights: bytes, incarnation: int) -> None:
+        """Appends one evaluation, exactly once; about the newest `EVALUATIONS` are kept, and the best one's weights.
+
+        Raises:
+            FencedError: `incarnation` is not the evaluator's newest; nothing was changed.
+        """
+        keys, text = self._keys, json.dumps(asdict(evaluation))
+
+        def prepare(read: Callable[..., Reply]) -> Sequence[Command]:
+            newest_evaluator(incarnation, int(read("HGET", keys.incarnations, "evaluator") or 0))
+            best = read("HGET", keys.evaluated, "mean_return")
+            commands: list[Command] = [
+                ("XADD", keys.evaluations, "MAXLEN", "~", EVALUATIONS, "*", "json", text),
+                ("HSET", keys.evaluated, "env_steps", evaluation.env_steps),
+            ]
+            if best is None or evaluation.mean_return > float(best):
+                told = ("mean_return", repr(evaluation.mean_return), "json", text, "blob", weights)
+                commands.append(("HSET", keys.evaluated, *told))
+            return commands
+
+        self._client.exactly_once(keys, keys.incarnations, prepare, "telling an evaluation")
+
+    def evaluations(self, after: str) -> list[tuple[str, Evaluation]]:
+        """(id, evaluation) of those newer than the id `after`; '0' for all that are kept.
+
+        Raises:
+            MemoryBackendError: One is not what `add_evaluation` writes.
+        """
+        entries: list[tuple[bytes, Any]] = self._client.call("XRANGE", self._keys.evaluations, f"({after}", "+")
+        return [(entry_id.decode(), self._evaluation(fields[b"json"])) for entry_id, fields in entries]
+
+    def best_evaluation(self) -> BestEvaluation | None:
+        """The best evaluation of this launch and what was evaluated, read together.
+
+        Raises:
+            MemoryBackendError: It is not what `add_evaluation` writes.
+        """
+        text, weights = self._client.call("HMGET", self._keys.evaluated, "json", "blob")
+        return None if text is None else BestEvaluation(self._evaluation(text), weights)
+
+    def restore_evaluated(self, env_steps: int) -> None:
+        """For the evaluators of this launch; a multiple that one of them has passed stays passed."""
+        self._client.call("HSET", self._keys.evaluated, "restored_env_steps", env_steps)
+
+    def evaluated_env_steps(self) -> int:
+        """Of this launch, or what `restore_evaluated` told, whichever is more."""
+        told = self._client.call("HMGET", self._keys.evaluated, "env_steps", "restored_env_steps")
+        return max(int(value or 0) for value in told)
+
+    def _evaluation(self, text: bytes) -> Evaluation:
+        try:
+            return _EVALUATION.validate_json(text)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise MemoryBackendError(
+                f"an evaluation of {self._keys.run_id} is malformed ({first['loc']}: {first['msg']}); "
+                "use one version of distrl for all roles"
+            ) from error

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable
 
 from distrl.errors import MemoryBackendError
-from distrl.memory_backend.backend import WeightStore
+from distrl.memory_backend.backend import Published, WeightStore
 from distrl.memory_backend.keys import RunKeys
 from distrl.memory_backend.redis_client import Command, RedisClient, Reply
 from distrl.types import PolicyBundle
@@ -61,10 +61,14 @@ class RedisWeightStore(WeightStore):
         """Newest version; 0 before the first."""
         return int(self._client.call("HGET", self._keys.weights, "version") or 0)
 
-    def fetch(self) -> tuple[int, bytes] | None:
-        """(version, blob) of the newest weights, read together; None before the first."""
-        version, blob = self._client.call("HMGET", self._keys.weights, "version", "blob")
-        return None if version is None else (int(version), blob)
+    def env_steps(self) -> int:
+        """Environment steps behind the newest version; 0 before the first."""
+        return int(self._client.call("HGET", self._keys.weights, "env_steps") or 0)
+
+    def fetch(self) -> Published | None:
+        """The newest weights, read together; None before the first."""
+        version, blob, env_steps = self._client.call("HMGET", self._keys.weights, "version", "blob", "env_steps")
+        return None if version is None else Published(int(version), blob, int(env_steps))
 
     def put_bundle(self, bundle: PolicyBundle) -> None:
         """Writes the run's bundle with its sha256."""

@@ -128,6 +128,10 @@ def line(snapshot: Snapshot, config: RunConfig, history: History) -> str:
     value = number(snapshot.get("mean_return_100"))
     target = f" of {return_words(stop.mean_return)}" if stop.mean_return is not None else ""
     parts.append(NO_EPISODE if value is None else f"return {return_words(value)}{target}")
+    greedy = number(snapshot.get("evaluation_mean_return"))
+    if greedy is not None:
+        target = f" of {return_words(stop.evaluation_return)}" if stop.evaluation_return is not None else ""
+        parts.append(f"greedy {return_words(greedy)}{target}")
     parts.append(f"updates {number(snapshot.get('updates')) or 0.0:,.0f}")
     mean, most = number(snapshot.get("policy_lag_mean")), number(snapshot.get("policy_lag_max"))
     if mean is not None and most is not None:

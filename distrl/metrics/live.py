@@ -132,6 +132,9 @@ def _numbers(snapshot: Snapshot, history: History) -> Table:
     grid.add_row("updates", _quantity(count["updates"]), "", rate)
     grid.add_row("episodes", _quantity(count["episodes"]), "queue", _queue(snapshot))
     grid.add_row("return", _returns(snapshot), "lag", _lag(snapshot))
+    if number(snapshot.get("evaluation_mean_return")) is not None:
+        at = number(snapshot.get("evaluation_env_steps")) or 0.0
+        grid.add_row("greedy", _evaluation(snapshot), "of step", _quantity(at))
     spark = history.sparkline(20)
     restarts = number(snapshot.get("restarts")) or 0.0
     if spark or restarts:
@@ -149,6 +152,11 @@ def _returns(snapshot: Snapshot) -> Text:
     if value is None:
         return Text(NO_EPISODE, style="dim")
     return Text.assemble((return_words(value), "bold"), ("" if best is None else f"  best {return_words(best)}", "dim"))
+
+
+def _evaluation(snapshot: Snapshot) -> Text:
+    value, best = (number(snapshot.get(name)) or 0.0 for name in ("evaluation_mean_return", "best_evaluation_return"))
+    return Text.assemble((return_words(value), "bold"), (f"  best {return_words(best)}", "dim"))
 
 
 def _lag(snapshot: Snapshot) -> Text:

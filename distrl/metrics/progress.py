@@ -69,6 +69,9 @@ def goals(snapshot: Snapshot, config: RunConfig, history: History) -> list[Goal]
         now, slope = number(snapshot.get("mean_return_100")), history.slope_per_s()
         eta_s = None if now is None else _eta_s(stop.mean_return - now, slope)
         found.append(Goal("return", now, stop.mean_return, eta_s, "return"))
+    if stop.evaluation_return is not None:
+        now = number(snapshot.get("evaluation_mean_return"))
+        found.append(Goal("evaluation", now, stop.evaluation_return, None, "return"))
     if stop.env_steps is not None:
         steps = number(snapshot.get("env_steps")) or 0.0
         eta_s = _eta_s(stop.env_steps - steps, number(snapshot.get("env_steps_per_s")))

@@ -39,10 +39,17 @@ class Metric:
 METRICS = (
     Metric("updates", "progress", "updates", "updates of the online network"),
     Metric("env_steps", "progress", "steps", "valid environment steps that the feed has seen, stale ones included"),
-    Metric("trained_steps", "progress", "steps", "valid environment steps that entered an update"),
+    Metric(
+        "trained_steps", "progress", "steps", "valid environment steps that entered an update, or the replay memory"
+    ),
+    Metric("sampled_steps", "progress", "steps", "steps sampled from the replay memory since it was empty"),
+    Metric("replay_steps", "progress", "steps", "valid environment steps in the replay memory"),
     Metric("episodes", "progress", "episodes", "episodes that ended"),
     Metric("mean_return_100", "return", "", "mean undiscounted return of the last 100 episodes"),
     Metric("best_mean_return_100", "return", "", "best of it over full windows of 100 episodes"),
+    Metric("evaluation_mean_return", "evaluation", "", "mean undiscounted return of the newest evaluation's episodes"),
+    Metric("evaluation_env_steps", "evaluation", "steps", "steps of training behind that evaluation's weights"),
+    Metric("best_evaluation_return", "evaluation", "", "best mean return of an evaluation"),
     Metric("mean_length_100_steps", "return", "steps", "mean length of the last 100 episodes"),
     Metric("loss", "loss", "", "total loss"),
     Metric("policy_loss", "loss", "", "policy gradient's part of the loss"),

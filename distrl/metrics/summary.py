@@ -11,6 +11,7 @@ from distrl.metrics.words import return_words
 
 REASONS = {
     "mean_return": "solved: the mean return asked for is reached",
+    "evaluation_return": "solved: an evaluation reached the mean return asked for",
     "env_steps": "the budget of environment steps is spent",
     "updates": "the budget of updates is spent",
     "minutes": "the time is up",
@@ -35,6 +36,9 @@ class Summary(BaseModel):
     Attributes:
         mean_return_100: Mean undiscounted return of the last 100 episodes.
         best_mean_return_100: Best of it over full windows of 100 episodes.
+        evaluation_mean_return: Of the newest evaluation; None before the first, and without `evaluation`.
+        evaluation_env_steps: Environment steps of training behind that evaluation's weights.
+        best_evaluation_return: Best of all evaluations.
         wall_s: From launch to end.
         time_to_first_update_s: From launch to the first update; None if there was none.
         produced, foreign, trained, queued, in_flight, dropped, lost, rolled_back: Unrolls, see `imbalance`.
@@ -74,6 +78,9 @@ class Summary(BaseModel):
     bottleneck: str
     peak_rss_mb: dict[str, float]
     restarts: int
+    evaluation_mean_return: float | None = None
+    evaluation_env_steps: int | None = None
+    best_evaluation_return: float | None = None
     error: str | None = None
 
     @computed_field  # type: ignore[prop-decorator]
@@ -119,6 +126,8 @@ def closing_text(summary: Summary, run_dir: Path | None) -> str:
     ended = summary.exit_code == EXIT_OK
     lines = [f"{reason if ended else f'ended early: {reason}'} (exit code {summary.exit_code})"]
     lines.append(f"  return   {_returns(summary)}")
+    if summary.evaluation_mean_return is not None:
+        lines.append(f"  greedy   {_evaluation(summary)}")
     lines.append(
         f"  speed    {summary.env_steps:,} steps and {summary.updates:,} updates in {duration(summary.wall_s)}; "
         f"{summary.env_steps_per_s:,.0f} steps/s while training"
@@ -160,6 +169,14 @@ def _returns(summary: Summary) -> str:
     best = "" if summary.best_mean_return_100 is None else f", best {return_words(summary.best_mean_return_100)}"
     window = min(summary.episodes, 100)
     return f"{return_words(summary.mean_return_100)} mean of the last {window} of {summary.episodes:,} episodes{best}"
+
+
+def _evaluation(summary: Summary) -> str:
+    assert summary.evaluation_mean_return is not None
+    best = summary.best_evaluation_return
+    told = "" if best is None else f", best {return_words(best)}"
+    steps = f"{summary.evaluation_env_steps or 0:,}"
+    return f"{return_words(summary.evaluation_mean_return)} mean of the evaluation at {steps} steps{told}"
 
 
 def _lag(lag: PolicyLag) -> str:

@@ -17,7 +17,7 @@ def role_states(roles: Sequence[RoleRow]) -> str:
     """'learner starting, 2 actors acting', for the time before the first update."""
     if not roles:
         return "no role has reported yet"
-    told = [f"learner {row['state']}" for row in roles if row["role"] == "learner"]
+    told = [f"{row['role']} {row['state']}" for row in roles if row["role"] in ("learner", "evaluator")]
     states = [row["state"] for row in roles if row["role"] == "actor"]
     for state in dict.fromkeys(states):
         count = states.count(state)

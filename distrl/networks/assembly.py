@@ -16,6 +16,7 @@ from distrl.networks.distribution_specs import DistributionSpec
 from distrl.networks.embedders import layer_name
 from distrl.networks.heads import make_heads
 from distrl.networks.heads.policy import DistributionsHead
+from distrl.networks.heads.q import ChoiceHead
 from distrl.networks.layers import is_relu
 from distrl.networks.normalization import ObservationNormalization
 from distrl.networks.trunk import Trunk
@@ -102,9 +103,14 @@ class Assembly:
 
     @property
     def action_distributions(self) -> dict[str, DistributionSpec]:
-        """Action -> the distribution that output ``policy/<action>`` parametrises; empty without a policy head."""
-        policies = [head for head in self.heads if isinstance(head, DistributionsHead) and head.name == POLICY]
-        return policies[0].distribution.specs if policies else {}
+        """Action -> what it is chosen from: a distribution, or values of choices; empty where no head tells any."""
+        for head in self.heads:
+            if isinstance(head, DistributionsHead) and head.name == POLICY:
+                return head.distribution.specs
+        for head in self.heads:
+            if isinstance(head, ChoiceHead):
+                return dict(head.action_values)
+        return {}
 
     @property
     def users_layers(self) -> list[str]:
@@ -150,6 +156,11 @@ class Assembly:
         self._ends = keras.Model({**self._inputs, **ends}, {_OUTPUTS: outputs, _RELUS: relus}, name=f"{name}_heads")
 
 
+def action_input(action: str) -> str:
+    """Name of the network's input that this action is, where a head takes actions."""
+    return ACTION if action == ACTION else f"{ACTION}/{action}"
+
+
 def _input_arrays(parameters: NetworkParameters, spec: EnvSpec, with_actions: bool) -> dict[str, ArraySpec]:
     """The network's inputs by name: all observations, and the actions if a head takes them.
 
@@ -159,7 +170,7 @@ def _input_arrays(parameters: NetworkParameters, spec: EnvSpec, with_actions: bo
     arrays = dict(spec.observations)
     _check_names("observations", arrays)
     _check_names("actions", spec.actions)
-    actions = {ACTION if name == ACTION else f"{ACTION}/{name}": action.array for name, action in spec.actions.items()}
+    actions = {action_input(name): action.array for name, action in spec.actions.items()}
     wanted = parameters.input_embedders_parameters.keys()
     if unknown := sorted(wanted - arrays.keys() - actions.keys()):
         known = ", ".join([*arrays, *(name for name in actions if with_actions and name not in arrays)])

@@ -20,12 +20,14 @@ import keras
 import numpy as np
 import onnxruntime
 
+from distrl.config.exploration import ExplorationParameters
 from distrl.config.heads import HeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import DistrlError, require
 from distrl.networks.assembly import Assembly
 from distrl.networks.backend import NAME
-from distrl.networks.description import FORMAT, BundleDescription, RewardStatistics, WeightSpec
+from distrl.networks.description import FORMAT, BundleDescription, NoisyWeights, RewardStatistics, WeightSpec
+from distrl.networks.exploration import check_exploration
 from distrl.networks.export_process import export_in_child
 from distrl.networks.layers import training_only
 from distrl.networks.weights import is_mixed, to_numpy
@@ -49,26 +51,36 @@ class Exportable(Protocol):
     model: Any
 
     @property
+    def noisy(self) -> tuple[NoisyWeights, ...]: ...
+    @property
     def policy_variables(self) -> dict[str, Any]: ...
     def policy_weights(self) -> dict[str, Array]: ...
     def in_float32(self) -> "Exportable": ...
 
 
 def export_bundle(
-    architecture: Exportable, *, rewards: RewardStatistics | None = None, cache_dir: Path | None = None
+    architecture: Exportable,
+    *,
+    exploration: ExplorationParameters | None = None,
+    rewards: RewardStatistics | None = None,
+    cache_dir: Path | None = None,
 ) -> PolicyBundle:
     """The policy bundle of a network's structure; its weights travel apart.
 
     Args:
         architecture: The network whose heads' outputs the policy puts out.
+        exploration: How actors shall explore.
         rewards: In which scale of rewards it learns.
         cache_dir: Where graphs are kept by structure; None: ``$XDG_CACHE_HOME/distrl/bundles`` or ``~/.cache/…``.
 
     Raises:
+        ConfigError: The exploration does not fit the actions or the network.
         DistrlError: The graph computes something else than the network; names the output.
         MissingExtraError: tf2onnx is not installed and the cache has no valid graph.
     """
     network, spec = architecture.in_float32(), architecture.spec
+    distributions = architecture.assembly.action_distributions
+    check_exploration(exploration, distributions, spec.actions, has_noisy_layers=bool(architecture.noisy))
     path = (_default_cache() if cache_dir is None else cache_dir) / f"{_structure_key(architecture)}.onnx"
     model, weights = network.model, network.policy_variables
     graph = _read_cached(path, model, weights, spec.observations)
@@ -80,11 +92,13 @@ def export_bundle(
         inputs=spec.observations,
         recurrent_state=architecture.assembly.recurrent_state,
         outputs=architecture.assembly.outputs,
-        action_distributions=architecture.assembly.action_distributions,
+        action_distributions=distributions,
         environment=spec,
         weights=tuple(_weight_spec(name, variable) for name, variable in weights.items()),
         libraries=_libraries(),
         sha256=hashlib.sha256(graph).hexdigest(),
+        noisy=architecture.noisy,
+        exploration=exploration,
         rewards=rewards,
     )
     return PolicyBundle(graph, description.to_json())

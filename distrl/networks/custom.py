@@ -1,6 +1,5 @@
 """Layers that the configuration names by their class: Keras' own, or the user's."""
 
-import importlib
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ import keras
 
 from distrl.config.layers import CustomLayer
 from distrl.errors import ConfigError
+from distrl.own_code import own_class
 
 
 def custom_layer(parameters: CustomLayer, *, name: str) -> Any:
@@ -22,11 +22,7 @@ def custom_layer(parameters: CustomLayer, *, name: str) -> Any:
     Raises:
         ConfigError: The class cannot be imported, is no keras.layers.Layer, or does not take the arguments.
     """
-    module_name, _, class_name = parameters.layer.partition(":")
-    try:
-        class_ = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"layer {parameters.layer}: {' '.join(str(error).split())}") from error
+    class_ = own_class(parameters.layer, "layer")
     if not (isinstance(class_, type) and issubclass(class_, keras.layers.Layer)):
         raise ConfigError(f"layer {parameters.layer} is no keras.layers.Layer")
     try:

@@ -1,15 +1,16 @@
 """The JSON half of a policy bundle: what `bundle.py` writes and actors read. Free of every numeric framework."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from distrl.config.exploration import ExplorationParameters
 from distrl.errors import DistrlError
 from distrl.networks.distribution_specs import DistributionSpec
 from distrl.types import ArraySpec, EnvSpec
 
-FORMAT = 2
+FORMAT = 3
 """Raised whenever an older reader would misread a newer description."""
 
 
@@ -21,6 +22,21 @@ class WeightSpec:
     shape: tuple[int, ...]
     dtype: str
     mixed: bool
+
+
+@dataclass(frozen=True)
+class NoisyWeights:
+    """The weights of one noisy layer by name: means, and how strong the noise on them is.
+
+    Attributes:
+        kernel, kernel_sigma: float32 [p, q].
+        bias, bias_sigma: float32 [q]; None without a bias.
+    """
+
+    kernel: str
+    kernel_sigma: str
+    bias: str | None = None
+    bias_sigma: str | None = None
 
 
 @dataclass(frozen=True)
@@ -53,9 +69,11 @@ class BundleDescription:
         outputs: Graph outputs by name -> shape without batch axis, float32; the next state is not among them.
         action_distributions: Action -> the distribution that output ``policy/<action>`` parametrises.
         environment: The environment the policy was made for.
-        weights: In the network's order.
+        weights: In the network's order; all that the graph reads.
+        noisy: Noisy layers. What the graph reads of these are the means; the strength of noise may travel beside them.
         libraries: Versions that exported the graph.
         sha256: Of the graph, hexadecimal.
+        exploration: How actors explore while training; None: by the distributions alone.
         rewards: Their scale when the weights beside this description were saved; None: they are not normalised.
         format: `FORMAT` at the time of writing.
     """
@@ -68,8 +86,18 @@ class BundleDescription:
     weights: tuple[WeightSpec, ...]
     libraries: dict[str, str]
     sha256: str
+    noisy: tuple[NoisyWeights, ...] = ()
+    exploration: ExplorationParameters | None = None
     rewards: RewardStatistics | None = None
     format: int = FORMAT
+
+    @property
+    def sigmas(self) -> dict[str, WeightSpec]:
+        """How strong the noise of noisy layers is, by name: arrays like those that it is added to."""
+        weights = {spec.name: spec for spec in self.weights}
+        pairs = [(layer.kernel, layer.kernel_sigma) for layer in self.noisy]
+        pairs += [(layer.bias, layer.bias_sigma) for layer in self.noisy if layer.bias and layer.bias_sigma]
+        return {sigma: replace(weights[mean], name=sigma) for mean, sigma in pairs}
 
     def to_json(self) -> str:
         """One line of JSON."""

@@ -11,18 +11,20 @@ A policy puts out one flat float32 array [..., P] per action, named by `policy_o
 | gaussian          | 2 n    | mean [n], log σ [n]             | float32 [n], unbounded                         |
 | squashed_gaussian | 2 n    | mean [n], log σ [n] of u        | float32 [n], low + (tanh u + 1) / 2 (high-low) |
 | beta              | 2 n    | raw α [n], raw β [n]            | float32 [n], low + y (high - low)              |
+| values            | n      | value of every choice           | int32 [], 0 … n - 1; an output of its own      |
+| multi_values      | sum    | values of every choice in turn  | int32 [k]; an output of its own                |
 
 α = 1 + softplus(raw α), and β likewise: never below 1, so that the density has one peak (Chou et al. 2017). Logits are
-unnormalised log-probabilities and finite; a choice that is not allowed arrives lowered by 1e9.
+unnormalised log-probabilities and finite; a choice that is not allowed arrives lowered by `MASKED`.
 
 Three limits keep log-probabilities within what float32 carries; both sides apply them before anything else. Beyond a
 limit the gradient is 0.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -40,6 +42,9 @@ BETA_RAW_HIGH = 1000.0
 UNIT_EDGE = 2.0**-20
 """A bounded action, as a fraction of its bounds' width, is kept this far inside them: its log-probability is finite,
 and equal on both sides, however far the policy is saturated. tanh u comes within 1.9e-6 of ±1 (|u| <= 6.93)."""
+
+MASKED = 1e9
+"""What a logit loses whose choice is not allowed: its probability is exactly 0, and all gradients stay finite."""
 
 Continuous = Literal["auto", "gaussian", "squashed_gaussian", "beta"]
 
@@ -70,8 +75,7 @@ class MultiCategoricalSpec:
     @property
     def slices(self) -> tuple[slice, ...]:
         """Where the logits of each choice lie among the parameters."""
-        stops = np.cumsum(self.choices).tolist()
-        return tuple(slice(stop - n, stop) for stop, n in zip(stops, self.choices, strict=True))
+        return slices(self.choices)
 
 
 @dataclass(frozen=True)
@@ -124,8 +128,57 @@ class BetaSpec:
         return 2 * len(self.low)
 
 
+@dataclass(frozen=True)
+class ValuesSpec:
+    """Not a distribution: values of n choices, the best of which is taken unless exploration says otherwise.
+
+    Attributes:
+        output: The network's output that holds them.
+    """
+
+    n: int
+    output: str
+    kind: Literal["values"] = "values"
+
+    @property
+    def parameters_size(self) -> int:
+        return self.n
+
+
+@dataclass(frozen=True)
+class MultiValuesSpec:
+    """The same of choices that are made at once, the k-th among ``choices[k]``: the best of each is taken.
+
+    Attributes:
+        output: The network's output that holds them all.
+    """
+
+    choices: tuple[int, ...]
+    output: str
+    kind: Literal["multi_values"] = "multi_values"
+
+    @property
+    def parameters_size(self) -> int:
+        return sum(self.choices)
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """Where the values of each choice lie among the parameters."""
+        return slices(self.choices)
+
+
+ValuesSpecs = ValuesSpec | MultiValuesSpec
+"""What is chosen by values, and drawn from no distribution."""
+
 DistributionSpec = (
-    CategoricalSpec | MultiCategoricalSpec | BernoulliSpec | GaussianSpec | SquashedGaussianSpec | BetaSpec
+    CategoricalSpec
+    | MultiCategoricalSpec
+    | BernoulliSpec
+    | GaussianSpec
+    | SquashedGaussianSpec
+    | BetaSpec
+    | ValuesSpec
+    | MultiValuesSpec
 )
 
 
@@ -153,15 +206,91 @@ def distribution_spec(action: ActionSpec, continuous: Continuous) -> Distributio
     return SquashedGaussianSpec(low, high) if continuous == "squashed_gaussian" else BetaSpec(low, high)
 
 
+def values_specs(actions: Mapping[str, ActionSpec], head: str) -> dict[str, ValuesSpecs]:
+    """Where the values of every action's choices are: output ``<head>/q``, of several actions ``<head>/q/<action>``.
+
+    A switch is a choice of two.
+
+    Raises:
+        ConfigError: An action is made of real numbers.
+    """
+    specs: dict[str, ValuesSpecs] = {}
+    for name, action in actions.items():
+        output = f"{head}/q" if len(actions) == 1 else f"{head}/q/{name}"
+        match action:
+            case DiscreteSpec():
+                specs[name] = ValuesSpec(action.n, output)
+            case MultiDiscreteSpec():
+                specs[name] = MultiValuesSpec(action.choices, output)
+            case MultiBinarySpec():
+                specs[name] = MultiValuesSpec((2,) * action.n, output)
+            case BoxSpec():
+                raise ConfigError(f"head {head}: needs choices to value; action {name!r} is of real numbers")
+    return specs
+
+
+def choice_sizes(specs: Mapping[str, ValuesSpecs]) -> list[int]:
+    """How many there are to choose from, for every choice of all actions in turn."""
+    sizes: list[int] = []
+    for spec in specs.values():
+        sizes += [spec.n] if isinstance(spec, ValuesSpec) else spec.choices
+    return sizes
+
+
+def values_of_choices(outputs: Mapping[str, Any], specs: Mapping[str, ValuesSpecs], prefix: str = "") -> list[Any]:
+    """The values of every choice, of all actions in turn; in whatever framework the outputs are.
+
+    Args:
+        outputs: The network's outputs by name, [..., A] each.
+        specs: Action -> where its values are.
+        prefix: What the outputs' names begin with.
+
+    Returns:
+        K arrays, float32 [..., A_k].
+    """
+    values: list[Any] = []
+    for spec in specs.values():
+        output = outputs[prefix + spec.output]
+        values += [output] if isinstance(spec, ValuesSpec) else [output[..., part] for part in spec.slices]
+    return values
+
+
+def choices_made(actions: Mapping[str, Any], specs: Mapping[str, ValuesSpecs]) -> list[Any]:
+    """What was chosen, in the order of `values_of_choices`.
+
+    Args:
+        actions: By name, int32 [...], or [..., k] where an action is made of several choices.
+
+    Returns:
+        K arrays, int32 [...].
+    """
+    made: list[Any] = []
+    for action, spec in specs.items():
+        taken = actions[action]
+        made += [taken] if isinstance(spec, ValuesSpec) else [taken[..., k] for k in range(len(spec.choices))]
+    return made
+
+
 def policy_output(action: str, head: str = "policy") -> str:
     """Name of the network's output that holds the parameters of this action's distribution."""
     return f"{head}/{action}"
+
+
+def output_of(action: str, spec: DistributionSpec, head: str = "policy") -> str:
+    """Name of the network's output that this action is chosen from."""
+    return spec.output if isinstance(spec, ValuesSpecs) else policy_output(action, head)
 
 
 def low_and_width(spec: SquashedGaussianSpec | BetaSpec) -> tuple[FloatArray, FloatArray]:
     """Lower bounds and distances between bounds, float32 [n]; rounded here once, so that both sides scale alike."""
     low = np.array(spec.low, np.float64)
     return low.astype(np.float32), (np.array(spec.high, np.float64) - low).astype(np.float32)
+
+
+def slices(choices: Sequence[int]) -> tuple[slice, ...]:
+    """Where each of so many numbers lies among all of them."""
+    stops = np.cumsum(choices).tolist()
+    return tuple(slice(stop - n, stop) for stop, n in zip(stops, choices, strict=True))
 
 
 def _finite_bounds(action: BoxSpec, continuous: str) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -19,7 +19,9 @@ from distrl.networks.distribution_specs import (
     DistributionSpec,
     GaussianSpec,
     MultiCategoricalSpec,
+    MultiValuesSpec,
     SquashedGaussianSpec,
+    ValuesSpec,
     policy_output,
 )
 
@@ -27,7 +29,11 @@ __all__ = ["Distribution", "JointDistribution", "Seed", "Tensor", "make_distribu
 
 
 def make_distribution(spec: DistributionSpec) -> Distribution:
-    """The distribution that a specification describes."""
+    """The distribution that a specification describes.
+
+    Raises:
+        ValueError: It describes values of choices.
+    """
     match spec:
         case CategoricalSpec():
             return Categorical()
@@ -41,6 +47,8 @@ def make_distribution(spec: DistributionSpec) -> Distribution:
             return SquashedGaussian(spec)
         case BetaSpec():
             return Beta(spec)
+        case ValuesSpec() | MultiValuesSpec():
+            raise ValueError(f"output {spec.output} holds values of choices, which no distribution is made of")
 
 
 class JointDistribution:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from distrl.config.optimizers import OptimizerParameters
-from distrl.networks.backend import Gradients
+from distrl.networks.backend import Gradients, Metrics
 from distrl.networks.differentiation import LossFunction
 from distrl.networks.distributions import Tensor
 from distrl.networks.lbfgs import minimise
@@ -45,7 +45,7 @@ class FullBatchStep:
     def traces(self) -> int:
         return self._gradients.traces
 
-    def __call__(self, batch: Batch) -> dict[str, float | bool]:
+    def __call__(self, batch: Batch) -> Metrics:
         """One search. Metrics are those of the weights before it; gradient_norm too; learning_rate is 0."""
         before = [to_numpy(variable) for variable in self._variables]
         first: dict[str, Array] = {}

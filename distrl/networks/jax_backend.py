@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from distrl.errors import ConfigError
-from distrl.networks.differentiation import Clip, PureLoss
+from distrl.networks.differentiation import Clip, Part, PureLoss
 from distrl.networks.optimizers import global_norm
 from distrl.types import Array, Batch
 
@@ -36,6 +36,10 @@ def configure(*, device: str, threads: int, deterministic: bool, seed: int) -> N
         raise ConfigError("learner.device: gpu, but JAX sees no GPU; use auto or cpu, or install JAX for your GPU")
     if device == "cpu" and platform != "cpu":
         logger.warning("learner.device: cpu, but JAX is already running on %s and stays there", platform)
+
+
+_BY_ROW = ("recurrent_state", "importance_weights")
+"""Fields of a batch without an axis of time."""
 
 
 class Shards:
@@ -74,7 +78,7 @@ class Shards:
         if self.everywhere is None:
             return batch
         placed = {
-            name: jax.device_put(value, self._by_row if name == "recurrent_state" else self._by_column)
+            name: jax.device_put(value, self._by_row if name in _BY_ROW else self._by_column)
             for name, value in batch._asdict().items()
         }
         return Batch(**placed)
@@ -125,50 +129,117 @@ class Step:
     Buffers are not donated: copies of a network share theirs after a pull, and an update that is refused keeps its own.
     """
 
-    def __init__(self, loss: PureLoss, optimizer: Any, clip: Clip, replicas: int) -> None:
+    def __init__(self, loss: PureLoss, parts: Sequence[Part], replicas: int) -> None:
         self._loss = loss
-        self._optimizer = optimizer
-        self._clip = clip
-        self._variables = [*loss.trainable, *loss.others, *optimizer.variables]
+        self._parts = parts
+        states = [variable for part in parts for variable in part.optimizer.variables]
+        self.variables = [*loss.trainable, *loss.others, *states]
         self._shards = Shards(replicas)
-        self._names: tuple[str, ...] = ()
+        self.names: tuple[str, ...] = ()
         # Said outright: an output that XLA left on one device, or in parts, would be another input to the next step.
         self._compiled = jax.jit(self._step, out_shardings=self._shards.everywhere)
         self.traces = 0
 
-    def __call__(self, data: Any) -> dict[str, float]:
+    def __call__(self, data: Any) -> dict[str, Any]:
         # Whatever was assigned since the last step, from a checkpoint or as statistics, is on one device alone.
-        values = self._shards.copy(_values(self._variables))
-        after, metrics = self._compiled(values, self._shards.split(data))
-        for variable, value in zip(self._variables, after, strict=True):
+        values = self._shards.copy(_values(self.variables))
+        constants = self._shards.copy(_values(self._loss.constants))
+        after, scalars, arrays = self._compiled(values, constants, self._shards.split(data))
+        for variable, value in zip(self.variables, after, strict=True):
             variable.assign(value)
-        return dict(zip(self._names, np.asarray(metrics).tolist(), strict=True))
+        told = dict(zip(self.names, np.asarray(scalars).tolist(), strict=True))
+        return told | {name: np.asarray(array) for name, array in arrays.items()}
 
-    def _step(self, before: list[Any], data: Any) -> tuple[list[Any], Any]:
+    def _step(self, before: list[Any], constants: list[Any], data: Any) -> tuple[list[Any], Any, dict[str, Any]]:
         self.traces += 1  # runs while tracing only
+        after, metrics, arrays, finite = self.advance(before, constants, data)
+        kept = [jnp.where(finite, new, old) for new, old in zip(after, before, strict=True)]
+        return kept, metrics, arrays
+
+    def advance(self, before: list[Any], constants: list[Any], data: Any) -> tuple[list[Any], Any, dict[str, Any], Any]:
+        """One step while tracing: values after it, its scalars, float32 [names], its arrays; whether it is finite."""
         end = len(self._loss.trainable)
         start_of_state = end + len(self._loss.others)
         trainable, others, state = before[:end], before[end:start_of_state], before[start_of_state:]
-        (loss, (named, others_after)), gradients = jax.value_and_grad(self._call, has_aux=True)(trainable, others, data)
+        (loss, (scalars, arrays, others_after)), gradients = jax.value_and_grad(self._call, has_aux=True)(
+            trainable, others, constants, data
+        )
         norm = global_norm(gradients)
         learning_rate = self._learning_rate(state)
-        trained, state_after = self._optimizer.stateless_apply(state, self._clip(gradients), trainable)
+        trained, state_after = self._apply(state, gradients, trainable)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         after = [*trained, *others_after, *state_after]
-        kept = [jnp.where(finite, new, old) for new, old in zip(after, before, strict=True)]
-        metrics = jnp.stack([jnp.asarray(value, jnp.float32) for value in (*named, loss, norm, learning_rate)])
-        return kept, metrics
+        metrics = jnp.stack([jnp.asarray(value, jnp.float32) for value in (*scalars, loss, norm, learning_rate)])
+        return after, metrics, arrays, finite
 
-    def _call(self, trainable: list[Any], others: list[Any], data: Any) -> tuple[Any, tuple[list[Any], list[Any]]]:
-        loss, (named, after) = self._loss(trainable, others, data)
+    def _call(
+        self, trainable: list[Any], others: list[Any], constants: list[Any], data: Any
+    ) -> tuple[Any, tuple[list[Any], dict[str, Any], list[Any]]]:
+        loss, (named, after) = self._loss(trainable, others, data, constants)
+        arrays = {name: value for name, value in named.items() if jnp.ndim(value) > 0}
+        scalars = {name: value for name, value in named.items() if name not in arrays}
         # As a list, since JAX would put a dictionary into alphabetical order.
-        self._names = (*named, "loss", "gradient_norm", "learning_rate")
-        return loss, (list(named.values()), after)
+        self.names = (*scalars, "loss", "gradient_norm", "learning_rate")
+        return loss, (list(scalars.values()), arrays, after)
+
+    def _apply(self, state: list[Any], gradients: list[Any], trainable: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Trainable variables and all optimizers' states after the update, in order."""
+        trained: list[Any] = []
+        states: list[Any] = []
+        for part in self._parts:
+            of_part = slice(len(trained), len(trained) + len(part.trainable))
+            before = state[len(states) : len(states) + len(part.optimizer.variables)]
+            moved, after = part.optimizer.stateless_apply(before, part.clip(gradients[of_part]), trainable[of_part])
+            trained += moved
+            states += after
+        return trained, states
 
     def _learning_rate(self, state: list[Any]) -> Any:
-        """Of this update, before it counts."""
-        with keras.StatelessScope(state_mapping=list(zip(self._optimizer.variables, state, strict=True))):
-            return jnp.asarray(self._optimizer.learning_rate)
+        """Of this update and the first part, before it counts."""
+        optimizer = self._parts[0].optimizer
+        with keras.StatelessScope(state_mapping=list(zip(optimizer.variables, state, strict=False))):
+            return jnp.asarray(optimizer.learning_rate)
+
+
+class Epochs:
+    """See `backend.Epochs`: a scan, which goes on without effect after it has stopped."""
+
+    def __init__(
+        self,
+        loss: PureLoss,
+        parts: Sequence[Part],
+        take: Callable[[Any, Any], Any],
+        stop: tuple[str, float] | None,
+    ) -> None:
+        self._one = Step(loss, parts, replicas=1)
+        self._take = take
+        self._stop = stop
+        self._compiled = jax.jit(self._call)
+        self.traces = 0
+
+    def __call__(self, data: Any, order: Array) -> tuple[tuple[str, ...], Array, int]:
+        variables = self._one.variables
+        after, told, looked_at, steps = self._compiled(_values(variables), data, order)
+        for variable, value in zip(variables, after, strict=True):
+            variable.assign(value)
+        return self._one.names, np.asarray(told)[np.asarray(looked_at)], int(steps)
+
+    def _call(self, before: list[Any], data: Any, order: Any) -> tuple[list[Any], Any, Any, Any]:
+        self.traces += 1  # runs while tracing only
+
+        def body(carried: tuple[list[Any], Any], items: Any) -> tuple[tuple[list[Any], Any], tuple[Any, Any, Any]]:
+            values, goes_on = carried
+            after, scalars, _, goes = self._one.advance(values, [], self._take(data, items))
+            if self._stop is not None:
+                goes &= scalars[self._one.names.index(self._stop[0])] <= self._stop[1]
+            goes &= goes_on
+            kept = [jnp.where(goes, new, old) for new, old in zip(after, values, strict=True)]
+            return (kept, goes), (scalars, goes_on, goes)
+
+        (after, _), (told, looked_at, applied) = jax.lax.scan(body, (before, jnp.asarray(True)), jnp.asarray(order))
+        finite = jnp.all(jnp.isfinite(told[:, -3:-1]) | ~looked_at[:, None])  # loss and norm
+        kept = [jnp.where(finite, new, old) for new, old in zip(after, before, strict=True)]
+        return kept, told, looked_at, jnp.where(finite, jnp.sum(applied), 0)
 
 
 class Apply:
@@ -188,6 +259,22 @@ class Apply:
     def _apply(self, values: list[Any], state: list[Any], gradients: list[Any], scaler: Any) -> tuple[Any, Any]:
         scaled = [gradient * scaler for gradient in gradients]
         return self._optimizer.stateless_apply(state, scaled, values)  # type: ignore[no-any-return]
+
+
+class Mix:
+    """See `backend.Mix`."""
+
+    def __init__(self, targets: Sequence[Any], sources: Sequence[Any]) -> None:
+        self._targets, self._sources = list(targets), list(sources)
+        self._compiled = jax.jit(self._mix)
+
+    def __call__(self, shares: Array) -> None:
+        mixed = self._compiled(_values(self._targets), _values(self._sources), shares)
+        for target, value in zip(self._targets, mixed, strict=True):
+            target.assign(value)
+
+    def _mix(self, targets: list[Any], sources: list[Any], shares: Any) -> list[Any]:
+        return [shares[0] * source + shares[1] * target for target, source in zip(targets, sources, strict=True)]
 
 
 def _values(variables: Sequence[Any]) -> list[Any]:

@@ -95,8 +95,13 @@ def random_states(model: Any) -> list[Any]:
 
 def training_only(model: Any) -> list[Any]:
     """Variables that reach no output in inference: states of random generators, and how strong noise is."""
-    noisy = [layer for layer in model._flatten_layers() if isinstance(layer, NoisyDense)]
-    return [*random_states(model), *(sigma for layer in noisy for sigma in layer.sigmas)]
+    return [*random_states(model), *(sigma for layer in noisy_layers(model) for sigma in layer.sigmas)]
+
+
+def noisy_layers(model: Any) -> list[NoisyDense]:
+    """Every noisy layer once, in the model's order."""
+    found = [layer for layer in model._flatten_layers() if isinstance(layer, NoisyDense)]
+    return list({id(layer): layer for layer in found}.values())
 
 
 def is_relu(layer: Any) -> bool:

@@ -13,8 +13,9 @@ import numpy as np
 from distrl.config.heads import HeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.networks.assembly import Assembly
-from distrl.networks.backend import Outputs
-from distrl.networks.layers import random_states, training_only
+from distrl.networks.backend import Mix, Outputs
+from distrl.networks.description import NoisyWeights
+from distrl.networks.layers import noisy_layers, random_states, training_only
 from distrl.networks.weights import check_rate, checked_array, is_mixed, stable_names, to_numpy
 from distrl.types import Array, EnvSpec
 
@@ -54,6 +55,7 @@ class NetworkCopy:
         }
         self.is_training = False
         self._together: dict[tuple[int, ...], Outputs] = {}
+        self._mixes: dict[NetworkCopy, Mix] = {}  # by the copy that is pulled from
 
     def unroll(
         self,
@@ -148,6 +150,25 @@ class NetworkCopy:
         """Copies of these weights by name, in the network's order."""
         return {name: to_numpy(variable) for name, variable in self.policy_variables.items()}
 
+    @property
+    def noisy(self) -> tuple[NoisyWeights, ...]:
+        """The noisy layers' weights by name."""
+        names = {id(variable): name for name, variable in self.variables.items()}
+        return tuple(
+            NoisyWeights(
+                names[id(layer.kernel)],
+                names[id(layer.kernel_sigma)],
+                names[id(layer.bias)] if layer.use_bias else None,
+                names[id(layer.bias_sigma)] if layer.use_bias else None,
+            )
+            for layer in noisy_layers(self.model)
+        )
+
+    def noise_weights(self) -> dict[str, Array]:
+        """Copies of how strong the noise in noisy layers is, by name: what acting with noise reads besides."""
+        names = [name for layer in self.noisy for name in (layer.kernel_sigma, layer.bias_sigma) if name is not None]
+        return {name: to_numpy(self.variables[name]) for name in names}
+
     def set_weights(self, weights: Sequence[Array], rate: float = 1.0) -> None:
         """``new = rate * given + (1 - rate) * old`` for every trainable weight.
 
@@ -179,11 +200,18 @@ class NetworkCopy:
             ValueError: The rate is outside [0, 1].
         """
         check_rate(rate)
+        if rate == 0.0:
+            return
+        mixed: list[tuple[Any, Any]] = []
         for variable, given in zip(self.model.weights, source.model.weights, strict=True):
-            if rate == 1.0 or (rate > 0.0 and not is_mixed(variable)):
+            if rate == 1.0 or not is_mixed(variable):
                 variable.assign(given.value)
-            elif rate > 0.0:
-                variable.assign(rate * given.value + (1.0 - rate) * variable.value)
+            else:
+                mixed.append((variable, given))
+        if mixed:
+            if source not in self._mixes:
+                self._mixes[source] = Mix([own for own, _ in mixed], [given for _, given in mixed])
+            self._mixes[source](rate)
 
     @property
     def state_variables(self) -> list[Any]:

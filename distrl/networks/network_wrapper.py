@@ -18,11 +18,12 @@ from distrl.config.network import NetworkParameters
 from distrl.errors import CheckpointError
 from distrl.networks.architecture import Accumulated, Architecture
 from distrl.networks.backend import Step, TrainStep
+from distrl.networks.differentiation import Part
 from distrl.networks.full_batch import FullBatchStep
 from distrl.networks.gradient_step import GradientStep, moving_averages, names_of, normalized_inputs
 from distrl.networks.normalization import RewardNormalization, RunningMoments
 from distrl.networks.objective import UnrollLoss, over_unrolls
-from distrl.networks.optimizers import clip_gradients, create_optimizer
+from distrl.networks.optimizers import clip_gradients, create_optimizer, state_variables
 from distrl.networks.own_optimizers import OwnOptimizers
 from distrl.networks.savers import OnnxSaver, WeightsSaver, savers_of
 from distrl.networks.weights import checked_array, to_numpy
@@ -40,6 +41,8 @@ class NetworkWrapper:
         global_: None without `has_global`.
         moments: Input name -> statistics of the inputs that the network normalises.
         rewards: What normalises the rewards that it learns from; None: nothing.
+        beside: Group -> name -> variable. What an algorithm trains or draws from beside the weights, to be saved with
+            them.
 
     Args:
         heads: What the network ends in.
@@ -76,6 +79,7 @@ class NetworkWrapper:
             self._own = OwnOptimizers(lambda: create_optimizer(parameters), self.global_.model.trainable_variables)
         self.moments = {name: RunningMoments(shape) for name, shape in normalized_inputs(self.online).items()}
         self.rewards = None if reward_normalization is None else RewardNormalization(reward_normalization)
+        self.beside: dict[str, dict[str, Any]] = {}
 
     @property
     def optimizer(self) -> Any:
@@ -117,22 +121,19 @@ class NetworkWrapper:
         """The compiled update of the online copy by gradients of its loss.
 
         Args:
-            loss: (outputs, batch) -> one scalar per head, and metrics; traced once.
+            loss: (outputs, batch) -> one scalar per head, and metrics; traced once. The outputs of the target copy, if
+                there is one, are among them: see `objective.over_unrolls`.
             replicas: Devices that share a batch.
         """
         online = self.online
-        function = over_unrolls(online.assembly, self.parameters, loss)
+        slow = None if self.target is None else self.target.assembly
+        function = over_unrolls(online.assembly, self.parameters, loss, slow)
+        constants = [] if slow is None else slow.model.variables
         trainable, others = online.model.trainable_variables, online.state_variables
         if self.parameters.optimizer_type == "LBFGS":
             return FullBatchStep(function, trainable, others, self.parameters)
-        return Step(
-            function,
-            trainable,
-            others,
-            online.optimizer,
-            lambda gradients: clip_gradients(gradients, self.parameters),
-            replicas,
-        )
+        part = Part(trainable, online.optimizer, lambda gradients: clip_gradients(gradients, self.parameters))
+        return Step(function, [part], others, constants, replicas)
 
     def gradient_step(self, loss: UnrollLoss) -> GradientStep:
         """The compiled gradient of the online copy's loss, for somebody else to apply.
@@ -295,7 +296,7 @@ class NetworkWrapper:
 
         Returns:
             "global", "online", "target" (those that exist), "optimizer", "statistics" and, where they are normalised,
-            "rewards" -> path -> a copy of the array.
+            "rewards" -> path -> a copy of the array; and the groups of `beside`.
             Where every worker has its own optimizer, "optimizer_<worker>" for each that has contributed. What
             `apply_gradients_to_online_network` moves the online copy by, beside a global one, is not among them.
         """
@@ -343,18 +344,14 @@ class NetworkWrapper:
 
     def _groups(self, own: OwnOptimizers | None) -> dict[str, dict[str, Any]]:
         """Every variable that training changes, by group and name."""
-        groups = {name: copy.variables for name, copy in self.copies.items()}
+        groups = {name: copy.variables for name, copy in self.copies.items()} | self.beside
         if own is not None:
             optimizers = own.groups()
         elif self.parameters.optimizer_type == "LBFGS":  # which begins anew with every batch
             optimizers, groups["optimizer"] = {}, {}
         else:
             optimizers = {"optimizer": self.optimizer}
-        for group, optimizer in optimizers.items():
-            # The learning rate is configuration, not state: a run resumed with another one shall use that.
-            rate_path = f"{optimizer.name}/learning_rate"
-            groups[group] = {v.path: v for v in optimizer.variables if v.path != rate_path}
-        return groups
+        return groups | {group: state_variables(optimizer) for group, optimizer in optimizers.items()}
 
     def __str__(self) -> str:
         names = " | ".join(f"{name} network" for name in self.copies)

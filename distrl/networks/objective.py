@@ -19,25 +19,59 @@ UnrollLoss = Callable[[dict[str, Tensor], Batch], tuple[Mapping[str, Tensor], di
 """(outputs: name -> [T+1, N, ...], batch [T, N]) -> (head name -> scalar loss, name -> scalar metric)."""
 
 
-def over_unrolls(assembly: Assembly, parameters: NetworkParameters, loss: UnrollLoss) -> LossFunction:
+TARGET = "target/"
+"""What names of the target copy's outputs begin with."""
+
+
+def outputs_of(assembly: Assembly, batch: Batch, target: Assembly | None, *, training: bool) -> dict[str, Tensor]:
+    """What a loss sees: the heads' outputs for every row, [T+1, N, ...], and the target copy's under `TARGET`.
+
+    Args:
+        training: As of `Assembly.unroll`; the target copy is never in training, and its outputs have no gradient.
+    """
+    rows = (batch.observations, batch.recurrent_state, batch.valid)
+    outputs = assembly.unroll(*rows, training=training)
+    if target is not None:
+        slow = target.unroll(*rows, training=False)
+        outputs |= {f"{TARGET}{name}": ops.stop_gradient(output) for name, output in slow.items()}
+    return outputs
+
+
+def over_unrolls(
+    assembly: Assembly, parameters: NetworkParameters, loss: UnrollLoss, target: Assembly | None = None
+) -> LossFunction:
     """The objective of a batch of unrolls.
+
+    Args:
+        target: The target copy, if the loss reads its outputs, by `TARGET` and their names. They have no gradient.
 
     Raises:
         KeyError: While tracing, if `loss` names a head that the network does not have, or leaves one out.
     """
-    weights = {head.name: head.parameters.loss_weight for head in assembly.heads}
 
     def objective(batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        outputs = assembly.unroll(batch.observations, batch.recurrent_state, batch.valid, training=True)
-        terms, metrics = loss(outputs, batch)
-        if terms.keys() != weights.keys():
-            raise KeyError(f"the loss is of heads {sorted(terms)}, the network has {sorted(weights)}")
-        total = sum(weights[name] * term for name, term in terms.items())
-        for term in regularization(assembly, parameters):
-            total = total + term
-        return total, metrics
+        terms, metrics = loss(outputs_of(assembly, batch, target, training=True), batch)
+        return weighted_sum(assembly, parameters, terms), metrics
 
     return objective
+
+
+def weighted_sum(assembly: Assembly, parameters: NetworkParameters, terms: Mapping[str, Tensor]) -> Tensor:
+    """Every head's loss times its weight, and regularisation: what is minimised, a scalar.
+
+    Args:
+        terms: Head name -> scalar loss.
+
+    Raises:
+        KeyError: `terms` names a head that the network does not have, or leaves one out.
+    """
+    weights = {head.name: head.parameters.loss_weight for head in assembly.heads}
+    if terms.keys() != weights.keys():
+        raise KeyError(f"the loss is of heads {sorted(terms)}, the network has {sorted(weights)}")
+    total = sum(weights[name] * term for name, term in terms.items())
+    for term in regularization(assembly, parameters):
+        total = total + term
+    return total
 
 
 RANDOM_STATES = "random_states"

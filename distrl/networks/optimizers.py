@@ -58,6 +58,13 @@ def create_optimizer(parameters: OptimizerParameters) -> Any:
     return make(learning_rate=learning_rate(parameters), name="optimizer", **arguments)
 
 
+def state_variables(optimizer: Any) -> dict[str, Any]:
+    """What an optimizer keeps from update to update, by path: counts and moments."""
+    # The learning rate is configuration, not state: a run resumed with another one shall use that.
+    rate_path = f"{optimizer.name}/learning_rate"
+    return {variable.path: variable for variable in optimizer.variables if variable.path != rate_path}
+
+
 def learning_rate(parameters: OptimizerParameters) -> Any:
     """The rate as a number if it never changes, otherwise as a Keras schedule of the count of updates before.
 

@@ -1,14 +1,14 @@
 """TensorFlow's half of `backend.py`."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from distrl.errors import ConfigError
-from distrl.networks.differentiation import Clip, PureLoss
+from distrl.networks.differentiation import Clip, Part, PureLoss
 from distrl.networks.optimizers import global_norm
 from distrl.types import Array
 
@@ -79,39 +79,98 @@ class Outputs:
 class Step:
     """See `backend.Step`. XLA (`jit_compile`) is off: on a CPU no faster for small networks, and slow to start."""
 
-    def __init__(self, loss: PureLoss, optimizer: Any, clip: Clip, replicas: int) -> None:
+    def __init__(self, loss: PureLoss, parts: Sequence[Part], replicas: int) -> None:
         if replicas > 1:
             raise ConfigError(
                 f"learner.replicas: {replicas} devices need learner.backend: jax; the TensorFlow learner has one"
             )
         self._loss = loss
-        self._optimizer = optimizer
-        self._clip = clip
-        self._names: tuple[str, ...] = ()
+        self._parts = parts
+        self.names: tuple[str, ...] = ()
         self._compiled = tf.function(self._step, jit_compile=False, autograph=False)
         self.traces = 0
 
-    def __call__(self, data: Any) -> dict[str, float]:
+    def __call__(self, data: Any) -> dict[str, Any]:
         # One vector, so that there is one transfer from the device however many metrics there are.
-        values = self._compiled(data).numpy().tolist()
-        return dict(zip(self._names, values, strict=True))
+        scalars, arrays = self._compiled(data)
+        told = dict(zip(self.names, scalars.numpy().tolist(), strict=True))
+        return told | {name: array.numpy() for name, array in arrays.items()}
 
-    def _step(self, data: Any) -> Any:
+    def _step(self, data: Any) -> tuple[Any, dict[str, Any]]:
         self.traces += 1  # runs while tracing only
+        scalars, arrays, _ = self.advance(data)
+        return scalars, arrays
+
+    def advance(self, data: Any, stop: tuple[str, float] | None = None) -> tuple[Any, dict[str, Any], Any]:
+        """One step while tracing: its scalars, float32 [names], its arrays, and whether it was applied."""
         loss, named, others, gradients = differentiate(self._loss, data)
         norm = global_norm(gradients)
-        learning_rate = tf.identity(self._optimizer.learning_rate)  # before the update counts
-        finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
-        tf.cond(finite, lambda: self._apply(gradients, others), lambda: False)
-        metrics = {**named, "loss": loss, "gradient_norm": norm, "learning_rate": learning_rate}
-        self._names = tuple(metrics)
-        return tf.stack([tf.cast(value, tf.float32) for value in metrics.values()])
+        learning_rate = tf.identity(self._parts[0].optimizer.learning_rate)  # before the update counts
+        goes = tf.math.is_finite(loss) & tf.math.is_finite(norm)
+        if stop is not None:
+            goes &= named[stop[0]] <= stop[1]
+        tf.cond(goes, lambda: self._apply(gradients, others), lambda: False)
+        arrays = {name: value for name, value in named.items() if len(value.shape) > 0}
+        scalars = {name: value for name, value in named.items() if name not in arrays}
+        scalars |= {"loss": loss, "gradient_norm": norm, "learning_rate": learning_rate}
+        self.names = tuple(scalars)
+        return tf.stack([tf.cast(value, tf.float32) for value in scalars.values()]), arrays, goes
+
+    @property
+    def variables(self) -> list[Any]:
+        """All that a step assigns."""
+        states = [variable for part in self._parts for variable in part.optimizer.variables]
+        return [*self._loss.trainable, *self._loss.others, *states]
 
     def _apply(self, gradients: list[Any], others: list[Any]) -> bool:
-        self._optimizer.apply(self._clip(gradients), self._loss.trainable)
-        for variable, value in zip(self._loss.others, others, strict=True):
-            variable.assign(value)
+        rest = iter(gradients)
+        for part in self._parts:
+            own = [next(rest) for _ in part.trainable]
+            part.optimizer.apply(part.clip(own), part.trainable)
+        _assign(self._loss.others, others)
         return True
+
+
+class Epochs:
+    """See `backend.Epochs`: a loop in the graph."""
+
+    def __init__(
+        self,
+        loss: PureLoss,
+        parts: Sequence[Part],
+        take: Callable[[Any, Any], Any],
+        stop: tuple[str, float] | None,
+    ) -> None:
+        self._one = Step(loss, parts, replicas=1)
+        self._take = take
+        self._stop = stop
+        self._compiled = tf.function(self._call, autograph=False)
+        self.traces = 0
+
+    def __call__(self, data: Any, order: Array) -> tuple[tuple[str, ...], Array, int]:
+        rows, steps = self._compiled(data, order)
+        return self._one.names, rows.numpy(), int(steps)
+
+    def _call(self, data: Any, order: Any) -> tuple[Any, Any]:
+        self.traces += 1  # runs while tracing only
+        variables = self._one.variables
+        before = [tf.identity(variable.value) for variable in variables]
+
+        def body(index: Any, _: Any, told: Any, steps: Any) -> tuple[Any, Any, Any, Any]:
+            scalars, _, goes = self._one.advance(self._take(data, order[index]), self._stop)
+            return index + 1, goes, told.write(index, scalars), steps + tf.cast(goes, tf.int32)
+
+        told = tf.TensorArray(tf.float32, size=order.shape[0])
+        index, _, told, steps = tf.while_loop(
+            lambda index, goes, *_: (index < order.shape[0]) & goes,
+            body,
+            (tf.constant(0), tf.constant(True), told, tf.constant(0)),
+            parallel_iterations=1,  # each step begins where the one before has ended
+        )
+        rows = told.gather(tf.range(index))
+        finite = tf.reduce_all(tf.math.is_finite(rows[:, -3:-1]))  # loss and norm
+        tf.cond(finite, lambda: True, lambda: _assign(variables, before))
+        return rows, tf.where(finite, steps, 0)
 
 
 class Apply:
@@ -127,6 +186,27 @@ class Apply:
 
     def _apply(self, gradients: list[Any], scaler: Any) -> None:
         self._optimizer.apply([gradient * scaler for gradient in gradients], self._variables)
+
+
+class Mix:
+    """See `backend.Mix`."""
+
+    def __init__(self, targets: Sequence[Any], sources: Sequence[Any]) -> None:
+        self._pairs = list(zip(targets, sources, strict=True))
+        self._compiled = tf.function(self._mix, autograph=False)
+
+    def __call__(self, shares: Array) -> None:
+        self._compiled(shares)
+
+    def _mix(self, shares: Any) -> None:
+        for target, source in self._pairs:
+            target.assign(shares[0] * source.value + shares[1] * target.value)
+
+
+def _assign(variables: Sequence[Any], values: Sequence[Any]) -> bool:
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+    return False
 
 
 def differentiate(loss: PureLoss, data: Any) -> tuple[Any, dict[str, Any], list[Any], list[Any]]:

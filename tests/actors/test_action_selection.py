@@ -4,7 +4,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from distrl.actors.action_selection import ActionSelector, greedy, sample_categorical
+from distrl.actors.action_selection import ActionSelector, choice_of, greedy, sample_categorical
 from distrl.networks.discrete_distributions import Categorical
 from distrl.networks.distribution_specs import (
     BernoulliSpec,
@@ -12,6 +12,7 @@ from distrl.networks.distribution_specs import (
     CategoricalSpec,
     GaussianSpec,
     MultiCategoricalSpec,
+    MultiValuesSpec,
     SquashedGaussianSpec,
 )
 from distrl.networks.distributions import JointDistribution
@@ -271,3 +272,20 @@ def test_the_mode_is_not_a_view_of_the_output():
     outputs = {"policy/force": np.zeros((2, 4), np.float32)}
     ActionSelector({"force": SPECS["force"]}).mode(outputs)["force"][:] = 1
     assert outputs["policy/force"].max() == 0
+
+
+VALUES = np.float32([[1.0, 3.0, 0.0, 5.0, 5.0], [2.0, 1.0, 7.0, 0.0, 1.0]])
+
+
+@pytest.mark.row("H15")
+def test_of_values_of_several_choices_the_best_of_each_is_taken():
+    selector = ActionSelector({"keys": MultiValuesSpec((2, 3), "q/q")})
+    rng = np.random.default_rng(0)
+    state = rng.bit_generator.state
+    actions, log_probabilities = selector.sample({"q/q": VALUES}, rng)
+    np.testing.assert_array_equal(actions["keys"], np.int32([[1, 1], [0, 0]]), strict=True)
+    np.testing.assert_array_equal(log_probabilities, np.zeros(2, np.float32), strict=True)
+    np.testing.assert_array_equal(selector.mode({"q/q": VALUES})["keys"], actions["keys"])
+    assert rng.bit_generator.state == state  # nothing is drawn
+    known = choice_of(MultiValuesSpec((2, 3), "q/q")).log_probability(VALUES, np.int32([[1, 1], [0, 1]]))
+    np.testing.assert_array_equal(known, np.float32([0.0, -np.inf]))

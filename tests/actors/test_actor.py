@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 from itertools import pairwise
 from typing import ClassVar
 
@@ -12,7 +13,9 @@ from distrl.actors.action_selection import ActionSelector
 from distrl.actors.actor import Actor
 from distrl.actors.policy import Policy, PolicyOutput
 from distrl.config import RunConfig
+from distrl.config.exploration import EpsilonGreedyParameters, ParameterNoiseParameters, PolicySamplingParameters
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
+from distrl.config.schedules import ConstantSchedule, LinearSchedule
 from distrl.environments.toy import StepCounter
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import EnvironmentFailedError
@@ -21,6 +24,7 @@ from distrl.memory_backend.codec import UnrollSchema, decode_unroll, encode_weig
 from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.networks.architecture import Architecture
 from distrl.networks.bundle import export_bundle
+from distrl.networks.description import BundleDescription
 from distrl.networks.distribution_specs import (
     BernoulliSpec,
     CategoricalSpec,
@@ -28,7 +32,7 @@ from distrl.networks.distribution_specs import (
     MultiCategoricalSpec,
     SquashedGaussianSpec,
 )
-from distrl.types import ArraySpec, Weights
+from distrl.types import ArraySpec, PolicyBundle, Weights
 
 T, B = 5, 2
 HEADS = (PolicyHeadParameters(), ValueHeadParameters())
@@ -88,12 +92,14 @@ class Run:
         self.opened = []
         self.threads = []
 
-    def actor(self, number=0, *, kind=VectorEnvironment, update=0, config=None):
+    def actor(self, number=0, *, kind=VectorEnvironment, update=0, config=None, exploration=None):
         config = config or self.config
         environment = kind(config.environment, B)
         self.opened.append(environment)
         producer = (number, self.backend.registry.register_actor(number))
-        made = Actor(config, self.backend, Policy(self.bundle), environment, producer, self.stop.is_set)
+        description = replace(BundleDescription.from_json(self.bundle.description), exploration=exploration)
+        policy = Policy(PolicyBundle(self.bundle.graph, description.to_json()))
+        made = Actor(config, self.backend, policy, environment, producer, self.stop.is_set)
         made.reset(update)
         return made
 
@@ -106,10 +112,10 @@ class Run:
     def weights(self, value):
         return {name: np.full_like(array, value) for name, array in self.network.named_weights().items()}
 
-    def publish(self, version, value=None):
+    def publish(self, version, value=None, env_steps=0):
         """All weights equal to `value`; by default the network's own."""
         arrays = self.network.named_weights() if value is None else self.weights(value)
-        self.backend.weights.publish(version, encode_weights(Weights(version, arrays)), 0, self.fence)
+        self.backend.weights.publish(version, encode_weights(Weights(version, arrays)), env_steps, self.fence)
 
     def unrolls(self):
         """What was pushed since the last call."""
@@ -220,6 +226,58 @@ def test_whatever_tells_actors_apart_gives_other_numbers(make_run, what):
     assert not same(original, run.step(other))
 
 
+# ------------------------------------------------------------------------------------------------------- exploration
+
+
+def certain(run):
+    """Weights under which the policy takes its first action with a probability of e^-9 and less for others."""
+    return {
+        name: np.array([9, 0, 0], np.float32) if name == "main/policy_head_action/bias" else np.zeros_like(array)
+        for name, array in run.network.named_weights().items()
+    }
+
+
+def test_exploration_follows_the_environment_steps_that_come_with_weights(make_run):
+    """Epsilon is 1 at 0 steps, 0.5 at 500 and 0 at 1000; between two versions it stays the same."""
+    run = make_run()
+    parameters = EpsilonGreedyParameters(epsilon=LinearSchedule(start=1.0, end=0.0, steps=1000))
+    actor = run.actor(exploration=parameters)
+    own = np.exp([9, 0, 0]) / np.exp([9, 0, 0]).sum()
+    for version, (env_steps, epsilon) in enumerate([(0, 1.0), (500, 0.5), (1000, 0.0)], start=1):
+        weights = encode_weights(Weights(version, certain(run)))
+        run.backend.weights.publish(version, weights, env_steps, run.fence)
+        for unroll in (run.step(actor), run.step(actor)):
+            expected = np.log((1 - epsilon) * own + epsilon / 3)[unroll.actions["action"]]
+            np.testing.assert_allclose(unroll.behaviour_log_probabilities, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_an_actor_that_begins_late_explores_as_all_others_do(make_run):
+    """A restarted actor takes over where training is, not where it began."""
+    run = make_run()
+    parameters = PolicySamplingParameters(random_steps=100)
+    run.backend.weights.publish(1, encode_weights(Weights(1, certain(run))), 99, run.fence)
+    early = run.step(run.actor(exploration=parameters))
+    np.testing.assert_allclose(early.behaviour_log_probabilities, np.log(1 / 3), rtol=1e-6)
+    run.backend.weights.publish(2, encode_weights(Weights(2, certain(run))), 100, run.fence)
+    late = run.step(run.actor(exploration=parameters))
+    assert not late.actions["action"].any()
+    np.testing.assert_allclose(late.behaviour_log_probabilities, 0.0, atol=1e-3)
+
+
+def test_every_unroll_acts_with_noise_of_its_own_on_the_weights(make_run):
+    run = make_run()
+    run.publish(1, value=0.0)
+    noisy = run.actor(exploration=ParameterNoiseParameters(stddev=ConstantSchedule(value=1.0)))
+    unrolls = [run.step(noisy) for _ in range(3)]
+    means = {float(np.abs(unroll.behaviour_log_probabilities).mean()) for unroll in unrolls}
+    assert len(means) == 3
+    np.testing.assert_allclose(run.step(run.actor()).behaviour_log_probabilities, np.log(1 / 3), rtol=1e-6)
+    noisy.reset(update=8)
+    first = [run.step(noisy) for _ in range(2)]
+    noisy.reset(update=8)
+    assert all(map(same, first, [run.step(noisy) for _ in range(2)]))
+
+
 # ----------------------------------------------------------------------- recurrent state and actions of every kind
 
 
@@ -236,6 +294,7 @@ class RowCounter:
     """A policy whose state counts the rows since it was last 0; its arrays may not be written to."""
 
     version = 1
+    exploration = None
     distributions: ClassVar = {"action": CategoricalSpec(2)}
 
     def __init__(self):
@@ -296,6 +355,7 @@ class Anything:
     """A policy without state for the toy `Mixed`; its outputs follow from the observation."""
 
     version = 1
+    exploration = None
     distributions: ClassVar = {
         "bounded": SquashedGaussianSpec((-1.0, -1.0), (1.0, 1.0)),
         "choices": MultiCategoricalSpec((2, 3)),

@@ -84,6 +84,16 @@ def test_weights_are_mixed_as_the_learner_mixes_them(network, bundle, rate, expe
     assert policy.version == 2
 
 
+def test_perturbed_weights_act_and_are_never_mixed_with(network, bundle):
+    policy = Policy(bundle)
+    policy.set_weights(filled(network, 0.0, version=1))
+    policy.perturb(lambda _, arrays: {name: array + np.float32(0.5) for name, array in arrays.items()})
+    for expected in (0.5, 0.25):  # 0 + 0.5, then 0.75 * 0 + 0.25 * 1
+        acted = policy.step(OBSERVATIONS, {}).outputs["policy/action"][:, 0]
+        np.testing.assert_allclose(acted, logits_at(network, expected), atol=1e-5)
+        policy.set_weights(filled(network, 1.0, version=2), 0.25)
+
+
 def test_forgotten_weights_are_not_mixed_with(network, bundle):
     policy = Policy(bundle)
     policy.set_weights(filled(network, 0.0, version=6))

@@ -96,7 +96,7 @@ def test_memory_is_what_the_configuration_says():
         )
     )
     assert algorithm.memory == MemorySpec(
-        kind="stream", ships="unrolls", unroll_length_steps=20, batch_size=6, max_staleness_updates=2
+        ships="unrolls", unroll_length_steps=20, batch_size=6, max_staleness_updates=2
     )
 
 

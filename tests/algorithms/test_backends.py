@@ -15,17 +15,28 @@ import distrl
 HERE, NETWORKS = Path(__file__).parent, Path(__file__).parents[1] / "networks"
 NEEDS = {"jax": ("jax",), "numpy": ("jax", "scipy")}  # Keras' NumPy backend imports both
 SUITES = {
-    "returns": [HERE / "test_returns.py", HERE / "test_losses.py"],
+    "returns": [HERE / f"test_{name}.py" for name in ("returns", "losses", "soft_losses", "td_targets")],
+    "estimates": [HERE / f"test_{name}.py" for name in ("rewards", "monte_carlo")],
     "distributions": [NETWORKS / "test_discrete_distributions.py", NETWORKS / "test_continuous_distributions.py"],
     "heads": [NETWORKS / "heads" / "test_losses.py"],
     "samples": [NETWORKS / "test_distributions.py"],
-    "steps": [NETWORKS / "test_backend.py"],
+    "surrogates": [HERE / f"test_{name}.py" for name in ("ppo", "appo", "minibatches")],
+    "steps": [
+        NETWORKS / "test_backend.py",
+        NETWORKS / "test_joint_step.py",
+        HERE / "test_sac.py",
+        HERE / "test_proximal_step.py",
+    ],
 }
 RUN_ON = [
-    pytest.param("jax", ("returns", "distributions", "heads"), id="jax"),
-    pytest.param("jax", ("samples", "steps"), id="jax-compiled", marks=pytest.mark.long),
+    pytest.param("jax", ("returns", "distributions"), id="jax"),
+    pytest.param(
+        "jax", ("estimates", "heads", "surrogates", "samples", "steps"), id="jax-compiled", marks=pytest.mark.long
+    ),
     # Which has no gradients.
-    pytest.param("numpy", ("returns", "distributions", "samples"), id="numpy", marks=pytest.mark.long),
+    pytest.param(
+        "numpy", ("returns", "estimates", "distributions", "samples", "surrogates"), id="numpy", marks=pytest.mark.long
+    ),
 ]
 
 RUNS = {

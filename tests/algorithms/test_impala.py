@@ -223,3 +223,24 @@ def test_values_may_be_learned_by_hubers_loss():
     algorithm = make({"replace_mse_with_huber_loss": True}, discount=0.5, reward_scale=2.0)
     _, metrics = compute(algorithm, UNIFORM, VALUES, make_batch([[1.0], [1.0]]))
     assert metrics["value_loss"] == pytest.approx((2.25 + 1.0) / 2, rel=1e-5)
+
+
+@pytest.mark.row("H04")
+@pytest.mark.parametrize(("clipping", "reward"), [("clamp_one", 1.0), ("soft_asymmetric", 3.80797), (None, 5.0)])
+def test_the_loss_is_of_clipped_rewards(clipping, reward):
+    """One step that pays 5 and terminates, V = 0: the value loss is half the square of what it counts for."""
+    algorithm = make(reward_clipping=clipping)
+    batch = make_batch([[5.0]], terminated=np.ones((1, 1), bool))
+    _, metrics = compute(algorithm, UNIFORM[:2], np.zeros((2, 1), "float32"), batch)
+    assert metrics["value_loss"] == pytest.approx(0.5 * reward**2, rel=1e-5)
+    assert metrics["policy_loss"] == pytest.approx(math.log(2.0) * reward, rel=1e-5)
+
+
+@pytest.mark.row("H03")
+def test_without_advantage_the_value_and_entropy_terms_are_left():
+    """rho_bar_policy_gradient near 0 takes the policy's advantages away, and leaves the others theirs."""
+    algorithm = make(discount=0.5, entropy_weight=0.1, rho_bar_policy_gradient=1e-30)
+    total, metrics = compute(algorithm, UNIFORM, VALUES, make_batch([[2.0], [2.0]]))
+    assert metrics["policy_loss"] == pytest.approx(0.0, abs=1e-20)
+    assert metrics["value_loss"] == pytest.approx(2.453125, rel=1e-5)  # as by hand above
+    assert total == pytest.approx(0.5 * 2.453125 - 0.1 * math.log(2.0), rel=1e-5)

@@ -1,5 +1,7 @@
 """Loss terms against numbers computed by hand. Runs on every Keras backend (see test_backends.py)."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from keras import ops
@@ -21,6 +23,19 @@ def number(scalar):
 
 def test_masked_mean_leaves_invalid_entries_out():
     assert number(losses.masked_mean(grid(1, 2, 1000, 6), VALID)) == pytest.approx(3.0)
+
+
+def test_normalised_over_valid_entries():
+    # 1, 2 and 6: mean 3, variance (4 + 1 + 9) / 3
+    deviation = np.sqrt(14 / 3)
+    found = ops.convert_to_numpy(losses.normalized(grid(1, 2, 1000, 6), VALID))
+    np.testing.assert_allclose(found, grid(-2 / deviation, -1 / deviation, 0, 3 / deviation), rtol=1e-5)
+
+
+@pytest.mark.parametrize("valid", [VALID, NONE], ids=["equal", "none"])
+def test_nothing_that_varies_is_normalised_to_zero(valid):
+    found = ops.convert_to_numpy(losses.normalized(grid(5, 5, 1000, 5), valid))
+    np.testing.assert_array_equal(found, grid(0, 0, 0, 0))
 
 
 def test_policy_gradient():
@@ -55,6 +70,27 @@ def test_entropy_loss_is_the_negative_mean():
 )
 def test_explained_variance(values, explained):
     assert number(losses.explained_variance(grid(*values), grid(1, 2, 3, 6), VALID)) == pytest.approx(explained)
+
+
+@pytest.mark.row("H01")
+@pytest.mark.parametrize(
+    "loss",
+    [losses.policy_gradient, losses.value_loss, partial(losses.value_loss, huber=True)],
+    ids=["pg", "v", "huber"],
+)
+def test_a_loss_is_the_mean_of_its_items(loss):
+    first, second = grid(-1, -2, -9, -3), grid(2, 4, 0, -2)
+    items = [
+        number(loss(first[t : t + 1, n : n + 1], second[t : t + 1, n : n + 1], VALID[t : t + 1, n : n + 1]))
+        for t, n in np.argwhere(VALID)
+    ]
+    assert len(set(items)) == 3
+    assert number(loss(first, second, VALID)) == pytest.approx(np.mean(items))
+
+
+def test_share_is_of_the_valid_entries():
+    assert number(losses.share(np.array([[True, False], [True, False]]), VALID)) == pytest.approx(1 / 3)
+    assert number(losses.share(~NONE, NONE)) == 0.0
 
 
 def test_explained_variance_of_constant_targets_is_0():

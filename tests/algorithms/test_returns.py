@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
-from distrl.algorithms.returns import gae, n_step, step_discounts, vtrace
+from distrl.algorithms.returns import corrected_gae, gae, n_step, step_discounts, vtrace
 
 
 def column(*values):
@@ -57,6 +57,20 @@ def twin_gae(v, r, d, valid, trace_lambda):
                 break
             advantages[t] += np.prod(d[t:i] * trace_lambda) * (r[i] + d[i] * v[i + 1] - v[i])
     return v[:-1] + advantages, advantages
+
+
+def twin_corrected_gae(v, r, d, valid, weights, rho_bar, c_bar, trace_lambda):
+    """A_t = sum_l (gamma lambda)^l w_t,l delta_{t+l}: w is 1 of the step itself, V-trace's c...c rho of later ones."""
+    steps = len(r)
+    targets, _ = twin_vtrace(v, r, d, valid, weights, rho_bar, c_bar, None, trace_lambda)
+    rho, c = (np.where(valid, weights if bar is None else np.minimum(bar, weights), 0.0) for bar in (rho_bar, c_bar))
+    delta = r + d * v[1:] - v[:-1]
+    advantages = np.where(valid, delta, 0.0)
+    for t in range(steps):
+        for later in range(t + 1, steps):
+            weight = np.prod(d[t:later] * trace_lambda) * np.prod(c[t + 1 : later]) * rho[later]
+            advantages[t] += valid[t] * weight * delta[later]
+    return targets, advantages
 
 
 def twin_n_step(v, r, d, valid, steps):
@@ -105,6 +119,29 @@ def test_vtrace_of_the_paper_by_hand(weights, bars, targets, advantages):
         rho_bar=bars[0],
         c_bar=bars[1],
         rho_bar_policy_gradient=bars[2],
+    )
+    check(result, column(*targets), column(*advantages))
+
+
+@pytest.mark.parametrize(
+    ("trace_lambda", "targets", "advantages"),
+    [
+        # As above: rho = c = [.5, 1, 1]; advantages are not weighed by rho: 1 + .9 x 3.42 - .5, 0 + .9 x 3.8 - 1, 2.3.
+        (1.0, (2.289, 3.42, 3.8), (3.578, 2.42, 2.3)),
+        # vs - V: 2.3; .35 + .45 x 2.3 = 1.385; .7 + .225 x 1.385. Advantages 1.4 + .45 x 1.385; .35 + .45 x 2.3; 2.3.
+        (0.5, (1.511625, 2.385, 3.8), (2.02325, 1.385, 2.3)),
+        # One step: nothing follows that would have to be corrected.
+        (0.0, (1.2, 1.35, 3.8), (1.4, 0.35, 2.3)),
+    ],
+)
+def test_corrected_gae_by_hand(trace_lambda, targets, advantages):
+    result = corrected_gae(
+        values=column(0.5, 1.0, 1.5, 2.0),
+        rewards=column(1.0, 0.0, 2.0),
+        discounts=column(0.9, 0.9, 0.9),
+        valid=~flags("..."),
+        log_rhos=np.log(column(0.5, 1.0, 2.0)),
+        trace_lambda=trace_lambda,
     )
     check(result, column(*targets), column(*advantages))
 
@@ -278,6 +315,22 @@ def test_gae_is_its_twin(unroll, trace_lambda):
     arrays = without_weights(unroll)
     expected = by_column(twin_gae, list(arrays.values()), trace_lambda)
     check(gae(**arrays, trace_lambda=trace_lambda), *expected)
+
+
+@FEW
+@given(unrolls(), BARS, BARS, LAMBDAS)
+def test_corrected_gae_is_its_twin(unroll, rho_bar, c_bar, trace_lambda):
+    arrays = [*without_weights(unroll).values(), np.exp(unroll["log_rhos"])]
+    result = corrected_gae(**unroll, rho_bar=rho_bar, c_bar=c_bar, trace_lambda=trace_lambda)
+    check(result, *by_column(twin_corrected_gae, arrays, rho_bar, c_bar, trace_lambda))
+
+
+@FEW
+@given(unrolls(), LAMBDAS)
+def test_on_policy_corrected_gae_is_gae(unroll, trace_lambda):
+    unroll["log_rhos"] = np.zeros_like(unroll["log_rhos"])
+    expected = by_column(twin_gae, list(without_weights(unroll).values()), trace_lambda)
+    check(corrected_gae(**unroll, trace_lambda=trace_lambda), *expected)
 
 
 @FEW

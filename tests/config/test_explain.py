@@ -50,8 +50,8 @@ def explained(tree, origin_of=None):
         ),
         (
             {"xyzzy": 1},
-            "unknown key xyzzy; valid keys: seed, environment, algorithm, network, actors, memory, learner, "
-            "checkpoint, stop, launch",
+            "unknown key xyzzy; valid keys: seed, environment, algorithm, exploration, network, actors, memory, "
+            "learner, checkpoint, evaluation, stop, launch",
         ),
     ],
 )
@@ -124,8 +124,10 @@ def test_clipping_at_zero_is_refused_and_null_is_no_clipping():
 
 @pytest.mark.row("D40")
 def test_an_unknown_algorithm_names_the_nearest_ones():
-    assert explained({"algorithm": {"name": "Impalla"}}) == "unknown algorithm 'Impalla'; did you mean impala?"
-    assert explained({"algorithm": {"name": "zzz"}}) == "unknown algorithm 'zzz'; known: impala, a3c, a2c"
+    assert explained({"algorithm": {"name": "Impalla"}}) == (
+        "unknown algorithm 'Impalla'; did you mean impala?; one of your own is package.module:Class"
+    )
+    assert explained({"algorithm": {"name": "zzz"}}).startswith("unknown algorithm 'zzz'; known: impala, a3c, a2c, ")
 
 
 def test_an_unknown_key_comes_first_and_the_rest_is_counted():

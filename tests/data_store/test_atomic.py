@@ -31,6 +31,22 @@ def test_put_file_replaces(tmp_path):
     assert tree(tmp_path) == {"best": "2"}
 
 
+def test_a_file_whose_writing_raises_is_not_put(tmp_path):
+    atomic.put_file(tmp_path / "a", b"old")
+
+    def torn():
+        with atomic.file(tmp_path / "a") as opened:
+            opened.write(b"ne")
+            raise ValueError("torn")
+
+    with pytest.raises(ValueError, match="torn"):
+        torn()
+    assert tree(tmp_path)["a"] == "old"
+    with atomic.file(tmp_path / "a") as opened:
+        opened.write(b"new")
+    assert tree(tmp_path)["a"] == "new"
+
+
 def test_a_full_disk_leaves_the_old_and_a_temporary(tmp_path, monkeypatch):
     atomic.put_directory(tmp_path / "a", {"x": b"1"})
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from distrl.data_store import npz
-from distrl.data_store.checkpoints import best_path, load, load_newest, save
+from distrl.data_store.checkpoints import best_path, load, load_newest, newest_first, save
 from distrl.errors import CheckpointError
 
 META = {"updates": 7, "best": None, "applied": [[0, 1, 5]], "run_id": "r"}
@@ -262,3 +262,17 @@ def test_kill_at_any_moment_of_a_save(tmp_path, step):
         assert names(directory) == ["best", "ckpt-000000000003"]
     assert int(result.stdout) == when - 1 > 8  # every one of the calls has been the last one
     assert value == 2.0
+
+
+def test_single_groups_are_read_alone(tmp_path):
+    for step in (1, 2):
+        path = save(tmp_path, step, arrays(step), META, keep=5)
+    (path / "main.optimizer.npz").write_bytes(b"damaged")
+    assert load(path, ()).arrays == {}
+    assert load(path, ()).meta == META
+    found = load(path, ["main.online", "other.online"])
+    assert (list(found.arrays), value_of(found)) == (["main.online"], 2.0)
+    with pytest.raises(CheckpointError, match=r"main\.optimizer\.npz"):
+        load(path)
+    assert [each.name[-1] for each in newest_first(tmp_path)] == ["2", "1"]
+    assert newest_first(tmp_path / "none") == []

@@ -39,6 +39,53 @@ def test_round_trip(arrays):
     assert npz.encode(arrays) == content
 
 
+@settings(max_examples=20, deadline=None)
+@given(st.dictionaries(NAMES, ARRAYS, max_size=4))
+def test_a_file_is_read_array_by_array(tmp_path_factory, arrays):
+    path = tmp_path_factory.mktemp("npz") / "arrays.npz"
+    with path.open("wb") as file:
+        npz.write(file, arrays)
+    assert path.read_bytes() == npz.encode(arrays)
+    with npz.opened(path) as read:
+        assert list(read) == list(arrays)
+        assert same(dict(read), arrays)
+        for name, array in arrays.items():
+            given = np.asarray(array)
+            assert read.form(name) == (given.dtype, given.shape)
+            if given.flags.c_contiguous:
+                target = np.ones_like(given, order="C")
+                read.read_into(name, target)
+                assert same({name: target}, {name: given})
+
+
+@pytest.mark.parametrize("target", [np.zeros(3), np.zeros(4, np.float32), np.zeros((4, 1))])
+def test_an_array_is_read_only_into_one_of_its_form(tmp_path, target):
+    path = tmp_path / "arrays.npz"
+    path.write_bytes(npz.encode({"a": np.ones(4)}))
+    with npz.opened(path) as read, pytest.raises(ValueError, match=r"array 'a' of float64 \[4\] is not of"):
+        read.read_into("a", target)
+    assert not target.any()
+
+
+def test_a_member_that_claims_more_than_there_is_reserves_nothing():
+    content = bytearray(npz.encode({"a": np.ones(4)}))
+    at = content.index(b"PK\x01\x02") + 20  # the sizes in the directory
+    content[at : at + 8] = (2**31).to_bytes(4, "little") * 2
+    with pytest.raises(ValueError, match="its members are larger than itself"):
+        npz.decode(bytes(content))
+
+
+def test_damage_shows_when_the_array_is_read(tmp_path):
+    path = tmp_path / "arrays.npz"
+    content = bytearray(npz.encode({"whole": np.arange(4), "hurt": np.full(4, 7.5)}))
+    content[content.index(np.full(4, 7.5).tobytes())] ^= 1
+    path.write_bytes(content)
+    with npz.opened(path) as read:
+        assert read["whole"].tolist() == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="not an archive of arrays: Bad CRC-32"), npz.opened(path) as read:
+        read["hurt"]
+
+
 def test_numpy_reads_it_without_pickle():
     arrays = {"dense/kernel": np.arange(6.0).reshape(2, 3), "file": np.int64(3), "seed": np.asfortranarray(np.eye(3))}
     with np.load(io.BytesIO(npz.encode(arrays)), allow_pickle=False) as read:

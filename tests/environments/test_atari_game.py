@@ -203,3 +203,13 @@ def test_actions_have_names():
 def test_mode_and_difficulty_reach_the_console():
     made = AtariGame(AtariParameters(), "breakout", mode=4, difficulty=1)
     assert (made._console._game_mode, made._console._game_difficulty) == (4, 1)
+
+
+def test_people_see_the_console_s_screen():
+    made = game()
+    made.reset(seed=RANDOM)
+    console = AtariEnv(game="breakout", frameskip=1, repeat_action_probability=0.0)
+    console.reset(seed=RANDOM)
+    np.testing.assert_array_equal(made.render(), console.ale.getScreenRGB(), strict=True)
+    assert made.render().shape == (210, 160, 3)
+    assert made.metadata["render_fps"] == 15.0  # 60 frames a second, 4 of them a step

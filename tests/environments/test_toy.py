@@ -5,12 +5,12 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from distrl.config.environment import EnvironmentConfig
-from distrl.environments.toy import Bandit, Identity, MemoryCue, Mixed, Reach, StepCounter
+from distrl.environments.toy import Bandit, Homing, Identity, MemoryCue, Mixed, Reach, StepCounter
 from distrl.environments.vector import VectorEnvironment
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # the checker's style advice
-@pytest.mark.parametrize("environment_class", [Identity, StepCounter, Bandit, MemoryCue, Mixed, Reach])
+@pytest.mark.parametrize("environment_class", [Identity, StepCounter, Bandit, MemoryCue, Mixed, Reach, Homing])
 def test_keeps_gymnasium_s_contract(environment_class: type) -> None:
     check_env(environment_class(), skip_render_check=True)
 
@@ -174,3 +174,18 @@ def test_mixed_closeness_of_each_action() -> None:
     expected = {"symbol": 0.0, "choices": 0.5, "switches": 0.0, "bounded": np.exp(-0.25), "free": np.exp(-2.0)}
     assert found == pytest.approx(expected, abs=1e-6)
     assert environment.step(action)[1] == pytest.approx(sum(expected.values()) / 5, abs=1e-6)
+
+
+def test_homing_pays_for_where_the_point_was_and_ends_by_a_time_limit() -> None:
+    env = Homing(length_steps=3, reach=0.5)
+    start, _ = env.reset(seed=0)
+    point, reward, terminated, truncated, _ = env.step(np.float32([-1.0]))
+    assert reward == -abs(start[0])
+    assert point[0] == pytest.approx(max(start[0] - 0.5, -1.0))
+    assert (terminated, truncated) == (False, False)
+    for expected in (False, True):
+        before = point[0]
+        point, reward, terminated, truncated, _ = env.step(np.float32([1.0]))
+        assert reward == pytest.approx(-abs(before))
+        assert point[0] == pytest.approx(min(before + 0.5, 1.0))
+        assert (terminated, truncated) == (False, expected)

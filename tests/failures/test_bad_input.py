@@ -1,6 +1,5 @@
 """What a user can get wrong: one line that says what, and what would be right; and the right exit code."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -64,12 +63,10 @@ def test_wrong_words_are_exit_2(distrl_command, tmp_path, arguments, words):
     assert not (tmp_path / "no").exists()
 
 
-def test_an_unreachable_redis_is_exit_6_and_quick(distrl_command, tmp_path):
-    began = time.monotonic()
+def test_an_unreachable_redis_is_exit_6(distrl_command, tmp_path):
     url = f"unix://{tmp_path}/nowhere.sock"
     line = one_line(distrl_command("train", *PRESET, "--redis-url", url, "--run-dir", "run"), 6)
     assert line.startswith(f"Redis at {url} is unreachable for 3 s")
-    assert time.monotonic() - began < 30
     # It is not a run that could be looked at or gone on with: the same command works once Redis is there.
     assert not (tmp_path / "run" / "run.json").exists()
 

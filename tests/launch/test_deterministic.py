@@ -5,12 +5,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from distrl.algorithms.dqn import Dqn
 from distrl.config import RunConfig
 from distrl.data_store.checkpoints import load_newest
+from distrl.environments.toy import StepCounter
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import NonFiniteError, StalledError
 from distrl.launch.description import RunDescription
 from distrl.launch.deterministic import InlineFeed, run_deterministic
+from distrl.learner.policy_files import best_return
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.in_memory import InMemoryBackend
 
@@ -42,19 +45,25 @@ def test_a_feed_that_never_fills_a_batch_is_a_stall():
 class Training:
     """Runs in one process, on the toy `Identity`."""
 
-    def __init__(self, tmp_path, name, algorithm, rate=1.0, **network):
+    def __init__(self, tmp_path, name, algorithm, rate=1.0, exploration=None, **network):
         self.config = {
             "environment": {"id": "distrl.environments.toy:Identity", "kwargs": {"n": 2, "length_steps": 3}},
-            "algorithm": {"name": algorithm, "reward_normalization": network.pop("rewards", None)},
+            "exploration": exploration,
+            "algorithm": {
+                "name": algorithm,
+                "reward_normalization": network.pop("rewards", None),
+                **network.pop("parameters", {}),
+            },
             "network": {"middleware_parameters": {"scheme": [4], **network.pop("middleware", {})}, **network},
             "actors": {"count": 0, "environments": 2, "unroll_length_steps": 4, "weight_mixing_rate": rate},
             "checkpoint": {"every_s": None, "every_updates": 3},
         }
         self.run_dir = tmp_path / name
         self.backend = None
+        self.stop = {}
 
     def train(self, updates):
-        config = RunConfig.model_validate({**self.config, "stop": {"updates": updates}})
+        config = RunConfig.model_validate({**self.config, "stop": {"updates": updates, **self.stop}})
         environment = VectorEnvironment(config.environment, 1)
         environment.close()
         newest = load_newest(self.run_dir / "checkpoints") if self.run_dir.exists() else None
@@ -103,7 +112,10 @@ def test_episodes_that_end_with_the_last_row_before_a_checkpoint_count(tmp_path)
 
 def assert_that_halves_make_a_whole(tmp_path, *arguments, **options):
     """Six updates and a checkpoint after three of them, against a run that was resumed from it; returns the arrays."""
-    whole, halves = (Training(tmp_path, name, *arguments, **options) for name in ("whole", "halves"))
+    return compare(*(Training(tmp_path, name, *arguments, **options) for name in ("whole", "halves")))
+
+
+def compare(whole, halves):
     whole.train(6)
     halves.train(3)
     halves.train(6)
@@ -135,10 +147,56 @@ def test_normalised_rewards_go_on_bit_by_bit_in_a_resumed_run(tmp_path):
     assert arrays["main.rewards", "count"] > 0
 
 
+@pytest.mark.row("Q03", "D165")
+def test_a_resumed_run_of_several_epochs_goes_on_bit_by_bit(tmp_path):
+    """Orders of minibatches and the penalty's coefficient go on where they were."""
+    settings = {"epochs": 2, "minibatches": 4, "kl_penalty": {"target": 1e-9}}
+    arrays = assert_that_halves_make_a_whole(tmp_path, "ppo", parameters=settings, learning_rate=0.01)
+    assert arrays["main.online", "main/policy_head_kl_coefficient"] == np.float32(1.5**6)
+    assert arrays["main.optimizer", "optimizer/iteration"] == 6 * 8
+
+
 @pytest.mark.row("Q03")
 def test_a_resumed_run_whose_actor_mixes_weights_goes_on_bit_by_bit(tmp_path):
     """What the actor has mixed is in no checkpoint: both runs begin anew with the learner's weights."""
     assert_that_halves_make_a_whole(tmp_path, "impala", 0.3, learning_rate=0.05)
+
+
+@pytest.mark.long
+@pytest.mark.row("Q03")
+@pytest.mark.parametrize(
+    ("exploration", "dense_layer"),
+    [
+        ({"kind": "epsilon_greedy", "epsilon": {"kind": "linear", "steps": 60}, "random_steps": 20}, "dense"),
+        ({"kind": "noisy_network"}, "noisy_dense"),
+    ],
+    ids=["epsilon_greedy", "noisy_network"],
+)
+def test_a_resumed_run_explores_on_bit_by_bit(tmp_path, exploration, dense_layer):
+    """The schedule goes on by the steps in the checkpoint, and noise by the seed of the checkpoint's update."""
+    options = {"middleware": {"dense_layer": dense_layer}, "exploration": exploration, "learning_rate": 0.05}
+    assert_that_halves_make_a_whole(tmp_path, "impala", 1.0, **options)
+
+
+@pytest.mark.row("Q03")
+def test_a_resumed_sac_goes_on_bit_by_bit(tmp_path):
+    """Several networks, the temperature, the noise that actions are drawn from, and what is in the replay memory.
+
+    Which checkpoints hold here unless they are told not to.
+    """
+    runs = [Training(tmp_path, name, "sac") for name in ("whole", "halves")]
+    replay = {"capacity_steps": 64, "min_size_steps": 8, "samples_per_insert": 4.0}
+    for run in runs:
+        run.config |= {
+            "environment": {"id": "distrl.environments.toy:Reach"},
+            "algorithm": {"name": "sac", "replay": replay},
+            "exploration": {"kind": "policy", "random_steps": 12},
+            "learner": {"batch_size": 8},
+        }
+    arrays = compare(*runs)
+    groups = {"main.online", "main.optimizer", "main.temperature", "main.noise", "critic.target", "critic.optimizer"}
+    assert {group for group, _ in arrays} == groups | {"critic.online"}
+    assert arrays["main.temperature", "log_temperature"] != 0.0
 
 
 @pytest.mark.parametrize("algorithm", ["a2c"])
@@ -156,3 +214,109 @@ def test_a_round_of_nothing_finite_ends_the_run(tmp_path, monkeypatch, algorithm
     monkeypatch.setattr(GradientShipper, "contribution", broken)
     with pytest.raises(NonFiniteError, match="no gradient of version 1 could be used: nonfinite"):
         Training(tmp_path, "run", algorithm).train(3)
+
+
+def test_with_a_replay_memory_the_actor_acts_when_asked_what_is_there():
+    feed, acted = inline_feed(lambda idle: [idle() for _ in range(2)])
+    assert feed.poll() == [False, False]
+    assert len(acted) == 2
+
+
+# -------------------------------------------------------------------------------------------------------- evaluations
+
+
+class Phased(StepCounter):
+    """Episodes of 5 steps. The first that is made is the training's, the second the evaluation's."""
+
+    made = updates = 0
+    phases = ()  # (H, T or E, environment steps), in order
+    stored = None  # () -> unrolls that came into the memory so far
+    stored_while_evaluating = ()
+
+    def __init__(self):
+        super().__init__(terminate_at_steps=5)
+        Phased.made += 1
+        self._evaluates = Phased.made == 2
+
+    def step(self, action):
+        phase = "E" if self._evaluates else "T" if Phased.updates else "H"
+        before = Phased.phases[-1] if Phased.phases else ("", 0)
+        if before[0] == phase:
+            Phased.phases = (*Phased.phases[:-1], (phase, before[1] + 1))
+        else:
+            Phased.phases = (*Phased.phases, (phase, 1))
+        if self._evaluates:
+            Phased.stored_while_evaluating = (*Phased.stored_while_evaluating, Phased.stored())
+        return super().step(action)
+
+
+@pytest.mark.row("D20", "D22")
+def test_phases_follow_each_other_in_exact_environment_steps(tmp_path, monkeypatch):
+    """Heat-up 10, between evaluations 20, evaluation 5, improve 40: H10, T20, E5, T20, E5."""
+    update = Dqn.update
+
+    def counted(self, networks, batch):
+        Phased.updates += 1
+        return update(self, networks, batch)
+
+    monkeypatch.setattr(Dqn, "update", counted)
+    monkeypatch.setattr(Phased, "made", -1)  # `train` makes one to see its spec
+    for name in ("updates", "phases", "stored_while_evaluating"):
+        monkeypatch.setattr(Phased, name, 0 if name == "updates" else ())
+    run = Training(tmp_path, "run", "dqn")
+    replay = {"capacity_steps": 60, "min_size_steps": 10, "samples_per_insert": None}
+    run.config |= {
+        "environment": {"id": f"{__name__}:Phased", "vectorization": "sync"},
+        "algorithm": {"name": "dqn", "replay": replay},
+        # An unroll is an episode and the row of its reset: 5 environment steps.
+        "actors": {"count": 0, "environments": 1, "unroll_length_steps": 6},
+        "learner": {"batch_size": 4},
+        "checkpoint": {"every_s": None},
+        "evaluation": {"every_env_steps": 20, "episodes": 1},
+    }
+    run.stop = {"env_steps": 50}
+    monkeypatch.setattr(Phased, "stored", lambda: run.backend.ledger.counts().trained)
+    reason, snapshot = run.train(1000)
+    assert Phased.phases == (("H", 10), ("T", 20), ("E", 5), ("T", 20), ("E", 5))
+    assert Phased.stored_while_evaluating == (6,) * 5 + (10,) * 5  # constant meanwhile: 30 and 50 steps
+    assert (reason, snapshot["env_steps"], snapshot["episodes"]) == ("env_steps", 50, 10)
+    assert (snapshot["evaluation_mean_return"], snapshot["evaluation_env_steps"]) == (15.0, 50)
+    assert [one.env_steps for _, one in run.backend.registry.evaluations("0")] == [30, 50]
+    assert run.backend.ledger.counts().imbalance == 0
+
+
+@pytest.mark.row("Q03")
+def test_an_evaluation_changes_no_bit_of_the_training_and_goes_on_in_a_resumed_run(tmp_path):
+    plain, evaluated, halves = (Training(tmp_path, name, "impala", learning_rate=0.05) for name in ("a", "b", "c"))
+    for run in (evaluated, halves):
+        run.config["evaluation"] = {"every_env_steps": 20, "episodes": 3, "environments": 2}
+    plain.train(6)
+    evaluated.train(6)
+    halves.train(3)
+    first = halves.backend.registry.evaluations("0")
+    halves.train(6)
+    wanted, *others = (run.arrays for run in (plain, evaluated, halves))
+    for other in others:
+        assert {key: array.tobytes() for key, array in other.items()} == {
+            key: array.tobytes() for key, array in wanted.items()
+        }
+    told, resumed = evaluated.backend.registry.evaluations("0"), first + halves.backend.registry.evaluations("0")
+    assert len(told) >= 3
+    for run in (evaluated, halves):  # whichever half it was in
+        assert best_return(run.run_dir / "policy") == max(one.mean_return for _, one in told)
+    assert [(one.env_steps, one.mean_return) for _, one in told] == [
+        (one.env_steps, one.mean_return) for _, one in resumed
+    ]
+
+
+@pytest.mark.row("D50")
+def test_an_evaluation_that_is_good_enough_ends_the_run_at_its_update(tmp_path):
+    run = Training(tmp_path, "run", "impala")
+    run.config["environment"]["id"] = "distrl.environments.toy:StepCounter"
+    run.config["environment"]["kwargs"] = {}
+    run.config |= {"learner": {"batch_size": 1}, "evaluation": {"every_env_steps": 30, "episodes": 2}}
+    run.stop = {"evaluation_return": 15.0}
+    reason, snapshot = run.train(100)
+    assert (reason, snapshot["stop_reason"]) == ("evaluation_return", "evaluation_return")
+    assert 30 <= snapshot["env_steps"] < 38  # an update is of 4 rows of 2 environments, less padding
+    assert snapshot["evaluation_env_steps"] == snapshot["env_steps"]

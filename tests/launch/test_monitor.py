@@ -8,7 +8,7 @@ import pytest
 
 from distrl.config import RunConfig
 from distrl.launch.monitor import Monitor
-from distrl.memory_backend.backend import RoleStatus
+from distrl.memory_backend.backend import Evaluation, RoleStatus
 
 ACTOR = RoleStatus("actor", 0, 1, "host", 1, "acting", rss_mb=90.0, peak_rss_mb=100.0)
 LEARNER = RoleStatus("learner", 0, 1, "host", 1, "training", peak_rss_mb=500.0)
@@ -107,3 +107,14 @@ def test_the_user_is_told_once_when_rounds_go_on_without_somebody(make_monitor, 
         "rounds go on without actor 1, actor 2",
         "rounds have every worker again",
     ]
+
+
+def test_every_evaluation_is_told_once(make_monitor, backend, tmp_path, view):
+    monitor = make_monitor()
+    told = Evaluation(3, 100_290, 20, 478.25, 12.5, 440.0, 500.0, 478.25, 1.5)
+    backend.registry.add_evaluation(told, b"", backend.registry.register_evaluator())
+    monitor.update(backend, [])
+    monitor.update(backend, [])
+    told = "evaluation at 100,290 steps: return 478.2 ± 12.5 over 20 episodes"
+    assert view.events == [told]
+    assert (tmp_path / "logs" / "events.log").read_text().endswith(f"{told}\n")

@@ -1,9 +1,16 @@
-"""The plan is data: one learner and as many actors as configured."""
+"""The plan is data: one learner, as many actors as configured, an evaluator if it is."""
 
 import os
+from pathlib import Path
+
+import pytest
 
 from distrl.config import RunConfig
-from distrl.launch.plan import Role, make_plan, oversubscription_warning
+from distrl.config.evaluation import EvaluationConfig
+from distrl.config.replay import ReplayParameters
+from distrl.errors import ConfigError
+from distrl.launch.plan import Role, RoleHome, make_plan, oversubscription_warning, publication_note, replay_note
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
 
 def config(actors: int, threads: int = 1) -> RunConfig:
@@ -13,6 +20,24 @@ def config(actors: int, threads: int = 1) -> RunConfig:
 def test_roles_and_their_names():
     assert [role.name for role in make_plan(config(2))] == ["learner", "actor 0", "actor 1"]
     assert Role("actor", 3).log_name == "actor-3.log"
+    evaluating = RunConfig.model_validate({"actors": {"count": 1}, "evaluation": {"every_env_steps": 1000}})
+    assert [role.name for role in make_plan(evaluating)] == ["learner", "actor 0", "evaluator"]
+    assert Role("evaluator").log_name == "evaluator.log"
+
+
+def test_only_the_learner_may_see_a_gpu():
+    home = RoleHome("redis://h", "r", Path("logs"), learner_threads=3, learner_gpu=True)
+    found = {role.kind: home.variables(role) for role in (Role("learner"), Role("actor"), Role("evaluator"))}
+    assert {kind: one.get("CUDA_VISIBLE_DEVICES") for kind, one in found.items()} == {
+        "learner": None,
+        "actor": "",
+        "evaluator": "",
+    }
+    assert {kind: one["OMP_NUM_THREADS"] for kind, one in found.items()} == {
+        "learner": "3",
+        "actor": "1",
+        "evaluator": "1",
+    }
 
 
 def test_only_too_many_roles_are_worth_a_warning(monkeypatch):
@@ -22,3 +47,43 @@ def test_only_too_many_roles_are_worth_a_warning(monkeypatch):
     assert warning is not None
     assert warning.startswith("9 numeric roles on 2 cores (learner.threads 2 + actors.count 7)")
     assert "\n" not in warning
+    evaluating = config(2).model_copy(update={"evaluation": EvaluationConfig(every_env_steps=1000)})
+    assert oversubscription_warning(evaluating).startswith(
+        "4 numeric roles on 2 cores (learner.threads 1 + actors.count 2 + the evaluator)"
+    )
+    inline = config(0, threads=3).model_copy(update={"evaluation": EvaluationConfig(every_env_steps=1000)})
+    assert oversubscription_warning(inline) is None  # between updates
+
+
+def test_what_the_replay_memory_takes_is_refused_only_where_the_learner_will_be(monkeypatch):
+    """Ten million steps of one float, one choice and 16 bytes besides: 24 each, and a row of observations more."""
+    spec = EnvSpec("Toy", {"observation": ArraySpec((1,), "float32")}, {"action": DiscreteSpec(2)})
+    assert replay_note(config(2), spec) is None
+    given = config(2)
+
+    class WithReplay(type(given.algorithm)):
+        replay: ReplayParameters = ReplayParameters(capacity_steps=2048 * 5000)
+
+    given = given.model_copy(update={"algorithm": WithReplay()})
+    assert replay_note(given, spec) == "replay: 10,240,000 steps, 247.1 MB"  # 5,000 x (33 x 64 x 4 + 2,048 x 20 + 8)
+    monkeypatch.setattr("distrl.learner.replay_set_up.available_bytes", lambda: 1000)
+    with pytest.raises(ConfigError, match=r"lower algorithm\.replay\.capacity_steps: 10240000"):
+        replay_note(given, spec)
+    on_ray = given.model_copy(update={"launch": given.launch.model_copy(update={"launcher": "ray"})})
+    assert replay_note(on_ray, spec) == "replay: 10,240,000 steps, 247.1 MB"
+
+
+def test_weights_that_are_published_rarely_are_told_of():
+    """One update per step by default: 64 x 32 of them for each unroll."""
+
+    def note(algorithm="sac", **tree):
+        return publication_note(RunConfig.model_validate({"algorithm": {"name": algorithm}, **tree}))
+
+    assert note() == (
+        "weights are published once per unroll of 2,048 steps, every 2,048 updates; for newer ones in actors lower "
+        "actors.environments: 64, actors.unroll_length_steps: 32 or memory.queue_batches: 2"
+    )
+    assert note(actors={"environments": 31, "unroll_length_steps": 32}) is None  # 992
+    assert note(learner={"batch_size": 512}) is not None
+    assert note(learner={"batch_size": 525}) is None  # 256 x 2,048 / 525 = 998.6
+    assert note("apex") is note("impala") is None  # the one publishes at once, the other after each update

@@ -8,8 +8,9 @@ from distrl.errors import MemoryBackendError
 from distrl.launch import supervise
 from distrl.launch.plan import Role
 from distrl.memory_backend.backend import RoleStatus
+from distrl.types import UnrollHeader
 
-LEARNER, ACTOR = Role("learner"), Role("actor")
+LEARNER, ACTOR, EVALUATOR = Role("learner"), Role("actor"), Role("evaluator")
 
 
 def nothing():
@@ -267,8 +268,61 @@ def test_updates_keep_the_run_from_stalling(world):
     assert outcome.stop_reason == "asked"
 
 
+def test_unrolls_that_a_replay_memory_takes_in_keep_the_run_from_stalling(world):
+    def takes_in(sequence):
+        def step():
+            world.backend.unrolls.push(UnrollHeader(0, 1, sequence, 1, 8), b"")
+            entries = world.backend.unrolls.take(1, 0.0)
+            fence = world.backend.acquire_fence()
+            world.backend.unrolls.acknowledge(entries, fence, {"trained": 1}, {(0, 1): sequence})
+
+        return step
+
+    steps = [step for n in range(5) for step in (takes_in(n), lambda: time.sleep(0.03))]
+    outcome = world.run(*steps, world.asks(stop="asked"), learner={"stall_timeout_s": 0.09})
+    assert outcome.stop_reason == "asked"
+
+
 def test_heartbeats_of_an_unknown_run_are_nobodys(world):
     hand_made = RoleStatus("actor", 5, 1, "elsewhere", 1, "acting", beat=1, last_step_age_s=1e6)
     outcome = world.run(lambda: world.backend.registry.beat(hand_made), nothing, nothing, world.asks(stop="asked"))
     assert outcome.exit_code == 0
     assert all("kill" not in handle.asked for handle in world.launcher.started)
+
+
+EVALUATING = {"every_env_steps": 1000}
+
+
+def test_a_dead_evaluator_is_replaced_and_takes_nobodys_ticket(world):
+    def joins():
+        assert world.backend.registry.register_actor(0) == 1
+        world.backend.tickets.issue(1, world.backend.acquire_fence())
+        assert world.backend.tickets.take((0, 1), 0.0)
+
+    beats = world.beats(EVALUATOR, state="evaluating")
+    outcome = world.run(joins, beats, world.dies(EVALUATOR, -9), nothing, world.dies(LEARNER, 0), evaluation=EVALUATING)
+    assert outcome.exit_code == 0
+    assert len(world.launcher.of(EVALUATOR)) == 2
+    assert world.backend.tickets.counts() == (0, 1)  # that of actor 0, which lives
+    assert world.view.events[0].startswith("evaluator ended (signal 9); starting again in")
+    assert world.launcher.of(EVALUATOR)[1].asked == ["terminate"]  # after the learner
+
+
+def test_a_hung_evaluator_is_killed_and_replaced(world):
+    hangs = world.beats(EVALUATOR, state="evaluating", last_step_age_s=61.0)
+    outcome = world.run(hangs, nothing, nothing, world.dies(LEARNER, 0), evaluation=EVALUATING)
+    assert outcome.exit_code == 0
+    first, *_ = world.launcher.of(EVALUATOR)
+    assert first.asked == ["kill"]
+    assert len(world.launcher.of(EVALUATOR)) == 2
+    assert "no environment step for 61 s (environment.step_timeout_s)" in world.view.events[0]
+
+
+def test_an_evaluator_that_ends_while_the_run_stops_is_not_replaced(world):
+    def both_end():
+        world.backend.registry.set_control(stop="evaluation_return")
+        world.launcher.of(EVALUATOR)[0].code = 0
+
+    outcome = world.run(both_end, nothing, world.dies(LEARNER, 0), evaluation=EVALUATING)
+    assert (outcome.exit_code, outcome.stop_reason) == (0, "evaluation_return")
+    assert len(world.launcher.of(EVALUATOR)) == 1

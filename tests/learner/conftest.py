@@ -66,7 +66,18 @@ class SmallRun:
         """Puts an entry into the stream past every rule."""
         self.backend._run.append(fields)
 
-    def feed(self, *, batch_size=1, k=None, applied=None, first_version=1, stop=lambda: True, block_s=0.0, rounds=None):
+    def feed(
+        self,
+        *,
+        batch_size=1,
+        k=None,
+        applied=None,
+        first_version=1,
+        stop=lambda: True,
+        block_s=0.0,
+        rounds=None,
+        newest_version=None,
+    ):
         """A feed of a learner that has just taken over; when it finds nothing, it says so at once."""
         self.fence = self.backend.acquire_fence()
         return Feed(
@@ -80,6 +91,7 @@ class SmallRun:
             stop=stop,
             block_s=block_s,
             rounds=rounds,
+            newest_version=newest_version,
         )
 
     def use(self, parcel):

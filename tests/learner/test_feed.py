@@ -665,3 +665,23 @@ def test_a_usable_gradient_in_between_lets_it_go_on(run):
         push_gradient(run, 0, sequence, value=1.0 if sequence % 8 == 7 else np.nan)
     feed = gradient_feed(run)
     assert [values(feed.collect()) for _ in range(4)] == [[1.0]] * 4
+
+
+# --------------------------------------------------------------------------------------------- into a replay memory
+
+
+def test_unrolls_for_a_replay_memory_come_one_by_one_as_they_travelled(run):
+    """And as old as they are against the newest version: taking them in makes no new one."""
+    newest = [3]
+    feed = run.feed(newest_version=lambda: newest[0])
+    run.push(0, 0, version=2, tag=10, episode_returns=(1.5,))
+    run.push(0, 1, version=2, tag=20)
+    first = feed.collect()
+    assert first.batch == ()
+    assert [unroll.rewards[0, 0] for unroll in first.unrolls] == [10]
+    assert (first.lags_updates, first.env_steps, first.episode_returns) == ([1], STEPS, [1.5])
+    newest[0] = 7
+    second = feed.collect()
+    assert [unroll.rewards[0, 0] for unroll in second.unrolls] == [20]
+    assert (second.lags_updates, second.highest) == ([5], {(0, 1): 1})
+    assert run.ledger.in_flight == 2

@@ -31,7 +31,7 @@ def online(made):
 
 
 def published(made):
-    return decode_weights(made.backend.weights.fetch()[1])
+    return decode_weights(made.backend.weights.fetch().blob)
 
 
 def equal(weights, others):

@@ -119,3 +119,14 @@ def test_stopped_before_it_was_asked(run, prefetch):
     prefetch.stop.set()
     feed.close()
     assert feed.collect() is None
+
+
+def test_poll_gives_what_is_there_and_never_waits(run, prefetch):
+    feed = prefetch()
+    assert feed.poll() is None
+    for sequence in range(2):
+        run.push(0, sequence)
+    wait_until(lambda: where(run) == (1, 1))
+    assert feed.poll().batch.rewards[0, 0] == 0
+    assert feed.collect().batch.rewards[0, 0] == 1
+    assert feed.poll() is None

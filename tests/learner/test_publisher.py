@@ -32,7 +32,7 @@ def publisher(run):
 def test_actors_fetch_exactly_what_was_published(run, publisher):
     given = {**KERNEL, "main/steps": np.array([3], np.int64)}
     publisher().publish(given, version=4, env_steps=120)
-    version, blob = run.backend.weights.fetch()
+    version, blob, _ = run.backend.weights.fetch()
     weights = decode_weights(blob)
     assert (version, weights.version, list(weights.arrays)) == (4, 4, list(given))
     for name, array in given.items():

@@ -10,43 +10,16 @@ import pytest
 from distrl import wire
 from distrl.actors.actor import Actor
 from distrl.actors.policy import Policy
-from distrl.config.run import StopConfig
-from distrl.data_store.checkpoints import load_newest
+from distrl.data_store.checkpoints import best_path, load_newest
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import CheckpointError, NonFiniteError
+from distrl.learner.policy_files import best_return, read_policy
 from distrl.learner.prefetch import PrefetchingFeed
-from distrl.learner.session import stop_reason
-from distrl.learner.state import LearnerState
-from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_unroll
+from distrl.memory_backend.backend import Evaluation, QueueCaps
+from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_unroll, encode_weights
 from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.networks.description import BundleDescription
-
-# ------------------------------------------------------------------------------------------------- stop conditions
-
-
-@pytest.mark.parametrize(
-    ("stop", "state", "reason"),
-    [
-        ({}, {"updates": 10**9, "env_steps": 10**12, "wall_s": 1e9, "recent_returns": [1e9] * 100}, None),
-        ({"mean_return": 5.0}, {"recent_returns": [5.0] * 100}, "mean_return"),
-        ({"mean_return": 5.0}, {"recent_returns": [5.0] * 99 + [4.9]}, None),
-        ({"mean_return": 5.0}, {"recent_returns": [1000.0] * 99}, None),  # a window that is not full proves nothing
-        ({"mean_return": -10.0}, {"recent_returns": []}, None),
-        ({"mean_return": -10.0}, {"recent_returns": [-10.0] * 100}, "mean_return"),
-        ({"env_steps": 100}, {"env_steps": 99}, None),
-        ({"env_steps": 100}, {"env_steps": 100}, "env_steps"),
-        ({"updates": 7}, {"updates": 6}, None),
-        ({"updates": 7}, {"updates": 7}, "updates"),
-        ({"minutes": 0.5}, {"wall_s": 29.9}, None),
-        ({"minutes": 0.5}, {"wall_s": 30.0}, "minutes"),
-        ({"updates": 7, "minutes": 1.0}, {"updates": 1, "wall_s": 60.0}, "minutes"),
-        ({"mean_return": 0.0, "updates": 7}, {"updates": 7, "recent_returns": [1.0] * 100}, "mean_return"),
-    ],
-)
-def test_stop_conditions(stop, state, reason):
-    assert stop_reason(StopConfig(**stop), LearnerState(run_id="r", **state)) == reason
-
+from distrl.types import Weights
 
 # ------------------------------------------------------------------------------------------------------------- device
 
@@ -164,7 +137,7 @@ def test_trained_weights_are_published_in_16_bits_and_statistics_are_not(train):
     normalized = {"observation": {"normalize": True}}
     training = train(network__wire_dtype="float16", network__input_embedders_parameters=normalized, stop__updates=2)
     assert training.run() == "updates"
-    _, blob = training.made.backend.weights.fetch()
+    blob = training.made.backend.weights.fetch().blob
     tree = wire.unpack(blob)
     online = training.made.networks["main"].online
     assert {name for name, array in tree["arrays"].items() if array.dtype == np.float16} == {
@@ -470,3 +443,68 @@ def test_a_queue_bound_below_the_tickets_does_not_dead_lock(prepared, toy_config
         assert learning.run() == "updates"
     assert max(learning.lags) <= 3
     assert backend.ledger.counts().imbalance == 0
+
+
+# -------------------------------------------------------------------------------------------------------- evaluations
+
+
+def evaluation(env_steps, mean_return, version=1):
+    return Evaluation(version, env_steps, 5, mean_return, 0.0, mean_return, mean_return, 3.0, 0.1)
+
+
+def test_evaluations_of_a_role_reach_state_snapshots_and_the_best_checkpoint(train, tmp_path, monkeypatch):
+    monkeypatch.setattr("distrl.learner.evaluations.EVERY_S", 0.0)
+    monkeypatch.setattr("distrl.learner.reporter.EVERY_S", 0.0)  # every update makes a snapshot
+    training = train(stop__updates=9, evaluation__every_env_steps=5, checkpoint__every_updates=8)
+    registry, weights = training.made.backend.registry, training.made.backend.weights
+    incarnation, blobs = registry.register_evaluator(), {}
+    # At the update before; of weights that are older by then.
+    told = {2: evaluation(5, 1.0, 2), 4: evaluation(10, 0.5, 3), 7: evaluation(15, 2.0, 4)}
+    report = training.session._report
+
+    def report_and_tell(snapshot):
+        report(snapshot)
+        blobs[weights.version()] = weights.fetch().blob
+        if (one := told.pop(snapshot["updates"] + 1, None)) is not None:
+            registry.add_evaluation(one, blobs[one.weights_version], incarnation)
+
+    training.session._report = report_and_tell
+    training.run()
+    rows = {row["updates"]: row["evaluation_mean_return"] for row in training.snapshots}
+    assert rows == {1: None, 2: 1.0, 3: 1.0, 4: 0.5, 5: 0.5, 6: 0.5, 7: 2.0, 8: 2.0, 9: 2.0}
+    last = training.snapshots[-1]
+    assert (last["evaluation_env_steps"], last["best_evaluation_return"]) == (15, 2.0)
+    assert training.saved == [8, 9]  # an evaluation saves nothing
+    assert best_path(tmp_path / "checkpoints").name == "ckpt-000000000008"  # the first after the best evaluation
+    (tmp_path / "config.yaml").write_text("evaluation: {every_env_steps: 5}\n")
+    saved, evaluated = read_policy(tmp_path, "best"), decode_weights(blobs[4])
+    assert (saved.weights.version, saved.env_steps) == (4, 15)
+    for name, array in saved.weights.arrays.items():
+        np.testing.assert_array_equal(array, evaluated.arrays[name])
+
+
+def test_the_best_of_two_evaluations_that_are_found_at_once_is_kept(train, tmp_path):
+    training = train(stop__updates=1, evaluation__every_env_steps=5)
+    registry = training.made.backend.registry
+    incarnation = registry.register_evaluator()
+    training.state.best_evaluation_return = training.state.best_saved_evaluation = 60.0
+    for version, value in ((3, 90.0), (4, 50.0)):
+        blob = encode_weights(Weights(version, {}))
+        registry.add_evaluation(evaluation(5 * version, value, version), blob, incarnation)
+    training.run()
+    assert best_return(tmp_path / "policy") == 90.0
+    assert best_path(tmp_path / "checkpoints").name == "ckpt-000000000001"
+    assert training.state.best_saved_evaluation == 90.0
+
+
+@pytest.mark.row("D50")
+def test_an_evaluation_that_is_good_enough_ends_training(train, monkeypatch):
+    monkeypatch.setattr("distrl.learner.evaluations.EVERY_S", 0.0)
+    training = train(stop__evaluation_return=475.0, stop__updates=50, evaluation__every_env_steps=5)
+    registry = training.made.backend.registry
+    incarnation = registry.register_evaluator()
+    for env_steps, value in ((5, 474.0), (10, 476.0)):
+        registry.add_evaluation(evaluation(env_steps, value), encode_weights(Weights(1, {})), incarnation)
+    assert training.run() == "evaluation_return"
+    assert training.snapshots[-1]["stop_reason"] == "evaluation_return"
+    assert training.state.updates == 1

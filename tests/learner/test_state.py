@@ -21,6 +21,10 @@ STATES = st.builds(
     episodes=COUNTS,
     weights_version=COUNTS,
     best_mean_return_100=st.none() | FLOATS,
+    evaluation_mean_return=st.none() | FLOATS,
+    evaluation_env_steps=st.none() | COUNTS,
+    best_evaluation_return=st.none() | FLOATS,
+    best_saved_evaluation=st.none() | FLOATS,
     recent_returns=st.lists(FLOATS, max_size=100),
     recent_lengths_steps=st.lists(COUNTS, max_size=100),
     applied=st.dictionaries(st.tuples(COUNTS, COUNTS), COUNTS, max_size=5),
@@ -112,6 +116,25 @@ def test_the_best_needs_a_full_window_and_an_improvement():
     learner.observe_episodes([0.0], [1])
     assert not learner.take_best()
     assert learner.best_mean_return_100 == 497.0
+
+
+def test_the_best_evaluation_is_remembered_and_the_first_checkpoint_after_it_is_the_best():
+    learner = state()
+    assert not learner.take_best(by_evaluation=True)
+    found = [learner.observe_evaluation(value, steps) for value, steps in [(80.0, 100), (95.0, 200), (90.0, 300)]]
+    assert found == [True, True, False]
+    assert (learner.evaluation_mean_return, learner.evaluation_env_steps) == (90.0, 300)
+    assert learner.best_evaluation_return == 95.0
+    assert learner.take_best(by_evaluation=True)  # found before 90 was, in the same look
+    assert learner.best_saved_evaluation == 95.0
+    assert not learner.take_best(by_evaluation=True)
+    assert not learner.observe_evaluation(92.0, 400)
+    assert not learner.take_best(by_evaluation=True)
+    assert learner.observe_evaluation(96.0, 500)
+    assert learner.take_best(by_evaluation=True)
+    learner.observe_episodes([1000.0] * 100, [1] * 100)
+    assert not learner.take_best(by_evaluation=True)  # episodes of the training do not count here
+    assert learner.take_best()
 
 
 def test_another_run_counts_its_producers_anew():

@@ -33,3 +33,19 @@ def test_the_preset_solves_cartpole_within_a_million_steps(tmp_path, seed):
     description = json.loads((run_dir / "policy" / "description.json").read_text())
     assert description["environment"]["id"] == "CartPole-v1"
     assert (run_dir / "policy" / "graph.onnx").stat().st_size > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("preset", ["cartpole-ppo", "cartpole-appo"])
+def test_several_epochs_on_every_batch_solve_it_in_half_as_many_steps(tmp_path, preset):
+    run_dir = tmp_path / "run"
+    command = [sys.executable, "-m", "distrl", "train", "--preset", preset, "--plain", "--run-dir", str(run_dir)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    summary = Summary.read(run_dir / "summary.json")
+    assert (summary.exit_code, summary.stop_reason, summary.imbalance) == (0, "mean_return", 0)
+    assert summary.mean_return_100 is not None
+    assert summary.mean_return_100 >= 475.0
+    assert summary.env_steps <= 500_000
+    if preset == "cartpole-ppo":  # synchronous: nothing is ever old, and so nothing is dropped
+        assert (summary.policy_lag.max, sum(summary.dropped.values())) == (0, 0)

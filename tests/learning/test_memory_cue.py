@@ -31,6 +31,15 @@ def test_an_lstm_remembers_the_cue_for_ten_steps(tmp_path, seed):
     assert summary.env_steps <= 1_000_000
 
 
+@pytest.mark.long
+@pytest.mark.row("R03")
+def test_epochs_over_whole_sequences_remember_it_as_well(tmp_path):
+    algorithm = "algorithm={name: ppo, discount: 0.99, epochs: 4, minibatches: 4, entropy_weight: 0.01}"
+    summary = trained(tmp_path / "run", "--set", algorithm, "--set", "learner.batch_size=2")
+    assert summary.stop_reason == "mean_return"
+    assert summary.env_steps <= 1_000_000
+
+
 def test_without_memory_the_cue_is_guessed(tmp_path):
     without = "network.middleware_parameters={kind: fc, scheme: [32]}"
     summary = trained(tmp_path / "run", "--set", without, "--set", "stop.env_steps=600000")

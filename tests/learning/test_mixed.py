@@ -19,14 +19,24 @@ from distrl.types import PolicyBundle
 STEPS, ENVIRONMENTS = 8, 50
 GRADIENTS = ["actors.environments=16", "network.learning_rate=0.01", "stop.updates=400"]
 UNROLLS = ["actors.environments=64", "network.learning_rate=0.01", "stop.updates=150", "learner.batch_size=1"]
+EPOCHS = [
+    "actors.environments=64",
+    "network.learning_rate=0.005",
+    "stop.updates=40",
+    "learner.batch_size=1",
+    "algorithm.epochs=10",
+    "algorithm.minibatches=8",
+]
 
 
 @pytest.mark.slow
-@pytest.mark.row("M15", "G34")
+@pytest.mark.row("M15", "G34", "R03")
 @pytest.mark.parametrize(
     ("algorithm", "sets"),
     [
         ("impala", UNROLLS),
+        ("ppo", EPOCHS),
+        pytest.param("appo", EPOCHS, marks=pytest.mark.long),
         pytest.param("a2c", GRADIENTS, marks=pytest.mark.long),
         pytest.param("a3c", GRADIENTS, marks=pytest.mark.long),
     ],

@@ -306,3 +306,32 @@ def test_moments_of_rewards_come_back_exactly():
 def test_moments_of_rewards_that_cannot_be_are_refused(unroll, schema, error, message):
     with pytest.raises(error, match=message):
         decode(unroll, schema)
+
+
+PRIORITIZED = UnrollSchema.of(SPEC, T, B, {"lstm": ArraySpec((4,), "float32")}, tells_priorities=True)
+
+
+@pytest.mark.row("O06")
+def test_priorities_travel_where_they_are_asked_for_and_nowhere_else():
+    unroll = replace(make_unroll(), priorities=np.array([[0.5, 0.0], [2.0, 1.0], [3.0, 0.25]], np.float32))
+    np.testing.assert_array_equal(decode(unroll, PRIORITIZED).priorities, unroll.priorities, strict=True)
+    assert decode(make_unroll()).priorities is None
+    with pytest.raises(SchemaError, match="an unroll has the fields"):
+        decode(make_unroll(), PRIORITIZED)
+    with pytest.raises(SchemaError, match="an unroll has the fields"):
+        decode(unroll)
+
+
+@pytest.mark.parametrize(
+    ("priorities", "error", "message"),
+    [
+        (np.zeros((T, B), np.float64), SchemaError, r"priorities must be float32 \(3, 2\)"),
+        (np.zeros((T + 1, B), np.float32), SchemaError, r"priorities must be float32 \(3, 2\)"),
+        (np.full((T, B), -0.5, np.float32), SchemaError, "priorities must be at least 0, not -0.5"),
+        (np.full((T, B), np.nan, np.float32), NonFiniteUnrollError, "priorities is not finite"),
+        (np.full((T, B), np.inf, np.float32), NonFiniteUnrollError, "priorities is not finite"),
+    ],
+)
+def test_priorities_are_checked(priorities, error, message):
+    with pytest.raises(error, match=message):
+        decode(replace(make_unroll(), priorities=priorities), PRIORITIZED)

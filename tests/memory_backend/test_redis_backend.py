@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from distrl.errors import ConfigError, MemoryBackendError
-from distrl.memory_backend.backend import QueueCaps, RoleStatus
+from distrl.memory_backend.backend import Evaluation, QueueCaps, RoleStatus
 from distrl.memory_backend.keys import TABLE
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.types import PolicyBundle, UnrollHeader
@@ -42,6 +42,8 @@ def use_every_noun(backend):
     backend.registry.beat(RoleStatus("actor", 0, incarnation, "host", 1, "acting"))
     backend.registry.set_control(paused=True, stop="x", target_actors=1)
     backend.registry.add_snapshot({"updates": 1})
+    evaluator = backend.registry.register_evaluator()
+    backend.registry.add_evaluation(Evaluation(1, 100, 20, 1.0, 0.0, 1.0, 1.0, 1.0, 0.5), b"w", evaluator)
     backend.weights.put_bundle(PolicyBundle(b"g", "{}"))
     backend.weights.publish(1, b"w", 0, fence)
     backend.tickets.issue(3, fence)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import redis
 
-from distrl.errors import MemoryBackendError
-from distrl.memory_backend.backend import Control, RoleStatus
+from distrl.errors import FencedError, MemoryBackendError
+from distrl.memory_backend.backend import BestEvaluation, Control, Evaluation, RoleStatus
 from distrl.memory_backend.registry import SNAPSHOTS
 
 ACTOR = RoleStatus(
@@ -61,6 +61,59 @@ def test_a_retired_actor_is_forgotten_and_its_incarnations_are_not(backend):
     assert backend.registry.register_actor(2) == incarnation + 1
 
 
+def test_an_evaluators_incarnations_are_its_own(backend):
+    assert [backend.registry.register_evaluator() for _ in range(3)] == [1, 2, 3]
+    assert backend.registry.register_actor(0) == 1
+    assert not backend.registry.is_registered((0, 2))
+
+
+def test_evaluations_are_read_from_where_one_stopped(run):
+    registry = run.backend.registry
+    assert registry.evaluations("0") == []
+    early = Evaluation(7, 100_290, 20, 478.25, 12.5, 440.0, 500.0, 478.25, 1.5)
+    late = replace(early, weights_version=9, env_steps=200_000, mean_return=-1.0)
+    incarnation = registry.register_evaluator()
+    assert registry.best_evaluation() is None
+    registry.add_evaluation(early, b"seven", incarnation)
+    registry.add_evaluation(late, b"nine", incarnation)
+    (first, one), (second, two) = run.connect().registry.evaluations("0")
+    assert (one, two) == (early, late)
+    assert registry.evaluations(first) == [(second, late)]
+    assert registry.evaluations(second) == []
+
+
+def test_the_weights_of_the_best_evaluation_are_kept(run):
+    registry = run.backend.registry
+    incarnation = registry.register_evaluator()
+    told = [Evaluation(v, 10 * v, 20, value, 0.0, value, value, 1.0, 0.1) for v, value in enumerate((0.1, 0.3, 0.2))]
+    for one in (*told, replace(told[1], weights_version=5)):  # as good is not better
+        registry.add_evaluation(one, b"%d" % one.weights_version, incarnation)
+    assert run.connect().registry.best_evaluation() == BestEvaluation(told[1], b"1")
+
+
+def test_an_evaluator_that_another_has_followed_tells_nothing(run):
+    old, new = run.backend.registry, run.connect().registry
+    assert old.evaluator_incarnation() == 0
+    first, second = old.register_evaluator(), new.register_evaluator()
+    assert (first, second, old.evaluator_incarnation()) == (1, 2, 2)
+    told = Evaluation(7, 100, 20, 1.0, 0.0, 1.0, 1.0, 1.0, 0.1)
+    with pytest.raises(FencedError, match=r"another evaluator has taken over \(incarnation 2, ours 1\)"):
+        old.add_evaluation(told, b"", first)
+    assert (old.evaluations("0"), old.best_evaluation(), old.evaluated_env_steps()) == ([], None, 0)
+    new.add_evaluation(told, b"", second)
+    assert [one for _, one in old.evaluations("0")] == [told]
+
+
+def test_how_far_a_training_was_evaluated_outlives_a_launch(run):
+    registry = run.backend.registry
+    registry.restore_evaluated(250)
+    assert run.connect().registry.evaluated_env_steps() == 250
+    registry.add_evaluation(Evaluation(1, 300, 1, 0.0, 0.0, 0.0, 0.0, 1.0, 0.1), b"", registry.register_evaluator())
+    assert registry.evaluated_env_steps() == 300
+    registry.restore_evaluated(250)  # a learner that starts again
+    assert run.connect().registry.evaluated_env_steps() == 300
+
+
 def test_control_changes_what_is_given_and_leaves_the_rest(backend):
     registry = backend.registry
     assert registry.control() == Control(paused=False, stop=None, target_actors=None)
@@ -100,3 +153,11 @@ def test_a_malformed_heartbeat_is_named(redis_run, text):
         client.hset(f"distrl:{redis_run.run_id}:actors", "actor:0", text)
     with pytest.raises(MemoryBackendError, match="heartbeat"):
         redis_run.backend.registry.roles()
+
+
+@pytest.mark.redis
+def test_a_malformed_evaluation_is_named(redis_run):
+    with redis.Redis.from_url(redis_run.url) as client:
+        client.xadd(f"distrl:{redis_run.run_id}:evaluations", {"json": '{"weights_version": "new"}'})
+    with pytest.raises(MemoryBackendError, match=r"an evaluation of .* is malformed"):
+        redis_run.backend.registry.evaluations("0")

@@ -312,3 +312,18 @@ def test_a_forged_copy_of_a_true_header_is_foreign_although_the_learner_cannot_t
     backend.unrolls.acknowledge([true], fence, {"trained": 1}, {})
     assert balanced(backend).foreign == 1
     assert backend.unrolls.admission().has_room
+
+
+@pytest.mark.row("J04")
+def test_three_in_the_same_three_out_once_and_a_full_stream_holds_producers_back(backend):
+    """Eight fit. Who is not let in is not counted as produced: the fill of the queue is what shows it."""
+    fence = backend.acquire_fence()
+    push(backend, 0, 1, 2)
+    entries = backend.unrolls.take(8, 0.0)
+    assert [entry.header.sequence for entry in entries] == [0, 1, 2]
+    assert backend.unrolls.take(8, 0.0) == []
+    backend.unrolls.acknowledge(entries, fence, {"trained": 3}, {(0, 1): 2})
+    assert not push(backend, *range(3, 11)).has_room
+    counts = backend.ledger.counts()
+    assert (counts.produced, counts.trained, counts.queued, counts.in_flight) == (11, 3, 8, 0)
+    assert [entry.header.sequence for entry in backend.unrolls.take(8, 0.0)] == [*range(3, 11)]

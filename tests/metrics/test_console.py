@@ -95,3 +95,10 @@ def test_which_view(monkeypatch, capsys):
     assert type(make_view(quiet=True)) is QuietView
     make_view(plain=True).event("hello")
     assert capsys.readouterr().out == "  0.0 s  hello\n"
+
+
+def test_evaluations_are_in_the_line_with_what_is_asked_of_them():
+    tree = {"evaluation": {"every_env_steps": 1000}, "stop": {"evaluation_return": 475}}
+    greedy = {**SNAPSHOT, "evaluation_mean_return": 450.25}
+    assert "return 312.4 · greedy 450.2 of 475.0 · updates" in line(greedy, RunConfig.model_validate(tree), History())
+    assert "return 312.4 of 475.0 · greedy 450.2 · updates" in line(greedy, CONFIG, History())

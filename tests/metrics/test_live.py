@@ -131,3 +131,11 @@ def test_a_view_that_was_never_drawn_leaves_nothing():
     console = Console(file=io.StringIO(), force_terminal=True)
     LiveView(None, console).stop()
     assert console.file.getvalue() == ""
+
+
+def test_evaluations_have_a_row_of_their_own():
+    greedy = {"evaluation_mean_return": 478.25, "best_evaluation_return": 490.0, "evaluation_env_steps": 300123}
+    rows = render(80, snapshot={**SNAPSHOT, **greedy}).splitlines()
+    (row,) = [row for row in rows if "greedy" in row]
+    assert row.strip("│ ").split() == ["greedy", "478.2", "best", "490.0", "of", "step", "300,123"]
+    assert "greedy" not in render(100)

@@ -95,3 +95,9 @@ def test_number():
     assert number(3) == 3.0
     assert number(None) is None
     assert number("actors") is None
+
+
+def test_a_mean_return_asked_of_evaluations_is_a_goal():
+    wanted = RunConfig.model_validate({"evaluation": {"every_env_steps": 9}, "stop": {"evaluation_return": 200.0}})
+    (goal,) = goals({"evaluation_mean_return": 50.0}, wanted, History())
+    assert (goal.name, goal.now, goal.target, goal.fraction, goal.unit) == ("evaluation", 50.0, 200.0, 0.25, "return")

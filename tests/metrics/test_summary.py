@@ -48,7 +48,8 @@ def test_the_file_has_every_field_and_reads_back(tmp_path):
     path = tmp_path / "summary.json"
     summary().write(path)
     stored = json.loads(path.read_text())
-    assert stored == {**FIELDS, "error": None, "imbalance": 0}
+    nothing = dict.fromkeys(("evaluation_mean_return", "evaluation_env_steps", "best_evaluation_return", "error"))
+    assert stored == {**FIELDS, **nothing, "imbalance": 0}
     assert Summary.read(path) == summary()
     assert [entry.name for entry in tmp_path.iterdir()] == ["summary.json"]  # nothing temporary is left
 
@@ -131,3 +132,11 @@ def test_closing_text_of_a_run_that_failed_at_once():
 )
 def test_durations(seconds, text):
     assert duration(seconds) == text
+
+
+def test_evaluations_have_a_line_of_their_own():
+    greedy = {"evaluation_mean_return": 481.0, "evaluation_env_steps": 400123, "best_evaluation_return": 495.5}
+    text = closing_text(summary(stop_reason="evaluation_return", **greedy), None)
+    assert text.startswith("solved: an evaluation reached the mean return asked for (exit code 0)\n")
+    assert "\n  greedy   481.0 mean of the evaluation at 400,123 steps, best 495.5\n" in text
+    assert "greedy" not in closing_text(summary(), None)

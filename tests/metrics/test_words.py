@@ -11,6 +11,8 @@ def test_role_states_are_summed_up():
     assert role_states([LEARNER, ACTOR, {**ACTOR, "id": 1}, {**ACTOR, "id": 2, "state": "acting"}]) == (
         "learner starting: importing the framework, 2 actors starting, 1 actor acting"
     )
+    evaluator = {"role": "evaluator", "id": 0, "state": "waiting: weights"}
+    assert role_states([ACTOR, evaluator]) == "evaluator waiting: weights, 1 actor starting"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from distrl.errors import ConfigError
 from distrl.networks.assembly import Assembly
 from distrl.networks.backend import Gradients
 from distrl.networks.differentiation import PureLoss
+from distrl.networks.distribution_specs import ValuesSpec
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,7 +99,8 @@ def test_outputs_and_distributions_are_told(build):
     network = build()
     assert network.assembly.outputs == {"policy/action": (2,), "value": ()}
     assert [spec.kind for spec in network.assembly.action_distributions.values()] == ["categorical"]
-    assert build(heads=Q_AND_VALUE).assembly.action_distributions == {}
+    assert build(heads=Q_AND_VALUE).assembly.action_distributions == {"action": ValuesSpec(2, "q/q")}
+    assert build(heads=(ValueHeadParameters(),)).assembly.action_distributions == {}
     assert network.assembly.normalizations == []
 
 

@@ -7,7 +7,8 @@ from keras import ops
 
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
-from distrl.networks.backend import NAME, Apply, Gradients, Step
+from distrl.networks.backend import NAME, Apply, Epochs, Gradients, Mix, Step
+from distrl.networks.differentiation import Part
 from distrl.networks.network_wrapper import NetworkWrapper
 from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec
 
@@ -39,7 +40,7 @@ class Line:
         self.seen = keras.Variable(np.float32(0.0), name="seen", trainable=False)
         self.optimizer = optimizer or keras.optimizers.SGD(0.5)
         self.optimizer.build([self.slope, self.unused])
-        self.step = Step(function or self.loss, [self.slope, self.unused], [self.seen], self.optimizer, clip)
+        self.step = Step(function or self.loss, [Part([self.slope, self.unused], self.optimizer, clip)], [self.seen])
 
     def loss(self, batch):
         self.seen.assign(self.seen + 1.0)
@@ -70,7 +71,7 @@ def test_the_loss_sees_the_whole_batch():
         weights = ops.cast(batch.valid, "float32") * (batch.rewards + ops.cast(batch.actions["action"], "float32"))
         return ops.sum(line.slope * batch.observations["x"][:-1] * weights), {}
 
-    step = Step(loss, [line.slope, line.unused], [], line.optimizer, list)
+    step = Step(loss, [Part([line.slope, line.unused], line.optimizer)], [])
     given = batch()._replace(
         rewards=np.array([[1, 2], [3, 4], [5, 6]], np.float32),
         actions={"action": np.ones((3, 2), np.int32)},
@@ -83,6 +84,41 @@ def test_the_norm_is_reported_before_clipping():
     line = Line(keras.optimizers.SGD(1.0), clip=lambda gradients: [0.2 * gradient for gradient in gradients])
     assert line.step(batch(value=5.0))["gradient_norm"] == 5.0
     assert float(line.slope) == pytest.approx(1.0)
+
+
+class TwoParts:
+    """loss = mean(a * x) + mean(b * k * x): two optimizers, and a constant that others set between updates."""
+
+    def __init__(self):
+        self.a, self.b = (keras.Variable(np.float32(value), name=name) for value, name in ((1.0, "a"), (2.0, "b")))
+        self.k = keras.Variable(np.float32(10.0), name="k", trainable=False)
+        fast, slow = keras.optimizers.SGD(0.5), keras.optimizers.SGD(0.25)
+        fast.build([self.a])
+        slow.build([self.b])
+        halved = Part([self.b], slow, clip=lambda gradients: [0.5 * gradient for gradient in gradients])
+        self.step = Step(self.loss, [Part([self.a], fast), halved], [], [self.k])
+
+    def loss(self, batch):
+        x = batch.observations["x"][0]
+        return ops.mean(self.a * x) + ops.mean(self.b * self.k * x), {"rows": x * self.k}
+
+
+def test_every_part_has_an_optimizer_and_clipping_of_its_own():
+    parts = TwoParts()
+    metrics = parts.step(batch(value=2.0))
+    assert (metrics["loss"], metrics["learning_rate"]) == (1.0 * 2.0 + 2.0 * 10.0 * 2.0, 0.5)
+    assert metrics["gradient_norm"] == pytest.approx(np.hypot(2.0, 20.0))
+    assert float(parts.a) == 1.0 - 0.5 * 2.0
+    assert float(parts.b) == 2.0 - 0.25 * 0.5 * 20.0
+
+
+def test_constants_are_read_anew_at_every_update_and_never_written():
+    parts = TwoParts()
+    np.testing.assert_array_equal(parts.step(batch(value=2.0))["rows"], [20.0, 20.0])  # of every item, as an array
+    parts.k.assign(np.float32(0.0))
+    before = float(parts.b)
+    np.testing.assert_array_equal(parts.step(batch(value=2.0))["rows"], [0.0, 0.0])
+    assert (float(parts.b), float(parts.k), parts.step.traces) == (before, 0.0, 1)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38])
@@ -114,6 +150,74 @@ def test_the_learning_rate_is_that_of_the_update():
     schedule = keras.optimizers.schedules.ExponentialDecay(1.0, decay_steps=1, decay_rate=0.5, staircase=True)
     line = Line(keras.optimizers.SGD(schedule))
     assert [line.step(batch())["learning_rate"] for _ in range(3)] == [1.0, 0.5, 0.25]
+
+
+class Rows(Line):
+    """The line over minibatches of data {"x": [rows]}; each minibatch's metric "mean" is that of its x."""
+
+    def __init__(self, stop=None, optimizer=None):
+        super().__init__(optimizer)
+        part = Part([self.slope, self.unused], self.optimizer)
+        self.epochs = Epochs(self.rows_loss, self.take, [part], [self.seen], stop)
+
+    def take(self, data, items):
+        return {"x": ops.take(data["x"], items, axis=0)}
+
+    def rows_loss(self, data):
+        self.seen.assign(self.seen + 1.0)
+        return ops.mean(self.slope * data["x"]), {"mean": ops.mean(data["x"])}
+
+
+ORDER = np.int32([[0, 1], [2, 3], [3, 0]])
+DATA = {"x": np.float32([1.0, 3.0, 4.0, 6.0])}  # means of the minibatches: 2, 5, 3.5
+
+
+def test_epochs_by_hand():
+    line = Rows()
+    metrics = line.epochs(DATA, ORDER)
+    # slope: 2 - .5 x 2 = 1, 1 - .5 x 5 = -1.5, -1.5 - .5 x 3.5 = -3.25; losses 2 x 2, 1 x 5, -1.5 x 3.5
+    expected = {"mean": 3.5, "loss": 3.75 / 3, "gradient_norm": 3.5, "learning_rate": 0.5}
+    assert metrics == pytest.approx({**expected, "optimizer_steps": 3, "finite": True})
+    assert [float(line.slope), float(line.unused), float(line.seen)] == [-3.25, 7.0, 3.0]
+    assert int(line.optimizer.iterations) == 3
+
+
+def test_epochs_tell_the_rate_of_the_first_step_and_use_each_ones_own():
+    schedule = keras.optimizers.schedules.ExponentialDecay(1.0, decay_steps=1, decay_rate=0.5, staircase=True)
+    line = Rows(optimizer=keras.optimizers.SGD(schedule))
+    assert line.epochs(DATA, ORDER)["learning_rate"] == 1.0
+    assert float(line.slope) == 2.0 - 2.0 - 0.5 * 5.0 - 0.25 * 3.5
+    assert line.epochs(DATA, ORDER)["learning_rate"] == 0.125
+
+
+@pytest.mark.parametrize(("bound", "steps", "slope"), [(1.0, 0, 2.0), (4.0, 1, 1.0), (5.0, 3, -3.25)])
+def test_epochs_stop_before_the_first_minibatch_beyond_the_bound(bound, steps, slope):
+    line = Rows(stop=("mean", bound))
+    metrics = line.epochs(DATA, ORDER)
+    assert (metrics["optimizer_steps"], metrics["finite"]) == (steps, True)
+    assert float(line.slope) == slope
+    assert float(line.seen) == steps
+    assert metrics["mean"] == pytest.approx({0: 2.0, 1: 3.5, 3: 3.5}[steps])  # of those looked at
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_epochs_with_one_step_that_is_not_finite_change_nothing(bad):
+    line = Rows(optimizer=keras.optimizers.Adam(0.1))
+    line.epochs(DATA, ORDER)
+    before = line.values
+    metrics = line.epochs({"x": np.float32([1.0, 3.0, bad, 6.0])}, ORDER)  # in the second of three
+    assert (metrics["finite"], metrics["optimizer_steps"]) == (False, 0)
+    for old, new in zip(before, line.values, strict=True):
+        np.testing.assert_array_equal(old, new)
+    assert line.epochs(DATA, ORDER)["finite"] is True
+    assert float(line.slope) != before[0]
+
+
+def test_epochs_are_traced_once_per_shape():
+    line = Rows()
+    for _ in range(3):
+        line.epochs(DATA, ORDER[::-1].copy())
+    assert line.epochs.traces == 1
 
 
 def test_gradients_change_nothing():
@@ -259,3 +363,17 @@ def test_arrays_that_become_weights_are_copied():
 
 def test_the_framework_is_the_one_that_keras_runs_on():
     assert keras.backend.backend() == NAME
+
+
+def test_mix_moves_targets_towards_their_sources():
+    targets = [keras.Variable(np.array(values, "float32")) for values in ([1.0, 2.0], [[3.0]])]
+    sources = [keras.Variable(np.array(values, "float32")) for values in ([2.0, 4.0], [[-1.0]])]
+    mix = Mix(targets, sources)
+    for rate, expected in ((0.25, ([1.25, 2.5], [[2.0]])), (0.5, ([1.625, 3.25], [[0.5]]))):
+        mix(rate)
+        for target, values in zip(targets, expected, strict=True):
+            np.testing.assert_array_equal(np.asarray(target.value), np.array(values, "float32"))
+    sources[1].assign([[1.5]])  # what they are when asked, not when made
+    mix(0.5)
+    np.testing.assert_array_equal(np.asarray(targets[1].value), [[1.0]])
+    np.testing.assert_array_equal(np.asarray(sources[0].value), [2.0, 4.0])

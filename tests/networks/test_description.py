@@ -3,8 +3,9 @@ import json
 
 import pytest
 
+from distrl.config.exploration import NoisyNetworkParameters
 from distrl.errors import DistrlError
-from distrl.networks.description import FORMAT, BundleDescription, WeightSpec
+from distrl.networks.description import FORMAT, BundleDescription, NoisyWeights, WeightSpec
 from distrl.networks.distribution_specs import (
     BernoulliSpec,
     BetaSpec,
@@ -43,6 +44,14 @@ def test_json_is_one_line_and_comes_back_equal():
     assert "\n" not in text
     assert BundleDescription.from_json(text) == DESCRIPTION
     assert json.loads(text)["action_distributions"] == {"action": {"n": 2, "kind": "categorical"}}
+
+
+def test_how_strong_noise_is_looks_like_what_it_is_added_to():
+    noisy = NoisyWeights("main/policy_head/kernel", "main/policy_head/kernel_sigma")
+    description = dataclasses.replace(DESCRIPTION, noisy=(noisy,), exploration=NoisyNetworkParameters(random_steps=3))
+    assert BundleDescription.from_json(description.to_json()) == description
+    sigma = WeightSpec("main/policy_head/kernel_sigma", (4, 2), "float32", True)
+    assert (description.sigmas, DESCRIPTION.sigmas) == ({sigma.name: sigma}, {})
 
 
 @pytest.mark.parametrize(

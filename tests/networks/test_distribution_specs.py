@@ -10,15 +10,20 @@ from distrl.networks.distribution_specs import (
     DistributionSpec,
     GaussianSpec,
     MultiCategoricalSpec,
+    MultiValuesSpec,
     SquashedGaussianSpec,
+    ValuesSpec,
+    choices_made,
     distribution_spec,
     low_and_width,
     policy_output,
+    values_of_choices,
 )
 from distrl.types import BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec
 
 BOX = BoxSpec((2,), (-2.0, 0.0), (2.0, 0.5))
 LOW, HIGH = (-2.0, 0.0), (2.0, 0.5)
+SPECS = {"gear": ValuesSpec(3, "q/q/gear"), "lights": MultiValuesSpec((2, 2), "q/q/lights")}
 
 
 @pytest.mark.parametrize(
@@ -93,3 +98,11 @@ def test_scale_is_rounded_once():
 def test_names_of_outputs():
     assert policy_output("arm") == "policy/arm"
     assert policy_output("arm", "behaviour") == "behaviour/arm"
+
+
+def test_every_choice_finds_its_values_and_what_was_chosen():
+    outputs = {"target/q/q/gear": np.float32([[1, 2, 3]]), "target/q/q/lights": np.float32([[4, 5, 6, 7]])}
+    actions = {"lights": np.int32([[1, 0]]), "gear": np.int32([2])}
+    values = [one.tolist() for one in values_of_choices(outputs, SPECS, "target/")]
+    assert values == [[[1, 2, 3]], [[4, 5]], [[6, 7]]]
+    assert [one.tolist() for one in choices_made(actions, SPECS)] == [[2], [1], [0]]

@@ -207,8 +207,8 @@ else:
             network = wrap(**NETWORKS[name])
             step = network.train_step(loss, replicas)._compiled
             (batch,) = batches(network, 1)
-            values = step._shards.copy([variable.value for variable in step._variables])
-            program = step._compiled.lower(values, step._shards.split(batch)).compile()
+            values = step._shards.copy([variable.value for variable in step.variables])
+            program = step._compiled.lower(values, [], step._shards.split(batch)).compile()
             flops[replicas] = program.cost_analysis()["flops"]  # of each device
             assert "all-gather" not in program.as_text()
         assert flops[4] < 0.6 * flops[1]  # the optimizer's part is everyone's

@@ -380,6 +380,10 @@ def test_what_only_training_reads():
         "p_dropout_1_noise/seed_generator_state",
         "p_residual_2_0_noisy_dense_0_noise/seed_generator_state",
     ]
+    assert [layer.name for layer in layers.noisy_layers(model)] == [
+        "p_noisy_dense_0",
+        "p_residual_2_0_noisy_dense_0",
+    ]
     assert {variable.path for variable in layers.training_only(model)} == {
         *(state.path for state in layers.random_states(model)),
         "p_noisy_dense_0/kernel_sigma",

@@ -10,6 +10,7 @@ import pytest
 
 from distrl.errors import ConfigError
 from distrl.networks.backend import Step
+from distrl.networks.differentiation import Part
 
 
 def run(body):
@@ -23,7 +24,7 @@ def test_several_replicas_are_refused_and_jax_named():
     optimizer.build([slope])
     message = "learner.replicas: 2 devices need learner.backend: jax; the TensorFlow learner has one"
     with pytest.raises(ConfigError, match=message):
-        Step(lambda batch: (slope.value, {}), [slope], [], optimizer, list, 2)
+        Step(lambda batch: (slope.value, {}), [Part([slope], optimizer)], [], replicas=2)
 
 
 @pytest.mark.slow

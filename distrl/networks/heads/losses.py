@@ -146,21 +146,29 @@ def clipped_surrogate(ratios: Tensor, advantages: Tensor, clip_range: float) -> 
     return ops.minimum(ratios * advantages, clipped * advantages)
 
 
-def adapted_kl_coefficient(coefficient: Tensor, kl: Tensor, target: float) -> Tensor:
+KL_COEFFICIENT_RANGE = 1e4
+"""As many times as large or as small as at first an adapted coefficient may become."""
+
+
+def adapted_kl_coefficient(coefficient: Tensor, kl: Tensor, target: float, initial: float) -> Tensor:
     """PPO's penalty for the next round: 1.5 times as much beyond 1.3 of the target, by 1.5 less below 0.7 of it.
 
-    The adaptive coefficient of Schulman et al. 2017 (section 4) with Coach's numbers.
+    The adaptive coefficient of Schulman et al. 2017 (section 4) with Coach's numbers. It stays within
+    `KL_COEFFICIENT_RANGE` of the first one: where the divergence cannot reach its target it would otherwise run to 0 or
+    infinity, and never come back.
 
     Args:
         coefficient: float32 scalar. Of the round that ends.
         kl: float32 scalar. Mean KL(old || new) at its end.
         target: What it should have been.
+        initial: The coefficient of the first round.
 
     Returns:
         float32 scalar.
     """
     lowered = ops.where(kl < 0.7 * target, coefficient / 1.5, coefficient)
-    return ops.where(kl > 1.3 * target, coefficient * 1.5, lowered)
+    adapted = ops.where(kl > 1.3 * target, coefficient * 1.5, lowered)
+    return ops.clip(adapted, initial / KL_COEFFICIENT_RANGE, initial * KL_COEFFICIENT_RANGE)
 
 
 def naf_value(value: Tensor, mu: Tensor, lower: Tensor, actions: Tensor) -> Tensor:

@@ -9,15 +9,12 @@ from keras import ops
 from distrl.config.heads import PolicyHeadParameters, PolicySection, PPOHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
-from distrl.networks.distribution_specs import DistributionSpec, distribution_spec, policy_output
+from distrl.networks.distribution_specs import MASKED, DistributionSpec, distribution_spec, policy_output
 from distrl.networks.distributions import JointDistribution, Tensor
 from distrl.networks.embedders import layer_name
 from distrl.networks.heads.head import POLICY_GAIN, Head, Targets, fitted, named_targets
 from distrl.networks.heads.losses import clipped_surrogate, policy_gradient
 from distrl.types import EnvSpec
-
-MASKED = 1e9
-"""What a logit loses whose choice is not allowed: its probability is exactly 0, and all gradients stay finite."""
 
 Parameters = TypeVar("Parameters", bound=PolicySection)
 

@@ -104,5 +104,5 @@ def test_two_heads_of_one_name_are_refused(choices, sections):
 def test_heads_of_one_choice_refuse_several(choices):
     spec = choices(3)
     spec = EnvSpec(spec.id, spec.observations, {"left": spec.actions["action"], "right": spec.actions["action"]})
-    with pytest.raises(ConfigError, match="head q: needs one discrete action; Choices-v0 has 2: left, right"):
-        make_heads([config.QHeadParameters()], spec, NetworkParameters(), seed=1)
+    with pytest.raises(ConfigError, match="head quantile_q: needs one discrete action; Choices-v0 has 2: left"):
+        make_heads([config.QuantileQHeadParameters()], spec, NetworkParameters(), seed=1)

@@ -141,8 +141,12 @@ def test_clipped_surrogate_has_a_gradient_only_where_it_can_still_get_better_or_
 
 @pytest.mark.row("D165", "D07.15")
 def test_adapted_kl_coefficient():
-    adapted = [float(losses.adapted_kl_coefficient(np.float32(1.0), kl, 0.01)) for kl in (0.02, 0.005, 0.01)]
+    adapted = [float(losses.adapted_kl_coefficient(np.float32(1.0), kl, 0.01, 1.0)) for kl in (0.02, 0.005, 0.01)]
     np.testing.assert_allclose(adapted, [1.5, 2 / 3, 1.0], rtol=1e-6)
+    at_the_edge = ((9e3, 0.02, 1e4), (1.2e-4, 0.005, 1e-4))
+    for coefficient, kl, bound in at_the_edge:
+        found = losses.adapted_kl_coefficient(np.float32(2.0 * coefficient), kl, 0.01, 2.0)
+        assert float(found) == pytest.approx(2.0 * bound)
 
 
 @pytest.mark.row("D160", "D07.7")

@@ -231,7 +231,7 @@ def test_kl_penalty_and_entropy(build, choices):
     entropy = -(new * NEW).sum()
     np.testing.assert_allclose(built.loss(targets, observation=ROWS), -gain + 2.0 * kl - 0.1 * entropy, rtol=1e-5)
     coefficient = built.head.scalars["kl_coefficient"]
-    coefficient.assign(losses.adapted_kl_coefficient(coefficient, np.float32(0.02), 0.01))
+    coefficient.assign(losses.adapted_kl_coefficient(coefficient, np.float32(0.02), 0.01, 2.0))
     assert float(coefficient) == 3.0
     np.testing.assert_allclose(built.loss(targets, observation=ROWS), -gain + 3.0 * kl - 0.1 * entropy, rtol=1e-5)
     assert not coefficient.trainable

@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 
-from distrl.config.heads import DuelingQHeadParameters, QHeadParameters
+from distrl.config.heads import CategoricalQHeadParameters, DuelingQHeadParameters, QHeadParameters
 from distrl.errors import ConfigError
+from distrl.networks.distribution_specs import MultiValuesSpec
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
 
 ROWS = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
 
@@ -67,5 +69,45 @@ def test_both_streams_have_layers_of_their_own(build, choices):
 
 
 def test_other_actions_are_refused(build, box):
-    with pytest.raises(ConfigError, match="head q: needs a discrete action; Box-v0 has one of kind box"):
+    with pytest.raises(ConfigError, match="head q: needs choices to value; action 'action' is of real numbers"):
         build(QHeadParameters(), box([-1.0], [1.0]))
+
+
+def several(**actions):
+    return EnvSpec("Several-v0", {"observation": ArraySpec((4,), "float32")}, actions)
+
+
+def test_one_action_with_several_choices_has_their_values_in_turn(build):
+    built = build(QHeadParameters(), several(action=MultiDiscreteSpec((2, 3), (0, 0))))
+    built.set_constant(q_head=[1.0, 2.0, 3.0, 4.0, 5.0])
+    outputs = built.outputs(observation=ROWS[:1])
+    assert outputs.keys() == {"q/q"}
+    np.testing.assert_array_equal(outputs["q/q"], [[1.0, 2.0, 3.0, 4.0, 5.0]])
+    assert built.head.action_values == {"action": MultiValuesSpec((2, 3), "q/q")}
+
+
+def test_every_action_has_an_output_and_every_choice_the_state_value(build):
+    """V = 1; of each choice Q = V + A - mean A, the mean over that choice alone."""
+    spec = several(gear=DiscreteSpec(3), lights=MultiBinarySpec((1,)))
+    built = build(DuelingQHeadParameters(units=(5,)), spec)
+    built.set_constant(dueling_q_head_value=1.0, dueling_q_head_advantage=[1.0, 2.0, 3.0, 10.0, 20.0])
+    outputs = built.outputs(observation=ROWS[:1])
+    np.testing.assert_allclose(outputs["dueling_q/q/gear"], [[0.0, 1.0, 2.0]])
+    np.testing.assert_allclose(outputs["dueling_q/q/lights"], [[-4.0, 6.0]])
+    # Coach's targets, of all choices in turn: only the second of the gears is wrong, by 2
+    np.testing.assert_allclose(
+        built.loss(np.array([[0.0, 3.0, 2.0, -4.0, 6.0]], np.float32), observation=ROWS[:1]), [2.0]
+    )
+    with pytest.raises(ValueError, match=r"choices that are made at once take targets \[batch, 5\]"):
+        built.loss({"actions": np.array([1], np.int32), "targets": np.ones(1, np.float32)}, observation=ROWS[:1])
+
+
+def test_a_distribution_of_returns_is_of_one_choice(build):
+    with pytest.raises(ConfigError, match="head categorical_q: needs one discrete action"):
+        build(CategoricalQHeadParameters(), several(gear=DiscreteSpec(3), lights=DiscreteSpec(2)))
+
+
+@pytest.mark.parametrize("parameters", [QHeadParameters(), DuelingQHeadParameters()], ids=["q", "dueling_q"])
+def test_a_temperature_without_an_effect_is_refused(build, parameters):
+    with pytest.raises(ConfigError, match=r"softmax_temperature: 0\.5 is of one discrete action, which .* has not"):
+        build(parameters, several(gear=DiscreteSpec(3), lights=DiscreteSpec(2)), softmax_temperature=0.5)

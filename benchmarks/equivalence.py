@@ -1,0 +1,69 @@
+"""One training, started in different ways: the same result at equal environment steps.
+
+    python -m benchmarks.equivalence
+
+CartPole with the presets' own settings, but for the number of actors and what they run as: one process with the
+memory backend in memory; one and four actors as processes over Redis; four as Ray actors over Redis. Every run takes
+the same environment steps, too few to be done with learning, and is judged by 100 greedy episodes.
+"""
+
+import itertools
+from pathlib import Path
+
+from benchmarks.intervals import interval
+from benchmarks.publishing import measure_and_report, parser, scores
+from benchmarks.report import comparison, heading, missing, read_report
+from benchmarks.table import Row
+
+VARIANTS = {
+    "in-memory": ("one process, in memory", ("actors.count=0",)),
+    "process-1": ("1 actor process, Redis", ("actors.count=1",)),
+    "process-4": ("4 actor processes, Redis", ("actors.count=4",)),
+    "ray-4": ("4 Ray actors, Redis", ("actors.count=4", "launch.launcher=ray")),
+}
+BUDGETS = {"cartpole-impala": 150_000, "cartpole-dqn": 50_000}
+
+
+def rows() -> list[Row]:
+    """Every variant of each preset."""
+    return [
+        Row(f"{preset}-{name}", preset, "CartPole-v1", words, None, budget, sets=("stop.mean_return=null", *sets))
+        for preset, budget in BUDGETS.items()
+        for name, (words, sets) in VARIANTS.items()
+    ]
+
+
+def block(report: Path) -> str:
+    """What `docs/results.md` says."""
+    tree, measured, by_row = read_report(report)
+    if not tree["results"]:
+        return heading(tree, by_row)
+    return "\n\n".join([heading(tree, by_row), comparison(measured, by_row, tree["seeds"]), verdict(report)])
+
+
+def verdict(report: Path) -> str:
+    """Which intervals have nothing in common, if any; nothing where a result is missing or there is none to compare."""
+    tree, measured, by_row = read_report(report)
+    open_rows = [f"`{row.name}`" for row in measured if missing(by_row[row.name], tree["seeds"])]
+    if open_rows:
+        return f"**Incomplete: {', '.join(open_rows)}.**"
+    around = {row: interval(values) for row, values in scores(report).items()}
+    pairs = [*itertools.combinations(measured, 2)]
+    if not any(one.preset == other.preset for one, other in pairs):
+        return "**Incomplete: there is nothing to compare.**"
+    apart = [
+        f"`{one.name}` and `{other.name}`"
+        for one, other in pairs
+        if one.preset == other.preset and not around[one.name].overlaps(around[other.name])
+    ]
+    return f"**Apart: {', '.join(apart)}.**" if apart else "All intervals of a preset overlap."
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measures and reports."""
+    given = parser((__doc__ or "").splitlines()[0], "equivalence").parse_args(arguments)
+    return measure_and_report("equivalence", rows(), given, block)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,73 @@
+"""Interquartile means and bootstrap intervals over seeds (Agarwal et al. 2021, arXiv:2108.13264, section 4)."""
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+EVERY_RESAMPLE = 4096
+"""Up to this many resamples are all taken, each once: the interval of up to five seeds is exact and the same always."""
+RESAMPLES = 2000
+
+
+class Interval(NamedTuple):
+    """A central estimate and what a bootstrap puts around it."""
+
+    centre: float
+    low: float
+    high: float
+
+    def overlaps(self, other: "Interval") -> bool:
+        """The two have a number in common."""
+        return self.low <= other.high and other.low <= self.high
+
+
+def interquartile_mean(scores: ArrayLike) -> NDArray[np.float64]:
+    """Mean of the middle half along the first axis; scores on its edge count by the share that lies inside.
+
+    Args:
+        scores: [n, ...], n at least 1. Of three the middle one counts fully and the others a quarter each. What failed
+            may be -inf.
+
+    Returns:
+        float64 [...].
+    """
+    ordered = np.sort(np.asarray(scores, np.float64), axis=0)
+    n = len(ordered)
+    position = np.arange(n)
+    inside = np.clip(np.minimum(position + 1, 0.75 * n) - np.maximum(position, 0.25 * n), 0.0, None)
+    counted = ordered[inside > 0.0]  # what is outside may be infinite
+    mean: NDArray[np.float64] = np.tensordot(inside[inside > 0.0], counted, axes=1) / inside.sum()
+    return mean
+
+
+def bootstrap(scores: ArrayLike, level: float = 0.95, seed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Percentile bootstrap interval of `interquartile_mean` along the first axis.
+
+    Args:
+        scores: [n, ...]; the n seeds are what is drawn, with replacement.
+        level: Share of the resamples' means inside.
+        seed: Of the draws, where there are too many resamples to take all.
+
+    Returns:
+        Lower and upper ends, float64 [...].
+    """
+    values = np.asarray(scores, np.float64)
+    n = len(values)
+    if n**n <= EVERY_RESAMPLE:
+        chosen = np.array(list(itertools.product(range(n), repeat=n)))
+    else:
+        chosen = np.random.default_rng(seed).integers(n, size=(RESAMPLES, n))
+    means = interquartile_mean(np.moveaxis(values[chosen], 1, 0))  # [resamples, n, ...] -> [n, resamples, ...]
+    tail = 100.0 * (1.0 - level) / 2.0
+    # The ends are means that were found; of three seeds they are the least and the greatest score.
+    low, high = np.percentile(means, [tail, 100.0 - tail], axis=0, method="inverted_cdf")
+    return low, high
+
+
+def interval(scores: Sequence[float]) -> Interval:
+    """Interquartile mean of one score per seed, with its 95 % interval."""
+    low, high = bootstrap(scores)
+    return Interval(float(interquartile_mean(scores)), float(low), float(high))

@@ -1,0 +1,91 @@
+"""A training in one process whose actor is always so many updates behind, with or without V-trace's correction.
+
+    python -m benchmarks.lagged_training --lag 10 --preset cartpole-impala --seed 1 --run-dir runs/lagged
+
+Everything is the program that users run, with two changes from outside: the actor fetches the weights that were the
+newest `lag` versions before, and `--no-correction` replaces IMPALA by the same loss with importance weights of 1, as
+if what comes from the stream were the current policy's.
+"""
+
+import argparse
+import functools
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import distrl
+from distrl.launch import one_process
+from distrl.memory_backend.backend import Published, WeightStore
+from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.metrics.console import make_view
+from distrl.types import Batch
+
+
+class LaggedWeights:
+    """A weight store that shows its reader what was the newest `lag` versions ago, and in the beginning the first.
+
+    Its one reader fetches once for every version, as the actor of deterministic mode does.
+    """
+
+    def __init__(self, store: WeightStore, lag: int) -> None:
+        self._store = store
+        self._recent: deque[Published] = deque(maxlen=lag + 1)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)  # all but `fetch` as it is
+
+    def fetch(self) -> Published | None:
+        """The oldest of the newest lag + 1 versions."""
+        newest = self._store.fetch()
+        if newest is not None and (not self._recent or newest.version > self._recent[-1].version):
+            self._recent.append(newest)
+        return self._recent[0] if self._recent else None
+
+
+def lagged_backend(*arguments: Any, lag: int) -> InMemoryBackend:
+    """An in-memory backend with `LaggedWeights`."""
+    backend = InMemoryBackend(*arguments)
+    backend.weights = LaggedWeights(backend.weights, lag)
+    return backend
+
+
+def without_correction() -> None:
+    """Puts IMPALA without importance weights in the place of IMPALA."""
+    from distrl import algorithms
+    from distrl.algorithms.algorithm import Loss
+    from distrl.algorithms.impala import Impala
+
+    class Uncorrected(Impala):
+        def loss(self, outputs: Mapping[str, Any], batch: Batch) -> Loss:
+            acting = {name: rows[:-1] for name, rows in outputs.items()}
+            current = self.distribution.log_probability(acting, batch.actions)
+            return super().loss(outputs, batch._replace(behaviour_log_probabilities=current))
+
+    algorithms.ALGORITHMS["impala"] = Uncorrected
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Trains; returns the run's exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lag", type=int, required=True, metavar="UPDATES")
+    parser.add_argument("--no-correction", action="store_true")
+    parser.add_argument("--preset", required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--run-dir", type=Path, required=True)
+    parser.add_argument("--set", action="append", default=[], dest="sets", metavar="PATH=VALUE")
+    parser.add_argument("--quiet", action="store_true")
+    given = parser.parse_args(arguments)
+    one_process.InMemoryBackend = functools.partial(lagged_backend, lag=given.lag)
+    # A checkpoint on the way would let the actor begin anew, with the newest weights.
+    sets = [*given.sets, "checkpoint.every_s=null", "checkpoint.every_updates=1000000"]
+    loaded = distrl.load(given.preset, sets=sets, flags={"--seed": given.seed, "--actors": 0})
+    if given.no_correction:
+        one_process.select_framework(loaded.config.learner.backend)
+        without_correction()
+    view = make_view(quiet=given.quiet, run_dir=given.run_dir)
+    return distrl.train(loaded, run_dir=given.run_dir, view=view).exit_code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,225 @@
+"""One row under one seed: train through the command line, evaluate through it, and keep what came out as JSON.
+
+OUT/results/<row>-seed-<seed>.json      written when the evaluation is done; what is there is not measured again, unless
+                                        the row resolves to another configuration by now
+OUT/results/random/<task>.json          what random actions get
+OUT/runs/<row>-seed-<seed>/             the run's own directory; one that was interrupted begins anew
+"""
+
+import csv
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from benchmarks import provenance
+from benchmarks.table import EPISODES, Row, evaluation_seed
+
+CURVE_POINTS = 100
+NO_RESULT = (2, 6, 130)
+"""Exit codes that say nothing of the training: wrong usage, no memory backend, interrupted."""
+
+
+class FailedError(Exception):
+    """A training or an evaluation ended with an error; the message is its last line.
+
+    Attributes:
+        code: The program's exit code; None where there was none.
+    """
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one seed of one row came to.
+
+    Attributes:
+        row: Its name.
+        env_steps: Environment steps of training.
+        update_steps: Environment steps that one update takes.
+        stop_reason: Why the training ended, by its name in `stop`.
+        mean_return: Of `EPISODES` greedy episodes with the final weights; None: the training failed.
+        failure: In what way it failed, such as by losses that are not finite; None: it did not.
+        training_mean_return: Of the last 100 training episodes, exploration and all; None before the first ended.
+        wall_s: Seconds, training and evaluation together.
+        curve: (environment steps, mean return of the last 100 training episodes), in order.
+        evaluation_seed: Of the greedy episodes.
+        configuration: sha256 of what decides the result, `provenance.configuration`.
+        commit, date, machine: What measured it, when and where.
+    """
+
+    row: str
+    seed: int
+    env_steps: int
+    update_steps: int
+    stop_reason: str
+    mean_return: float | None
+    failure: str | None
+    training_mean_return: float | None
+    wall_s: float
+    curve: tuple[tuple[int, float], ...]
+    evaluation_seed: int
+    configuration: str
+    commit: str
+    date: str
+    machine: str
+
+    @property
+    def score(self) -> float:
+        """`mean_return`; of a training that failed the worst there is."""
+        return -math.inf if self.mean_return is None else self.mean_return
+
+    @staticmethod
+    def of(tree: Mapping[str, Any]) -> "Result":
+        """From JSON."""
+        return Result(**{**tree, "curve": tuple((int(steps), float(mean)) for steps, mean in tree["curve"])})
+
+
+def result_path(out: Path, row: Row, seed: int) -> Path:
+    """Where the result is kept."""
+    return out / "results" / f"{row.name}-seed-{seed}.json"
+
+
+def run_directory(row: Row, seed: int, out: Path) -> Path:
+    """Where it trains."""
+    return out / "runs" / f"{row.name}-seed-{seed}"
+
+
+def kept_results(out: Path, rows: Sequence[Row], seeds: Sequence[int]) -> list[Result]:
+    """Those that are there and of the configuration that the row has by now, in the order of rows and seeds."""
+    kept, names = [], {field.name for field in fields(Result)}
+    for row in rows:
+        for path in (result_path(out, row, seed) for seed in seeds):
+            tree = json.loads(path.read_text("utf-8")) if path.exists() else {}
+            if tree.keys() == names and tree["configuration"] == provenance.configuration(row):
+                kept.append(Result.of(tree))
+    return kept
+
+
+def measure(row: Row, seed: int, out: Path) -> Result:
+    """Trains and evaluates, and keeps the result, be it that the training failed.
+
+    Raises:
+        FailedError: It says nothing of the training, as after wrong usage or an interruption. Nothing is kept.
+    """
+    run_dir = run_directory(row, seed, out)
+    if run_dir.exists():
+        shutil.rmtree(run_dir)
+    commit = provenance.commit()  # files may change meanwhile
+    evaluated, failure = {"mean_return": None, "wall_s": 0.0}, None
+    try:
+        run(train_command(row, seed, run_dir))
+    except FailedError as error:
+        of_training = error.code is not None and error.code > 0 and error.code not in NO_RESULT
+        if not of_training or not (run_dir / "summary.json").exists():
+            raise
+        failure = str(error)
+    if failure is None:
+        evaluated = json.loads(run(["-m", "distrl", "evaluate", str(run_dir), *_episodes(seed)]))
+    summary = json.loads((run_dir / "summary.json").read_text("utf-8"))
+    result = Result(
+        row=row.name,
+        seed=seed,
+        env_steps=summary["env_steps"],
+        update_steps=provenance.update_steps(row, summary["env_steps"], summary["updates"]),
+        stop_reason=summary["stop_reason"],
+        mean_return=evaluated["mean_return"],
+        failure=failure,
+        training_mean_return=summary["mean_return_100"],
+        wall_s=summary["wall_s"] + evaluated["wall_s"],
+        curve=thinned(list(read_curve(run_dir / "metrics.csv"))),
+        evaluation_seed=evaluation_seed(seed),
+        configuration=provenance.configuration(row),
+        commit=commit,
+        date=time.strftime("%Y-%m-%d"),
+        machine=provenance.machine(),
+    )
+    keep(result_path(out, row, seed), asdict(result))
+    return result
+
+
+def train_command(row: Row, seed: int, run_dir: Path) -> list[str]:
+    """Arguments of the Python interpreter that trains this row: its preset up to the budget.
+
+    The preset's own `stop.mean_return` ends it earlier; where the budget is a time, nothing else does.
+    """
+    budget = [f"stop.env_steps={row.env_steps}"]
+    if row.minutes is not None:
+        budget = ["stop.mean_return=null", "stop.env_steps=null", f"stop.minutes={row.minutes:g}"]
+    sets = [argument for value in (*budget, *row.sets) for argument in ("--set", value)]
+    where = ["--seed", str(seed), "--run-dir", str(run_dir), "--quiet"]
+    return [*row.program, "--preset", row.preset, *where, *sets]
+
+
+def random_return(row: Row, seed: int, out: Path) -> float:
+    """Mean return of random actions in this row's task, measured once by means of a run that is there.
+
+    Raises:
+        FailedError: As `measure`.
+    """
+    path = out / "results" / "random" / f"{re.sub(r'[^A-Za-z0-9.]+', '-', row.task)}.json"
+    if not path.exists():
+        command = ["evaluate", str(run_directory(row, seed, out)), "--baseline", "random"]
+        told = json.loads(run(["-m", "distrl", *command, *_episodes(0)]))
+        keep(path, {"task": row.task, "mean_return": told["mean_return"]})
+    mean: float = json.loads(path.read_text("utf-8"))["mean_return"]
+    return mean
+
+
+def _episodes(seed: int) -> list[str]:
+    return ["--seed", str(evaluation_seed(seed)), "--episodes", str(EPISODES), "--json"]
+
+
+def read_curve(path: Path) -> Iterator[tuple[int, float]]:
+    """Every snapshot of a run that had a mean return."""
+    with path.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["mean_return_100"]:
+                yield int(row["env_steps"]), float(row["mean_return_100"])
+
+
+def thinned(curve: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+    """At most `CURVE_POINTS` of the points, evenly spaced in their order, the first and the last among them."""
+    if len(curve) <= CURVE_POINTS:
+        return tuple(curve)
+    last = len(curve) - 1
+    return tuple(curve[round(index * last / (CURVE_POINTS - 1))] for index in range(CURVE_POINTS))
+
+
+def keep(path: Path, tree: Mapping[str, Any]) -> None:
+    """Writes JSON, there whole or not at all: a line for each value, and for each item of a list of mappings."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    lines = [f"{json.dumps(key)}: {_json(value)}" for key, value in tree.items()]
+    temporary.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], Mapping):
+        return "[\n" + ",\n".join(f" {json.dumps(item)}" for item in value) + "\n]"
+    return json.dumps(value)
+
+
+def run(arguments: Sequence[str]) -> str:
+    """Runs Python with these arguments; returns what it printed.
+
+    Raises:
+        FailedError: It failed.
+    """
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        told = [line for line in lines if "error" in line.lower()]
+        raise FailedError((told or lines)[-1], done.returncode)
+    return done.stdout

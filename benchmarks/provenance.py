@@ -1,0 +1,60 @@
+"""Where a result comes from: the configuration that its training resolved to, the commit, the machine."""
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+from benchmarks.table import EPISODES, Row, evaluation_seed
+from distrl.config.load import load
+from distrl.config.run import RunConfig
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def resolved(row: Row) -> RunConfig:
+    """What `distrl config show` prints for the row's preset and sets; its budget and seed are not in it."""
+    return load(preset=row.preset, sets=row.sets).config
+
+
+def configuration(row: Row) -> str:
+    """sha256 of all that decides a result but its seed and the program's code: equal where it need not be redone."""
+    decides = [resolved(row).model_dump(mode="json"), row.program, row.env_steps, row.minutes]
+    judged = [EPISODES, evaluation_seed(0)]
+    return hashlib.sha256(json.dumps([decides, judged], sort_keys=True).encode()).hexdigest()
+
+
+def update_steps(row: Row, env_steps: int, updates: int) -> int:
+    """Environment steps that one update takes: of its unrolls, or as many as there were for each."""
+    config = resolved(row)
+    unrolls = config.unrolls_at_once * config.actors.environments * config.actors.unroll_length_steps
+    return max(unrolls, -(-env_steps // max(updates, 1)))
+
+
+def commit() -> str:
+    """Of this repository, "+" where files differ from it; "unknown" outside of one."""
+    try:
+        head = _git("rev-parse", "--short", "HEAD")
+        return f"{head}+" if _git("status", "--porcelain", "--", "distrl", "benchmarks/*.py") else head
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def machine() -> str:
+    """'2 cores (AMD EPYC)'."""
+    return f"{len(os.sched_getaffinity(0))} cores ({cpu_model()})"
+
+
+def cpu_model() -> str:
+    """As the kernel names it."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.machine()
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()

@@ -1,0 +1,87 @@
+"""Many measurements one after the other, with what has been done and how long the rest will take."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.measurement import FailedError, Result, kept_results, measure, random_return
+from benchmarks.table import Row
+
+Todo = tuple[Row, int]
+"""A row and a seed."""
+
+
+def open_measurements(rows: Sequence[Row], seeds: Sequence[int], kept: Sequence[Result]) -> list[Todo]:
+    """What is not there yet: all rows under the first seed, then under the next."""
+    done = {(result.row, result.seed) for result in kept}
+    return [(row, seed) for seed in seeds for row in rows if (row.name, seed) not in done]
+
+
+def remaining_s(todo: Sequence[Todo], done: Sequence[Result]) -> float | None:
+    """Seconds that the rest will take: as long as other seeds of the same row, or as the mean of all; None: unknown."""
+    if not done:
+        return None
+    by_row: dict[str, list[float]] = {}
+    for result in done:
+        by_row.setdefault(result.row, []).append(result.wall_s)
+    means = {row: sum(walls) / len(walls) for row, walls in by_row.items()}
+    usual = sum(means.values()) / len(means)
+    return sum(means.get(row.name, 60.0 * row.minutes if row.minutes else usual) for row, _ in todo)
+
+
+def measure_all(
+    rows: Sequence[Row], seeds: Sequence[int], out: Path, tell: Callable[[str], None]
+) -> tuple[list[Result], list[str]]:
+    """Measures what is not there yet.
+
+    Returns:
+        All results, in the order of rows and seeds; and what failed, a line each.
+    """
+    todo = open_measurements(rows, seeds, kept_results(out, rows, seeds))
+    total = len(rows) * len(seeds)
+    if len(todo) < total:
+        tell(f"{total - len(todo)} of {total} are there already")
+    failures = []
+    for index, (row, seed) in enumerate(todo):
+        name = f"[{total - len(todo) + index + 1}/{total}] {row.name} seed {seed}"
+        tell(f"{name} …")
+        began = time.monotonic()
+        try:
+            told = result_words(row, measure(row, seed, out))
+        except FailedError as error:
+            told = f"failed: {error}"
+            failures.append(f"{row.name} seed {seed}: {error}")
+        left = remaining_s(todo[index + 1 :], kept_results(out, rows, seeds))
+        tell(f"{name}: {told} in {_minutes(time.monotonic() - began)}" + (f" · {_minutes(left)} to go" if left else ""))
+    results = kept_results(out, rows, seeds)
+    return results, failures + measure_random(rows, results, out)
+
+
+def measure_random(rows: Sequence[Row], results: Sequence[Result], out: Path) -> list[str]:
+    """Measures what random actions get in every task with a result, where that is missing; returns what failed."""
+    failures = []
+    for row in rows:
+        # One that did not fail first: it has a policy for sure.
+        of_row = sorted(
+            (result for result in results if result.row == row.name), key=lambda one: one.failure is not None
+        )
+        try:
+            if of_row:
+                random_return(row, of_row[0].seed, out)
+        except FailedError as error:
+            failures.append(f"random actions in {row.task}: {error}")
+    return failures
+
+
+def result_words(row: Row, result: Result) -> str:
+    """'mean return 497.1 (>= 475) after 212,992 steps'."""
+    if result.mean_return is None:
+        return f"FAILED ({result.failure}) after {result.env_steps:,} steps"
+    goal = "" if row.mean_return is None else f" ({'>=' if result.mean_return >= row.mean_return else 'MISSED'} "
+    goal += f"{row.mean_return:,g})" if goal else ""
+    return f"mean return {result.mean_return:,.1f}{goal} after {result.env_steps:,} steps"
+
+
+def _minutes(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole} s" if whole < 100 else f"{whole / 60:.0f} min" if whole < 6000 else f"{whole / 3600:.1f} h"

@@ -1,0 +1,81 @@
+"""What shall be learned: one row for each task and algorithm, with the threshold that its preset states as well."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+SEEDS = (1, 2, 3)
+"""Never used while presets are tuned; that takes seeds from 100 on."""
+EPISODES = 100
+"""Greedy ones that a final score is the mean of."""
+
+
+def evaluation_seed(seed: int) -> int:
+    """Of the episodes that judge what was trained under `seed`: never the training's own."""
+    return 1000 + seed
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing to measure.
+
+    Attributes:
+        name: Unique; names the results.
+        preset: Where the configuration comes from.
+        task, algorithm: For people.
+        mean_return: The threshold; None: there is none, and the curve is what counts.
+        env_steps: The budget; None: `minutes` is.
+        sets: Further `--set PATH=VALUE` of the training.
+        program: What trains: arguments of the Python interpreter.
+    """
+
+    name: str
+    preset: str
+    task: str
+    algorithm: str
+    mean_return: float | None
+    env_steps: int | None
+    minutes: float | None = None
+    sets: tuple[str, ...] = ()
+    program: tuple[str, ...] = ("-m", "distrl", "train")
+
+
+def _row(preset: str, task: str, algorithm: str, mean_return: float, env_steps: int) -> Row:
+    return Row(preset, preset, task, algorithm, mean_return, env_steps)
+
+
+ROWS = (
+    _row("cartpole-impala", "CartPole-v1", "IMPALA", 475, 500_000),
+    _row("cartpole-appo", "CartPole-v1", "APPO", 475, 500_000),
+    _row("cartpole-ppo", "CartPole-v1", "PPO", 475, 500_000),
+    _row("cartpole-a2c", "CartPole-v1", "A2C", 475, 500_000),
+    _row("cartpole-a3c", "CartPole-v1", "A3C", 475, 500_000),
+    _row("cartpole-vpg", "CartPole-v1", "VPG", 400, 500_000),
+    _row("cartpole-dqn", "CartPole-v1", "DQN", 475, 100_000),
+    _row("cartpole-apex", "CartPole-v1", "Ape-X", 475, 200_000),
+    _row("acrobot-impala", "Acrobot-v1", "IMPALA", -95, 500_000),
+    _row("acrobot-a2c", "Acrobot-v1", "A2C", -95, 500_000),
+    _row("acrobot-ppo", "Acrobot-v1", "PPO", -95, 500_000),
+    _row("acrobot-dqn", "Acrobot-v1", "DQN", -95, 200_000),
+    _row("lunarlander-ppo", "LunarLander-v3", "PPO", 200, 1_000_000),
+    _row("lunarlander-dqn", "LunarLander-v3", "DQN", 100, 200_000),
+    _row("pendulum-sac", "Pendulum-v1", "SAC", -180, 30_000),
+    _row("pendulum-ppo", "Pendulum-v1", "PPO", -200, 300_000),
+    _row("halfcheetah-ppo", "HalfCheetah-v5", "PPO", 2_000, 1_000_000),
+    _row("halfcheetah-sac", "HalfCheetah-v5", "SAC", 3_000, 100_000),
+    _row("mixed-ppo", "every action type at once", "PPO", 7.68, 300_000),
+    _row("mixed-impala", "every action type at once", "IMPALA", 7.68, 300_000),
+    Row("pong-impala", "pong-impala", "ALE/Pong-v5", "IMPALA", None, None, minutes=60.0),
+)
+
+
+def selected(rows: Sequence[Row], patterns: Sequence[str]) -> list[Row]:
+    """Rows whose name matches one of the patterns, such as `cartpole-*`, in their order; all where there is none.
+
+    Raises:
+        ValueError: A pattern matches nothing.
+    """
+    for pattern in patterns:
+        if not any(fnmatchcase(row.name, pattern) for row in rows):
+            raise ValueError(f"no row is named {pattern}; there are {', '.join(row.name for row in rows)}")
+    return [row for row in rows if not patterns or any(fnmatchcase(row.name, pattern) for pattern in patterns)]

@@ -1,0 +1,137 @@
+"""What whoever serves a policy has in hand: an environment's own observations and actions, one or many at once.
+
+`environments/spaces.py` does the same for training, with gymnasium's spaces. Here an `EnvSpec` is all there is, so
+that serving needs neither gymnasium nor the environment.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from distrl.errors import DistrlError
+from distrl.types import ActionSpec, Array, ArraySpec, BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec
+
+OBSERVATION = "observation"
+ACTION = "action"
+
+
+def batched_arrays(observation: Any, specs: Mapping[str, ArraySpec]) -> tuple[dict[str, Array], bool]:
+    """Observations by name with a batch axis, in the dtypes of `specs`.
+
+    Args:
+        observation: An array where the environment shows one; a mapping or a sequence, nested as its spaces are, where
+            it shows several; or a flat mapping of the names of `specs`.
+        specs: The environment's own observations.
+
+    Returns:
+        arrays: name -> [B, ...]; B is 1 for a single observation.
+        single: There was no batch axis.
+
+    Raises:
+        DistrlError: Something is missing, of another shape or not finite, or does not fit its dtype; names it.
+    """
+    arrays = {name: _array(name, _part(observation, name, len(specs)), spec) for name, spec in specs.items()}
+    counts: set[int | None] = set()
+    for name, spec in specs.items():
+        shape = arrays[name].shape
+        if shape == spec.shape:
+            counts.add(None)
+        elif shape[1:] == spec.shape and len(shape) == len(spec.shape) + 1 and shape[0] > 0:
+            counts.add(shape[0])
+        else:
+            many = ", ".join(map(str, ("B", *spec.shape)))
+            raise DistrlError(
+                f"observation '{name}' has shape {shape}; the policy takes {spec.shape}, or ({many}) for B at once"
+            )
+    if len(counts) > 1:
+        shapes = {name: array.shape for name, array in arrays.items()}
+        raise DistrlError(f"observations differ in how many they are: {shapes}")
+    if counts != {None}:
+        return arrays, False
+    return {name: array[np.newaxis] for name, array in arrays.items()}, True
+
+
+def action_writer(specs: Mapping[str, ActionSpec]) -> Callable[[Mapping[str, Array], bool], Any]:
+    """Returns the function from actions, name -> [B, ...] as `ActionSpec.array`, to what `env.step` takes.
+
+    Its second argument says whether to take the batch axis away. Choices are int64 counted from the space's own start,
+    switches int8; numbers are cut to their bounds, and float32 unless a bound needs more. Several actions are nested by
+    their names: what is named 0 … n - 1 is a tuple's, anything else a dict's. Choices that the environment has in an
+    array of several axes come flat.
+    """
+    writers = {name: _writer(spec) for name, spec in specs.items()}
+
+    def write(actions: Mapping[str, Array], single: bool) -> Any:
+        arrays = {name: write_array(actions[name]) for name, write_array in writers.items()}
+        if single:
+            arrays = {name: array[0] for name, array in arrays.items()}
+        return arrays[ACTION] if [*arrays] == [ACTION] else _nested(arrays)
+
+    return write
+
+
+def _part(observation: Any, name: str, count: int) -> Any:
+    """What the environment shows under this name, the path to it."""
+    if isinstance(observation, Mapping) and name in observation:
+        return observation[name]
+    if count == 1 and name == OBSERVATION:
+        return observation
+    part = observation
+    try:
+        for key in name.split("/"):
+            part = part[key] if isinstance(part, Mapping) else part[int(key)]
+    except (LookupError, ValueError, TypeError) as error:
+        raise DistrlError(f"observation '{name}' is missing") from error
+    return part
+
+
+def _array(name: str, value: Any, spec: ArraySpec) -> Array:
+    dtype = np.dtype(spec.dtype)
+    try:
+        given = np.asarray(value)
+    except ValueError as error:
+        raise DistrlError(f"observation '{name}' is no array: {error}") from error
+    if given.dtype.kind not in "biuf" or (dtype.kind != "f" and given.dtype.kind == "f"):
+        raise DistrlError(f"observation '{name}' is {given.dtype}, the policy takes {dtype}")
+    if dtype.kind in "iu" and given.size:
+        limits = np.iinfo(dtype.name)
+        if given.min() < limits.min or given.max() > limits.max:
+            raise DistrlError(f"observation '{name}' holds {given.min()} … {given.max()}, which {dtype} cannot")
+    with np.errstate(over="ignore"):  # it is an error below
+        array: Array = given.astype(dtype)
+    if dtype.kind == "f" and not np.isfinite(array).all():
+        raise DistrlError(f"observation '{name}' is not finite")
+    return array
+
+
+def _writer(spec: ActionSpec) -> Callable[[Array], Array]:
+    match spec:
+        case DiscreteSpec():
+            return lambda actions: actions.astype(np.int64) + spec.start
+        case MultiDiscreteSpec():
+            return lambda actions: actions.astype(np.int64) + np.array(spec.starts, np.int64)
+        case MultiBinarySpec():
+            return lambda actions: actions.astype(np.int8).reshape(len(actions), *spec.shape)
+        case BoxSpec():
+            return _box_writer(spec)
+
+
+def _box_writer(spec: BoxSpec) -> Callable[[Array], Array]:
+    low = np.array([-math.inf if bound is None else bound for bound in spec.low])
+    high = np.array([math.inf if bound is None else bound for bound in spec.high])
+    exact = all(np.array_equal(bounds, bounds.astype(np.float32)) for bounds in (low, high))
+    dtype = np.float32 if exact else np.float64
+    return lambda actions: np.clip(actions, low, high).astype(dtype).reshape(len(actions), *spec.shape)
+
+
+def _nested(arrays: Mapping[str, Any]) -> Any:
+    """{"a": x, "b/0": y, "b/1": z} -> {"a": x, "b": (y, z)}."""
+    children: dict[str, dict[str, Any]] = {}
+    for name, array in arrays.items():
+        first, _, rest = name.partition("/")
+        children.setdefault(first, {})[rest] = array
+    tree = {key: below[""] if [*below] == [""] else _nested(below) for key, below in children.items()}
+    indices = [str(index) for index in range(len(tree))]
+    return tuple(tree[index] for index in indices) if sorted(tree) == sorted(indices) else tree

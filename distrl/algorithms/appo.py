@@ -1,0 +1,34 @@
+"""APPO: asynchronous PPO (Petrenko et al. 2020, arXiv:2006.11751): PPO's loss on unrolls that are somewhat old.
+
+Actors go on while the learner learns. The surrogate's ratio, to the policy that acted, makes up for the age of the step
+itself; V-trace makes up for that of the steps which follow, in targets and advantages.
+"""
+
+from distrl.algorithms.ppo import Ppo
+from distrl.algorithms.returns import Returns, corrected_gae, step_discounts
+from distrl.algorithms.rewards import learned_rewards
+from distrl.config.algorithms import AppoParameters
+from distrl.networks.distributions import Tensor
+from distrl.types import Batch
+
+
+class Appo(Ppo):
+    """PPO whose returns are corrected by V-trace, unless `correction: none`."""
+
+    parameters: AppoParameters
+
+    def returns(self, values: Tensor, log_rhos: Tensor, batch: Batch) -> Returns:
+        """Value targets and advantages, corrected for the distance of the policies; arguments as of `Ppo.returns`."""
+        parameters = self.parameters
+        if parameters.correction == "none":
+            return super().returns(values, log_rhos, batch)
+        return corrected_gae(
+            values=values,
+            rewards=learned_rewards(batch.rewards, parameters),
+            discounts=step_discounts(batch.terminated, parameters.discount),
+            valid=batch.valid,
+            log_rhos=log_rhos,
+            rho_bar=parameters.rho_bar,
+            c_bar=parameters.c_bar,
+            trace_lambda=parameters.gae_lambda,
+        )

@@ -1,0 +1,140 @@
+"""Algorithms of the user's own: a class in a file of theirs, selected by package.module:Class."""
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any
+
+from pydantic import create_model
+
+from distrl.algorithms.algorithm import Algorithm, GradientAlgorithm, MemorySpec
+from distrl.config import RunConfig
+from distrl.config.algorithms import AlgorithmSection, Declared, ExternalAlgorithmParameters
+from distrl.config.heads import HeadSection
+from distrl.config.load import LoadedConfig, validated
+from distrl.config.replay import ReplayParameters
+from distrl.config.section import Section
+from distrl.errors import ConfigError, DistrlError
+from distrl.own_code import own_class
+
+
+def external_class(name: str) -> type[Algorithm]:
+    """The class that `algorithm.name` names.
+
+    Raises:
+        ConfigError: It cannot be imported, is no `Algorithm`, leaves a method out, or its `Parameters` are no
+            `AlgorithmSection` or have a parameter that distrl needs the name of.
+    """
+    class_ = own_class(name, "algorithm")
+    if not (isinstance(class_, type) and issubclass(class_, Algorithm)):
+        raise ConfigError(f"algorithm {name} is no distrl.algorithms.algorithm:Algorithm or GradientAlgorithm")
+    if inspect.isabstract(class_):
+        missing = ", ".join(sorted(class_.__abstractmethods__))
+        raise ConfigError(f"algorithm {name} lacks {missing}, which every algorithm of its kind has")
+    parameters = class_.Parameters
+    if not (isinstance(parameters, type) and issubclass(parameters, AlgorithmSection)):
+        raise ConfigError(f"algorithm {name}: Parameters is no distrl.config.algorithms:AlgorithmSection")
+    if "declared" in parameters.model_fields:
+        raise ConfigError(
+            f"algorithm {name}: Parameters.declared is the name of what classes declare; take another one"
+        )
+    return class_
+
+
+def tried_out(loaded: LoadedConfig) -> ExternalAlgorithmParameters:
+    """The `effective_section` of the class that `algorithm.name` names, of which an instance has been made and checked.
+
+    Raises:
+        ConfigError: In one line: all that the class could be wrong in, whatever its code raises included.
+    """
+    name = loaded.config.algorithm.name
+    with _in_one_line(name):
+        class_ = external_class(name)
+        section = effective_section(loaded, class_)
+        config = loaded.with_algorithm(section.model_dump(mode="json"), {}).config
+        _check_instance(class_(with_own_parameters(config, class_)), config)
+    return section
+
+
+def with_own_parameters(config: RunConfig, class_: type[Algorithm]) -> RunConfig:
+    """The configuration as the class sees it: `algorithm` is an instance of its `Parameters`."""
+    return config.model_copy(update={"algorithm": _parameters(LoadedConfig(config, {}), class_)})
+
+
+def effective_section(loaded: LoadedConfig, class_: type[Algorithm]) -> ExternalAlgorithmParameters:
+    """The section `algorithm` with the defaults of the class' own parameters, and with what the class declares.
+
+    Raises:
+        ConfigError: In one line: a key is unknown, a value is wrong or cannot be written down, or what the class
+            declares cannot be.
+    """
+    parameters = _parameters(loaded, class_)
+    name, written = parameters.name, parameters.model_dump(mode="json")
+    again = type(parameters).model_validate(written)
+    for key in type(parameters).model_fields:
+        if getattr(again, key) != getattr(parameters, key):
+            raise ConfigError(
+                f"algorithm {name}: parameter {key}, {type(getattr(parameters, key)).__name__}, is another one when it "
+                "is read back from a run's config.yaml; declare it as plain data, and read secrets from the environment"
+            )
+    said = {
+        "ships": parameters.ships,
+        "rounds": parameters.rounds,
+        "batch_size": parameters.batch_size,
+        "exploration": parameters.exploration,
+        "replay": parameters.replay_parameters,
+        "learns_from": parameters.learns_from,
+        "tells_priorities": parameters.tells_priorities,
+    }
+    try:
+        declared = validated(Declared, said, dict.fromkeys(said, "its Parameters"))
+    except ConfigError as error:
+        raise ConfigError(f"algorithm {name}: {error}") from error.__cause__
+    return ExternalAlgorithmParameters(**written, declared=declared)
+
+
+def _parameters(loaded: LoadedConfig, class_: type[Algorithm]) -> AlgorithmSection:
+    # Under the name of its place, so that messages have the whole path.
+    root = create_model("root", __base__=Section, algorithm=(class_.Parameters, ...))
+    given = loaded.config.algorithm.model_dump(mode="json", exclude={"declared"}, exclude_unset=True)
+    section: AlgorithmSection = validated(root, {"algorithm": given}, loaded.given).algorithm  # type: ignore[attr-defined]
+    return section
+
+
+@contextmanager
+def _in_one_line(name: str) -> Iterator[None]:
+    """Whatever the user's code raises becomes a ConfigError that names the class and the cause."""
+    try:
+        yield
+    except DistrlError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"algorithm {name}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+
+
+def _check_instance(algorithm: Algorithm, config: RunConfig) -> None:
+    """Refuses what the learner would trip over, and a memory that is not what all other roles were told of."""
+    name = config.algorithm.name
+    if isinstance(algorithm, GradientAlgorithm):
+        heads = getattr(algorithm, "heads", ())
+        if not (isinstance(heads, Sequence) and heads and all(isinstance(head, HeadSection) for head in heads)):
+            raise ConfigError(
+                f"algorithm {name} has no heads; every GradientAlgorithm has, "
+                "for example heads = (PolicyHeadParameters(), ValueHeadParameters()) of distrl.config.heads"
+            )
+    found, said = algorithm.memory, MemorySpec.of(config)
+    for field in (field.name for field in fields(MemorySpec)):
+        of_class, of_section = (_plain(getattr(memory, field)) for memory in (found, said))
+        if of_class != of_section:
+            raise ConfigError(
+                f"algorithm {name}: memory has {field} {of_class!r}, its Parameters and the configuration say "
+                f"{of_section!r}; declare it there, and take MemorySpec.of(config)"
+            )
+
+
+def _plain(value: Any) -> Any:
+    """Of the replay memory: its settings alone, whatever class of the user's own they are of."""
+    if isinstance(value, ReplayParameters):
+        return value.model_dump(mode="json", include=set(ReplayParameters.model_fields))
+    return value

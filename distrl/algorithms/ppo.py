@@ -1,0 +1,163 @@
+"""PPO (Schulman et al. 2017, arXiv:1707.06347): several epochs on every batch, near the policy that acted."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from keras import ops
+
+from distrl.algorithms import losses
+from distrl.algorithms.algorithm import GradientAlgorithm, Loss
+from distrl.algorithms.minibatches import Experience, by_sequences
+from distrl.algorithms.proximal_step import ProximalStep
+from distrl.algorithms.returns import Returns, gae, step_discounts
+from distrl.algorithms.rewards import learned_rewards
+from distrl.config import RunConfig
+from distrl.config.algorithms import ProximalSection
+from distrl.config.heads import HeadParameters, PPOHeadParameters, ValueHeadParameters
+from distrl.networks.backend import TrainStep
+from distrl.networks.distributions import Tensor
+from distrl.networks.heads import Head
+from distrl.networks.network_wrapper import NetworkWrapper
+from distrl.types import Batch
+
+_OLD = "old/"  # what names of the old policy's outputs begin with, among the estimates
+
+
+class Ppo(GradientAlgorithm):
+    """The clipped or KL-penalised surrogate over generalised advantages, a value loss, and an entropy bonus.
+
+        loss = surrogate_loss + value_loss_weight * value_loss - entropy_weight * entropy
+
+    (equations 7 and 8 with 9). Every term is a mean over valid steps. Ratios are to the policy that acted. Advantages,
+    targets, old values and old outputs are made once per batch, by the weights before its first epoch.
+
+    What is adjusted beside the weights, the penalty's coefficient, is a number of the policy head, and so is saved and
+    restored with the network.
+    """
+
+    heads = (PPOHeadParameters(), ValueHeadParameters())
+    parameters: ProximalSection
+    _loss_heads: Sequence[Head[Any]]
+
+    def __init__(self, config: RunConfig) -> None:
+        super().__init__(config)
+        assert isinstance(config.algorithm, ProximalSection)  # the table of algorithms says so
+        self.parameters = config.algorithm
+
+    def returns(self, values: Tensor, log_rhos: Tensor, batch: Batch) -> Returns:
+        """Value targets and advantages of a batch.
+
+        Args:
+            values: float32 [T+1, N]. V of every observation, the bootstrap last.
+            log_rhos: float32 [T, N]. log pi(a_t|o_t) - log mu(a_t|o_t), 0 where not valid.
+            batch: The unrolls, [T, N].
+        """
+        del log_rhos  # the loss's ratio makes up for it, as far as one step goes
+        return gae(
+            values=values,
+            rewards=learned_rewards(batch.rewards, self.parameters),
+            discounts=step_discounts(batch.terminated, self.parameters.discount),
+            valid=batch.valid,
+            trace_lambda=self.parameters.gae_lambda,
+        )
+
+    def estimates(self, outputs: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """What an update needs of its batch and never makes again, all of it constants to the gradient.
+
+        Args:
+            outputs: "policy/<action>" float32 [T+1, N, P] and "value" float32 [T+1, N], before the first epoch.
+            batch: The unrolls, [T, N].
+
+        Returns:
+            float32 [T, N]: advantages, value_targets, old_values, old_log_probabilities (those of the policy that
+            acted); and the old outputs, [T, N, P], under "old/" and their names.
+        """
+        acting = {name: rows[:-1] for name, rows in outputs.items()}  # nothing was done at the last one; it bootstraps
+        present = self.distribution.log_probability(acting, batch.actions)
+        # Where nothing was done the ratio begins at 1, whatever was noted, so that no gradient overflows there.
+        behaviour = ops.where(batch.valid, batch.behaviour_log_probabilities, present)
+        targets, advantages = self.returns(outputs["value"], present - behaviour, batch)
+        if self.parameters.normalize_advantages == "batch":
+            advantages = losses.normalized(advantages, batch.valid)
+        old_values = acting.pop("value")
+        made = {
+            "advantages": advantages,
+            "value_targets": old_values + self.parameters.value_target_mix * (targets - old_values),
+            "old_values": old_values,
+            "old_log_probabilities": behaviour,
+            **{f"{_OLD}{name}": rows for name, rows in acting.items()},
+        }
+        return {name: ops.stop_gradient(rows) for name, rows in made.items()}
+
+    def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
+        """The loss of a whole batch before anything was learned of it: all there is where one step is made of it.
+
+        Args:
+            outputs: "policy/<action>" float32 [T+1, N, P] and "value" float32 [T+1, N].
+            batch: The unrolls, [T, N].
+
+        Returns:
+            As of `surrogate_loss`.
+        """
+        acting = {name: rows[:-1] for name, rows in outputs.items()}
+        experience = by_sequences(batch, self.estimates(outputs, batch))
+        return self.surrogate_loss(acting, experience)
+
+    def surrogate_loss(self, outputs: Mapping[str, Tensor], experience: Experience) -> Loss:
+        """The loss of a minibatch, after any number of steps.
+
+        Args:
+            outputs: "policy/<action>" float32 [T, M, P] and "value" float32 [T, M].
+            experience: The minibatch, [T, M].
+
+        Returns:
+            The heads' losses and, over valid steps: policy_loss and value_loss (as minimised, before weights), entropy
+            and kl, KL(old || new), in nats, clip_fraction, mean_ratio, mean_value and explained_variance of the critic.
+        """
+        parameters, valid, made = self.parameters, experience.valid, experience.estimates
+        advantages, actions = made["advantages"], experience.actions
+        if parameters.normalize_advantages == "minibatch":
+            advantages = losses.normalized(advantages, valid)
+        old = {name.removeprefix(_OLD): rows for name, rows in made.items() if name.startswith(_OLD)}
+        policy_head, value_head = self._loss_heads
+        given = {"actions": actions, "advantages": advantages, "old_log_probabilities": made["old_log_probabilities"]}
+        policy_loss = losses.masked_mean(policy_head.loss(outputs, {**given, "old_outputs": old}), valid)
+        targets = made["value_targets"]
+        clipped = {"targets": targets, "old_values": made["old_values"]}
+        value_losses = value_head.loss(outputs, targets if parameters.value_clip_range is None else clipped)
+        value_loss = losses.masked_mean(value_losses, valid)
+        ratios = ops.exp(self.distribution.log_probability(outputs, actions) - made["old_log_probabilities"])
+        beyond = ops.abs(ratios - 1.0) > (parameters.clip_range or float("inf"))
+        metrics = {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": losses.masked_mean(self.distribution.entropy(outputs), valid),
+            "kl": losses.masked_mean(self.distribution.kl(old, outputs), valid),
+            "clip_fraction": losses.share(beyond, valid),
+            "mean_ratio": losses.masked_mean(ratios, valid),
+            "mean_value": losses.masked_mean(outputs["value"], valid),
+            "explained_variance": losses.explained_variance(outputs["value"], targets, valid),
+        }
+        return Loss({"policy": policy_loss, "value": parameters.value_loss_weight * value_loss}, metrics)
+
+    def train_step(self, network: NetworkWrapper) -> TrainStep:
+        """All epochs of a batch; one plain step of `loss` where there is but one minibatch in one epoch."""
+        self._loss_heads = network.online.assembly.heads
+        if self.parameters.steps_per_batch == 1:
+            return super().train_step(network)
+        return ProximalStep(self.config, self.parameters, network, self.estimates, self.surrogate_loss)
+
+    def _heads(self) -> list[HeadParameters]:
+        """With what the algorithm's parameters say of their losses."""
+        parameters = self.parameters
+        policy, value = super()._heads()
+        penalty = parameters.kl_penalty
+        settings = {
+            "clip_range": parameters.clip_range,
+            "initial_kl_coefficient": None if penalty is None else penalty.initial_coefficient,
+            "beta_entropy": parameters.entropy_weight,
+        }
+        return [
+            policy.model_copy(update=settings),
+            value.model_copy(update={"clip_range": parameters.value_clip_range}),
+        ]

@@ -1,0 +1,149 @@
+"""Vanilla policy gradient: REINFORCE (Williams 1992; Sutton et al. 2000), with a baseline or without."""
+
+from collections.abc import Mapping
+
+from distrl.algorithms import losses
+from distrl.algorithms.actor_critic import actor_critic_loss
+from distrl.algorithms.algorithm import GradientAlgorithm, Loss, Networks
+from distrl.algorithms.monte_carlo import episodes, less_others_at_timestep, normalized_by_episode, total_returns
+from distrl.algorithms.returns import Returns, gae, step_discounts
+from distrl.algorithms.rewards import learned_rewards
+from distrl.config import RunConfig
+from distrl.config.algorithms import VpgParameters
+from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
+from distrl.errors import ConfigError
+from distrl.networks.distributions import Tensor
+from distrl.types import Batch, EnvSpec
+
+
+class Vpg(GradientAlgorithm):
+    """-log pi(a_t | o_t) times what followed, rescaled; one gradient step per batch, of the policy that acted.
+
+        loss = policy_loss + value_loss_weight * value_loss - entropy_weight * entropy
+
+    What followed is, by `rescaler`, without a baseline a return up to the episode's end (`monte_carlo.py`) of those
+    steps whose episode is sure to end in the unroll:
+
+        total_return                          G_0 of the episode
+        future_return                         G_t
+        future_return_normalized_by_episode   (G_t - mean) / deviation over the episode
+        future_return_normalized_by_timestep  G_t - mean of the other episodes' G_t
+
+    and with a baseline, of every step, the discounted sum of temporal differences r_t + discount_t V_{t+1} - V_t
+
+        a_value                               of all that follow: G_t - V_t, where G_t goes on with V at an unroll's end
+        td_residual                           of the first one
+        gae                                   of all, weighted by gae_lambda^k
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        super().__init__(config)
+        assert isinstance(config.algorithm, VpgParameters)  # it is what selects this class
+        self.parameters = config.algorithm
+        self.heads = (PolicyHeadParameters(),)
+        if self.parameters.baseline == "value":
+            self.heads += (ValueHeadParameters(),)
+        self.longest_episode_steps: int | None = None  # known after `build`
+
+    def build(self, spec: EnvSpec) -> Networks:
+        """As `GradientAlgorithm`.
+
+        Raises:
+            ConfigError: Without a baseline, too, where episodes do not end for sure within an unroll.
+        """
+        self.longest_episode_steps = spec.max_episode_steps
+        if self.parameters.baseline == "none":
+            self._check_that_episodes_end(spec)
+        return super().build(spec)
+
+    def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
+        """The loss of one batch.
+
+        Args:
+            outputs: "policy/<action>" float32 [T+1, N, P] and, with a baseline, "value" float32 [T+1, N].
+            batch: The unrolls, [T, N].
+
+        Returns:
+            The heads' losses and policy_loss, entropy (nats); with a baseline value_loss, mean_value and
+            explained_variance; without, learned_share of the valid steps.
+        """
+        acting = {name: rows[:-1] for name, rows in outputs.items()}  # nothing was done at the last one
+        log_probabilities = self.distribution.log_probability(acting, batch.actions)
+        entropies = self.distribution.entropy(acting)
+        if self.parameters.baseline == "none":
+            return self._loss_of_whole_returns(log_probabilities, entropies, batch)
+        return actor_critic_loss(
+            self._returns(outputs["value"], batch),
+            outputs["value"][:-1],
+            log_probabilities,
+            entropies,
+            batch.valid,
+            value_loss_weight=self.parameters.value_loss_weight,
+            entropy_weight=self.parameters.entropy_weight,
+            huber=self.config.network.replace_mse_with_huber_loss,
+        )
+
+    def _returns(self, values: Tensor, batch: Batch) -> Returns:
+        """Value targets and advantages; an unroll's end and a truncation bootstrap from V, a termination does not."""
+        parameters = self.parameters
+        trace = {"a_value": 1.0, "td_residual": 0.0, "gae": parameters.gae_lambda}[parameters.rescaling]
+        assert trace is not None  # the parameters say so
+        return gae(
+            values=values,
+            rewards=learned_rewards(batch.rewards, parameters),
+            discounts=step_discounts(batch.terminated, parameters.discount),
+            valid=batch.valid,
+            trace_lambda=trace,
+        )
+
+    def _loss_of_whole_returns(self, log_probabilities: Tensor, entropies: Tensor, batch: Batch) -> Loss:
+        rescaled, learned = self.rescaled_returns(batch)
+        policy_loss = losses.policy_gradient(log_probabilities, rescaled, learned)
+        entropy_loss = losses.entropy_loss(entropies, batch.valid)
+        metrics = {
+            "policy_loss": policy_loss,
+            "entropy": -entropy_loss,
+            "learned_share": losses.share(learned, batch.valid),
+        }
+        return Loss({"policy": policy_loss + self.parameters.entropy_weight * entropy_loss}, metrics)
+
+    def rescaled_returns(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Without a baseline: what log pi is multiplied by, and where.
+
+        Returns:
+            float32 [T, N] and bool [T, N].
+        """
+        assert self.longest_episode_steps is not None  # as `build` checked
+        found = episodes(
+            learned_rewards(batch.rewards, self.parameters),
+            batch.terminated,
+            batch.valid,
+            discount=self.parameters.discount,
+            longest_steps=self.longest_episode_steps,
+        )
+        match self.parameters.rescaling:
+            case "future_return":
+                return found.returns, found.whole
+            case "total_return":
+                return total_returns(found), found.whole_from_first
+            case "future_return_normalized_by_episode":
+                return normalized_by_episode(found), found.whole_from_first
+        return less_others_at_timestep(found)
+
+    def _check_that_episodes_end(self, spec: EnvSpec) -> None:
+        """Refuses unrolls of which no row would count, be it only where all episodes are as long as they can be."""
+        length, longest, rescaling = self.memory.unroll_length_steps, spec.max_episode_steps, self.parameters.rescaling
+        if longest is None:
+            raise ConfigError(
+                f"algorithm.baseline: none learns from whole episodes, and environment {spec.id} states no limit to "
+                "their length (max_episode_steps); take algorithm.baseline: value"
+            )
+        # Whole episodes begin in rows 1 to T - M. With T = M + 1, those of M steps may begin in row 0 of every unroll,
+        # as one row is ignored after each.
+        least = longest if rescaling == "future_return" else longest + 2
+        if length < least:
+            raise ConfigError(
+                f"algorithm.rescaler: {rescaling} without a baseline learns from whole episodes, of up to {longest} "
+                f"steps in environment {spec.id}; actors.unroll_length_steps: {length} is too short, the least is "
+                f"{least}, {max(2 * longest, least)} would do, or take algorithm.baseline: value"
+            )

@@ -1,0 +1,46 @@
+"""Parameters of IMPALA, A3C and A2C."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from distrl.config.algorithms.policy_gradients import PolicyGradientSection
+
+
+class ImpalaParameters(PolicyGradientSection):
+    """IMPALA (Espeholt et al. 2018): an actor-critic with V-trace off-policy correction."""
+
+    name: Literal["impala"] = "impala"
+    rho_bar: float | None = Field(1.0, gt=0.0)
+    """Truncation of the importance weight in the temporal difference; sets the fixed point (4.1). null: none."""
+    c_bar: float | None = Field(1.0, gt=0.0)
+    """Truncation of the trace coefficients; sets the speed of contraction."""
+    rho_bar_policy_gradient: float | None = Field(1.0, gt=0.0)
+    trace_lambda: float = Field(1.0, ge=0.0, le=1.0)
+    value_loss_weight: float = Field(0.5, ge=0.0)
+
+
+class ActorCriticSection(PolicyGradientSection):
+    """What A2C and A3C share: workers take gradients of their own unrolls and share a global network."""
+
+    ships: ClassVar[Literal["unrolls", "gradients"]] = "gradients"
+    batch_size: ClassVar[int] = 1
+    learns_from: ClassVar[Literal["own policy", "known probabilities", "anybody"]] = "own policy"
+
+    gae_lambda: float = Field(1.0, ge=0.0, le=1.0)
+    """Of generalised advantage estimation; 1: n-step returns."""
+    value_loss_weight: float = Field(0.5, ge=0.0)
+
+
+class A3cParameters(ActorCriticSection):
+    """A3C (Mnih et al. 2016): every gradient is applied as it comes."""
+
+    name: Literal["a3c"] = "a3c"
+
+
+class A2cParameters(ActorCriticSection):
+    """A2C: A3C in rounds, one gradient of every worker in each."""
+
+    rounds: ClassVar[bool] = True
+
+    name: Literal["a2c"] = "a2c"

@@ -1,0 +1,87 @@
+"""Parameters that all policy gradients share, and those of VPG."""
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from distrl.config.algorithms.section import AlgorithmSection
+
+RewardClipping = Literal["clamp_one", "soft_asymmetric"]
+
+
+class PolicyGradientSection(AlgorithmSection):
+    """What algorithms have that learn a policy from whole unrolls, in which no rewards are summed up beforehand."""
+
+    reward_clipping: RewardClipping | None = None
+    """After reward_normalization and before reward_scale. clamp_one: cut to +- 1. soft_asymmetric: squashed to +- 5,
+    losses to 0.3 of that (Espeholt et al. 2018, for DMLab). null: none."""
+    entropy_weight: float = Field(0.01, ge=0.0)
+
+
+Rescaler = Literal[
+    "total_return",
+    "future_return",
+    "future_return_normalized_by_episode",
+    "future_return_normalized_by_timestep",
+    "a_value",
+    "td_residual",
+    "gae",
+]
+_OF_A_BASELINE = ("a_value", "td_residual", "gae")
+
+
+class VpgParameters(PolicyGradientSection):
+    """Vanilla policy gradient: REINFORCE (Williams 1992), with a baseline or without."""
+
+    learns_from: ClassVar[Literal["own policy", "known probabilities", "anybody"]] = "own policy"
+
+    name: Literal["vpg"] = "vpg"
+    max_staleness_updates: int | None = Field(0, ge=0)
+    """0 alone: nothing corrects for actions of an older policy."""
+    baseline: Literal["value", "none"] = "value"
+    """value: the network's value head, which is taken from returns and goes on where an unroll ends within an episode.
+    none: returns as they were paid, up to the end of the episode. Where episodes have at most M steps, unrolls must
+    have M at least with rescaler: future_return, M + 2 with the others, which look at whole episodes; 2 M is better."""
+    rescaler: Rescaler | None = None
+    """What log pi is multiplied by. null: gae where there is a gae_lambda, else a_value; without baseline
+    future_return_normalized_by_timestep."""
+    gae_lambda: float | None = Field(None, ge=0.0, le=1.0)
+    """Of generalised advantage estimation; null: the advantage is the return less the value."""
+    value_loss_weight: float = Field(0.5, ge=0.0)
+
+    @property
+    def rescaling(self) -> Rescaler:
+        """`rescaler`, or what stands for null."""
+        if self.rescaler is not None:
+            return self.rescaler
+        if self.baseline == "none":
+            return "future_return_normalized_by_timestep"
+        return "a_value" if self.gae_lambda is None else "gae"
+
+    @model_validator(mode="after")
+    def _returns_have_what_they_need(self) -> Self:
+        if self.max_staleness_updates != 0:
+            raise ValueError(
+                f"max_staleness_updates: {self.max_staleness_updates or 'null'} lets actions of older policies in, for "
+                "which vpg does not correct; leave it at 0, or take impala"
+            )
+        if self.baseline == "none":
+            self._check_without_baseline()
+        elif self.rescaling not in _OF_A_BASELINE:
+            raise ValueError(f"rescaler: {self.rescaler} has no baseline; set baseline: none, or rescaler: a_value")
+        if self.rescaling == "gae" and self.gae_lambda is None:
+            raise ValueError("rescaler: gae needs gae_lambda, for example 0.95")
+        if self.rescaling != "gae" and self.gae_lambda is not None:
+            raise ValueError(f"gae_lambda: {self.gae_lambda} is of rescaler: gae, not of {self.rescaling}")
+        return self
+
+    def _check_without_baseline(self) -> None:
+        if self.gae_lambda is not None or self.rescaler == "gae":
+            what = "rescaler: gae" if self.gae_lambda is None else f"gae_lambda: {self.gae_lambda}"
+            raise ValueError(f"{what} needs a baseline, which is {self.baseline}; set baseline: value, or leave it out")
+        if self.rescaler in _OF_A_BASELINE:
+            raise ValueError(f"rescaler: {self.rescaler} needs a baseline, which is none; set baseline: value")
+        if self.value_loss_weight != VpgParameters.model_fields["value_loss_weight"].default:
+            raise ValueError(
+                f"value_loss_weight: {self.value_loss_weight} is of a baseline, which is none; leave it out"
+            )

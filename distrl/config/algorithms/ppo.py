@@ -1,0 +1,96 @@
+"""Parameters of PPO and APPO."""
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from distrl.config.algorithms.policy_gradients import PolicyGradientSection
+from distrl.config.section import Section
+
+
+class KlPenaltyParameters(Section):
+    """KL(old || new) in the loss, by a coefficient that follows a target (Schulman et al. 2017, section 4)."""
+
+    initial_coefficient: float = Field(1.0, gt=0.0)
+    target: float = Field(0.01, gt=0.0)
+    """Mean KL in nats after an update. Beyond 1.3 of it the coefficient is multiplied by 1.5, below 0.7 divided; it
+    stays within 10^4 times, and 10^-4 times, the initial one."""
+
+
+class ProximalSection(PolicyGradientSection):
+    """What PPO and APPO share."""
+
+    batch_size: ClassVar[int] = 2
+
+    gae_lambda: float = Field(0.95, ge=0.0, le=1.0)
+    """Of generalised advantage estimation."""
+    clip_range: float | None = Field(0.2, gt=0.0, lt=1.0)
+    """The likelihood ratio earns nothing further than this from 1; null: not clipped."""
+    kl_penalty: KlPenaltyParameters | None = None
+    """{} for the usual one; null: none."""
+    stop_at_kl: float | None = Field(None, gt=0.0)
+    """The update ends before a minibatch whose mean KL(old || new) is larger; null: never early."""
+    epochs: int = Field(10, ge=1)
+    """How often an update goes through its batch."""
+    minibatches: int = Field(16, ge=1)
+    """Equal parts of an epoch, one optimizer step each: of all rows of the batch, or of its sequences where the network
+    has memory."""
+    normalize_advantages: Literal["batch", "minibatch"] | None = "minibatch"
+    """To mean 0 and deviation 1, over this; null: they stay as they are."""
+    value_clip_range: float | None = Field(None, gt=0.0)
+    """Clip the value this far around the old one and take the larger of both losses; null: do not."""
+    value_target_mix: float = Field(1.0, gt=0.0, le=1.0)
+    """Value targets are old + this * (new - old)."""
+    value_loss_weight: float = Field(0.5, ge=0.0)
+    entropy_weight: float = Field(0.0, ge=0.0)
+
+    @property
+    def steps_per_batch(self) -> int:
+        """Optimizer steps that one batch makes, unless it is left early."""
+        return self.epochs * self.minibatches
+
+    @model_validator(mode="after")
+    def _steps_have_what_holds_them(self) -> Self:
+        steps = self.steps_per_batch
+        if self.clip_range is None and self.kl_penalty is None and steps > 1:
+            raise ValueError(
+                f"clip_range and kl_penalty are both null, so nothing holds the policy over the {steps} steps on one "
+                "batch; set one of them"
+            )
+        for name in ("kl_penalty", "stop_at_kl", "value_clip_range"):
+            if steps == 1 and getattr(self, name) is not None:
+                raise ValueError(
+                    f"{name} is of several steps on one batch, and epochs x minibatches is 1; leave it out"
+                )
+        return self
+
+
+class PpoParameters(ProximalSection):
+    """PPO (Schulman et al. 2017): several epochs on every batch, within a distance of the policy that acted."""
+
+    name: Literal["ppo"] = "ppo"
+    max_staleness_updates: int | None = Field(0, ge=0)
+    """0: synchronous. k: an unroll older than k updates is never trained on. null: bounded by the queue alone."""
+
+
+class AppoParameters(ProximalSection):
+    """Asynchronous PPO (Petrenko et al. 2020): actors go on while the learner learns."""
+
+    name: Literal["appo"] = "appo"
+    epochs: int = Field(1, ge=1)
+    """How often an update goes through its batch."""
+    minibatches: int = Field(1, ge=1)
+    """Equal parts of an epoch, one optimizer step each: of all rows of the batch, or of its sequences where the network
+    has memory."""
+    correction: Literal["vtrace", "none"] = "vtrace"
+    """What makes up for the age of unrolls in targets and advantages. none: generalised advantages as they are."""
+    rho_bar: float | None = Field(1.0, gt=0.0)
+    """Truncation of V-trace's importance weight in the temporal difference. null: none."""
+    c_bar: float | None = Field(1.0, gt=0.0)
+    """Truncation of its trace coefficients."""
+
+    @model_validator(mode="after")
+    def _bars_are_of_vtrace(self) -> Self:
+        if self.correction == "none" and (given := {"rho_bar", "c_bar"} & self.model_fields_set):
+            raise ValueError(f"{min(given)} is of correction: vtrace, not of correction: none; leave it out")
+        return self

@@ -1,0 +1,64 @@
+"""Parameters of algorithms that learn values of choices from a replay memory: DQN and Ape-X."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from distrl.config.algorithms.section import AlgorithmSection
+from distrl.config.exploration import EpsilonGreedyParameters, EpsilonLadder, ExplorationParameters
+from distrl.config.replay import PrioritizedParameters, ReplayParameters, SamplerParameters
+
+
+class QLearningSection(AlgorithmSection):
+    """What DQN and Ape-X share."""
+
+    batch_size: ClassVar[int] = 32
+    learns_from: ClassVar[Literal["own policy", "known probabilities", "anybody"]] = "anybody"
+    exploration: ClassVar[ExplorationParameters | None] = EpsilonGreedyParameters()
+
+    double: bool = False
+    """The online network says which choice is best, the target network what it is worth (van Hasselt et al. 2016)."""
+    dueling: bool = False
+    """The head is dueling_q: state value plus advantages (Wang et al. 2016), instead of q."""
+    target_update_every_updates: int = Field(10_000, ge=1)
+    """Every so many updates the target network moves towards the online one, by `target_update_rate`."""
+    target_update_rate: float = Field(1.0, gt=0.0, le=1.0)
+    """target = rate * online + (1 - rate) * target. 1: it becomes a copy; .005 with every update: it follows slowly."""
+    replay: ReplayParameters = ReplayParameters()
+
+    @property
+    def prioritized(self) -> bool:
+        """Items are sampled by their TD errors."""
+        return self.replay.sampler.kind == "prioritized"
+
+
+class DqnParameters(QLearningSection):
+    """DQN (Mnih et al. 2015)."""
+
+    name: Literal["dqn"] = "dqn"
+
+
+class ApexReplayParameters(ReplayParameters):
+    """The replay memory with Ape-X's defaults: three steps, prioritised, and nobody waits."""
+
+    samples_per_insert: float | None = Field(None, gt=0.0)
+    n_step: int = Field(3, ge=1)
+    sampler: SamplerParameters = PrioritizedParameters()
+
+
+class ApexParameters(QLearningSection):
+    """Ape-X (Horgan et al. 2018): DQN with all of these, whose actors explore differently and prioritise first."""
+
+    batch_size: ClassVar[int] = 512
+    exploration: ClassVar[ExplorationParameters | None] = EpsilonGreedyParameters(epsilon=EpsilonLadder())
+
+    name: Literal["apex"] = "apex"
+    double: bool = True
+    dueling: bool = True
+    target_update_every_updates: int = Field(2_500, ge=1)
+    replay: ApexReplayParameters = ApexReplayParameters()
+
+    @property
+    def tells_priorities(self) -> bool:
+        """Where the replay memory goes by priorities, actors tell the first ones (section 3)."""
+        return self.prioritized

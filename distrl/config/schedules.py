@@ -1,0 +1,171 @@
+"""Values that change as training goes on: pure functions of the environment steps that all actors have made together.
+
+A schedule waits for `delay_steps` at `start`, moves to `end` within `steps`, and stays there. It never leaves the range
+between the two. With x = (t - delay_steps) / steps in [0, 1]:
+
+| kind        | value                                          |
+|-------------|------------------------------------------------|
+| constant    | value                                          |
+| linear      | start + (end - start) x                        |
+| polynomial  | end + (start - end) (1 - x)^power              |
+| exponential | end + (start - end) 2^(-half_lives x), for x < 1 |
+| piecewise   | of the piece that t falls into                 |
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from distrl.config.section import Section
+
+
+class ConstantSchedule(Section):
+    """The same value all the time."""
+
+    kind: Literal["constant"] = "constant"
+    value: float
+
+    def at(self, env_steps: int) -> float:
+        """The value after so many environment steps."""
+        return self.value
+
+    @property
+    def extremes(self) -> tuple[float, float]:
+        """The lowest and the highest value there will be."""
+        return self.value, self.value
+
+
+class _Moving(Section):
+    """From `start` to `end` over `steps` environment steps of all actors; then `end`."""
+
+    start: float = 1.0
+    end: float = 0.05
+    steps: int = Field(10_000, ge=1)
+    delay_steps: int = Field(0, ge=0)
+    """Environment steps at `start` before it begins to move."""
+
+    @property
+    def extremes(self) -> tuple[float, float]:
+        """The lowest and the highest value there will be."""
+        return min(self.start, self.end), max(self.start, self.end)
+
+    def at(self, env_steps: int) -> float:
+        """The value after so many environment steps."""
+        moved = (env_steps - self.delay_steps) / self.steps
+        if moved <= 0.0:
+            return self.start
+        if moved >= 1.0:
+            return self.end
+        low, high = self.extremes
+        # Rounding may carry the sum a little beyond.
+        return min(max(self.end + (self.start - self.end) * self._left(moved), low), high)
+
+    def _left(self, moved: float) -> float:
+        """Which part of the way is left where `moved`, in (0, 1), of the time is over."""
+        raise NotImplementedError
+
+
+class LinearSchedule(_Moving):
+    """In a straight line."""
+
+    kind: Literal["linear"] = "linear"
+
+    def _left(self, moved: float) -> float:
+        return 1.0 - moved
+
+
+class PolynomialSchedule(_Moving):
+    """As a power of the time that is left; above 1 it moves fast at first and slowly in the end."""
+
+    kind: Literal["polynomial"] = "polynomial"
+    power: float = Field(2.0, gt=0.0)
+
+    def _left(self, moved: float) -> float:
+        return float((1.0 - moved) ** self.power)
+
+
+class ExponentialSchedule(_Moving):
+    """The distance to `end` halves again and again; what is left of it after `steps` falls away at once."""
+
+    kind: Literal["exponential"] = "exponential"
+    half_life_steps: float | None = Field(None, gt=0.0)
+    """Environment steps in which it halves; null: `steps` / `half_lives`."""
+    half_lives: float | None = Field(None, gt=0.0)
+    """How often it halves within `steps`; null: as `half_life_steps` says, or 10."""
+
+    @model_validator(mode="after")
+    def _one_pace(self) -> Self:
+        if self.half_life_steps is not None and self.half_lives is not None:
+            raise ValueError(
+                f"half_life_steps: {self.half_life_steps:g} and half_lives: {self.half_lives:g} say the same; set one"
+            )
+        return self
+
+    def _left(self, moved: float) -> float:
+        if self.half_life_steps is not None:
+            return float(2.0 ** (-moved * self.steps / self.half_life_steps))
+        return float(2.0 ** (-moved * (10.0 if self.half_lives is None else self.half_lives)))
+
+
+Stretch = Annotated[
+    ConstantSchedule | LinearSchedule | PolynomialSchedule | ExponentialSchedule, Field(discriminator="kind")
+]
+
+
+class Piece(Section):
+    """A schedule that holds for a while; it counts environment steps from its own beginning."""
+
+    schedule: Stretch
+    for_steps: int | None = Field(None, ge=1)
+    """null: from then on; the last piece alone."""
+
+
+class PiecewiseSchedule(Section):
+    """One schedule after the other."""
+
+    kind: Literal["piecewise"] = "piecewise"
+    pieces: tuple[Piece, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _the_last_piece_goes_on(self) -> Self:
+        for number, piece in enumerate(self.pieces):
+            last = number == len(self.pieces) - 1
+            if last != (piece.for_steps is None):
+                which = (
+                    "the last piece goes on for ever; leave" if last else "only the last piece goes on for ever; set"
+                )
+                raise ValueError(f"pieces: number {number} has for_steps: {_shown(piece.for_steps)}, but {which} it")
+        return self
+
+    def at(self, env_steps: int) -> float:
+        """The value after so many environment steps."""
+        begin = 0
+        for piece in self.pieces:
+            if piece.for_steps is None or env_steps < begin + piece.for_steps:
+                return piece.schedule.at(env_steps - begin)
+            begin += piece.for_steps
+        raise AssertionError("the last piece goes on for ever")
+
+    @property
+    def extremes(self) -> tuple[float, float]:
+        """The lowest and the highest value there will be, or that a piece would come to if it lasted."""
+        extremes = [piece.schedule.extremes for piece in self.pieces]
+        return min(low for low, _ in extremes), max(high for _, high in extremes)
+
+
+Schedule = Annotated[
+    ConstantSchedule | LinearSchedule | PolynomialSchedule | ExponentialSchedule | PiecewiseSchedule,
+    Field(discriminator="kind"),
+]
+
+
+def within(name: str, schedule: Schedule, low: float, high: float) -> None:
+    """Raises ValueError unless every value of the schedule lies in [low, high]."""
+    lowest, highest = schedule.extremes
+    if not (low <= lowest and highest <= high):
+        odd = lowest if lowest < low else highest
+        raise ValueError(f"{name}: {odd:g} comes up in its schedule; it must stay in [{low:g}, {high:g}]")
+
+
+def _shown(steps: int | None) -> str:
+    return "null" if steps is None else str(steps)

@@ -1,0 +1,107 @@
+"""Films of episodes: what the first environment of a vector renders, written as an .mp4 file."""
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from distrl.config.environment import EnvironmentConfig
+from distrl.environments.remote_connection import is_remote
+from distrl.environments.vector import VectorEnvironment
+from distrl.errors import ConfigError, DistrlError, require
+from distrl.types import Array
+
+SUFFIX = ".mp4"
+
+
+def renderable(config: EnvironmentConfig) -> EnvironmentConfig:
+    """The same environments with pictures of themselves, stepped one after the other in this process.
+
+    Raises:
+        ConfigError: They are elsewhere, or of a vectorization that has others than gymnasium's own.
+    """
+    if is_remote(config.id):
+        raise ConfigError(f"environment {config.id} is on another machine and cannot be filmed")
+    if config.vectorization in ("envpool", "ale"):
+        raise ConfigError(
+            f"environment {config.id}: environment.vectorization: {config.vectorization} cannot be filmed; evaluate "
+            "without --video"
+        )
+    # A game of `environment.atari` always shows its screen.
+    kwargs = config.kwargs if config.atari is not None else {**config.kwargs, "render_mode": "rgb_array"}
+    return config.model_copy(update={"vectorization": "sync", "kwargs": kwargs})
+
+
+class Recorder:
+    """Films the first environment of a vector from its reset on, for so many episodes.
+
+    Each episode adds the picture after its reset and one after every step. The film gets its name when it is left, also
+    when that is early; if by an error, or if the process is killed, what had that name before stays.
+
+    Args:
+        environment: Made as `renderable` says.
+        path: Its directory is made.
+        replaced: A film that is there is replaced.
+
+    Raises:
+        MissingExtraError: OpenCV is not installed.
+        ConfigError: Another kind of file than .mp4, it is there already, or it cannot be made.
+    """
+
+    def __init__(self, environment: VectorEnvironment, path: Path, episodes: int, *, replaced: bool = False) -> None:
+        require("cv2", "OpenCV, which writes films,", "video")
+        if path.suffix.lower() != SUFFIX:
+            raise ConfigError(f"--video {path}: films are {SUFFIX} files")
+        if path.is_dir():
+            raise ConfigError(f"--video {path} is a directory; name a file in it")
+        if path.exists() and not replaced:
+            raise ConfigError(f"--video {path} is there already; add --force to replace it, or choose another file")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--video {path} cannot be written: {error.filename}: {error.strerror}") from error
+        self._environment = environment
+        self._path = path
+        self._unfinished = path.with_name(f".tmp-{path.name}")
+        self._left = episodes
+        self._writer: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._writer is None:
+            return
+        self._writer.release()
+        if kind is None or not issubclass(kind, Exception):  # Ctrl-C, or who plays has had enough
+            self._unfinished.replace(self._path)
+        else:
+            self._unfinished.unlink(missing_ok=True)
+
+    def watch(self, ended: Array) -> None:
+        """One picture more; `ended`: bool [B], of the step that led to it.
+
+        Raises:
+            ConfigError: The environment renders nothing, or nothing that is a picture.
+            DistrlError: The file cannot be written.
+        """
+        if self._left == 0:
+            return
+        picture = self._environment.render()
+        if self._writer is None:
+            self._writer = self._open(picture)
+        self._writer.write(np.ascontiguousarray(picture[:, :, ::-1]))  # RGB -> OpenCV's BGR
+        self._left -= int(ended[0])
+
+    def _open(self, picture: Array) -> Any:
+        import cv2
+
+        height, width = picture.shape[:2]
+        fps = self._environment.frames_per_s
+        writer = cv2.VideoWriter(str(self._unfinished), cv2.VideoWriter.fourcc(*"mp4v"), fps, (width, height))
+        if not writer.isOpened():
+            raise DistrlError(f"{self._path} cannot be written as a film of {width} x {height} pixels")
+        return writer

@@ -1,0 +1,67 @@
+"""What the evaluator tells, as the learner reads it: from the registry, and not too often; and the best is kept."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from distrl.config import RunConfig
+from distrl.learner.policy_files import best_return, forget_best, write_best
+from distrl.learner.state import LearnerState
+from distrl.memory_backend.backend import Evaluation, Registry
+
+EVERY_S = 0.5
+
+
+class EvaluationReader:
+    """Reads each evaluation of the run once, oldest first.
+
+    Args:
+        every_s: Looks at the registry no more often.
+    """
+
+    def __init__(self, registry: Registry, every_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._registry = registry
+        self._every_s = every_s
+        self._clock = clock
+        self._look_at = 0.0
+        self._after = "0"
+
+    @staticmethod
+    def of(config: RunConfig, registry: Registry) -> "EvaluationReader | None":
+        """The reader of a run; None where nothing is evaluated. In deterministic mode the clock decides nothing."""
+        if config.evaluation.every_env_steps is None:
+            return None
+        return EvaluationReader(registry, 0.0 if config.deterministic else EVERY_S)
+
+    def new(self, *, at_once: bool = False) -> list[Evaluation]:
+        """Those since the last look; empty before it is time for another one, unless `at_once`."""
+        now = self._clock()
+        if now < self._look_at and not at_once:
+            return []
+        self._look_at = now + self._every_s
+        found = self._registry.evaluations(self._after)
+        if found:
+            self._after = found[-1][0]
+        return [evaluation for _, evaluation in found]
+
+    def keep_best(self, policy: Path) -> None:
+        """Writes the weights of the best evaluation of this launch into the directory `policy`."""
+        if (best := self._registry.best_evaluation()) is not None:
+            write_best(policy, best)
+
+
+def restore_evaluations(policy: Path, state: LearnerState, registry: Registry, *, resumed: bool) -> None:
+    """Before evaluators can begin: what earlier launches have evaluated, and how good the best is that is kept.
+
+    A checkpoint can be older than the best evaluation, of which no worse one may take the place.
+
+    Args:
+        policy: The directory policy/ of the run.
+        resumed: `state` is of a checkpoint; otherwise what is kept is of a training that left none.
+    """
+    if not resumed:
+        forget_best(policy)
+        return
+    registry.restore_evaluated(state.evaluation_env_steps or 0)
+    known = [value for value in (state.best_evaluation_return, best_return(policy)) if value is not None]
+    state.best_evaluation_return = max(known, default=None)

@@ -1,0 +1,62 @@
+"""Transitions over several steps, worked out once when an unroll enters the replay memory."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from distrl.types import BoolArray, FloatArray, IntArray
+
+
+class Transitions(NamedTuple):
+    """What every row of an unroll leads to, k steps on; each [T, B], and nothing where the row is not valid.
+
+    Attributes:
+        rewards: float32. sum over i < k of discount^i r_{t+i}.
+        terminated: bool. The episode terminated within the k steps: no value beyond them.
+        truncated: bool. It hit a limit within them: the value beyond is that of its true final observation.
+        bootstrap_steps: int32. k; the observation that the value beyond them is of is in row t + k, at most row T.
+    """
+
+    rewards: FloatArray
+    terminated: BoolArray
+    truncated: BoolArray
+    bootstrap_steps: IntArray
+
+
+def n_step_transitions(
+    rewards: FloatArray,
+    terminated: BoolArray,
+    truncated: BoolArray,
+    valid: BoolArray,
+    *,
+    discount: float,
+    steps: int,
+) -> Transitions:
+    """The first `steps` rewards after every row, discounted (Sutton and Barto 2018, equation 7.1 without the value).
+
+    Fewer than `steps` where the episode ends before, after which no reward is its own, or where the unroll does: its
+    last observation is all there is to bootstrap from. The row after an episode's end is where its true final
+    observation is, so that a truncated row bootstraps from the next row like any other.
+
+    Args:
+        rewards: float32 [T, B].
+        terminated, truncated, valid: bool [T, B].
+        discount: gamma, from 0 to 1.
+        steps: n, at least 1.
+    """
+    length = len(rewards)
+    ends = terminated | truncated
+    ends[:-1] |= ~valid[1:]  # whatever was said of the row before, nothing reaches across
+    going = valid.copy()
+    sums = np.zeros(rewards.shape, np.float64)
+    counts = np.zeros(rewards.shape, np.int32)
+    terminates, truncates = np.zeros_like(going), np.zeros_like(going)
+    for ahead in range(min(steps, length)):
+        rows, then = slice(0, length - ahead), slice(ahead, length)
+        going = going[rows]  # the others have reached the unroll's end
+        sums[rows] += np.where(going, discount**ahead * rewards[then].astype(np.float64), 0.0)
+        counts[rows] += going
+        terminates[rows] |= going & terminated[then]
+        truncates[rows] |= going & truncated[then]
+        going = going & ~ends[then]
+    return Transitions(sums.astype(np.float32), terminates, truncates, counts)

@@ -1,0 +1,82 @@
+"""What an update of several networks at once is made of: each moved by its own optimizer, in one compiled step."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from distrl.config.optimizers import OptimizerParameters
+from distrl.networks.differentiation import Part
+from distrl.networks.network_copy import NetworkCopy
+from distrl.networks.network_wrapper import NetworkWrapper
+from distrl.networks.optimizers import clip_gradients, create_optimizer, state_variables
+from distrl.networks.weights import is_mixed
+
+
+def part_of(network: NetworkWrapper) -> Part:
+    """The online copy's weights and the network's optimizer, clipping as its parameters say.
+
+    Raises:
+        ConfigError: Its optimizer is LBFGS, which takes no single gradients.
+    """
+    online, parameters = network.online, network.parameters
+    return Part(
+        online.model.trainable_variables, online.optimizer, lambda gradients: clip_gradients(gradients, parameters)
+    )
+
+
+def states_of(networks: Sequence[NetworkWrapper]) -> list[Any]:
+    """What a step of these networks may assign beside their weights; of the target copies, everything."""
+    slow = [variable for network in networks if network.target for variable in network.target.model.variables]
+    return [*(variable for network in networks for variable in network.online.state_variables), *slow]
+
+
+def follow(network: NetworkWrapper, rate: float) -> None:
+    """`NetworkWrapper.update_target_network` as a part of a step, which `states_of` makes it assign.
+
+    At the beginning of a step it does what it would at the end of the one before, without a call of its own.
+    """
+    assert network.target is not None
+    for slow, fast in zip(network.target.model.weights, network.online.model.weights, strict=True):
+        mixed = rate * fast.value + (1.0 - rate) * slow.value if is_mixed(slow) else fast.value
+        slow.assign(ops.stop_gradient(mixed))
+
+
+@contextmanager
+def held(copy: NetworkCopy) -> Iterator[None]:
+    """Inside, the copy's weights are constants to the gradient, which passes to its inputs; what it assigns is lost."""
+    variables = copy.model.variables
+    with keras.StatelessScope(state_mapping=[(variable, ops.stop_gradient(variable.value)) for variable in variables]):
+        yield
+
+
+class TrainedNumber:
+    """One number that is trained beside networks, by an Adam of its own.
+
+    Attributes:
+        variable: float32 [].
+        optimizer: Adam with the constants of its paper (Kingma and Ba 2015).
+
+    Args:
+        initial: Before the first update.
+    """
+
+    def __init__(self, name: str, initial: float, learning_rate: float) -> None:
+        self.variable = keras.Variable(np.float32(initial), name=name)
+        self.optimizer = create_optimizer(
+            OptimizerParameters(learning_rate=learning_rate, adam_optimizer_beta2=0.999, optimizer_epsilon=1e-8)
+        )
+        self.optimizer.build([self.variable])
+
+    @property
+    def part(self) -> Part:
+        """As a part of a step."""
+        return Part([self.variable], self.optimizer)
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """What a checkpoint must hold, by name: for `NetworkWrapper.beside`."""
+        return {self.variable.path: self.variable} | state_variables(self.optimizer)

@@ -1,0 +1,89 @@
+"""An algorithm of your own: an actor-critic that is paid for keeping its choices open.
+
+    distrl train --algorithm examples.custom_algorithm:MaximumEntropy --env CartPole-v1
+
+This file is all there is to it, wherever it lies: in the working directory or on PYTHONPATH. A class with `heads`, a
+`loss` and, if it has settings, `Parameters` gets actors, networks, the compiled update, checkpoints, `--set
+algorithm.temperature=0.02` and errors in one line. Nothing of it is imported by actors, which run the exported policy.
+"""
+
+from collections.abc import Mapping
+
+from keras import ops
+from pydantic import Field
+
+from distrl.algorithms import losses
+from distrl.algorithms.algorithm import GradientAlgorithm, Loss
+from distrl.algorithms.returns import n_step, step_discounts
+from distrl.config import RunConfig
+from distrl.config.algorithms import AlgorithmSection
+from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
+from distrl.networks.distributions import Tensor
+from distrl.types import Batch
+
+
+class MaximumEntropy(GradientAlgorithm):
+    """A2C with soft returns (Schulman et al. 2017, "Equivalence between policy gradients and soft Q-learning").
+
+    Most actor-critics add the entropy of the action at hand to the loss. Here entropy is a part of the reward,
+
+        r'_t = r_t - temperature log pi(a_t | o_t)
+
+    so that values tell how much choice is still to come, and the policy seeks places where much can be done.
+
+        loss = mean(-A_t log pi(a_t | o_t)) + value_loss_weight mean(0.5 (G_t - V_t)^2)
+
+    with n-step returns G_t of r' and A_t = G_t - V_t.
+    """
+
+    class Parameters(AlgorithmSection):
+        """The section `algorithm` of the configuration: these, and what every algorithm has, such as `discount`."""
+
+        max_staleness_updates: int | None = 0
+        """Synchronous unless asked otherwise: nothing here corrects for actions of an older policy."""
+        steps: int = Field(8, ge=1)
+        """Rewards before the value of what is left."""
+        temperature: float = Field(0.01, ge=0.0)
+        """What one nat of entropy pays, in units of `reward_scale` times the reward."""
+        value_loss_weight: float = Field(0.5, ge=0.0)
+
+    heads = (PolicyHeadParameters(), ValueHeadParameters())
+
+    def __init__(self, config: RunConfig) -> None:
+        super().__init__(config)
+        assert isinstance(config.algorithm, self.Parameters)  # distrl has checked the section against it
+        self.parameters = config.algorithm
+
+    def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
+        """Traced once and compiled, on TensorFlow or JAX.
+
+        Args:
+            outputs: "policy/<action>" float32 [T+1, N, P] and "value" float32 [T+1, N], of all T+1 observations.
+            batch: N unrolls of T steps. `valid` is False on the row after an episode's end, which is no step.
+        """
+        parameters = self.parameters
+        acting = {name: rows[:-1] for name, rows in outputs.items()}  # nothing was done at the last one
+        values = outputs["value"]
+        log_probabilities = self.distribution.log_probability(acting, batch.actions)
+        paid = parameters.reward_scale * batch.rewards - parameters.temperature * ops.stop_gradient(log_probabilities)
+        returns = n_step(
+            values=values,
+            rewards=ops.where(batch.valid, paid, 0.0),
+            # Zero where an episode terminated. Where it was cut short by a time limit, V goes on from there.
+            discounts=step_discounts(batch.terminated, parameters.discount),
+            valid=batch.valid,
+            steps=parameters.steps,
+        )
+        policy_loss = losses.policy_gradient(log_probabilities, returns.advantages, batch.valid)
+        value_loss = losses.value_loss(values[:-1], returns.value_targets, batch.valid)
+        return Loss(
+            # One term per head, named like it.
+            terms={"policy": policy_loss, "value": parameters.value_loss_weight * value_loss},
+            # Whatever shall be in metrics.csv and TensorBoard.
+            metrics={
+                "policy_loss": policy_loss,
+                "value_loss": value_loss,
+                "entropy": losses.masked_mean(self.distribution.entropy(acting), batch.valid),
+                "mean_value": losses.masked_mean(values[:-1], batch.valid),
+            },
+        )

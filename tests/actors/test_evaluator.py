@@ -1,0 +1,179 @@
+"""Evaluator: exactly as many episodes as asked for, none favoured for being short, by what the environment paid."""
+
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distrl.actors.baselines import ConstantPolicy
+from distrl.actors.evaluator import Episode, Evaluator, GreedyPolicy, evaluation, share_of
+from distrl.config.environment import EnvironmentConfig
+from distrl.environments.vector import Step, VectorEnvironment
+from distrl.networks.distribution_specs import CategoricalSpec, GaussianSpec
+from distrl.types import DiscreteSpec
+
+
+class Uneven(gymnasium.Env):
+    """Every second one that is made has episodes of 9 steps, the others of 1; a step pays 1."""
+
+    made: ClassVar[int] = 0
+
+    def __init__(self) -> None:
+        self.observation_space = Box(0.0, 1.0, (1,), np.float32)
+        self.action_space = Discrete(2)
+        self._length = 9 if Uneven.made % 2 else 1
+        Uneven.made += 1
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self._steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self._steps += 1
+        return np.zeros(1, np.float32), 1.0, self._steps == self._length, False, {}
+
+
+class Scripted:
+    """A vector whose environments have the episodes of a script: lists of rewards, one list for each episode."""
+
+    def __init__(self, episodes):
+        self.count = len(episodes)
+        self._episodes = episodes
+        self.seeds = []
+
+    def reset(self, seed):
+        self.seeds.append(seed)
+        self._at = [(0, 0)] * self.count  # episode, steps done in it
+        self._over = np.zeros(self.count, np.bool_)
+        return self._observations()
+
+    def step(self, actions):
+        rewards, valid, ended = np.zeros(self.count, np.float32), ~self._over, np.zeros(self.count, np.bool_)
+        for number, (episode, done) in enumerate(self._at):
+            if self._over[number]:
+                self._at[number] = (episode + 1, 0)
+                continue
+            script = self._episodes[number][episode % len(self._episodes[number])]
+            rewards[number], ended[number] = script[done], done + 1 == len(script)
+            self._at[number] = (episode, done + 1)
+        self._over = ended
+        none = np.zeros(self.count, np.bool_)
+        return Step(self._observations(), 100 * rewards, ended, none, valid, rewards, ended)
+
+    def _observations(self):
+        return {"observation": np.array([[done] for _, done in self._at], np.float32)}
+
+
+class Counting:
+    """Its memory counts the steps of an episode; it notes what it saw beside it."""
+
+    def __init__(self):
+        self.seen = []
+
+    def initial_state(self, batch):
+        return {"count": np.zeros((batch, 1), np.float32)}
+
+    def choose(self, observations, recurrent_state):
+        self.seen.append(np.hstack([observations["observation"], recurrent_state["count"]]))
+        return {"action": np.zeros(len(observations["observation"]), np.int32)}, {"count": recurrent_state["count"] + 1}
+
+
+def test_short_episodes_are_not_over_represented():
+    Uneven.made = 0
+    environment = VectorEnvironment(EnvironmentConfig(id=f"{__name__}:Uneven", vectorization="sync"), 4)
+    evaluator = Evaluator(ConstantPolicy({"action": DiscreteSpec(2)}, {"action": 0}), environment)
+    lengths = sorted(episode.length_steps for episode in evaluator.episodes(20, 1))
+    assert lengths == [1] * 10 + [9] * 10
+    # Whichever end first: in the 10 steps of one long episode, a short one ends 5 times, so that 20 would hold 3 or 4.
+    environment.close()
+
+
+@given(
+    st.lists(
+        st.lists(st.lists(st.integers(-9, 9).map(float), min_size=1, max_size=5), min_size=1, max_size=4),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(1, 13),
+)
+def test_every_environment_plays_its_share_in_its_own_order(script, count):
+    found = [*Evaluator(Counting(), Scripted(script)).episodes(count, 0)]
+    assert len(found) == count
+    for number, own in enumerate(script):
+        share = count // len(script) + (number < count % len(script))
+        assert share == share_of(number, count, len(script))
+        expected = [Episode(number, sum(own[k % len(own)]), len(own[k % len(own)])) for k in range(share)]
+        assert [episode for episode in found if episode.environment == number] == expected
+
+
+def test_memory_starts_anew_with_every_episode():
+    policy = Counting()
+    assert len([*Evaluator(policy, Scripted([[[1.0] * 2], [[1.0] * 3]])).episodes(6, 0)]) == 6
+    # After an episode's end there is one row whose action is ignored; the state after it is zero.
+    own = np.array([[0, 0], [1, 1], [2, 2]] * 10, np.float32)
+    other = np.array([[0, 0], [1, 1], [2, 2], [3, 3]] * 10, np.float32)
+    seen = np.array(policy.seen)  # [rows, environments, 2]
+    np.testing.assert_array_equal(seen[:, 0], own[: len(seen)])
+    np.testing.assert_array_equal(seen[:, 1], other[: len(seen)])
+
+
+@pytest.mark.row("D22")
+def test_returns_are_of_what_the_environment_paid_and_padding_counts_for_nothing():
+    task = {
+        "id": "distrl.environments.toy:StepCounter",
+        "preprocessing": [{"step": "clip", "of": "reward", "high": 1.0}],
+    }
+    environment = VectorEnvironment(EnvironmentConfig.model_validate(task), 2)
+    evaluator = Evaluator(ConstantPolicy(environment.spec.actions, {"action": 1}), environment)
+    assert [*evaluator.episodes(4, 0)] == [Episode(e, 15.0, 5) for e in (0, 1, 0, 1)]  # 1 + 2 + 3 + 4 + 5
+    assert evaluator.env_steps == 20  # no step of the reset between two episodes
+    environment.close()
+
+
+def test_endless_until_stopped():
+    asked = iter([False] * 7 + [True])
+    found = [*Evaluator(Counting(), Scripted([[[1.0]], [[1.0, 1.0]]])).episodes(None, 3, lambda: next(asked))]
+    # Rows end in: both short ones 0 2 4 6, the longer one 1 4.
+    assert [episode.environment for episode in found] == [0, 1, 0, 0, 1, 0]
+
+
+def test_a_watcher_sees_the_reset_and_every_step():
+    told = []
+    evaluator = Evaluator(Counting(), Scripted([[[1.0], [1.0, 1.0]]]), told.append)
+    assert len([*evaluator.episodes(2, 0)]) == 2
+    assert np.concatenate(told).tolist() == [False, True, False, False, True]
+
+
+def test_greedy_takes_modes_and_hands_memory_on():
+    outputs = {"policy/a": np.array([[1, 3, 2], [5, 0, 0]], np.float32), "policy/b": np.array([[0.5, 9], [-2, 9]])}
+    given_state = {"h": np.ones((2, 1), np.float32)}
+
+    class Network:
+        distributions: ClassVar = {"a": CategoricalSpec(3), "b": GaussianSpec(1)}
+
+        def initial_state(self, batch):
+            return {"h": np.zeros((batch, 1), np.float32)}
+
+        def step(self, observations, recurrent_state):
+            assert (observations, recurrent_state) == ({"o": 1}, given_state)
+            return SimpleNamespace(outputs=outputs, recurrent_state={"h": "next"})
+
+    policy = GreedyPolicy(Network())
+    actions, state = policy.choose({"o": 1}, given_state)
+    assert (actions["a"].tolist(), actions["b"].tolist(), state) == ([1, 0], [[0.5], [-2.0]], {"h": "next"})
+    assert policy.initial_state(3)["h"].shape == (3, 1)
+
+
+def test_what_episodes_come_to():
+    found = evaluation(
+        [Episode(0, 2.0, 5), Episode(1, 4.0, 8), Episode(0, 9.0, 2)], weights_version=7, env_steps=100, wall_s=0.5
+    )
+    assert (found.episodes, found.mean_return, found.min_return, found.max_return) == (3, 5.0, 2.0, 9.0)
+    assert found.std_return == pytest.approx(np.sqrt((9 + 1 + 16) / 3))
+    assert (found.mean_length_steps, found.weights_version, found.env_steps, found.wall_s) == (5.0, 7, 100, 0.5)

@@ -1,0 +1,164 @@
+import numpy as np
+import pytest
+
+from distrl.actors.actor import Actor
+from distrl.actors.policy import Policy
+from distrl.actors.priorities import FirstPriorities, n_step_targets
+from distrl.algorithms import make_algorithm
+from distrl.algorithms.returns import n_step, step_discounts
+from distrl.config import RunConfig
+from distrl.config.algorithms import Declared, DqnParameters, ExternalAlgorithmParameters
+from distrl.environments.vector import VectorEnvironment
+from distrl.errors import ConfigError
+from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.codec import UnrollSchema, decode_unroll, encode_weights
+from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.networks.bundle import export_bundle
+from distrl.networks.distribution_specs import CategoricalSpec, MultiValuesSpec, ValuesSpec
+from distrl.types import Unroll, UnrollHeader, Weights
+
+VALUES = {"action": ValuesSpec(2, "q/q")}
+
+
+def make_unroll(rewards, actions, **fields):
+    rewards = np.array(rewards, np.float32)
+    off = np.zeros(rewards.shape, bool)
+    given = {
+        "header": UnrollHeader(0, 1, 0, 1, rewards.size),
+        "observations": {},
+        "actions": actions,
+        "rewards": rewards,
+        "terminated": off,
+        "truncated": off,
+        "valid": ~off,
+        "behaviour_log_probabilities": np.zeros(rewards.shape, np.float32),
+        "recurrent_state": {},
+        "episode_returns": np.zeros(0, np.float32),
+        "episode_lengths_steps": np.zeros(0, np.int32),
+    }
+    return Unroll(**(given | fields))
+
+
+def told(unroll, rows, specs=VALUES, **parameters):
+    """Priorities of an unroll whose rows have these values, [T+1, B, A] by output."""
+    priorities = FirstPriorities(DqnParameters.model_validate(parameters), specs)
+    for t in range(len(unroll.rewards)):
+        priorities.add({output: values[t] for output, values in rows.items()})
+    return priorities.told(unroll, {output: values[-1] for output, values in rows.items()})
+
+
+def column(*values):
+    return np.array(values, np.float32)[:, None]
+
+
+@pytest.mark.row("O06", "G16")
+def test_three_steps_ahead_and_what_is_left_at_the_end():
+    """gamma .5, n 3, max Q = 4 everywhere, Q(o, a) = 1: r + .5 r' + .25 r'' + .125 x 4, then two and one steps."""
+    q = np.tile(np.array([1.0, 4.0], np.float32), (6, 1, 1))  # [T+1, 1, 2]
+    unroll = make_unroll(column(1, 2, 3, 4, 5), {"action": np.zeros((5, 1), np.int32)})
+    found = told(unroll, {"q/q": q}, discount=0.5, replay={"n_step": 3}).priorities
+    assert found.dtype == np.float32
+    expected = [1 + 1 + 0.75 + 0.5, 2 + 1.5 + 1 + 0.5, 3 + 2 + 1.25 + 0.5, 4 + 2.5 + 1.0, 5 + 2.0]
+    np.testing.assert_allclose(found[:, 0], np.array(expected) - 1.0, rtol=1e-6)
+
+
+def test_episodes_end_and_what_follows_does_not_count():
+    """Terminated after row 0: y = 1. Row 1 is not valid. Truncated after row 2: y = 3 + .5 x 4 from the final row."""
+    q = np.tile(np.array([1.0, 4.0], np.float32), (5, 1, 1))
+    no, yes = False, True
+    unroll = make_unroll(
+        column(1, 0, 3, 0),
+        {"action": np.array([[1], [0], [0], [0]], np.int32)},
+        terminated=np.array([[yes], [no], [no], [no]]),
+        truncated=np.array([[no], [no], [yes], [no]]),
+        valid=np.array([[yes], [no], [yes], [no]]),
+    )
+    found = told(unroll, {"q/q": q}, discount=0.5, replay={"n_step": 3}).priorities
+    np.testing.assert_allclose(found[:, 0], [3.0, 0.0, 4.0, 0.0])
+
+
+def test_several_choices_share_their_target_and_average_their_errors():
+    """Best values 3 and 1: y = .1 x 10 + .5 x 2 = 2, off by +1 and -1 from Q = 1 and 3; actions drawn count not."""
+    specs = {"both": MultiValuesSpec((2, 2), "q/q/both"), "drawn": CategoricalSpec(2)}
+    rows = np.array([[[1.0, 0.0, 0.0, 3.0]], [[3.0, 2.0, 0.0, 1.0]]], np.float32)
+    unroll = make_unroll([[10.0]], {"both": np.array([[[0, 1]]], np.int32), "drawn": np.zeros((1, 1), np.int32)})
+    found = told(unroll, {"q/q/both": rows}, specs, discount=0.5, reward_scale=0.1).priorities
+    np.testing.assert_allclose(found, [[1.0]])
+
+
+def test_each_unroll_tells_of_its_own_rows():
+    priorities = FirstPriorities(DqnParameters(discount=0.0), VALUES)
+    priorities.add({"q/q": np.full((1, 2), 50.0, np.float32)})
+    priorities.begin()  # an unroll that was abandoned
+    for reward in (1.0, 3.0):
+        unroll = make_unroll([[reward]], {"action": np.zeros((1, 1), np.int32)})
+        priorities.add({"q/q": np.zeros((1, 2), np.float32)})
+        np.testing.assert_allclose(priorities.told(unroll, {"q/q": np.ones((1, 2))}).priorities, [[reward]])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_targets_are_the_learners(seed):
+    rng = np.random.default_rng(seed)
+    shape = (6, 3)
+    values = rng.standard_normal((7, 3)).astype(np.float32)
+    rewards = rng.standard_normal(shape).astype(np.float32)
+    terminated, valid = rng.random(shape) < 0.2, rng.random(shape) < 0.8
+    for steps in (1, 3, 9):
+        learners = n_step(
+            values=values,
+            rewards=rewards,
+            discounts=step_discounts(terminated, 0.9),
+            valid=valid,
+            steps=steps,
+        )
+        ours = n_step_targets(values, rewards, 0.9 * (1.0 - terminated), valid, steps)
+        np.testing.assert_allclose(ours, np.asarray(learners.value_targets), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.row("O06", "G16")
+def test_an_actor_tells_the_temporal_differences_of_its_own_network(tmp_path):
+    """Against the Keras network whose weights it acted with, row by row."""
+    config = RunConfig.model_validate(
+        {
+            "environment": {"id": "distrl.environments.toy:Identity", "kwargs": {"n": 3, "length_steps": 4}},
+            "algorithm": {"name": "apex", "discount": 0.5},
+            "network": {"middleware_parameters": {"scheme": [4]}},
+            "actors": {"environments": 2, "unroll_length_steps": 7},
+        }
+    )
+    environment = VectorEnvironment(config.environment, 2)
+    network = make_algorithm(config).build(environment.spec)["main"].online
+    backend = InMemoryBackend("actors", QueueCaps(100, 2**24))
+    backend.create("{}")
+    weights = encode_weights(Weights(1, network.policy_weights()))
+    backend.weights.publish(1, weights, 0, backend.acquire_fence())
+    policy = Policy(export_bundle(network, cache_dir=tmp_path))
+    producer = (0, backend.registry.register_actor(0))
+    actor = Actor(config, backend, policy, environment, producer, lambda: False)
+    actor.reset(0)
+    for _ in range(2):
+        actor.step(backend.unrolls.admission())
+    schema = UnrollSchema.of(environment.spec, 7, 2, {}, tells_priorities=True)
+    entries = backend.unrolls.take(2, 0.0)
+    environment.close()
+    for unroll in (decode_unroll(entry.header, entry.payload, schema) for entry in entries):
+        rows = unroll.observations["observation"].reshape(16, -1)  # [T+1, B, n] -> [(T+1)*B, n]
+        q = network.predict({"observation": rows}, ["dueling_q/q"]).reshape(8, 2, 3)
+        targets = n_step_targets(q.max(axis=-1), unroll.rewards, 0.5 * ~unroll.terminated, unroll.valid, 3)
+        chosen = np.take_along_axis(q[:-1], unroll.actions["action"][..., None], axis=-1)[..., 0]
+        expected = np.where(unroll.valid, np.abs(targets - chosen), 0.0)
+        np.testing.assert_allclose(unroll.priorities, expected, rtol=1e-4, atol=1e-5)
+        assert not unroll.valid.all()
+
+
+def test_priorities_that_nobody_could_tell_are_refused():
+    parameters = ExternalAlgorithmParameters(
+        name="mine:Own", declared={"tells_priorities": True, "replay": {}, "learns_from": "anybody"}
+    )
+    with pytest.raises(ConfigError) as caught:
+        FirstPriorities(parameters, {"action": CategoricalSpec(2)})
+    assert str(caught.value) == (
+        "algorithm mine:Own: tells_priorities needs values of choices, as of a q head, and no action of action has them"
+    )
+    with pytest.raises(ConfigError, match=r"mine:Own: tells_priorities is for a replay memory, and it has none"):
+        FirstPriorities(parameters.model_copy(update={"declared": Declared(tells_priorities=True)}), VALUES)

@@ -1,0 +1,160 @@
+"""PublishedEvaluator: which weights are evaluated, when, and what nobody else notices."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from distrl.actors.policy import PolicyOutput
+from distrl.actors.published_evaluator import PublishedEvaluator
+from distrl.config import RunConfig
+from distrl.environments.vector import VectorEnvironment
+from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.codec import encode_weights
+from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.networks.distribution_specs import CategoricalSpec
+from distrl.types import Weights
+
+
+class Arm:
+    """Always pulls the arm that its one weight names."""
+
+    distributions = {"action": CategoricalSpec(3)}  # noqa: RUF012
+    weight_names = frozenset({"arm"})
+
+    def __init__(self):
+        self.taken = []
+
+    def set_weights(self, weights):
+        self.taken.append((weights.version, sorted(weights.arrays)))
+        self._logits = np.eye(3, dtype=np.float32)[int(weights.arrays["arm"])]
+
+    def initial_state(self, batch):
+        return {}
+
+    def step(self, observations, recurrent_state):
+        rows = len(observations["observation"])
+        return PolicyOutput({"policy/action": np.tile(self._logits, (rows, 1))}, {})
+
+
+class World:
+    def __init__(self, **evaluation):
+        tree = {
+            "environment": {"id": "distrl.environments.toy:Bandit", "kwargs": {"means": [0.0, 0.5, 1.0]}},
+            "evaluation": {"every_env_steps": 100, "episodes": 5, "environments": 2, **evaluation},
+        }
+        self.config = RunConfig.model_validate(tree)
+        self.backend = InMemoryBackend("r", QueueCaps(8, 2**20))
+        self.backend.create("{}")
+        self.fence = self.backend.acquire_fence()
+        self.policy = Arm()
+        self.version = 0
+
+    def evaluator(self, after=0):
+        environment = VectorEnvironment(self.config.environment, self.config.evaluation.environments_used)
+        incarnation = self.backend.registry.register_evaluator()
+        return PublishedEvaluator(self.config, self.backend, self.policy, environment, after, incarnation)
+
+    def publish(self, env_steps, arm=2):
+        self.version += 1
+        arrays = {"arm": np.array(arm, np.float32), "strength of noise": np.ones(2, np.float32)}
+        blob = encode_weights(Weights(self.version, arrays))
+        self.backend.weights.publish(self.version, blob, env_steps, self.fence)
+
+    @property
+    def told(self):
+        return [evaluation for _, evaluation in self.backend.registry.evaluations("0")]
+
+
+def evaluated(world, evaluator, steps):
+    """Environment steps of the weights that were evaluated, when these are published one after the other."""
+    for env_steps in steps:
+        world.publish(env_steps)
+        evaluator.evaluate_if_due(lambda: False)
+    return [evaluation.env_steps for evaluation in world.told]
+
+
+@pytest.mark.parametrize(
+    ("after", "published", "expected"),
+    [
+        (0, [0, 30, 60, 99, 100, 130, 199, 201, 230], [100, 201]),
+        (0, [40, 350, 390, 401], [350, 401]),  # what was missed on the way is not made up for
+        (201, [210, 299, 300], [300]),
+        (350, [351, 400], [400]),
+    ],
+)
+def test_the_first_weights_at_or_beyond_every_multiple(after, published, expected):
+    world = World()
+    assert evaluated(world, world.evaluator(after), published) == expected
+
+
+@pytest.mark.row("D20")
+def test_steps_of_the_heat_up_do_not_count(monkeypatch):
+    monkeypatch.setattr(RunConfig, "heat_up_steps", 10)
+    world = World(every_env_steps=20)
+    # H10, T20, E5, T20, E5: one unit is 5 steps.
+    assert evaluated(world, world.evaluator(), range(5, 55, 5)) == [30, 50]
+
+
+def test_what_is_told():
+    world = World()
+    evaluator = world.evaluator()
+    assert (evaluator.due, evaluator.weights_version) == (False, 0)
+    world.publish(50, arm=0)
+    world.publish(120, arm=2)
+    assert evaluator.due
+    assert evaluator.evaluate()
+    (told,) = world.told
+    assert dataclasses.replace(told, wall_s=0.0) == dataclasses.replace(
+        told,
+        weights_version=2,
+        env_steps=120,
+        episodes=5,
+        mean_return=1.0,
+        std_return=0.0,
+        min_return=1.0,
+        max_return=1.0,
+        mean_length_steps=1.0,
+        wall_s=0.0,
+    )
+    assert world.policy.taken == [(2, ["arm"])]  # what acting does not read stays out
+    assert world.backend.registry.best_evaluation() == (told, world.backend.weights.fetch().blob)
+    assert (evaluator.due, evaluator.weights_version) == (False, 2)
+    assert evaluator.env_steps >= 5
+
+
+def test_the_episodes_depend_on_the_seed_and_the_multiple_alone():
+    def returns(first, second, seed=1):
+        world = World(episodes=40)
+        world.config = world.config.model_copy(update={"seed": seed})
+        evaluator = world.evaluator()
+        for env_steps in (first, second):
+            world.publish(env_steps, arm=1)
+            evaluator.evaluate_if_due(lambda: False)
+        return [evaluation.mean_return for evaluation in world.told]
+
+    one, other = returns(100, 200), returns(177, 250)
+    assert one == other
+    assert one[0] != one[1]
+    assert returns(100, 200, seed=2) != one
+
+
+def test_one_that_is_stopped_tells_nothing_and_stays_due():
+    world = World()
+    evaluator = world.evaluator()
+    world.publish(100)
+    asked = iter([False, True])
+    assert not evaluator.evaluate(lambda: next(asked))
+    assert (world.told, evaluator.due) == ([], True)
+
+
+@pytest.mark.row("D22")
+def test_evaluating_stores_nothing():
+    world = World()
+    evaluator = world.evaluator()
+    world.publish(100)
+    before = world.backend.ledger.counts()
+    assert evaluator.evaluate()
+    assert world.backend.ledger.counts() == before
+    assert world.backend.weights.env_steps() == 100
+    evaluator.close()

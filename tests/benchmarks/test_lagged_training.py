@@ -1,0 +1,20 @@
+import pytest
+
+from benchmarks.lagged_training import LaggedWeights, lagged_backend
+from distrl.memory_backend.backend import QueueCaps
+
+
+@pytest.mark.parametrize(("lag", "seen"), [(0, [1, 2, 3, 4, 5, 6]), (2, [1, 1, 1, 2, 3, 4]), (9, [1] * 6)])
+def test_the_reader_sees_what_was_newest_so_many_versions_ago(lag, seen):
+    backend = lagged_backend("run", QueueCaps(8, 2**20), lag=lag)
+    backend.create("{}")
+    fence = backend.acquire_fence()
+    assert isinstance(backend.weights, LaggedWeights)
+    assert backend.weights.fetch() is None
+    found = []
+    for version in range(1, 7):
+        backend.weights.publish(version, b"weights", version, fence)
+        found.append(backend.weights.fetch().version)
+        assert backend.weights.fetch().version == found[-1]  # asked twice, it is the same
+        assert backend.weights.version() == version  # what the learner asks
+    assert found == seen

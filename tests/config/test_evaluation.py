@@ -1,0 +1,37 @@
+"""EvaluationConfig: off by default, and nothing in it or beside it that would be ignored."""
+
+import pytest
+
+from distrl.config import RunConfig
+from distrl.config.evaluation import EvaluationConfig
+from distrl.config.load import load
+from distrl.errors import ConfigError
+
+
+def test_off_by_default():
+    assert RunConfig().evaluation.every_env_steps is None
+
+
+def test_no_more_environments_than_episodes():
+    assert EvaluationConfig(every_env_steps=1, episodes=3).environments_used == 3
+    assert EvaluationConfig(every_env_steps=1).environments_used == 10
+
+
+@pytest.mark.parametrize("name", ["episodes", "environments"])
+def test_what_nobody_would_look_at_is_refused(name):
+    with pytest.raises(ConfigError) as caught:
+        load(sets=[f"evaluation.{name}=3"])
+    assert f"{name} is of no use while every_env_steps is null; set it, or leave {name} out" in str(caught.value)
+
+
+@pytest.mark.row("D50")
+def test_a_stop_that_waits_for_evaluations_needs_some():
+    with pytest.raises(ConfigError) as caught:
+        load(sets=["stop.evaluation_return=475"])
+    assert "\n" not in str(caught.value)
+    assert (
+        "stop.evaluation_return: 475 waits for evaluations, and there are none; set evaluation.every_env_steps"
+        in str(caught.value)
+    )
+    config = load(sets=["stop.evaluation_return=475", "evaluation.every_env_steps=1000"]).config
+    assert config.stop.evaluation_return == 475.0

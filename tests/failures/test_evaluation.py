@@ -1,0 +1,62 @@
+"""Greedy episodes beside a real training: its results everywhere, an evaluator that is killed, a directory in use."""
+
+import csv
+import signal
+
+import pytest
+
+from distrl.learner.policy_files import read_policy
+
+pytestmark = [pytest.mark.slow, pytest.mark.redis]
+
+EVALUATING = ["--set", "evaluation.every_env_steps=10000", "--set", "stop.evaluation_return=60"]
+# The best checkpoint is saved when an evaluation says so.
+SAVING = ["--set", "checkpoint.every_s=1"]
+
+
+def evaluations(run):
+    return run.backend.registry.evaluations("0")
+
+
+def assert_told_everywhere(run, summary):
+    assert (summary.exit_code, summary.stop_reason, summary.imbalance) == (0, "evaluation_return", 0)
+    assert summary.evaluation_mean_return >= 60.0
+    assert summary.best_evaluation_return >= summary.evaluation_mean_return
+    with (run.run_dir / "metrics.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["evaluation_env_steps"]]
+    assert float(rows[-1]["evaluation_mean_return"]) == summary.evaluation_mean_return
+    assert int(rows[-1]["evaluation_env_steps"]) == summary.evaluation_env_steps
+    assert 10_000 <= summary.evaluation_env_steps <= summary.env_steps
+    assert f"evaluation at {summary.evaluation_env_steps:,} steps: return" in run.told
+    assert "evaluator" in summary.peak_rss_mb
+    assert (run.run_dir / "checkpoints" / "best").exists()
+
+
+def test_evaluations_go_on_although_the_evaluator_is_killed(start_run, endless):
+    run = start_run(*endless, *EVALUATING, *SAVING, "--set", "stop.evaluation_return=1e9")
+    run.wait_until(lambda: evaluations(run), "a first evaluation")
+    first = evaluations(run)[0][1]
+    run.kill("evaluator")
+    run.wait_until(lambda: run.role("evaluator").incarnation == 2, "another evaluator")
+    known = len(evaluations(run))
+    run.wait_until(lambda: len(evaluations(run)) > known, "it evaluates")
+    for checkpoint in ("newest", "best"):  # while it trains
+        saved = read_policy(run.run_dir, checkpoint)
+        assert saved.weights.version > 1
+    run.process.send_signal(signal.SIGTERM)
+    summary = run.finish()
+    assert (summary.exit_code, summary.stop_reason, summary.restarts, summary.imbalance) == (0, "SIGTERM", 1, 0)
+    assert summary.trained_steps == summary.env_steps  # of actors alone: the evaluator's are nowhere
+    assert first.episodes == 20
+    assert 10_000 <= first.env_steps < summary.evaluation_env_steps
+    assert "evaluator ended (signal 9)" in run.told
+
+
+@pytest.mark.row("D50")
+@pytest.mark.long
+@pytest.mark.parametrize("launcher", ["process", pytest.param("ray", marks=pytest.mark.ray)])
+def test_an_evaluation_that_is_good_enough_ends_the_run(start_run, endless, launcher):
+    if launcher == "ray":
+        pytest.importorskip("ray")
+    run = start_run(*endless, *EVALUATING, *SAVING, "--launcher", launcher)
+    assert_told_everywhere(run, run.finish())

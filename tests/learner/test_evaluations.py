@@ -1,0 +1,70 @@
+"""EvaluationReader: each evaluation once, and the registry is not asked at every update."""
+
+import pytest
+
+from distrl.config import RunConfig
+from distrl.learner.evaluations import EvaluationReader, restore_evaluations
+from distrl.learner.policy_files import best_return, write_best
+from distrl.learner.state import LearnerState
+from distrl.memory_backend.backend import BestEvaluation, Evaluation, QueueCaps
+from distrl.memory_backend.codec import encode_weights
+from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.types import Weights
+
+
+def evaluation(env_steps):
+    return Evaluation(1, env_steps, 2, 3.0, 0.0, 3.0, 3.0, 4.0, 0.1)
+
+
+@pytest.fixture
+def registry():
+    backend = InMemoryBackend("r", QueueCaps(8, 2**20))
+    backend.create("{}")
+    assert backend.registry.register_evaluator() == 1
+    return backend.registry
+
+
+def tell(registry, *env_steps):
+    for steps in env_steps:
+        registry.add_evaluation(evaluation(steps), b"", 1)
+
+
+def test_each_is_read_once_and_no_more_often_than_asked_for(registry):
+    now = [100.0]
+    reader = EvaluationReader(registry, 0.5, lambda: now[0])
+    assert reader.new() == []
+    tell(registry, 10)
+    assert reader.new() == []  # not yet
+    now[0] += 0.5
+    assert reader.new() == [evaluation(10)]
+    tell(registry, 20, 30)
+    assert reader.new() == []
+    assert reader.new(at_once=True) == [evaluation(20), evaluation(30)]
+    now[0] += 10.0
+    assert reader.new() == []
+
+
+def test_deterministic_mode_looks_whenever_it_is_asked(registry):
+    def reader(**tree):
+        return EvaluationReader.of(RunConfig.model_validate(tree), registry)
+
+    assert reader() is None
+    found = reader(evaluation={"every_env_steps": 5}, actors={"count": 0})
+    for env_steps in (5, 10, 15):
+        tell(registry, env_steps)
+        assert found.new() == [evaluation(env_steps)]
+
+
+def test_a_resumed_training_goes_on_with_what_was_evaluated_and_kept(registry, tmp_path):
+    blob = encode_weights(Weights(4, {}))
+    write_best(tmp_path, BestEvaluation(evaluation(150), blob))  # of 3.0, after the checkpoint that is resumed from
+    state = LearnerState(run_id="r", evaluation_env_steps=110, evaluation_mean_return=1.0, best_evaluation_return=2.0)
+    restore_evaluations(tmp_path, state, registry, resumed=True)
+    assert (state.best_evaluation_return, registry.evaluated_env_steps()) == (3.0, 110)
+    assert not state.observe_evaluation(2.5, 200)  # takes no better one's place
+    better = LearnerState(run_id="r", best_evaluation_return=3.5)
+    restore_evaluations(tmp_path, better, registry, resumed=True)
+    assert better.best_evaluation_return == 3.5
+    fresh = LearnerState(run_id="r")
+    restore_evaluations(tmp_path, fresh, registry, resumed=False)
+    assert (fresh.best_evaluation_return, best_return(tmp_path)) == (None, None)
