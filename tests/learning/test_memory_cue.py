@@ -40,6 +40,7 @@ def test_epochs_over_whole_sequences_remember_it_as_well(tmp_path):
     assert summary.env_steps <= 1_000_000
 
 
+@pytest.mark.long
 def test_without_memory_the_cue_is_guessed(tmp_path):
     without = "network.middleware_parameters={kind: fc, scheme: [32]}"
     summary = trained(tmp_path / "run", "--set", without, "--set", "stop.env_steps=600000")

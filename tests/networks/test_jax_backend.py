@@ -122,8 +122,9 @@ if not ON_JAX:
 
     @pytest.mark.slow
     @pytest.mark.skipif(JAX_MISSING, reason="JAX is not installed")
-    def test_on_jax():
-        options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib"]
+    @pytest.mark.parametrize("which", ["mlp", pytest.param("not mlp", marks=pytest.mark.long)])
+    def test_on_jax(which):
+        options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-k", which]
         done = run_on_jax(["-m", "pytest", *options, __file__])
         assert done.returncode == 0, done.stdout + done.stderr
         assert " passed" in done.stdout
