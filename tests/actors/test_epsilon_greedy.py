@@ -192,7 +192,7 @@ def test_every_actor_stands_on_a_step():
     assert float(ladder(parameters, Crowd(11, 8, 64))) == pytest.approx(LADDER[-1])
 
 
-@pytest.mark.row("K11")
+@pytest.mark.row("K11", "T15")
 def test_one_alone_is_no_division_by_zero():
     with np.errstate(all="raise"):
         assert ladder(EpsilonLadder(), Crowd(0, 1, 1)).tolist() == [0.4]

@@ -74,7 +74,7 @@ def test_loss_by_hand():
     np.testing.assert_allclose(gradients["q/q"], expected, rtol=1e-5)
 
 
-@pytest.mark.row("D151", "H02")
+@pytest.mark.row("D151", "H02", "G15")
 def test_double_bootstraps_from_the_online_networks_choice():
     """argmax Q = 0 by [5, 1], valued 1 by [1, 3]: y = 1.99, error 1.99 - 0."""
     batch = transitions([1.0])
@@ -173,7 +173,7 @@ def test_the_defaults_are_the_ancestors():
     assert parameters.replay.samples_per_insert == 32 / 4  # 4 steps per update
 
 
-@pytest.mark.row("D152")
+@pytest.mark.row("D152", "G15")
 def test_dueling_selects_the_head():
     networks = make(dueling=True).build(SPEC)
     assert set(networks["main"].online.assembly.outputs) == {"dueling_q/q", "dueling_q/softmax"}

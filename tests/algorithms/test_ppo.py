@@ -88,7 +88,7 @@ def test_the_clipped_objective_is_the_rows(ratio, advantage, objective):
     assert (metrics["mean_ratio"], metrics["clip_fraction"]) == pytest.approx((ratio, 1.0))
 
 
-@pytest.mark.row("G30")
+@pytest.mark.row("G30", "T18")
 @pytest.mark.parametrize("clip_range", [0.1, 0.2, 0.3])
 def test_the_clip_is_symmetric_around_one(clip_range):
     """An ancestor clipped to [1 / (1 + c), 1 + c], whose lower end is .833 for c = .2 where it should be .8."""

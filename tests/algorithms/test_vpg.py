@@ -122,7 +122,7 @@ def test_with_a_baseline_the_unrolls_end_bootstraps(settings, expected):
     assert metrics["value_loss"] == pytest.approx(0.5 * np.mean(np.square(expected)), rel=1e-5)
 
 
-@pytest.mark.row("H13")
+@pytest.mark.row("H13", "T18")
 @pytest.mark.parametrize(("ended", "advantage"), [("terminated", 0.0), ("truncated", 1.5), (None, 1.5)])
 def test_with_a_baseline_only_a_termination_leaves_nothing(ended, advantage):
     """One step, V = 1, then V = 3, reward 1, gamma .5: 1 - 1, or 1 + 1.5 - 1."""

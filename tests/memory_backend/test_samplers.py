@@ -60,7 +60,7 @@ def test_probabilities_and_weights_of_priorities_1_2_3_4(alpha, beta, expected, 
     np.testing.assert_allclose(told, weights, atol=5e-5)
 
 
-@pytest.mark.row("J03", "D133")
+@pytest.mark.row("J03", "D133", "T14")
 def test_item_0_is_updated_and_new_items_get_the_highest_priority_ever_seen():
     """Elsewhere an update whose first index was 0 was skipped as a whole, and the highest priority never rose."""
     sampler = prioritized([1, 1, 1], slots=8, alpha=1.0, epsilon=0.0)
