@@ -57,8 +57,9 @@ OTHERWISE = {
     "E22": "`UnrollBuilder` has an array for each name of the `EnvSpec`, for a whole unroll; no lists grow.",
     "E23": "Nothing infers spaces from operations: Keras infers shapes, and what goes in is stated by the `EnvSpec`.",
     "L12.11": "The `lstm` middleware, on `keras.layers.LSTMCell`: state in, state out (rows D05, L05).",
-    "D131": "The memory keeps and evicts whole unrolls, which hold pieces of episodes; n-step targets bootstrap at their ends.",
-    "D132": "The stream: every unroll is trained on once, by the policy that made it (`max_staleness_updates: 0`), then gone.",
+    "D131": "The replay memory keeps and evicts whole unrolls, which hold pieces of episodes; n-step targets bootstrap "
+    "at their ends.",
+    "D132": "Streams: with `max_staleness_updates: 0` every unroll is trained on once, under its own policy.",
     "I03": "No Horovod: `learner.replicas` shards a batch over devices with JAX.",
 }
 
