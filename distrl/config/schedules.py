@@ -12,6 +12,7 @@ between the two. With x = (t - delay_steps) / steps in [0, 1]:
 | piecewise   | of the piece that t falls into                 |
 """
 
+from abc import ABC, abstractmethod
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -35,7 +36,7 @@ class ConstantSchedule(Section):
         return self.value, self.value
 
 
-class _Moving(Section):
+class _Moving(Section, ABC):
     """From `start` to `end` over `steps` environment steps of all actors; then `end`."""
 
     start: float = 1.0
@@ -60,9 +61,9 @@ class _Moving(Section):
         # Rounding may carry the sum a little beyond.
         return min(max(self.end + (self.start - self.end) * self._left(moved), low), high)
 
+    @abstractmethod
     def _left(self, moved: float) -> float:
         """Which part of the way is left where `moved`, in (0, 1), of the time is over."""
-        raise NotImplementedError
 
 
 class LinearSchedule(_Moving):
