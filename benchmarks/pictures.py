@@ -6,6 +6,7 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from benchmarks.intervals import interval
 from benchmarks.measurement import Result
@@ -43,7 +44,8 @@ def draw_curves(
             panel.set_title(task)
             panel.set_xlabel("environment steps")
             panel.set_ylabel("mean return")
-            panel.legend(fontsize=7)
+            panel.xaxis.set_major_locator(MaxNLocator(4))
+            panel.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))  # beside the curves, over none
         _save(figure, path)
 
 
