@@ -12,7 +12,7 @@ NEEDS_VENV   := $(PYTHON) lacks its venv module: sudo apt-get install python3-ve
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install train test check long format bench learning capabilities lock clean
+.PHONY: help install train test check long format bench learning performance capabilities lock clean
 
 help:  ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -42,6 +42,9 @@ bench: install  ## Measures limit, throughput and their ratio for the CartPole p
 
 learning: $(VENV)/installed-dev  ## Measures what every preset learns, hours; ARGS="--only cartpole-*" selects.
 	$(BIN)/python -m benchmarks.learning $(ARGS)
+
+performance: $(VENV)/installed-dev  ## Measures speed, an hour; ARGS=--publish writes docs/performance.md.
+	for name in throughput transport broadcast scaling; do $(BIN)/python -m benchmarks.$$name $(ARGS) || exit; done
 
 capabilities: $(VENV)/installed-dev  ## Writes docs/capabilities.md anew from the tests' marks.
 	$(BIN)/python docs/capabilities.py

@@ -1,7 +1,7 @@
-"""Interquartile means and bootstrap intervals over seeds (Agarwal et al. 2021, arXiv:2108.13264, section 4)."""
+"""Interquartile means and medians with bootstrap intervals (Agarwal et al. 2021, arXiv:2108.13264, section 4)."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -43,13 +43,19 @@ def interquartile_mean(scores: ArrayLike) -> NDArray[np.float64]:
     return mean
 
 
-def bootstrap(scores: ArrayLike, level: float = 0.95, seed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Percentile bootstrap interval of `interquartile_mean` along the first axis.
+def bootstrap(
+    scores: ArrayLike,
+    level: float = 0.95,
+    seed: int = 0,
+    centre: Callable[[NDArray[np.float64]], NDArray[np.float64]] = interquartile_mean,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Percentile bootstrap interval of `centre` along the first axis.
 
     Args:
         scores: [n, ...]; the n seeds are what is drawn, with replacement.
         level: Share of the resamples' means inside.
         seed: Of the draws, where there are too many resamples to take all.
+        centre: [n, ...] -> [...], whatever of the scores is to be known.
 
     Returns:
         Lower and upper ends, float64 [...].
@@ -60,7 +66,7 @@ def bootstrap(scores: ArrayLike, level: float = 0.95, seed: int = 0) -> tuple[ND
         chosen = np.array(list(itertools.product(range(n), repeat=n)))
     else:
         chosen = np.random.default_rng(seed).integers(n, size=(RESAMPLES, n))
-    means = interquartile_mean(np.moveaxis(values[chosen], 1, 0))  # [resamples, n, ...] -> [n, resamples, ...]
+    means = centre(np.moveaxis(values[chosen], 1, 0))  # [resamples, n, ...] -> [n, resamples, ...]
     tail = 100.0 * (1.0 - level) / 2.0
     # The ends are means that were found; of three seeds they are the least and the greatest score.
     low, high = np.percentile(means, [tail, 100.0 - tail], axis=0, method="inverted_cdf")
@@ -71,3 +77,25 @@ def interval(scores: Sequence[float]) -> Interval:
     """Interquartile mean of one score per seed, with its 95 % interval."""
     low, high = bootstrap(scores)
     return Interval(float(interquartile_mean(scores)), float(low), float(high))
+
+
+def median_interval(values: Sequence[float]) -> Interval:
+    """Median of what was measured several times, with its 95 % interval."""
+    low, high = bootstrap(values, centre=_median)
+    return Interval(float(np.median(values)), float(low), float(high))
+
+
+def ratio_of_medians(new: Sequence[float], old: Sequence[float]) -> Interval:
+    """Median of `new` over median of `old`, measured apart from each other, with its 95 % interval (bootstrap)."""
+    random = np.random.default_rng(0)
+    tops, bottoms = (
+        np.median(np.asarray(values, np.float64)[random.integers(len(values), size=(RESAMPLES, len(values)))], axis=1)
+        for values in (new, old)
+    )
+    low, high = np.percentile(tops / bottoms, [2.5, 97.5], method="inverted_cdf")
+    return Interval(float(np.median(new) / np.median(old)), float(low), float(high))
+
+
+def _median(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = np.median(values, axis=0)
+    return found

@@ -191,7 +191,7 @@ def mean_curve(curves: Sequence[Sequence[tuple[int, float]]]) -> tuple[np.ndarra
 
 
 def _runs(count: int) -> str:
-    return "one run" if count == 1 else f"{count} runs, one after the other,"
+    return "one run" if count == 1 else f"{count} runs"
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -62,6 +62,7 @@ ROWS = (
     _row("pendulum-sac", "Pendulum-v1", "SAC", -180, 30_000),
     _row("pendulum-ppo", "Pendulum-v1", "PPO", -200, 300_000),
     _row("halfcheetah-ppo", "HalfCheetah-v5", "PPO", 2_000, 1_000_000),
+    _row("halfcheetah-appo", "HalfCheetah-v5", "APPO", 2_500, 4_000_000),
     _row("halfcheetah-sac", "HalfCheetah-v5", "SAC", 3_000, 100_000),
     _row("mixed-ppo", "every action type at once", "PPO", 7.68, 300_000),
     _row("mixed-impala", "every action type at once", "IMPALA", 7.68, 300_000),

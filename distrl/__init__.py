@@ -4,19 +4,20 @@
 
     summary = distrl.train(distrl.load("cartpole-impala", sets=["actors.count=4"]), run_dir="runs/first")
 
-Importing this brings neither a numeric framework nor gymnasium; `train` imports what it needs when it is called.
+Importing this brings nothing: neither a numeric framework nor gymnasium, and the configuration's models, which take a
+third of a second, when one of their names is first used. `train` imports what it needs when it is called.
 """
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from distrl.config.load import LoadedConfig, load
-from distrl.config.run import RunConfig
 from distrl.errors import ConfigError
 
 if TYPE_CHECKING:
     from distrl.actors.exported_policy import ExportedPolicy
+    from distrl.config.load import LoadedConfig, load
+    from distrl.config.run import RunConfig
     from distrl.metrics.console import View
     from distrl.metrics.summary import Summary
 
@@ -24,8 +25,17 @@ __version__ = "0.1.0"
 __all__ = ["LoadedConfig", "RunConfig", "__version__", "load", "load_policy", "run_directory", "run_name", "train"]
 
 
+def __getattr__(name: str) -> Any:
+    """The names of the configuration, which processes that only pass through this package never import."""
+    if name not in {"LoadedConfig", "RunConfig", "load"}:
+        raise AttributeError(f"module 'distrl' has no attribute {name!r}")
+    from distrl.config import load as configuration
+
+    return getattr(configuration, name)
+
+
 def train(
-    config: RunConfig | LoadedConfig,
+    config: "RunConfig | LoadedConfig",
     *,
     run_dir: str | Path | None = None,
     resume: str | None = None,
@@ -48,16 +58,20 @@ def train(
         DistrlError: The run could not be started; the class says why (see distrl.errors).
     """
     # Imported here: roles and the CLI import this package and must stay light.
-    from distrl.launch import training
-    from distrl.metrics.console import make_view
+    from distrl.config.load import LoadedConfig
+    from distrl.launch.head_start import head_start
 
     loaded = config if isinstance(config, LoadedConfig) else LoadedConfig.of(config)
     folder = run_directory(loaded.config, run_dir, resume)
-    shown = view or make_view(run_dir=folder)
-    try:
-        return training.train(loaded, run_dir=folder, resume=resume, view=shown)
-    finally:
-        shown.stop()
+    with head_start(loaded.config) as learner:
+        from distrl.launch import training  # beside the head start, as they take a while
+        from distrl.metrics.console import make_view
+
+        shown = view or make_view(run_dir=folder)
+        try:
+            return training.train(loaded, run_dir=folder, resume=resume, view=shown, head_start=learner)
+        finally:
+            shown.stop()
 
 
 def load_policy(path: str | Path) -> "ExportedPolicy":
@@ -74,7 +88,7 @@ def load_policy(path: str | Path) -> "ExportedPolicy":
     return exported_policy.load_policy(path)
 
 
-def run_directory(config: RunConfig, run_dir: str | Path | None, resume: str | None) -> Path:
+def run_directory(config: "RunConfig", run_dir: str | Path | None, resume: str | None) -> Path:
     """Where a run goes: `run_dir`, the directory it resumes, or a new name under runs/.
 
     Raises:
@@ -89,7 +103,7 @@ def run_directory(config: RunConfig, run_dir: str | Path | None, resume: str | N
     return Path(resume)
 
 
-def run_name(config: RunConfig, prefix: str = "") -> str:
+def run_name(config: "RunConfig", prefix: str = "") -> str:
     """The default name of a run's directory: <environment>-<algorithm>-<local time>."""
     names = f"{config.environment.id}-{config.algorithm.name}"
     names = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in names)

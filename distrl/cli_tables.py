@@ -6,11 +6,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from distrl.memory_backend.backend import Control, LedgerCounts, RoleStatus
+from distrl.memory_backend.backend import Control, LedgerCounts, RoleStatus, blocked_share
 from distrl.metrics.progress import number
 from distrl.metrics.snapshot import Snapshot
 from distrl.metrics.summary import duration
-from distrl.metrics.words import NO_EPISODE, UNKNOWN, return_words
+from distrl.metrics.words import NO_EPISODE, UNKNOWN, return_words, waiting_words
 
 _ORDER = ("learner", "actor", "evaluator")
 
@@ -26,7 +26,7 @@ def print_status(
     if not snapshot:
         console.print("no update yet")
     else:
-        console.print(_progress(snapshot))
+        console.print(_progress(snapshot, blocked_share(roles)))
     if roles:
         console.print(_roles(roles))
     dropped = sum(counts.dropped.values())
@@ -54,18 +54,22 @@ def print_bench(report: Mapping[str, Any]) -> None:
     lag = report["policy_lag"]
     if lag["mean"] is not None:
         console.print(f"lag       {lag['mean']:>12.1f} updates mean, p95 {lag['p95']:,.0f}, max {lag['max']:,.0f}")
+    waits = waiting_words(report.get("learner_idle_share"), report.get("actors_blocked_share"))
+    if waits:
+        console.print(f"waits     {waits}")
     console.print(f"verdict   bottleneck: {report['verdict']}")
 
 
-def _progress(snapshot: Snapshot) -> str:
+def _progress(snapshot: Snapshot, blocked: float | None) -> str:
     value = number(snapshot.get("mean_return_100"))
     count = {name: number(snapshot.get(name)) or 0.0 for name in ("env_steps", "env_steps_per_s", "updates")}
     told = NO_EPISODE if value is None else f"return {return_words(value)}"
     greedy = number(snapshot.get("evaluation_mean_return"))
     told += "" if greedy is None else f" · greedy {return_words(greedy)}"
+    waits = waiting_words(number(snapshot.get("learner_wait_share")), blocked)
     return (
         f"steps {count['env_steps']:,.0f} · {count['env_steps_per_s']:,.0f}/s · updates {count['updates']:,.0f} "
-        f"· {told} · bottleneck {snapshot.get('bottleneck') or '-'}"
+        f"· {told} · bottleneck {snapshot.get('bottleneck') or '-'}" + (f" · waits: {waits}" if waits else "")
     )
 
 

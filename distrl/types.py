@@ -306,7 +306,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class PolicyBundle:
-    """The exported policy: an ONNX graph whose weights are external initializers, and its description as JSON text.
+    """The exported policy: an ONNX graph without its weights, and its description as JSON text.
 
     The description is what `networks/bundle.py` writes and `actors/policy.py` reads: inputs with shapes and dtypes,
     recurrent state, distribution, the environment's spec, weight names in order, library versions, sha256 of the graph.

@@ -10,6 +10,7 @@ arrays of Python objects over foreign bytes. `unpack` is an allow-list instead: 
 """
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import msgpack
@@ -49,8 +50,14 @@ def pack(tree: Tree) -> bytes:
         TypeError: A leaf or a key of another kind; object, string and structured arrays among them.
         OverflowError: An int beyond 64 bits.
     """
-    data: bytes = msgpack.packb(_plain(tree), use_bin_type=True)
-    return data
+    return b"".join(pieces(tree))
+
+
+def pieces(tree: Tree) -> list[Any]:
+    """What `pack` joins: bytes, and arrays themselves if they are contiguous."""
+    parts: list[Any] = []
+    _write(tree, parts)
+    return parts
 
 
 def unpack(
@@ -89,22 +96,53 @@ def unpack(
     return _checked(plain, max_depth)
 
 
-def _plain(tree: Tree) -> Any:
-    """The tree in msgpack's own types."""
-    if isinstance(tree, np.ndarray | np.generic):
-        if tree.dtype.str not in _DTYPES:
-            raise TypeError(f"dtype {tree.dtype} has no encoding; use bool, integer, float or complex arrays")
-        return msgpack_numpy.encode(tree)
-    if isinstance(tree, dict):
-        for key in tree:
+def _write(tree: Tree, parts: list[Any]) -> None:
+    """Appends the encoded tree; what arrays hold is not copied."""
+    if isinstance(tree, np.ndarray):
+        parts += (_head(tree.dtype, tree.shape), tree if tree.flags.c_contiguous else tree.tobytes())
+    elif isinstance(tree, dict):
+        parts.append(_map_head(len(tree)))
+        for key, child in tree.items():
             if type(key) is not str:
                 raise TypeError(f"map keys must be str, not {key!r}")
-        return {key: _plain(child) for key, child in tree.items()}
-    if isinstance(tree, tuple | list):
-        return [_plain(child) for child in tree]
-    if tree is None or isinstance(tree, bool | int | float | str | bytes):
-        return tree
-    raise TypeError(f"{type(tree).__name__} has no encoding")
+            parts.append(_key(key))
+            _write(child, parts)
+    elif isinstance(tree, tuple | list):
+        parts.append(msgpack.Packer().pack_array_header(len(tree)))
+        for child in tree:
+            _write(child, parts)
+    elif isinstance(tree, np.generic):
+        _check_dtype(tree.dtype)
+        parts.append(msgpack.packb(msgpack_numpy.encode(tree)))
+    elif tree is None or isinstance(tree, bool | int | float | str | bytes):
+        parts.append(msgpack.packb(tree))
+    else:
+        raise TypeError(f"{type(tree).__name__} has no encoding")
+
+
+@lru_cache(maxsize=1024)
+def _head(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """What stands before the data of such an array, its length in bytes being the last of it."""
+    _check_dtype(dtype)
+    size = math.prod(shape) * dtype.itemsize
+    code, digits = (b"\xc4", 1) if size < 2**8 else (b"\xc5", 2) if size < 2**16 else (b"\xc6", 4)
+    described = {b"nd": True, b"type": dtype.str, b"kind": b"", b"shape": shape, b"data": b""}
+    return bytes(msgpack.packb(described))[:-2] + code + size.to_bytes(digits, "big")
+
+
+@lru_cache(maxsize=1024)
+def _key(key: str) -> bytes:
+    return bytes(msgpack.packb(key))
+
+
+@lru_cache(maxsize=64)
+def _map_head(size: int) -> bytes:
+    return bytes(msgpack.Packer().pack_map_header(size))
+
+
+def _check_dtype(dtype: np.dtype[Any]) -> None:
+    if dtype.str not in _DTYPES:
+        raise TypeError(f"dtype {dtype} has no encoding; use bool, integer, float or complex arrays")
 
 
 class _ItemCount:

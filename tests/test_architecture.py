@@ -44,6 +44,7 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "ale_py": ("environments/",),
     "cv2": ("environments/",),
     "envpool": ("environments/",),
+    "mujoco": ("environments/",),
     "shimmy": ("environments/",),
     "tensorflow": ("networks/tensorflow_backend.py", "networks/bundle.py"),
     "tf2onnx": ("networks/bundle.py",),

@@ -43,7 +43,7 @@ def trained(monkeypatch):
         calls = ()
         outcome = summary()
 
-        def __call__(self, loaded, *, run_dir, resume, view):
+        def __call__(self, loaded, *, run_dir, resume, view, head_start=None):
             self.calls = (*self.calls, (loaded, run_dir, resume, view))
             if isinstance(self.outcome, BaseException):
                 raise self.outcome

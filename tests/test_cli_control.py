@@ -251,3 +251,13 @@ def test_an_unreachable_redis_is_exit_6(capsys, workplace):
     code, _, err = run(capsys, "status", "--run", "first")
     assert code == MemoryBackendError.exit_code
     assert len(err.splitlines()) == 1
+
+
+def test_status_tells_who_waits_for_whom(capsys, backend, workplace, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")
+    make_run(workplace / "first")
+    for actor, share in enumerate((0.5, 0.75)):
+        backend.registry.beat(RoleStatus("actor", actor, 1, "box", 14, "waiting: room", blocked_share=share))
+    backend.registry.add_snapshot({"updates": 1, "learner_wait_share": 0.01, "bottleneck": "learner"})
+    _, out, _ = run(capsys, "status", "--run", "first")
+    assert " ".join(out.split()).count("bottleneck learner · waits: learner 1%, actors 62% of the time") == 1

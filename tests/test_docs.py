@@ -162,7 +162,7 @@ def test_rows_are_listed_in_order_of_letter_and_number(tmp_path):
 
 def test_the_key_table_of_the_architecture_page_is_the_codes():
     rows = re.findall(
-        r"^\| `([^`]+)` \| (hash|list|stream) \|", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE
+        r"^\| `([^`]+)` \| (hash|list|stream|zset) \|", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE
     )
     assert rows == [(row.name, row.type) for row in keys.TABLE]
 

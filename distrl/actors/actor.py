@@ -17,11 +17,14 @@ from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.backend import Admission, Backend, Producer
 from distrl.memory_backend.codec import decode_weights, encode_unroll
+from distrl.metrics.counters import Waits
 from distrl.types import Unroll, UnrollHeader, Weights
 
 log = logging.getLogger(__name__)
 POLL_S = 0.0005
 LONGEST_POLL_S = 0.004
+FOR_THE_LEARNER = ("waiting: room", "waiting: round", "waiting: ticket")
+"""Waits that end when the learner has gone on."""
 LOOKS = 0.1
 """From one look for a push that may be lost to the next, in `learner.sync_timeout_s`."""
 
@@ -79,6 +82,10 @@ class Actor:
         producer: (actor id, incarnation).
         stop: Asked between unrolls and while waiting.
         shipper: What is pushed of an unroll; None: all of it.
+
+    Attributes:
+        progress: What the actor does.
+        waits: Where its time goes that it does not act in, by the states of `progress`.
     """
 
     def __init__(
@@ -117,6 +124,7 @@ class Actor:
         if config.algorithm.tells_priorities:
             self._priorities = FirstPriorities(config.algorithm, policy.distributions)
         self.progress = ActorProgress()
+        self.waits = Waits()
 
     @property
     def weights_version(self) -> int:
@@ -182,18 +190,18 @@ class Actor:
         pause_s = POLL_S
         while not (self._stop() or admission.stop):
             obstacle = self._obstacle(admission)
-            if obstacle is not None:
-                self.progress.state = obstacle
-                time.sleep(pause_s)
-                pause_s = min(2 * pause_s, LONGEST_POLL_S)
-            elif not self._needs_ticket:
+            if obstacle is None and not self._needs_ticket:
                 return admission
-            else:
-                self.progress.state = "waiting: ticket"
-                if self._backend.tickets.take(self._producer, block_s=1.0):
-                    # The version may have moved while waiting, and the ticket promises the newest one.
-                    return self._backend.unrolls.admission()
-            admission = self._backend.unrolls.admission()
+            self.progress.state = obstacle or "waiting: ticket"
+            with self.waits.measure(self.progress.state):
+                if obstacle is not None:
+                    time.sleep(pause_s)
+                    pause_s = min(2 * pause_s, LONGEST_POLL_S)
+                taken = obstacle is None and self._backend.tickets.take(self._producer, block_s=1.0)
+                # After a ticket as well: the version may have moved, and the ticket promises the newest one.
+                admission = self._backend.unrolls.admission()
+            if taken:
+                return admission
         return None
 
     def _pull_weights(self, newest: int) -> None:

@@ -13,7 +13,7 @@ import onnxruntime
 
 from distrl.config.exploration import ExplorationParameters
 from distrl.errors import DistrlError
-from distrl.networks.description import BundleDescription, WeightSpec
+from distrl.networks.description import BundleDescription, WeightSpec, are_inputs
 from distrl.networks.distribution_specs import DistributionSpec, output_of
 from distrl.types import Array, EnvSpec, FloatArray, PolicyBundle, Weights
 
@@ -60,14 +60,17 @@ class Policy:
         self.version = 0
         self._graph = bundle.graph
         self._arrays: dict[str, Array] = {}
-        self._acting: dict[str, Array] = {}
+        self._acting: dict[str, Array] = {}  # a session reads this memory, so it must live as long
         self._sigmas = self._description.sigmas
-        self._session: onnxruntime.InferenceSession | None = None
         self._outputs = list(self._description.outputs)
         self._next_state = {f"next_{name}": name for name in self._description.recurrent_state}
         self._output_names = [*self._outputs, *self._next_state]
-        # Opened once with zeros, so that a bad graph is refused here and not at the first weights.
-        self._check_signature(_open_session(self._graph, self._zeros()))
+        self._feeds = are_inputs(self._description.weights)
+        # With zeros where weights are initializers, so that a bad graph is refused here and not at the first weights.
+        self._session: onnxruntime.InferenceSession | None = _open_session(
+            self._graph, {} if self._feeds else self._zeros()
+        )
+        self._check_signature(self._session)
 
     @property
     def weight_names(self) -> frozenset[str]:
@@ -108,14 +111,13 @@ class Policy:
         self._act_with(perturb(self._description, self._arrays))
 
     def _act_with(self, arrays: Mapping[str, Array]) -> None:
-        # The session reads this memory, so it must live as long. Opened at the next step: it may be perturbed before.
         self._acting = {spec.name: arrays[spec.name] for spec in self._description.weights}
-        self._session = None
+        if not self._feeds:
+            self._session = None  # opened at the next step: it may be perturbed before
 
     def forget_weights(self) -> None:
         """As before the first weights: the next ones are taken whole."""
-        self._session = None
-        self._arrays, self._acting = {}, {}
+        self._arrays = {}
         self.version = 0
 
     def step(self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]) -> PolicyOutput:
@@ -128,10 +130,12 @@ class Policy:
         Raises:
             DistrlError: No weights yet, or the arrays do not fit the graph.
         """
+        if not self.version:
+            raise DistrlError("the policy has no weights yet")
         if self._session is None:
-            self._session = self._open()
+            self._session = _open_session(self._graph, self._acting)
         try:
-            outputs = self._session.run(self._output_names, {**observations, **recurrent_state})
+            outputs = self._session.run(self._output_names, {**observations, **recurrent_state, **self._fed})
         except (onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument, ValueError) as error:
             raise DistrlError(f"the policy does not take these observations: {_first_line(error)}") from error
         count = len(self._outputs)
@@ -143,10 +147,9 @@ class Policy:
         specs = self._description.recurrent_state
         return {name: np.zeros((batch, *spec.shape), spec.dtype) for name, spec in specs.items()}
 
-    def _open(self) -> onnxruntime.InferenceSession:
-        if not self.version:
-            raise DistrlError("the policy has no weights yet")
-        return _open_session(self._graph, self._acting)
+    @property
+    def _fed(self) -> dict[str, Array]:
+        return self._acting if self._feeds else {}
 
     def _next(self, spec: WeightSpec, weights: Weights, rate: float) -> Array:
         """The array that replaces the one in use; always new memory."""
@@ -168,6 +171,10 @@ class Policy:
     def _check_signature(self, session: onnxruntime.InferenceSession) -> None:
         """Raises DistrlError unless the graph's inputs and outputs are the described ones."""
         inputs = {tensor.name for tensor in session.get_inputs()}
+        fed = self.weight_names if self._feeds else frozenset()
+        if ignored := sorted(fed - inputs):
+            raise DistrlError(f"policy bundle: the graph does not take the weight {ignored[0]!r}")
+        inputs -= fed
         described = self._description.inputs.keys() | self._description.recurrent_state.keys()
         if inputs != described:
             raise DistrlError(f"policy bundle: the graph takes {sorted(inputs)}, described are {sorted(described)}")

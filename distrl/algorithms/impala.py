@@ -12,7 +12,9 @@ from distrl.algorithms.rewards import learned_rewards
 from distrl.config import RunConfig
 from distrl.config.algorithms import ImpalaParameters
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
+from distrl.networks.backend import TrainStep
 from distrl.networks.distributions import Tensor
+from distrl.networks.network_wrapper import NetworkWrapper
 from distrl.types import Batch
 
 
@@ -31,6 +33,10 @@ class Impala(GradientAlgorithm):
         super().__init__(config)
         assert isinstance(config.algorithm, ImpalaParameters)  # it is what selects this class
         self.parameters = config.algorithm
+
+    def train_step(self, network: NetworkWrapper) -> TrainStep:
+        """One step of the gradient of `loss` on each minibatch."""
+        return network.train_step(self.loss, self.config.learner.replicas, self.parameters.minibatches)
 
     def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
         """IMPALA's loss.

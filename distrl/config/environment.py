@@ -8,7 +8,7 @@ from distrl.config.atari import AtariParameters
 from distrl.config.preprocessing import PreprocessingStep
 from distrl.config.section import Section
 
-Vectorization = Literal["auto", "own", "sync", "async", "envpool", "ale"]
+Vectorization = Literal["auto", "own", "sync", "async", "mujoco", "envpool", "ale"]
 
 
 class TextParameters(Section):
@@ -28,8 +28,9 @@ class EnvironmentConfig(Section):
     address of a remote environment: tcp://host:port."""
     vectorization: Vectorization = "auto"
     """own: the environment's own vector entry point; sync: gymnasium's SyncVectorEnv, one after the other in the
-    actor's process; async: gymnasium's AsyncVectorEnv, each in a process of its own; envpool: EnvPool's environment of
-    that id, in C++ threads; ale: the Arcade Learning Environment's vector, for `atari`; auto: own where there is one,
+    actor's process; async: gymnasium's AsyncVectorEnv, each in a process of its own; mujoco: gymnasium's HalfCheetah,
+    Hopper, Swimmer and Walker2d (-v5), the physics of all in one call; envpool: EnvPool's environment of that id, in
+    C++ threads; ale: the Arcade Learning Environment's vector, for `atari`; auto: mujoco or own where there is one,
     else sync."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
     """What the environment is made with; with envpool also EnvPool's own options, such as num_threads."""

@@ -110,8 +110,9 @@ class NetworkParameters(OptimizerParameters):
     """Gradient actors: one optimizer for all, instead of one for each."""
     scale_down_gradients_by_number_of_workers_for_sync_training: bool = True
     """Gradient actors that wait for each other: the mean of their gradients, instead of the sum."""
-    compute_dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of activations while training; weights are float32 in any case."""
+    compute_dtype: Literal["float32", "bfloat16", "auto"] = "float32"
+    """Of activations while training; weights are float32 in any case. auto: bfloat16 where the learner's CPU has
+    instructions that multiply it."""
     wire_dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     """Of published weights on their way to the actors."""
     model: str | None = Field(None, pattern=r"^[\w.]+:\w+$")

@@ -230,14 +230,17 @@ class RunConfig(Section):
     def _check_minibatches(self) -> None:
         """Refuses minibatches that cannot be made, and what needs whole batches; for sequences see
         `ProximalStep`, which knows whether the network has memory."""
-        algorithm = self.algorithm
-        if not isinstance(algorithm, ProximalSection) or algorithm.steps_per_batch == 1:
+        algorithm, items = self.algorithm, self.sequences_per_batch
+        items_are, factors = "sequences", "learner.batch_size x actors.environments"
+        if isinstance(algorithm, ProximalSection) and algorithm.steps_per_batch > 1:
+            items *= self.actors.unroll_length_steps
+            items_are, factors = "rows", f"{factors} x actors.unroll_length_steps"
+        elif not isinstance(algorithm, ImpalaParameters) or algorithm.minibatches == 1:
             return
-        rows = self.sequences_per_batch * self.actors.unroll_length_steps
-        if rows % algorithm.minibatches:
+        if items % algorithm.minibatches:
             raise ValueError(
-                f"algorithm.minibatches: {algorithm.minibatches} equal parts cannot be made of the {rows} rows of a "
-                "batch (learner.batch_size x actors.environments x actors.unroll_length_steps); choose a divisor"
+                f"algorithm.minibatches: {algorithm.minibatches} equal parts cannot be made of the {items} {items_are} "
+                f"of a batch ({factors}); choose a divisor"
             )
         if self.network.optimizer_type == "LBFGS":
             raise ValueError(

@@ -49,7 +49,9 @@ def array_writer(space: Space[Any]) -> Writer:
     if isinstance(space, Box):
         low, high = space.low.ravel(), space.high.ravel()
         # Neither limit can be left by the conversion: rounding keeps order, and the bounds are numbers of the dtype.
-        return lambda actions: np.minimum(np.maximum(actions, low), high).astype(dtype).reshape(len(actions), *shape)
+        return lambda actions: (
+            np.minimum(np.maximum(actions, low), high).astype(dtype, copy=False).reshape(len(actions), *shape)
+        )
     return lambda actions: actions.astype(dtype).reshape(len(actions), *shape)  # MultiBinary
 
 

@@ -43,7 +43,7 @@ class Made:
     """
 
     vector: VectorEnv[Any, Any, Any]
-    vectorization: Literal["own", "sync", "async", "envpool", "ale"]
+    vectorization: Literal["own", "sync", "async", "mujoco", "envpool", "ale"]
     reward_threshold: float | None
     max_episode_steps: int | None
     frames: int = 1  # as in `ArraySpec`, of its one observation

@@ -1,7 +1,7 @@
 """Hop 1: B environments step together, and every row says whether its action counted."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -66,7 +66,7 @@ class VectorEnvironment:
             if made.frames > 1:
                 arrays = {name: replace(spec, frames=made.frames) for name, spec in raw_spec.observations.items()}
                 raw_spec = replace(raw_spec, observations=arrays)
-            self._pipeline = Pipeline(config.preprocessing, raw_spec)
+            self._pipeline = Pipeline(config.preprocessing, raw_spec, narrow=True)
             self.spec = self._pipeline.spec
             self._read = spaces.observation_reader(config.id, observation_space, count, config.text)
             self._write = spaces.action_writer(config.id, action_space)
@@ -76,7 +76,8 @@ class VectorEnvironment:
         self.count = count
         self.vectorization = made.vectorization
         self._raw_zeros = _zeros(raw_spec.observations, count)
-        self._zeros = _zeros(self.spec.observations, count) if config.preprocessing else self._raw_zeros
+        changes = bool(config.preprocessing or self._pipeline.narrowed)
+        self._zeros = _zeros(self.spec.observations, count) if changes else self._raw_zeros
         self._no_rewards = np.zeros(count, np.float32)
         self._ended: BoolArray = np.zeros(count, dtype=np.bool_)
 
@@ -130,7 +131,8 @@ class VectorEnvironment:
         terminated = np.array(raw_terminated, dtype=np.bool_)
         truncated = np.array(raw_truncated, dtype=np.bool_)
         self._ended = terminated | truncated
-        terminated |= info.get(atari.LIFE_LOST, False)
+        if atari.LIFE_LOST in info:
+            terminated |= info[atari.LIFE_LOST]
         return Step(observations, rewards, terminated, truncated, valid, paid, self._ended)
 
     def render(self) -> Array:
@@ -176,16 +178,17 @@ class VectorEnvironment:
             ValueError: They are not finite, or an observation would not be in the float32 of a network.
         """
         if self._zeros is self._raw_zeros:
-            _check_float32(raw, self._zeros)
             return raw, paid
         with np.errstate(over="ignore", invalid="ignore"):  # it is an error below
             observations = self._pipeline.observations(raw, valid)
             rewards = self._pipeline.rewards(paid, valid)
         try:
-            _check_finite(observations, self._zeros)
-            _check_float32(observations, self._zeros)
-            self._check_rewards(rewards)
+            _check_finite(observations, self._zeros, self._pipeline.narrowed)
+            if rewards is not paid:
+                self._check_rewards(rewards)
         except ValueError as error:
+            if self.spec.unprocessed is None:
+                raise
             raise ValueError(f"after environment.preprocessing {error}") from error
         return observations, rewards
 
@@ -206,19 +209,15 @@ def _zeros(specs: Mapping[str, ArraySpec], count: int) -> dict[str, Array]:
     }
 
 
-def _check_finite(observations: Mapping[str, Array], zeros: Mapping[str, Array]) -> None:
+def _check_finite(
+    observations: Mapping[str, Array], zeros: Mapping[str, Array], narrowed: Collection[str] = ()
+) -> None:
     for name, as_many in zeros.items():
         # Times 0 every number is 0, but NaN and infinity are not: cheaper than np.isfinite,
         # and unlike np.dot without a warning.
         if not math.isfinite(np.vdot(observations[name], as_many)):
-            raise ValueError(f"observation '{name}' is not finite")
-
-
-def _check_float32(observations: Mapping[str, Array], zeros: Mapping[str, Array]) -> None:
-    """Only wider numbers can leave float32's range: they cost this, and narrower ones nothing."""
-    for name, as_many in zeros.items():
-        if as_many.itemsize > 4 and np.abs(observations[name]).max() > _LARGEST:
-            raise ValueError(f"observation '{name}' exceeds {_LARGEST:.2g}, the largest number of a network's float32")
+            too_large = f"exceeds {_LARGEST:.2g}, the largest number of a network's float32"
+            raise ValueError(f"observation '{name}' {too_large if name in narrowed else 'is not finite'}")
 
 
 def environment_seeds(seed: int, count: int) -> list[int]:

@@ -3,16 +3,26 @@
 from collections.abc import Callable
 
 from distrl.config.environment import EnvironmentConfig, Vectorization
-from distrl.environments import async_vector, atari, envpool_adapter, gym_adapter, remote_vector
+from distrl.environments import async_vector, atari, envpool_adapter, gym_adapter, mujoco_vector, remote_vector
 from distrl.environments.gym_adapter import Made
 from distrl.environments.remote_connection import is_remote
 from distrl.errors import ConfigError
 
+
+def _automatic(config: EnvironmentConfig, count: int) -> Made:
+    """The fastest of those that never change what is learned."""
+    try:
+        return mujoco_vector.make_vector(config, count)
+    except mujoco_vector.UnsuitableError:
+        return gym_adapter.make_vector(config, count)
+
+
 _MAKERS: dict[Vectorization, Callable[[EnvironmentConfig, int], Made]] = {
-    "auto": gym_adapter.make_vector,
+    "auto": _automatic,
     "own": gym_adapter.make_vector,
     "sync": gym_adapter.make_vector,
     "async": async_vector.make_vector,
+    "mujoco": mujoco_vector.make_vector,
     "envpool": envpool_adapter.make_vector,
 }
 

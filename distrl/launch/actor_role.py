@@ -7,11 +7,11 @@ import threading
 import time
 from contextlib import ExitStack
 
-from distrl.actors.actor import Actor, Shipper
+from distrl.actors.actor import FOR_THE_LEARNER, Actor, Shipper
 from distrl.actors.policy import Policy
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
-from distrl.launch.framework import select_framework
+from distrl.launch.framework import import_framework
 from distrl.launch.role import Heartbeat, await_bundle, here, join, log, open_backend
 from distrl.memory_backend.backend import RoleStatus
 
@@ -66,7 +66,7 @@ class ActorRole:
         if self._actor is None:
             age_s = now - self._entered_at if self._state == "starting" else 0.0
             return RoleStatus("actor", self._id, self._producer[1], host, pid, self._state, last_step_age_s=age_s)
-        progress = self._actor.progress
+        progress, waits = self._actor.progress, self._actor.waits.shares()
         since, steps = self._rate_from
         self._rate_from = (now, progress.env_steps)
         return RoleStatus(
@@ -80,6 +80,7 @@ class ActorRole:
             env_steps_per_s=(progress.env_steps - steps) / max(now - since, 1e-9),
             weights_version=self._actor.weights_version,
             last_step_age_s=now - progress.last_step_at if progress.state == "acting" else 0.0,
+            blocked_share=sum(waits.get(name, 0.0) for name in FOR_THE_LEARNER),
         )
 
     def _enter(self, state: str) -> None:
@@ -91,7 +92,7 @@ class ActorRole:
         if config.algorithm.ships == "unrolls":
             return None
         self._enter("starting: importing the framework")
-        select_framework(config.learner.backend)
+        import_framework(config.learner.backend)
         # Imported here: they bring the framework, which takes seconds, and which no other actor may load.
         from distrl.actors.gradient_actor import make_shipper
         from distrl.networks import backend as numeric_backend

@@ -94,6 +94,8 @@ def measure_pipeline(loaded: LoadedConfig, seconds: float, run_dir: Path, view: 
         "env_steps_per_s": (rows[-1][1] - first[1]) / (rows[-1][0] - first[0]),
         "measured_s": rows[-1][0] - first[0],
         "verdict": summary.bottleneck,
+        "learner_idle_share": summary.learner_idle_share,
+        "actors_blocked_share": summary.actors_blocked_share,
         "policy_lag": dict(summary.policy_lag),
         "peak_rss_mb": dict(summary.peak_rss_mb),
         "time_to_first_update_s": summary.time_to_first_update_s,

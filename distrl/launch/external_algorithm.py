@@ -25,7 +25,7 @@ from distrl.config import RunConfig
 from distrl.config.algorithms import ExternalAlgorithmParameters
 from distrl.config.load import LoadedConfig
 from distrl.errors import ConfigError, DistrlError
-from distrl.launch.framework import require_framework, select_framework
+from distrl.launch.framework import import_framework, require_framework
 
 _TIMEOUT_S = 300.0  # nearly all of what it takes is the framework's import
 _DETAIL_BYTES = 20_000
@@ -135,7 +135,7 @@ def _main() -> int:
     signal.setitimer(signal.ITIMER_REAL, max(0.1, request["end_at"] - time.time()))
     loaded = LoadedConfig(RunConfig.model_validate(request["config"]), request["origins"])
     try:
-        select_framework(loaded.config.learner.backend)
+        import_framework(loaded.config.learner.backend)
         from distrl.algorithms.external import tried_out  # here: the parent is the command line, which has no Keras
 
         section = tried_out(loaded)

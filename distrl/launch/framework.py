@@ -2,8 +2,11 @@
 
 import os
 import sys
+import threading
 
 from distrl.errors import ConfigError, require
+
+_one_at_a_time = threading.Lock()
 
 
 def require_framework(backend: str) -> None:
@@ -30,3 +33,18 @@ def select_framework(backend: str) -> None:
             f"learner.backend: {backend}, but Keras runs on {running} in this process already; "
             f"set KERAS_BACKEND={backend} before anything imports Keras"
         )
+
+
+def import_framework(backend: str) -> None:
+    """`select_framework`, and imports it, in a process of distrl's own: see `lean_import`.
+
+    Where another thread has begun with that, waits for it.
+
+    Raises:
+        MissingExtraError, ConfigError: As `select_framework`.
+    """
+    from distrl.networks.lean_import import import_keras
+
+    with _one_at_a_time:
+        select_framework(backend)
+        import_keras(backend)

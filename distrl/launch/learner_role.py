@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrl.launch.framework import select_framework
+from distrl.launch.framework import import_framework
 from distrl.launch.role import Heartbeat, here, join, log, open_backend
 from distrl.learner.stopping import ASKED
 from distrl.memory_backend.backend import RoleStatus
@@ -44,7 +44,7 @@ class LearnerRole:
             cleanup.callback(beats.close)
             feed_backend = open_backend(self._redis_url, description, "learner feed")
             cleanup.callback(feed_backend.close)
-            select_framework(description.config.learner.backend)
+            import_framework(description.config.learner.backend)
             # Imported here: the framework takes seconds, of which the heartbeat tells.
             from distrl.learner.prefetch import PrefetchingFeed
             from distrl.learner.session import prepare

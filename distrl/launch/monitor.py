@@ -7,7 +7,7 @@ from pathlib import Path
 
 from distrl.config import RunConfig
 from distrl.launch.plan import Role
-from distrl.memory_backend.backend import Backend, Evaluation, LedgerCounts, RoleStatus
+from distrl.memory_backend.backend import Backend, Evaluation, LedgerCounts, RoleStatus, blocked_share
 from distrl.metrics.console import View
 from distrl.metrics.sinks import CsvSink, TensorBoardSink
 from distrl.metrics.words import return_words
@@ -38,6 +38,8 @@ class Monitor:
         self._evaluations_after = "0"
         self._first: Snapshot = {}
         self._actors_up = 0
+        self._blocked: float | None = None
+        self._blocked_so_far: list[float] = []
         self.latest: Snapshot = {}
         self.ledger = LedgerCounts()
         self.peak_rss_mb: dict[str, float] = {}
@@ -56,6 +58,7 @@ class Monitor:
         """
         self.ledger = backend.ledger.counts()
         self._actors_up = sum(role.role == "actor" for role in roles)
+        self._blocked = blocked_share(roles)
         for role in roles:
             name = Role(role.role, role.id).name
             self.peak_rss_mb[name] = max(self.peak_rss_mb.get(name, 0.0), role.peak_rss_mb)
@@ -83,7 +86,13 @@ class Monitor:
         missing = snapshot.get("missing_workers")
         if missing != self.latest.get("missing_workers"):
             self.event(f"rounds go on without {missing}" if missing else "rounds have every worker again")
-        self.latest = {**snapshot, "actors_up": self._actors_up, "restarts": self.restarts}
+        if self._first and self._blocked is not None:  # until the first update there was nothing to wait for
+            self._blocked_so_far.append(self._blocked)
+        blocked = self._blocked
+        if snapshot.get("stop_reason") is not None and self._blocked_so_far:  # the last word is on the whole run
+            blocked = sum(self._blocked_so_far) / len(self._blocked_so_far)
+        fleet = {"actors_up": self._actors_up, "restarts": self.restarts, "actors_blocked_share": blocked}
+        self.latest = {**snapshot, **fleet}
         self._first = self._first or self.latest
         self._csv.write(self.latest)
         if self._tensorboard is None:

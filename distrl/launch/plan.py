@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from distrl.config import RunConfig
+from distrl.launch.role_variables import role_variables
 from distrl.learner.replay_set_up import fitting_replay, replay_schema
 from distrl.types import EnvSpec
 
@@ -47,13 +48,8 @@ class RoleHome:
         return self.learner_threads if role.kind == "learner" else 1
 
     def variables(self, role: Role) -> dict[str, str]:
-        """Environment variables that keep numeric libraries to their threads, and all but the learner off the GPU."""
-        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-        variables = dict.fromkeys(names, str(self.threads(role)))
-        variables["TF_CPP_MIN_LOG_LEVEL"] = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2")
-        if role.kind != "learner":
-            variables["CUDA_VISIBLE_DEVICES"] = ""
-        return variables
+        """Environment variables of the role's process."""
+        return role_variables(role.kind, self.threads(role))
 
 
 def make_plan(config: RunConfig) -> list[Role]:

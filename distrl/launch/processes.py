@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 
+from distrl.launch.head_start import HeadStart
 from distrl.launch.lifeline import LIFELINE_VARIABLE, Lifeline
 from distrl.launch.plan import Role, RoleHome
 
@@ -37,13 +38,19 @@ class ProcessLauncher:
     """Starts roles as child processes with one numeric thread each and no GPU but for the learner.
 
     They get sessions of their own, so that Ctrl-C reaches the supervisor alone and it can end them in order.
+
+    Args:
+        head_start: An interpreter that is on its way already, for the first learner.
     """
 
-    def __init__(self, home: RoleHome) -> None:
+    def __init__(self, home: RoleHome, head_start: HeadStart | None = None) -> None:
         self._home = home
+        self._head_start = head_start
         self._lifeline = Lifeline()
 
     def start(self, role: Role) -> ProcessHandle:
+        if role.kind == "learner" and (learner := self._started_before(role)) is not None:
+            return ProcessHandle(role, learner)
         command = [sys.executable, "-m", "distrl", role.kind, "--run-id", self._home.run_id]
         if role.kind == "actor":
             command += ["--id", str(role.id)]
@@ -62,6 +69,14 @@ class ProcessLauncher:
     def close(self) -> None:
         """Lets go of the lifeline; whatever role is still alive ends by itself."""
         self._lifeline.close()
+
+    def _started_before(self, role: Role) -> "subprocess.Popen[bytes] | None":
+        if self._head_start is None:
+            return None
+        home = self._home
+        return self._head_start.become_learner(
+            redis_url=home.redis_url, run_id=home.run_id, log=home.log_dir / role.log_name
+        )
 
     def _environment(self, role: Role) -> dict[str, str]:
         return {

@@ -4,11 +4,13 @@ import os
 import threading
 import time
 from contextlib import closing
+from typing import Protocol
 
 from distrl.errors import ConfigError, DistrlError
 from distrl.launch.lifeline import LIFELINE_VARIABLE
 from distrl.launch.plan import Role
 from distrl.launch.role import HEARTBEAT_S, become, join, log
+from distrl.networks.lean_import import collector_at_rest
 
 
 def run_role(role: Role, *, redis_url: str, run_id: str, stop: threading.Event) -> int:
@@ -21,19 +23,7 @@ def run_role(role: Role, *, redis_url: str, run_id: str, stop: threading.Event) 
         The exit code of errors.py. Errors are logged as one line behind 'distrl: error:', tracebacks above it.
     """
     try:
-        if role.kind == "actor":
-            from distrl.launch.actor_role import ActorRole
-
-            ActorRole(redis_url=redis_url, run_id=run_id, actor=role.id, stop=stop).run()
-        elif role.kind == "evaluator":
-            from distrl.launch.evaluator_role import EvaluatorRole
-
-            EvaluatorRole(redis_url=redis_url, run_id=run_id, stop=stop).run()
-        else:
-            # Imported here: the learner's modules bring the framework, which no actor may load.
-            from distrl.launch.learner_role import LearnerRole
-
-            LearnerRole(redis_url=redis_url, run_id=run_id, stop=stop).run()
+        _make_role(role, redis_url, run_id, stop).run()
     except DistrlError as error:
         log.info("traceback", exc_info=True)
         log.error("distrl: error: %s", error)
@@ -43,6 +33,25 @@ def run_role(role: Role, *, redis_url: str, run_id: str, stop: threading.Event) 
         log.error("distrl: error: unexpected %s: %s", type(error).__name__, " ".join(str(error).split()))
         return 1
     return 0
+
+
+class _RoleToRun(Protocol):
+    def run(self) -> object: ...
+
+
+def _make_role(role: Role, redis_url: str, run_id: str, stop: threading.Event) -> _RoleToRun:
+    # Imported here: no role has a use for another one's modules.
+    if role.kind == "actor":
+        with collector_at_rest():
+            from distrl.launch.actor_role import ActorRole
+        return ActorRole(redis_url=redis_url, run_id=run_id, actor=role.id, stop=stop)
+    if role.kind == "evaluator":
+        with collector_at_rest():
+            from distrl.launch.evaluator_role import EvaluatorRole
+        return EvaluatorRole(redis_url=redis_url, run_id=run_id, stop=stop)
+    from distrl.launch.learner_role import LearnerRole
+
+    return LearnerRole(redis_url=redis_url, run_id=run_id, stop=stop)
 
 
 def run_actor(*, redis_url: str, run_id: str, actor: int) -> int:

@@ -12,7 +12,7 @@ from distrl.launch.monitor import Monitor
 from distrl.launch.plan import Role, make_plan
 from distrl.memory_backend.backend import Backend, RoleStatus
 
-TICK_S = 0.1
+TICK_S = 0.05
 REGISTRY_EVERY_S = 0.5
 LEARNER_GRACE_S = 30.0
 ACTOR_GRACE_S = 5.0

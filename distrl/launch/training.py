@@ -16,6 +16,7 @@ from distrl.launch.description import RunDescription
 from distrl.launch.external_algorithm import settled
 from distrl.launch.fleet import Launcher
 from distrl.launch.framework import require_framework
+from distrl.launch.head_start import HeadStart
 from distrl.launch.monitor import Monitor
 from distrl.launch.one_process import train_here
 from distrl.launch.plan import RoleHome, oversubscription_warning, publication_note, replay_note
@@ -33,12 +34,15 @@ LAST_LOOK_S = 3.0
 COUNTS = ("env_steps", "updates", "episodes", "trained_steps", "weights_version")
 
 
-def train(loaded: LoadedConfig, *, run_dir: Path, resume: str | None, view: View) -> Summary:
+def train(
+    loaded: LoadedConfig, *, run_dir: Path, resume: str | None, view: View, head_start: HeadStart | None = None
+) -> Summary:
     """Trains until a stop condition holds, somebody asks, or something fails for good.
 
     Args:
         run_dir: The run's own directory, made if missing.
         resume: None, "auto", or anything else for "must resume" (see `open_run_directory`).
+        head_start: What becomes the learner, if it is a process.
 
     Returns:
         The summary, also written to summary.json; `exit_code` and `error` in it say how the run ended.
@@ -67,8 +71,10 @@ def train(loaded: LoadedConfig, *, run_dir: Path, resume: str | None, view: View
             ]:
                 monitor.event(note)
             with interruptible() as interrupt:
-                launch = train_here if config.deterministic else _train_with_roles
-                outcome = launch(description, monitor, interrupt)
+                if config.deterministic:
+                    outcome = train_here(description, monitor, interrupt)
+                else:
+                    outcome = _train_with_roles(description, monitor, interrupt, head_start)
                 keep_config(outcome.exit_code != ConfigError.exit_code)
         finally:  # also when something is raised: whatever was launched is accounted for
             monitor.close()
@@ -143,7 +149,9 @@ def interruptible() -> Iterator[Interrupt]:
             signal.signal(number, handler)
 
 
-def _train_with_roles(description: RunDescription, monitor: Monitor, interrupt: Interrupt) -> Outcome:
+def _train_with_roles(
+    description: RunDescription, monitor: Monitor, interrupt: Interrupt, head_start: HeadStart | None
+) -> Outcome:
     """Learner and actors as processes or Ray actors over Redis."""
     config, run_dir = description.config, Path(description.run_dir)
     with ExitStack() as cleanup:
@@ -155,7 +163,7 @@ def _train_with_roles(description: RunDescription, monitor: Monitor, interrupt: 
         backend.create(description.model_dump_json())
         cleanup.callback(_last_look, description, redis_url, monitor)
         write_run_json(run_dir, description.run_id, redis_url)
-        launcher = _make_launcher(description, redis_url)
+        launcher = _make_launcher(description, redis_url, head_start)
         cleanup.callback(launcher.close)
         outcome = Supervisor(config, launcher, backend, monitor, run_dir / "logs", interrupt).run()
     return outcome
@@ -177,7 +185,7 @@ def _embedded_redis(description: RunDescription) -> EmbeddedRedis:
     return EmbeddedRedis.start(maxmemory_bytes=4 * caps + 2**30, max_bulk_bytes=2**29)
 
 
-def _make_launcher(description: RunDescription, redis_url: str) -> Launcher:
+def _make_launcher(description: RunDescription, redis_url: str, head_start: HeadStart | None) -> Launcher:
     config = description.config
     gpu = config.device != "cpu"
     where = RoleHome(redis_url, description.run_id, Path(description.run_dir) / "logs", config.learner.threads, gpu)
@@ -190,7 +198,7 @@ def _make_launcher(description: RunDescription, redis_url: str) -> Launcher:
         return RayLauncher(where, config.launch.ray_address)
     from distrl.launch.processes import ProcessLauncher
 
-    return ProcessLauncher(where)
+    return ProcessLauncher(where, head_start)
 
 
 def summarize(description: RunDescription, monitor: Monitor, outcome: Outcome, started: float) -> Summary:
@@ -228,6 +236,8 @@ def summarize(description: RunDescription, monitor: Monitor, outcome: Outcome, s
         bottleneck=str(latest.get("bottleneck") or "-"),
         peak_rss_mb=monitor.peak_rss_mb,
         restarts=monitor.restarts,
+        learner_idle_share=_number(latest.get("learner_wait_share")),
+        actors_blocked_share=_number(latest.get("actors_blocked_share")),
     )
 
 

@@ -16,7 +16,8 @@ from distrl.memory_backend.codec import UnrollSchema, decode_unroll
 from distrl.memory_backend.gradient_codec import GradientSchema, decode_contribution
 from distrl.types import Array, Batch, Contribution, Contributions, Unroll, UnrollHeader
 
-BLOCK_S = 0.5
+BLOCK_S = 0.1
+"""Longest wait for unrolls before somebody is asked whether to go on; the end of a run waits for it."""
 REFUSED_GRADIENTS = 16
 """So many gradients in a row that are not finite end the training: one may be an accident, all of them are not."""
 

@@ -1,6 +1,6 @@
 """policy/ of a run directory: the bundle and saved weights, which together act without the learner.
 
-graph.onnx          the policy's graph; its weights are external initializers
+graph.onnx          the policy's graph, without its weights
 description.json    inputs, outputs, action distribution, weight names, sha256 of the graph, scale of rewards
 weights.msgpack     `codec.encode_weights` of the version that the newest checkpoint holds
 best.msgpack        the weights of the best evaluation, as they were evaluated; its mean return, environment steps

@@ -184,7 +184,7 @@ class Session:
         self._log_dir = prepared.run_dir / "logs"
         self._policy_dir = prepared.run_dir / "policy"
         waits = self._waits = Waits()
-        publisher = Publisher(prepared.backend, prepared.fence, prepared.algorithm.memory, _wire_dtypes(prepared))
+        publisher = Publisher(prepared.backend, prepared.fence, prepared.algorithm.memory, wire_dtypes(prepared))
         replay = self._replay = prepared.replay
         self.fence = prepared.fence
         self.learner = Learner(
@@ -353,7 +353,7 @@ def _outliving(replay: Replay | None, config: RunConfig) -> Replay | None:
     return replay if saved else None
 
 
-def _wire_dtypes(prepared: Prepared) -> dict[str, WireDtype]:
+def wire_dtypes(prepared: Prepared) -> dict[str, WireDtype]:
     """`network.wire_dtype` of every weight that is trained.
 
     Statistics stay exact: 16 bits would lose what is left of a large observation once its mean is taken away.

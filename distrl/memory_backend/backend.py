@@ -86,6 +86,13 @@ class RoleStatus:
     last_step_age_s: float = 0.0  # age of the last finished environment step or update
     rss_mb: float = 0.0
     peak_rss_mb: float = 0.0
+    blocked_share: float = 0.0  # of an actor's time since the beat before: waiting for the learner
+
+
+def blocked_share(roles: Sequence[RoleStatus]) -> float | None:
+    """Mean over the actors among `roles`; None without any."""
+    shares = [role.blocked_share for role in roles if role.role == "actor"]
+    return sum(shares) / len(shares) if shares else None
 
 
 @dataclass(frozen=True, slots=True)

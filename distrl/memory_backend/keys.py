@@ -21,7 +21,7 @@ class Row:
     """One key. No row has a TTL: `Backend.delete` ends a run's keys; an expiring ledger could not balance."""
 
     name: str  # follows distrl:{run}:
-    type: Literal["hash", "list", "stream"]
+    type: Literal["hash", "list", "stream", "zset"]
     content: str
     writer: str
     reader: str
@@ -86,7 +86,7 @@ TABLE = (
     Row("ledger", "hash", "counts; fields as in ledger.py", "actors, learner", "supervisor, dashboard", "14 fields"),
     Row(
         "highest",
-        "hash",
+        "zset",
         "actor.incarnation -> highest sequence acknowledged",
         "learner",
         "learner",

@@ -85,4 +85,4 @@ class RedisLedger(Ledger):
             FencedError: `fence` is not the newest.
         """
         commands = increment_commands(self._keys, {"rolled_back": unrolls})
-        self._client.fenced(self._keys, fence, lambda _read: commands, "counting what was rolled back")
+        self._client.fenced(self._keys, fence, lambda _replies: commands, "counting what was rolled back")

@@ -1,14 +1,17 @@
 """The one connection to Redis: a factory with every time-out pinned, retries with back-off, and fenced transactions.
 
-redis-py's own retries are off. What may be repeated is decided here: reads and heartbeats give the same result when
-they are sent twice; a push may store two copies, which the learner drops as duplicates; a fenced transaction
-(acknowledging, publishing, issuing tickets) is known by its number in the `applied` hash and never applied twice.
+Connecting, logging in and reading replies are redis-py's. Commands are written here: all of a round trip at once, and a
+long value from where it is, where redis-py copies it. redis-py's own retries are off. What may be repeated is decided
+here: reads and heartbeats give the same result when they are sent twice; a push may store two copies, which the learner
+drops as duplicates; a fenced transaction (acknowledging, publishing, issuing tickets) is known by its number in the
+`applied` hash and never applied twice.
 """
 
 import random
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -28,6 +31,10 @@ _FIRST_BACK_OFF_S = 0.02
 _LONGEST_BACK_OFF_S = 1.0
 _WATCH_ATTEMPTS = 10
 _OLDEST_SERVER = (6, 2)
+_LONG_BYTES = 262_144
+"""From here on a value is sent by itself: one system call more costs less than copying it."""
+_READ_BYTES = 2**18
+"""Taken from the socket at once, at most."""
 
 Value = str | bytes | int | float
 Command = tuple[Value, ...]
@@ -58,6 +65,7 @@ def connect(url: str, *, name: str, give_up_s: float, first_connect_s: float = 3
             socket_connect_timeout=_CONNECT_TIMEOUT_S,
             retry=Retry(NoBackoff(), 0),
             driver_info=None,  # CLIENT SETINFO is unknown to Redis 6.2 and often denied
+            socket_read_size=_READ_BYTES,
             **options,
         )
     except ValueError as error:
@@ -78,6 +86,9 @@ class RedisClient:
     def __init__(self, connection: redis.Redis, public_url: str, give_up_s: float) -> None:
         self.give_up_s = give_up_s
         self._redis = connection
+        self._line = connection.connection_pool.make_connection()  # connects when it is first used
+        self._translations = dict(connection.response_callbacks)
+        self._guarded: tuple[Command, Reply] | None = None
         self.url = public_url
         self._session = uuid.uuid4().hex
         self._operations = 0
@@ -85,7 +96,7 @@ class RedisClient:
 
     def call(self, *command: Value) -> Reply:
         """One command that may be repeated."""
-        return self.patiently(lambda _attempt: self._redis.execute_command(*command))
+        return self.patiently(lambda _attempt: self._ask(command))
 
     def transaction(self, commands: Sequence[Command]) -> list[Reply]:
         """MULTI … EXEC in one round trip. Repeated when the reply is lost: the caller bears a second application."""
@@ -109,62 +120,71 @@ class RedisClient:
 
             def attempt(number: int, ready: Command = ready) -> Reply | None:
                 found = recover() if number else None
-                return self._redis.execute_command(*ready) if found is None else found
+                return self._ask(ready) if found is None else found
 
             reply = self.patiently(attempt)
             if reply or time.monotonic() >= deadline:
                 return reply
 
     def fenced(
-        self, keys: RunKeys, fence: int, prepare: Callable[[Callable[..., Reply]], Sequence[Command]], what: str
+        self,
+        keys: RunKeys,
+        fence: int,
+        prepare: Callable[[Sequence[Reply]], Sequence[Command]],
+        what: str,
+        reads: Sequence[Command] = (),
     ) -> None:
         """Applies commands exactly once, in one transaction, if `fence` is the newest token.
 
         Args:
             keys: The run's keys; `run` is watched, `applied` remembers the operation.
             fence: The caller's fencing token.
-            prepare: Given a function that reads, returns the commands; may raise. Runs again after every conflict.
+            prepare: Given the replies to `reads`, returns the commands; may raise. Runs again after every conflict.
             what: The operation, for errors.
+            reads: Commands that only read. Without any, one round trip is all it takes where the operation before was a
+                fenced one as well.
 
         Raises:
             FencedError: Another learner has a newer token; nothing was changed.
         """
 
-        def checked(read: Callable[..., Reply]) -> Sequence[Command]:
-            token = int(read("HGET", keys.run, "fence") or 0)
-            if token != fence:
+        def checked(token: Reply, replies: Sequence[Reply]) -> Sequence[Command]:
+            if int(token or 0) != fence:
                 raise FencedError(
-                    f"{what}: another learner runs {keys.run_id} (token {token}, ours {fence}); stop this one"
+                    f"{what}: another learner runs {keys.run_id} (token {int(token or 0)}, ours {fence}); stop this one"
                 )
-            return prepare(read)
+            return prepare(replies)
 
-        self.exactly_once(keys, keys.run, checked, what)
+        self.exactly_once(keys, ("HGET", keys.run, "fence"), checked, what, reads)
 
     def exactly_once(
-        self, keys: RunKeys, watched: str, prepare: Callable[[Callable[..., Reply]], Sequence[Command]], what: str
+        self,
+        keys: RunKeys,
+        guard: Command,
+        prepare: Callable[[Reply, Sequence[Reply]], Sequence[Command]],
+        what: str,
+        reads: Sequence[Command] = (),
     ) -> None:
-        """Applies commands exactly once, in one transaction, as nobody changed the key `watched` meanwhile.
+        """Applies commands exactly once, in one transaction, as nobody changed the guard's key meanwhile.
 
         Args:
             keys: The run's keys; `applied` remembers the operation.
-            prepare: As of `fenced`.
+            guard: A command that reads one key; that key is watched.
+            prepare: Given the replies to `guard` and `reads`, returns the commands; may raise. Runs again after every
+                conflict.
             what: The operation, for errors.
+            reads: Further commands that only read.
         """
         self._operations += 1
-        operation = self._operations
+        done: Command = ("HSET", keys.applied, self._session, self._operations)
 
-        def attempt(number: int, conflict: int) -> bool:
-            with self._redis.pipeline() as pipeline:
-                pipeline.watch(watched)
-                # An earlier attempt may have been applied before its reply was lost.
-                if (number or conflict) and int(pipeline.hget(keys.applied, self._session) or 0) == operation:
-                    return True
-                commands = prepare(pipeline.execute_command)
-                pipeline.multi()
-                for command in (*commands, ("HSET", keys.applied, self._session, operation)):
-                    pipeline.execute_command(*command)
-                pipeline.execute()
-                return True
+        def attempt(number: int, conflict: int) -> None:
+            # An earlier attempt may have been applied before its reply was lost.
+            doubts: list[Command] = [("HGET", keys.applied, self._session)] if number or conflict else []
+            token, replies = self._guard(guard, [*reads, *doubts])
+            if doubts and int(replies[-1] or 0) == done[-1]:
+                return
+            self._execute([*prepare(token, replies[: len(reads)]), done], guard)
 
         self._resolving_conflicts(attempt, what)
 
@@ -174,35 +194,34 @@ class RedisClient:
         Raises:
             MemoryBackendError: The key exists and an earlier attempt of ours did not make it.
         """
+        creator = self._session.encode()
 
-        def attempt(number: int, conflict: int) -> bool:
-            with self._redis.pipeline() as pipeline:
-                pipeline.watch(key)
-                if pipeline.exists(key):
-                    if (number or conflict) and pipeline.hget(key, "creator") == self._session.encode():
-                        return True
-                    raise MemoryBackendError(f"{what} exists already at {self.url}; resume it or choose another run id")
-                pipeline.multi()
-                for command in (("HSET", key, "creator", self._session), *commands):
-                    pipeline.execute_command(*command)
-                pipeline.execute()
-                return True
+        def attempt(number: int, conflict: int) -> None:
+            exists, (found,) = self._guard(("EXISTS", key), [("HGET", key, "creator")])
+            if not exists:
+                self._execute([("HSET", key, "creator", creator), *commands], ("EXISTS", key))
+            elif not (number or conflict) or found != creator:
+                raise MemoryBackendError(f"{what} exists already at {self.url}; resume it or choose another run id")
 
         self._resolving_conflicts(attempt, what)
 
     def keys(self, pattern: str) -> list[str]:
         """Names of the keys that match; not atomic."""
-        return self.patiently(
-            lambda _attempt: [key.decode() for key in self._redis.scan_iter(match=pattern, count=1000)]
-        )
+        found: list[str] = []
+        cursor = None
+        while cursor != 0:
+            cursor, names = self.call("SCAN", cursor or 0, "MATCH", pattern, "COUNT", 1000)
+            found += [name.decode() for name in names]
+        return list(dict.fromkeys(found))  # a scan may tell a key twice
 
     def close(self) -> None:
         """Closes the connection."""
-        self._redis.close()
+        self._hang_up()
 
     def check_server(self) -> None:
         """Raises MemoryBackendError unless the server is new enough and never evicts what actors have pushed."""
         info = self.patiently(lambda _attempt: {**self._redis.info("server"), **self._redis.info("memory")})
+        self._redis.close()  # the connection of its own that it took for this
         version = str(info["redis_version"])
         if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST_SERVER:
             raise MemoryBackendError(f"Redis at {self.url} is {version}; 6.2 or newer is needed")
@@ -239,20 +258,112 @@ class RedisClient:
             except redis.RedisError as error:
                 raise MemoryBackendError(f"Redis at {self.url} refuses: {_line(error)}{_advice(error)}") from error
 
-    def _execute(self, commands: Sequence[Command]) -> list[Reply]:
-        with self._redis.pipeline(transaction=True) as pipeline:
-            for command in commands:
-                pipeline.execute_command(*command)
-            return pipeline.execute()
+    def _ask(self, command: Command) -> Reply:
+        (reply,) = self._round_trip([command])
+        return self._translated(command, _checked(reply))
 
-    def _resolving_conflicts(self, attempt: Callable[[int, int], bool], what: str) -> None:
+    def _execute(self, commands: Sequence[Command], guard: Command | None = None) -> list[Reply]:
+        """MULTI … EXEC, and with `guard` what `_guard` would ask next, in one round trip.
+
+        Raises:
+            redis.WatchError: The key that `_guard` watches was changed; nothing was applied. With `guard` alone.
+        """
+        before: list[Command] = [("UNWATCH",)] if guard is None and self._guarded is not None else []
+        after: list[Command] = [] if guard is None else [("WATCH", guard[1]), guard]
+        replies = self._round_trip([*before, ("MULTI",), *commands, ("EXEC",), *after])
+        self._guarded = None if guard is None else (guard, replies[-1])
+        first = len(before) + 1
+        for reply in replies[first : first + len(commands)]:
+            _checked(reply)  # refused before EXEC: that one's error says less
+        executed = _checked(replies[first + len(commands)])
+        if executed is None:
+            raise redis.WatchError("the watched key changed")
+        return [self._translated(command, _checked(reply)) for command, reply in zip(commands, executed, strict=True)]
+
+    def _guard(self, guard: Command, reads: Sequence[Command]) -> tuple[Reply, list[Reply]]:
+        """Watches the guard's key; the replies to `guard` and `reads`.
+
+        Without `reads` it needs no round trip where the last transaction was guarded in the same way: `_execute` has
+        watched and read the key right after it.
+        """
+        if self._guarded is not None and self._guarded[0] == guard and not reads:
+            return self._guarded[1], []
+        # A watch that stands may have been broken already.
+        commands: list[Command] = [("UNWATCH",), ("WATCH", guard[1]), guard, *reads]
+        replies = [_checked(reply) for reply in self._round_trip(commands)]
+        self._guarded = (guard, replies[2])
+        return replies[2], [self._translated(command, reply) for command, reply in zip(reads, replies[3:], strict=True)]
+
+    def _round_trip(self, commands: Sequence[Command]) -> list[Reply]:
+        """Sends all commands, then reads all replies; a refusal is a reply, an exception object."""
+        replies: list[Reply] = []
+        try:
+            self._line.send_packed_command(packed(commands), check_health=False)
+            for _ in commands:
+                try:
+                    replies.append(self._line.read_response())
+                except redis.ResponseError as error:
+                    replies.append(error)
+        except BaseException:
+            self._hang_up()  # replies that were not read belong to nobody
+            raise
+        return replies
+
+    def _hang_up(self) -> None:
+        self._guarded = None
+        self._line.disconnect()
+
+    def _translated(self, command: Command, reply: Reply) -> Reply:
+        translate = self._translations.get(command[0])
+        return reply if translate is None else translate(reply)
+
+    def _resolving_conflicts(self, attempt: Callable[[int, int], None], what: str) -> None:
         for conflict in range(_WATCH_ATTEMPTS):
             try:
                 self.patiently(lambda number, conflict=conflict: attempt(number, conflict))  # type: ignore[misc]
                 return
-            except redis.WatchError:  # the watched key changed, or the connection broke: prepared anew
+            except redis.WatchError:  # the watched key changed: prepared anew
                 time.sleep(self._jitter.uniform(0.0, _FIRST_BACK_OFF_S))
         raise MemoryBackendError(f"{what}: {_WATCH_ATTEMPTS} conflicts at {self.url}; is another learner starting?")
+
+
+def packed(commands: Sequence[Command]) -> list[bytes]:
+    """Commands as Redis reads them: arrays of strings with their lengths (the RESP protocol).
+
+    Args:
+        commands: Values are sent as they are if bytes, and as their text otherwise.
+
+    Returns:
+        Pieces to send one after the other; a long value is a piece of its own, the very object.
+    """
+    pieces: list[bytes] = []
+    text: list[bytes] = []
+    for command in commands:
+        text.append(b"*%d\r\n" % len(command))
+        for value in command:
+            if type(value) is not bytes:
+                text.append(_written(value))
+            elif len(value) < _LONG_BYTES:
+                text.append(b"$%d\r\n%b\r\n" % (len(value), value))
+            else:
+                text.append(b"$%d\r\n" % len(value))
+                pieces += (b"".join(text), value)
+                text = [b"\r\n"]
+    pieces.append(b"".join(text))
+    return pieces
+
+
+@lru_cache(maxsize=1024, typed=True)  # of names of commands, keys and fields, which are the same all the time
+def _written(value: Value) -> bytes:
+    data = str(value).encode()
+    return b"$%d\r\n%b\r\n" % (len(data), data)
+
+
+def _checked(reply: Reply) -> Reply:
+    """The reply; raises it if it is a refusal."""
+    if isinstance(reply, redis.RedisError):
+        raise reply
+    return reply
 
 
 def _public(url: str) -> str:

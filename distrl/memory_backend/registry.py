@@ -1,7 +1,7 @@
 """Who takes part in the run, what operators ask of it, and what is told of it: metrics and evaluations."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -109,9 +109,9 @@ class RedisRegistry(Registry):
         """
         keys, text = self._keys, json.dumps(asdict(evaluation))
 
-        def prepare(read: Callable[..., Reply]) -> Sequence[Command]:
-            newest_evaluator(incarnation, int(read("HGET", keys.incarnations, "evaluator") or 0))
-            best = read("HGET", keys.evaluated, "mean_return")
+        def prepare(newest: Reply, replies: Sequence[Reply]) -> Sequence[Command]:
+            newest_evaluator(incarnation, int(newest or 0))
+            (best,) = replies
             commands: list[Command] = [
                 ("XADD", keys.evaluations, "MAXLEN", "~", EVALUATIONS, "*", "json", text),
                 ("HSET", keys.evaluated, "env_steps", evaluation.env_steps),
@@ -121,7 +121,9 @@ class RedisRegistry(Registry):
                 commands.append(("HSET", keys.evaluated, *told))
             return commands
 
-        self._client.exactly_once(keys, keys.incarnations, prepare, "telling an evaluation")
+        guard: Command = ("HGET", keys.incarnations, "evaluator")
+        best_so_far: Command = ("HGET", keys.evaluated, "mean_return")
+        self._client.exactly_once(keys, guard, prepare, "telling an evaluation", [best_so_far])
 
     def evaluations(self, after: str) -> list[tuple[str, Evaluation]]:
         """(id, evaluation) of those newer than the id `after`; '0' for all that are kept.

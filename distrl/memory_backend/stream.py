@@ -6,7 +6,7 @@ use; a learner that dies in between leaves it pending, and its successor takes i
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from distrl.memory_backend.backend import Admission, Entry, Producer, QueueCaps, UnrollStream
 from distrl.memory_backend.keys import GROUP, RunKeys, entry_fields, entry_header, producer_field, producer_of
@@ -128,7 +128,7 @@ class RedisUnrollStream(UnrollStream):
     def acknowledge(
         self, entries: Sequence[Entry], fence: int, counts: Mapping[str, int], highest: Mapping[Producer, int]
     ) -> None:
-        """MULTI XACK XDEL HINCRBY HSET EXEC under WATCH on the token; exactly once, broken connections included."""
+        """MULTI XACK XDEL HINCRBY ZADD EXEC under WATCH on the token; exactly once, broken connections included."""
         self._settle(entries, fence, checked_increments(counts), highest, [], "acknowledging unrolls")
 
     def reject(self, entry: Entry, reason: str, fence: int, counts: Mapping[str, int]) -> None:
@@ -145,9 +145,8 @@ class RedisUnrollStream(UnrollStream):
 
     def highest(self) -> dict[Producer, int]:
         """Highest sequence ever acknowledged per producer."""
-        return {
-            producer_of(name): int(value) for name, value in self._client.call("HGETALL", self._keys.highest).items()
-        }
+        told = self._client.call("ZRANGE", self._keys.highest, 0, -1, "WITHSCORES")
+        return {producer_of(name): int(score) for name, score in zip(told[::2], told[1::2], strict=True)}
 
     def _admission_commands(self) -> list[Command]:
         return [("HGET", self._keys.weights, "version"), ("HMGET", self._keys.control, "paused", "stop")]
@@ -184,16 +183,16 @@ class RedisUnrollStream(UnrollStream):
         """Removes entries and changes ledger and highest sequences in one fenced transaction, with `commands`."""
         keys = self._keys
         foreign = counts.get("foreign", 0)
+        reads: list[Command] = [("HGETALL", keys.incarnations)] if 0 < foreign < len(entries) else []
 
-        def prepare(read: Callable[..., Reply]) -> list[Command]:
-            registered = _registered(read, keys, entries) if 0 < foreign < len(entries) else ()
+        def prepare(replies: Sequence[Reply]) -> list[Command]:
+            registered = _registered(replies[0], entries) if replies else ()
             pushed = pushed_among(entries, foreign, registered)
             ids = [entry.entry_id for entry in entries]
             removal: list[Command] = [("XACK", keys.unrolls, GROUP, *ids), ("XDEL", keys.unrolls, *ids)] if ids else []
-            changes = increment_commands(keys, {**counts, **released(pushed)})
-            return [*removal, *changes, *_raised(read, keys, highest), *commands]
+            return [*removal, *_raised({**counts, **released(pushed)}, keys, highest), *commands]
 
-        self._client.fenced(keys, fence, prepare, what)
+        self._client.fenced(keys, fence, prepare, what, reads)
 
 
 def _entries(reply: Reply) -> list[Entry]:
@@ -210,22 +209,19 @@ def _order(entry_id: str) -> tuple[int, ...]:
     return tuple(int(part) for part in entry_id.split("-"))
 
 
-def _registered(read: Callable[..., Reply], keys: RunKeys, entries: Sequence[Entry]) -> set[Producer]:
+def _registered(incarnations: Mapping[bytes, bytes], entries: Sequence[Entry]) -> set[Producer]:
+    """Producers of the run among those of `entries`; `incarnations`: actor -> its newest incarnation."""
     producers = {entry.header.producer for entry in entries if entry.header is not None}
-    if not producers:
-        return set()
-    newest = {int(name): int(value) for name, value in read("HGETALL", keys.incarnations).items()}
+    newest = {int(name): int(value) for name, value in incarnations.items() if name.isdigit()}
     return {(actor, incarnation) for actor, incarnation in producers if 1 <= incarnation <= newest.get(actor, 0)}
 
 
-def _raised(read: Callable[..., Reply], keys: RunKeys, highest: Mapping[Producer, int]) -> list[Command]:
-    """HSET of the sequences that are above the recorded ones: after a roll-back a learner passes lower numbers."""
-    if not highest:
-        return []
-    names = [producer_field(producer) for producer in highest]
-    recorded = read("HMGET", keys.highest, *names)
-    fields: list[str | int] = []
-    for name, sequence, known in zip(names, highest.values(), recorded, strict=True):
-        if known is None or sequence > int(known):
-            fields += (name, sequence)
-    return [("HSET", keys.highest, *fields)] if fields else []
+def _raised(counts: Mapping[str, int], keys: RunKeys, highest: Mapping[Producer, int]) -> list[Command]:
+    """Commands that change the ledger and raise the highest sequences.
+
+    GT, so that none goes back: after a roll-back a learner passes lower numbers, and what its feed drops, on a
+    connection of its own, may be acknowledged before what came earlier and is trained on.
+    """
+    scores = [part for producer, sequence in highest.items() for part in (sequence, producer_field(producer))]
+    raised: list[Command] = [("ZADD", keys.highest, "GT", *scores)] if scores else []
+    return [*increment_commands(keys, counts), *raised]

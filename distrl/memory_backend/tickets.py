@@ -25,7 +25,7 @@ class RedisTicketBox(TicketBox):
             FencedError: `fence` is not the newest.
         """
         commands: list[Command] = [("RPUSH", self._keys.tickets, *[_TICKET] * count)] if count else []
-        self._client.fenced(self._keys, fence, lambda _read: commands, "issuing tickets")
+        self._client.fenced(self._keys, fence, lambda _replies: commands, "issuing tickets")
 
     def take(self, producer: Producer, block_s: float) -> bool:
         """Moves one free ticket to `producer`; False after `block_s` seconds without one."""

@@ -1,7 +1,7 @@
 """The newest weights, encoded once and pulled by actors, and the policy bundle that they belong to."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from distrl.errors import MemoryBackendError
 from distrl.memory_backend.backend import Published, WeightStore
@@ -48,14 +48,15 @@ class RedisWeightStore(WeightStore):
         """
         key = self._keys.weights
 
-        def prepare(read: Callable[..., Reply]) -> list[Command]:
-            newer(version, int(read("HGET", key, "version") or 0))
-            seconds, microseconds = read("TIME")
+        def prepare(replies: Sequence[Reply]) -> list[Command]:
+            published, (seconds, microseconds) = replies
+            newer(version, int(published or 0))
             server_time_s = f"{seconds}.{microseconds:06d}"
             fields = ("version", version, "blob", blob, "env_steps", env_steps, "server_time_s", server_time_s)
             return [("HSET", key, *fields)]
 
-        self._client.fenced(self._keys, fence, prepare, "publishing weights")
+        reads: list[Command] = [("HGET", key, "version"), ("TIME",)]
+        self._client.fenced(self._keys, fence, prepare, "publishing weights", reads)
 
     def version(self) -> int:
         """Newest version; 0 before the first."""

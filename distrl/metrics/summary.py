@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, ValidationError, computed_field
 
 from distrl.errors import EXIT_OK, ConfigError
-from distrl.metrics.words import return_words
+from distrl.metrics.words import return_words, waiting_words
 
 REASONS = {
     "mean_return": "solved: the mean return asked for is reached",
@@ -44,6 +44,8 @@ class Summary(BaseModel):
         produced, foreign, trained, queued, in_flight, dropped, lost, rolled_back: Unrolls, see `imbalance`.
         peak_rss_mb: Role name -> highest resident memory, MB (10^6 bytes).
         restarts: Roles that were started again.
+        learner_idle_share: Of the learner's time since its first update, waiting for unrolls; None: unknown.
+        actors_blocked_share: Of the actors' time since then, waiting for the learner; None: unknown.
         error: What went wrong, in one line; None for a run that ended as asked.
     """
 
@@ -81,6 +83,8 @@ class Summary(BaseModel):
     evaluation_mean_return: float | None = None
     evaluation_env_steps: int | None = None
     best_evaluation_return: float | None = None
+    learner_idle_share: float | None = None
+    actors_blocked_share: float | None = None
     error: str | None = None
 
     @computed_field  # type: ignore[prop-decorator]
@@ -132,6 +136,8 @@ def closing_text(summary: Summary, run_dir: Path | None) -> str:
         f"  speed    {summary.env_steps:,} steps and {summary.updates:,} updates in {duration(summary.wall_s)}; "
         f"{summary.env_steps_per_s:,.0f} steps/s while training"
     )
+    if waits := waiting_words(summary.learner_idle_share, summary.actors_blocked_share):
+        lines.append(f"  waits    {waits}")
     lines.append(f"  lag      {_lag(summary.policy_lag)}")
     lines.append(f"  unrolls  {conservation(summary)}")
     if run_dir is not None:

@@ -28,13 +28,27 @@ def role_states(roles: Sequence[RoleRow]) -> str:
 def verdict(snapshot: Snapshot) -> str:
     """What limits the speed, in words."""
     wait = number(snapshot.get("learner_wait_share")) or 0.0
+    blocked = number(snapshot.get("actors_blocked_share"))
+    share = "" if blocked is None else f" {blocked:.0%} of their time"
     words = {
         "actors": f"actors: the learner waits for unrolls {wait:.0%} of its time",
-        "learner": "learner: the queue is full and actors wait for it",
+        "learner": f"learner: the queue is full and actors wait for it{share}",
         "environment": "environment: stepping it takes most of the actors' time",
         "-": "none: actors and learner keep pace",
     }
     return words.get(str(snapshot.get("bottleneck")), "not known yet")
+
+
+def waiting_words(idle: float | None, blocked: float | None) -> str:
+    """'learner 3%, actors 81% of the time'; nothing before the learner has told.
+
+    Args:
+        idle: Share of the learner's time that it waited for unrolls.
+        blocked: Share of the actors' time that they waited for the learner; None: unknown.
+    """
+    if idle is None:
+        return ""
+    return f"learner {idle:.0%}{'' if blocked is None else f', actors {blocked:.0%}'} of the time"
 
 
 def return_words(value: float) -> str:

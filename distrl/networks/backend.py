@@ -50,6 +50,11 @@ def configure(*, device: Literal["auto", "cpu", "gpu"], threads: int, determinis
     _framework.configure(device=device, threads=threads, deterministic=deterministic, seed=seed)
 
 
+def fastest_dtype() -> Literal["float32", "bfloat16"]:
+    """What `network.compute_dtype: auto` stands for in this process, once it is configured."""
+    return _framework.fastest_dtype()
+
+
 class Gradients:
     """Loss and gradients of a batch, compiled; nothing is changed by it.
 

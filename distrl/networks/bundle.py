@@ -1,14 +1,14 @@
-"""Keras network -> policy bundle: an ONNX graph whose weights are external initializers, and its description.
+"""Keras network -> policy bundle: an ONNX graph without its weights, and its description.
 
-Actors inject weights under their Keras paths and need neither TensorFlow nor the network's Python code. Ordinary
-initializers would not do: ONNX Runtime folds them into other constants, and replacing them later is silently wrong.
+Actors supply weights under their Keras paths, and need neither TensorFlow nor the network's Python code. Weights are
+inputs of the graph or external initializers (`description.are_inputs`). Ordinary initializers would not do: ONNX
+Runtime folds them into other constants, and replacing them later is silently wrong.
 Every bundle, cached or fresh, is checked against Keras with random weights and random inputs before it is used.
 """
 
 import hashlib
 import json
 import logging
-import os
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,15 @@ from distrl.config.network import NetworkParameters
 from distrl.errors import DistrlError, require
 from distrl.networks.assembly import Assembly
 from distrl.networks.backend import NAME
-from distrl.networks.description import FORMAT, BundleDescription, NoisyWeights, RewardStatistics, WeightSpec
+from distrl.networks.cache import cache_directory
+from distrl.networks.description import (
+    FORMAT,
+    BundleDescription,
+    NoisyWeights,
+    RewardStatistics,
+    WeightSpec,
+    are_inputs,
+)
 from distrl.networks.exploration import check_exploration
 from distrl.networks.export_process import export_in_child
 from distrl.networks.layers import training_only
@@ -81,7 +89,7 @@ def export_bundle(
     network, spec = architecture.in_float32(), architecture.spec
     distributions = architecture.assembly.action_distributions
     check_exploration(exploration, distributions, spec.actions, has_noisy_layers=bool(architecture.noisy))
-    path = (_default_cache() if cache_dir is None else cache_dir) / f"{_structure_key(architecture)}.onnx"
+    path = (cache_directory("bundles") if cache_dir is None else cache_dir) / f"{_structure_key(architecture)}.onnx"
     model, weights = network.model, network.policy_variables
     graph = _read_cached(path, model, weights, spec.observations)
     if graph is None:
@@ -94,7 +102,7 @@ def export_bundle(
         outputs=architecture.assembly.outputs,
         action_distributions=distributions,
         environment=spec,
-        weights=tuple(_weight_spec(name, variable) for name, variable in weights.items()),
+        weights=_weight_specs(weights),
         libraries=_libraries(),
         sha256=hashlib.sha256(graph).hexdigest(),
         noisy=architecture.noisy,
@@ -117,7 +125,7 @@ def export_whole(architecture: Exportable) -> bytes:
 
 
 def export_graph(model: Any, weights: Mapping[str, Any] | None = None) -> bytes:
-    """A Keras model as ONNX with a free batch axis; every weight is an external initializer under its name.
+    """A Keras model as ONNX with a free batch axis; every weight is an input or an external initializer, by its name.
 
     Args:
         model: Called with {name: [batch, ...]}, returns {name: [batch, ...]}; runs in inference mode.
@@ -158,7 +166,9 @@ def export_graph(model: Any, weights: Mapping[str, Any] | None = None) -> bytes:
     if {output.name for output in graph.output} != outputs.keys():
         raise DistrlError(f"policy export: outputs are {[output.name for output in graph.output]}, not {list(outputs)}")
     onnx_graph.rename(graph, {**inputs, **neutral, **outputs})
-    onnx_graph.externalise(graph, list(weights))
+    onnx_graph.check_used(graph, list(weights))
+    if not are_inputs(_weight_specs(weights)):
+        onnx_graph.externalise(graph, list(weights))
     return bytes(graph_model.SerializeToString())
 
 
@@ -182,8 +192,9 @@ def verify_graph(
     rng = np.random.default_rng(0)
     weights = _by_path(model) if weights is None else weights
     arrays = {name: _random_weight(variable, rng) for name, variable in weights.items()}
+    fed = arrays if are_inputs(_weight_specs(weights)) else {}
     try:
-        session = _open_session(graph, arrays)
+        session = _open_session(graph, {} if fed else arrays)
     except Exception as error:  # ONNX Runtime's errors have no common ancestor but Exception
         raise DistrlError(f"policy export: ONNX Runtime refuses the graph: {error}") from error
     for batch in (1, 5):
@@ -192,7 +203,7 @@ def verify_graph(
             tensors = {name: keras.ops.convert_to_tensor(array) for name, array in inputs.items()}
             values = [keras.ops.convert_to_tensor(array) for array in arrays.values()]
             expected = _stateless_call(model, tensors, weights, values)
-        for name, computed in zip(expected, session.run(list(expected), inputs), strict=True):
+        for name, computed in zip(expected, session.run(list(expected), inputs | fed), strict=True):
             reference = to_numpy(expected[name])
             difference = float(np.abs(computed - reference).max())
             if computed.shape != reference.shape or not difference <= TOLERANCE * max(1.0, np.abs(reference).max()):
@@ -232,7 +243,8 @@ def _open_session(graph: bytes, weights: dict[str, Array]) -> onnxruntime.Infere
     options.log_severity_level = 4  # a refused graph is reported by whoever called
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
-    options.add_external_initializers(list(weights), values)
+    if values:
+        options.add_external_initializers(list(weights), values)
     return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
@@ -255,8 +267,11 @@ def _random_input(tensor: Any, batch: int, spec: ArraySpec | None, rng: np.rando
     return rng.integers(0, 256 if dtype == np.uint8 else 2, shape).astype(dtype)
 
 
-def _weight_spec(name: str, variable: Any) -> WeightSpec:
-    return WeightSpec(name, tuple(variable.shape), str(np.dtype(variable.dtype)), is_mixed(variable))
+def _weight_specs(weights: Mapping[str, Any]) -> tuple[WeightSpec, ...]:
+    return tuple(
+        WeightSpec(name, tuple(variable.shape), str(np.dtype(variable.dtype)), is_mixed(variable))
+        for name, variable in weights.items()
+    )
 
 
 def _libraries() -> dict[str, str]:
@@ -270,11 +285,6 @@ def _structure_key(architecture: Exportable) -> str:
     heads = [head.model_dump_json() for head in architecture.head_parameters]
     parts = [FORMAT, OPSET, architecture.name, heads, parameters, architecture.spec.to_json(), _libraries()]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _default_cache() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "distrl" / "bundles"
 
 
 def _read_cached(path: Path, model: Any, weights: Mapping[str, Any], specs: Mapping[str, ArraySpec]) -> bytes | None:

@@ -9,14 +9,17 @@ import sys
 from pathlib import Path
 
 from distrl.errors import DistrlError
-from distrl.networks.architecture import Architecture
-from distrl.networks.bundle import export_graph
 from distrl.networks.export_process import ExportRequest
+from distrl.networks.lean_import import import_keras
 
 
 def main() -> int:
     """Does what the module says; returns the exit code."""
     request = ExportRequest.from_json(sys.stdin.read())
+    import_keras("tensorflow")
+    from distrl.networks.architecture import Architecture
+    from distrl.networks.bundle import export_graph
+
     try:
         # Weights are inputs of the graph: whatever they start as is not in it.
         network = Architecture(request.parameters, request.spec, request.heads, request.name, seed=0)

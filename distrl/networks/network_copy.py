@@ -13,7 +13,7 @@ import numpy as np
 from distrl.config.heads import HeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.networks.assembly import Assembly
-from distrl.networks.backend import Mix, Outputs
+from distrl.networks.backend import Mix, Outputs, fastest_dtype
 from distrl.networks.description import NoisyWeights
 from distrl.networks.layers import noisy_layers, random_states, training_only
 from distrl.networks.weights import check_rate, checked_array, is_mixed, stable_names, to_numpy
@@ -29,7 +29,7 @@ class NetworkCopy:
         variables: All variables by name: weights in the network's order, states of random generators among them, and
             then the heads' adjustable numbers.
         name: First part of every weight's path.
-        parameters: What the network was built from.
+        parameters: What the network was built from; `compute_dtype` is never auto.
 
     Args:
         seed: Equal seeds give bit-equal weights.
@@ -42,6 +42,8 @@ class NetworkCopy:
         self, parameters: NetworkParameters, spec: EnvSpec, heads: Sequence[HeadParameters], name: str, seed: int
     ) -> None:
         self.name = name
+        if parameters.compute_dtype == "auto":
+            parameters = parameters.model_copy(update={"compute_dtype": fastest_dtype()})
         self.parameters = parameters
         self.spec = spec
         self.head_parameters = tuple(heads)

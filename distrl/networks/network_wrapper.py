@@ -21,6 +21,7 @@ from distrl.networks.backend import Step, TrainStep
 from distrl.networks.differentiation import Part
 from distrl.networks.full_batch import FullBatchStep
 from distrl.networks.gradient_step import GradientStep, moving_averages, names_of, normalized_inputs
+from distrl.networks.minibatch_step import MinibatchStep
 from distrl.networks.normalization import RewardNormalization, RunningMoments
 from distrl.networks.objective import UnrollLoss, over_unrolls
 from distrl.networks.optimizers import clip_gradients, create_optimizer, state_variables
@@ -117,13 +118,14 @@ class NetworkWrapper:
         self.update_online_network()
         self.update_target_network()
 
-    def train_step(self, loss: UnrollLoss, replicas: int = 1) -> TrainStep:
+    def train_step(self, loss: UnrollLoss, replicas: int = 1, minibatches: int = 1) -> TrainStep:
         """The compiled update of the online copy by gradients of its loss.
 
         Args:
             loss: (outputs, batch) -> one scalar per head, and metrics; traced once. The outputs of the target copy, if
                 there is one, are among them: see `objective.over_unrolls`.
             replicas: Devices that share a batch.
+            minibatches: Equal parts of its sequences, a step each.
         """
         online = self.online
         slow = None if self.target is None else self.target.assembly
@@ -133,6 +135,8 @@ class NetworkWrapper:
         if self.parameters.optimizer_type == "LBFGS":
             return FullBatchStep(function, trainable, others, self.parameters)
         part = Part(trainable, online.optimizer, lambda gradients: clip_gradients(gradients, self.parameters))
+        if minibatches > 1:
+            return MinibatchStep(function, part, others, minibatches)
         return Step(function, [part], others, constants, replicas)
 
     def gradient_step(self, loss: UnrollLoss) -> GradientStep:

@@ -29,19 +29,20 @@ def rename(graph: Any, names: Mapping[str, str]) -> None:
                 rename(attribute.g, names)
 
 
+def check_used(graph: Any, weights: Sequence[str]) -> None:
+    """Raises DistrlError if no node uses a weight: ONNX Runtime would drop it and then not find it."""
+    used = _used_names(graph)
+    if unused := [name for name in weights if name not in used]:
+        raise DistrlError(f"policy export: weight {unused[0]} reaches no output of the network")
+
+
 def externalise(graph: Any, weights: Sequence[str]) -> None:
     """Turns inputs into initializers whose data is not in the graph: whoever opens it must inject them by name.
 
     Args:
         graph: An ONNX GraphProto, changed in place.
-        weights: Names of graph inputs.
-
-    Raises:
-        DistrlError: A weight is used by no node; ONNX Runtime would drop it and then not find it.
+        weights: Names of graph inputs; others are left out.
     """
-    used = _used_names(graph)
-    if unused := [name for name in weights if name not in used]:
-        raise DistrlError(f"policy export: weight {unused[0]} reaches no output of the network")
     for value in [value for value in graph.input if value.name in weights]:
         tensor_type = value.type.tensor_type
         tensor = TensorProto(
@@ -56,13 +57,14 @@ def externalise(graph: Any, weights: Sequence[str]) -> None:
 
 
 def embed(graph: bytes, weights: Mapping[str, Array]) -> bytes:
-    """The model of `externalise` with its weights inside: a file that needs nothing else.
+    """The model of a bundle with its weights inside: a file that needs nothing else.
 
     Args:
         graph: A serialised ONNX model.
-        weights: Name -> array, for every external initializer.
+        weights: Name -> array, for every weight, be it an input or an external initializer; others are left out.
     """
     model = onnx.load_model_from_string(graph)
+    externalise(model.graph, list(weights))
     for tensor in model.graph.initializer:
         if tensor.data_location == TensorProto.EXTERNAL:
             tensor.CopyFrom(numpy_helper.from_array(weights[tensor.name], tensor.name))

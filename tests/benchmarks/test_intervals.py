@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.intervals import Interval, bootstrap, interquartile_mean, interval
+from benchmarks.intervals import (
+    Interval,
+    bootstrap,
+    interquartile_mean,
+    interval,
+    median_interval,
+    ratio_of_medians,
+)
 
 SCORES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=4)
 
@@ -58,3 +65,23 @@ def test_columns_are_drawn_together():
 def test_intervals_overlap_where_they_share_a_number(other, expected):
     assert Interval(3, 1, 5).overlaps(Interval(*other)) is expected
     assert Interval(*other).overlaps(Interval(3, 1, 5)) is expected
+
+
+def test_the_median_with_an_interval_of_what_was_measured():
+    assert median_interval([3.0, 1.0, 2.0]) == (2.0, 1.0, 3.0)
+    assert median_interval([5.0]) == (5.0, 5.0, 5.0)
+    centre, low, high = median_interval([float(value) for value in range(1, 1001)])
+    assert centre == 500.5
+    assert 450.0 < low < 500.5 < high < 550.0  # 1.96 * sqrt(1000) / 2 = 31 ranks to either side
+
+
+@given(st.lists(st.floats(0.1, 10.0), min_size=1, max_size=6), st.floats(0.5, 4.0))
+def test_a_ratio_of_medians_scales_and_its_interval_holds_it(values, factor):
+    centre, low, high = ratio_of_medians([factor * value for value in values], values)
+    assert centre == pytest.approx(factor)
+    assert low <= centre * (1 + 1e-9)
+    assert high >= centre * (1 - 1e-9)
+
+
+def test_a_ratio_of_medians_without_spread_has_none_either():
+    assert ratio_of_medians([2.0, 2.0, 2.0], [4.0, 4.0]) == (0.5, 0.5, 0.5)

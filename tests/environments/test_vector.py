@@ -17,7 +17,7 @@ from distrl.environments.spaces import random_actions
 from distrl.environments.toy import StepCounter
 from distrl.environments.vector import Step, VectorEnvironment, environment_seeds
 from distrl.errors import ConfigError, EnvironmentFailedError
-from distrl.types import BoxSpec, DiscreteSpec
+from distrl.types import ArraySpec, BoxSpec, DiscreteSpec
 
 
 class StepCounterVector(VectorEnv):
@@ -588,6 +588,22 @@ def test_preprocessing_may_cut_what_is_too_large() -> None:
     np.testing.assert_array_equal(step.observations["observation"], [[0.0, -5.0]] * 2)
     largest = float(np.finfo(np.float32).max)
     assert strange_step(WIDE, (np.float64([0, largest]), 1.0)).observations["observation"][0, 1] == largest
+
+
+def test_real_numbers_of_64_bits_travel_in_32() -> None:
+    config = {
+        "id": "Strange-v0",
+        "vectorization": "sync",
+        "kwargs": {"what": (np.float64([0.1, 1e-50]), 1.0), "space": WIDE},
+    }
+    environment = VectorEnvironment(EnvironmentConfig.model_validate(config), 2)
+    assert environment.spec.observations == {"observation": ArraySpec((2,), "float32")}
+    assert environment.spec.unprocessed is None
+    first = environment.reset(0)["observation"]
+    np.testing.assert_array_equal(first, np.zeros((2, 2), np.float32), strict=True)
+    environment.step(zeros(2))
+    shown = environment.step(zeros(2)).observations["observation"]
+    np.testing.assert_array_equal(shown, np.float32([[0.1, 0.0]] * 2), strict=True)
 
 
 SMALL = Box(-100, 100, (2,), np.int8)

@@ -52,6 +52,23 @@ def test_every_snapshot_is_taken_once_with_what_only_the_supervisor_knows(make_m
     assert (monitor.updates, monitor.latest["env_steps"]) == (3, 300)
 
 
+def test_actors_that_wait_for_the_learner_are_told_of_and_at_the_end_over_the_whole_run(
+    make_monitor, backend, tmp_path
+):
+    monitor = make_monitor()
+    waiting = [replace(ACTOR, blocked_share=0.5), replace(ACTOR, id=1, blocked_share=0.75), LEARNER]
+    backend.registry.add_snapshot(snapshot(1, 1.0))
+    monitor.update(backend, [LEARNER])
+    for number, roles in ((2, waiting), (3, [ACTOR, LEARNER])):
+        backend.registry.add_snapshot(snapshot(number, float(number)))
+        monitor.update(backend, roles)
+    backend.registry.add_snapshot({**snapshot(4, 4.0), "stop_reason": "asked"})
+    monitor.update(backend, [LEARNER])
+    told = [row["actors_blocked_share"] for row in rows(tmp_path)]
+    assert told == ["", "0.625", "0.0", "0.3125"]
+    assert monitor.latest["actors_blocked_share"] == 0.3125
+
+
 def test_memory_is_the_highest_ever_seen(make_monitor, backend):
     monitor = make_monitor()
     monitor.update(backend, [ACTOR, LEARNER])

@@ -336,6 +336,7 @@ def fleet(config, backend, kinds):
     """One actor of each kind of environment, each in a thread; all are ended at the end."""
     stop = threading.Event()
     failures = []
+    actors = []
 
     def act(number, kind):
         environment = kind(config.environment, config.actors.environments)
@@ -343,6 +344,7 @@ def fleet(config, backend, kinds):
             producer = (number, backend.registry.register_actor(number))
             actor = Actor(config, backend, Policy(backend.weights.get_bundle()), environment, producer, stop.is_set)
             actor.reset(0)
+            actors.append(actor)
             actor.run()
         except BaseException as error:
             failures.append(error)
@@ -353,7 +355,7 @@ def fleet(config, backend, kinds):
     threads = [threading.Thread(target=act, args=item, daemon=True) for item in enumerate(kinds)]
     for thread in threads:
         thread.start()
-    yield
+    yield actors
     stop.set()
     for thread in threads:
         thread.join(30.0)
@@ -443,6 +445,45 @@ def test_a_queue_bound_below_the_tickets_does_not_dead_lock(prepared, toy_config
         assert learning.run() == "updates"
     assert max(learning.lags) <= 3
     assert backend.ledger.counts().imbalance == 0
+
+
+class VerySlow(VectorEnvironment):
+    """Takes its time even where the machine is busy."""
+
+    def step(self, actions):
+        threading.Event().wait(0.06)
+        return super().step(actions)
+
+
+@pytest.mark.parametrize(("slow", "verdict"), [("environment", "actors"), ("learner", "learner")])
+def test_the_verdict_names_who_keeps_the_other_waiting(prepared, toy_config, monkeypatch, slow, verdict):
+    monkeypatch.setattr("distrl.learner.reporter.EVERY_S", 0.2)
+    config = toy_config(stop__updates=12)
+    backend = InMemoryBackend("small", QueueCaps(4, 2**20))
+    backend.create(config.model_dump_json())
+    made = prepared(config, backend=backend, run_id="small")
+    update = made.algorithm.update
+
+    def slowly(networks, batch):
+        threading.Event().wait(0.2)
+        return update(networks, batch)
+
+    if slow == "learner":
+        monkeypatch.setattr(made.algorithm, "update", slowly)
+    learning, snapshots, waits = Learning(made), [], []
+
+    def report(snapshot):
+        snapshots.append(snapshot)
+        if len(snapshots) == 1:  # until the first update, which the framework compiles, all wait for the learner
+            waits.extend(actor.waits.shares() for actor in actors)
+
+    monkeypatch.setattr(learning.session, "_report", report)
+    with fleet(config, backend, [VerySlow if slow == "environment" else VectorEnvironment] * 2) as actors:
+        assert learning.run() == "updates"
+        waits = [actor.waits.shares() for actor in actors]
+    assert snapshots[-1]["bottleneck"] == verdict
+    blocked = max(share.get("waiting: room", 0.0) for share in waits)
+    assert (snapshots[-1]["learner_wait_share"] > blocked) == (slow == "environment")
 
 
 # -------------------------------------------------------------------------------------------------------- evaluations

@@ -8,12 +8,16 @@ import threading
 import time
 from pathlib import Path
 
+import hiredis
 import pytest
 import redis
+from hypothesis import given
+from hypothesis import strategies as st
 
 from distrl.errors import ConfigError, FencedError, MemoryBackendError
+from distrl.memory_backend import redis_client
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
-from distrl.memory_backend.redis_client import connect
+from distrl.memory_backend.redis_client import connect, packed
 from distrl.types import UnrollHeader
 
 pytestmark = pytest.mark.redis
@@ -296,3 +300,100 @@ def test_a_wrong_password_and_missing_rights_are_refusals_not_outages(own_server
         client.call("HGET", "distrl:r:run", "config")
     one_line(caught)
     client.close()
+
+
+values = st.one_of(st.text(), st.binary(max_size=40), st.integers(), st.floats(allow_nan=False))
+
+
+@given(st.lists(st.lists(values, min_size=1, max_size=5).map(tuple), min_size=1, max_size=4), st.integers(1, 30))
+def test_commands_are_read_as_they_were_meant_wherever_they_are_cut(commands, long_bytes):
+    reader = hiredis.Reader()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(redis_client, "_LONG_BYTES", long_bytes)
+        for piece in packed(commands):
+            reader.feed(piece)
+    read = [reader.gets() for _ in commands]
+    assert read == [[v if isinstance(v, bytes) else str(v).encode() for v in command] for command in commands]
+    assert not reader.has_data()
+
+
+def test_a_long_value_is_not_copied(monkeypatch):
+    monkeypatch.setattr(redis_client, "_LONG_BYTES", 10)
+    payload = b"x" * 10
+    assert [piece for piece in packed([("SET", "k", payload), ("GET", "k")]) if piece is payload] == [payload]
+
+
+@pytest.fixture
+def round_trips(redis_run, monkeypatch):
+    """The commands of every round trip of `redis_run.backend`, by their first words."""
+    client, made = redis_run.backend._client, []
+    original = client._round_trip
+
+    def counting(commands):
+        made.append([command[0] for command in commands])
+        return original(commands)
+
+    monkeypatch.setattr(client, "_round_trip", counting)
+    return made
+
+
+def test_a_fenced_operation_after_another_takes_one_round_trip(redis_run, round_trips):
+    backend = redis_run.backend
+    fence = backend.acquire_fence()
+    round_trips.clear()
+    backend.tickets.issue(1, fence)
+    assert [trip[-1] for trip in round_trips] == ["HGET", "HGET"]  # the token first, and again with the transaction
+    for sequence in range(2):
+        backend.unrolls.acknowledge([], fence, {"lost": 1, "produced": 1}, {(0, 1): sequence})
+    assert round_trips[2:] == [["MULTI", "HINCRBY", "HINCRBY", "ZADD", "HSET", "EXEC", "WATCH", "HGET"]] * 2
+    backend.ledger.counts()  # no fenced one
+    backend.tickets.issue(1, fence)
+    assert [trip[0] for trip in round_trips[4:]] == ["UNWATCH", "UNWATCH", "MULTI"]
+    assert backend.tickets.counts() == (2, 0)
+
+
+def test_a_fence_taken_since_the_last_operation_is_noticed(redis_run):
+    backend, usurper = redis_run.backend, redis_run.connect()
+    fence = backend.acquire_fence()
+    backend.tickets.issue(1, fence)
+    new = usurper.acquire_fence()
+    with pytest.raises(FencedError, match=f"token {new}, ours {fence}"):
+        backend.tickets.issue(1, fence)
+    usurper.tickets.issue(1, new)
+    with pytest.raises(FencedError):
+        backend.tickets.issue(1, fence)
+    assert backend.tickets.counts() == (2, 0)
+
+
+def test_another_change_of_the_run_since_the_last_operation_is_no_fence(redis_run):
+    backend, other = redis_run.backend, redis_run.connect()
+    fence = backend.acquire_fence()
+    backend.tickets.issue(1, fence)
+    other._client.call("HSET", backend._keys.run, "note", "x")
+    assert backend.ledger.counts().imbalance == 0  # a transaction of another kind is not refused for it
+    backend.tickets.issue(1, fence)
+    other._client.call("HSET", backend._keys.run, "note", "y")
+    backend.tickets.issue(1, fence)
+    assert backend.tickets.counts() == (3, 0)
+
+
+def test_a_broken_connection_forgets_what_was_watched(lossy):
+    backend, proxy = lossy
+    fence = backend.acquire_fence()
+    backend.tickets.issue(1, fence)
+    proxy.marker = b"EXEC"
+    backend.tickets.issue(1, fence)
+    proxy.marker = b"XLEN"
+    backend.ledger.counts()
+    backend.tickets.issue(1, fence)
+    assert (proxy.lost, backend.tickets.counts()) == (2, (3, 0))
+
+
+def test_highest_sequences_of_two_connections_never_go_back(redis_run):
+    """A feed drops what is stale on a connection of its own, before the learner acknowledges what came earlier."""
+    learner, feed = redis_run.backend, redis_run.connect()
+    fence = learner.acquire_fence()
+    learner.unrolls.acknowledge([], fence, {}, {(0, 1): 4})
+    feed.unrolls.acknowledge([], fence, {}, {(0, 1): 7})
+    learner.unrolls.acknowledge([], fence, {}, {(0, 1): 5})
+    assert learner.unrolls.highest() == {(0, 1): 7}

@@ -48,7 +48,8 @@ def test_the_file_has_every_field_and_reads_back(tmp_path):
     path = tmp_path / "summary.json"
     summary().write(path)
     stored = json.loads(path.read_text())
-    nothing = dict.fromkeys(("evaluation_mean_return", "evaluation_env_steps", "best_evaluation_return", "error"))
+    evaluations = ("evaluation_mean_return", "evaluation_env_steps", "best_evaluation_return")
+    nothing = dict.fromkeys((*evaluations, "learner_idle_share", "actors_blocked_share", "error"))
     assert stored == {**FIELDS, **nothing, "imbalance": 0}
     assert Summary.read(path) == summary()
     assert [entry.name for entry in tmp_path.iterdir()] == ["summary.json"]  # nothing temporary is left
@@ -140,3 +141,9 @@ def test_evaluations_have_a_line_of_their_own():
     assert text.startswith("solved: an evaluation reached the mean return asked for (exit code 0)\n")
     assert "\n  greedy   481.0 mean of the evaluation at 400,123 steps, best 495.5\n" in text
     assert "greedy" not in closing_text(summary(), None)
+
+
+def test_the_closing_lines_tell_who_waited():
+    text = closing_text(summary(learner_idle_share=0.02, actors_blocked_share=0.5), None)
+    assert "\n  waits    learner 2%, actors 50% of the time\n" in text
+    assert "waits" not in closing_text(summary(), None)

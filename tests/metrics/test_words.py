@@ -1,6 +1,6 @@
 import pytest
 
-from distrl.metrics.words import return_words, role_states, verdict
+from distrl.metrics.words import return_words, role_states, verdict, waiting_words
 
 ACTOR = {"role": "actor", "id": 0, "state": "starting"}
 LEARNER = {"role": "learner", "id": 0, "state": "starting: importing the framework"}
@@ -23,6 +23,10 @@ def test_role_states_are_summed_up():
             "actors: the learner waits for unrolls 62% of its time",
         ),
         ({"bottleneck": "learner"}, "learner: the queue is full and actors wait for it"),
+        (
+            {"bottleneck": "learner", "actors_blocked_share": 0.4},
+            "learner: the queue is full and actors wait for it 40% of their time",
+        ),
         ({"bottleneck": "environment"}, "environment: stepping it takes most of the actors' time"),
         ({"bottleneck": "-"}, "none: actors and learner keep pace"),
         ({}, "not known yet"),
@@ -30,6 +34,14 @@ def test_role_states_are_summed_up():
 )
 def test_the_verdict_in_words(snapshot, words):
     assert verdict(snapshot) == words
+
+
+@pytest.mark.parametrize(
+    ("idle", "blocked", "words"),
+    [(0.03, 0.814, "learner 3%, actors 81% of the time"), (1.0, None, "learner 100% of the time"), (None, 0.5, "")],
+)
+def test_who_waits_in_words(idle, blocked, words):
+    assert waiting_words(idle, blocked) == words
 
 
 def test_small_returns_have_two_decimals():

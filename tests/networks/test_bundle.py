@@ -179,10 +179,15 @@ def run(graph, weights, inputs, outputs):
     """ONNX Runtime as actors use it: weights come from outside."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
-    options.add_external_initializers(list(weights), values)
+    taken = {tensor.name for tensor in onnx.load_from_string(graph).graph.input}
+    fed = {name: array for name, array in weights.items() if name in taken}
+    injected = {
+        name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in weights.items() if name not in fed
+    }
+    if injected:
+        options.add_external_initializers(list(injected), list(injected.values()))
     session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    return session.run(outputs, inputs)
+    return session.run(outputs, inputs | fed)
 
 
 @pytest.mark.usefixtures("own_model")
@@ -306,13 +311,24 @@ def test_weights_swap_on_convolution_bias_and_batch_normalisation():
     assert np.abs(seen[0] - seen[1]).max() > 0.1
 
 
-def test_weights_are_external_initializers_under_their_paths(build):
-    network = build()
+@pytest.mark.parametrize(("units", "inputs"), [(8, True), (300, False)])
+def test_weights_are_inputs_or_external_initializers_under_their_paths(build, units, inputs):
+    """65,536 numbers may be inputs: 300 x 300 are more."""
+    network = build(middleware_parameters={"scheme": [units, units], "activation": "tanh"})
     graph = onnx.load_from_string(bundle.export_graph(network.model)).graph
-    assert {tensor.name for tensor in graph.initializer if tensor.external_data} == set(network.named_weights())
-    assert [tensor.name for tensor in graph.input] == ["observation"]
+    weights = list(network.named_weights())
+    external = [tensor for tensor in graph.initializer if tensor.external_data]
+    assert sorted(tensor.name for tensor in external) == ([] if inputs else sorted(weights))
+    assert [tensor.name for tensor in graph.input] == ["observation", *(weights if inputs else [])]
     assert graph.input[0].type.tensor_type.shape.dim[0].dim_value == 0  # the batch axis is free
-    assert not any(tensor.raw_data for tensor in graph.initializer if tensor.external_data)
+    assert not any(tensor.raw_data for tensor in external)
+
+
+def test_kernels_of_convolutions_are_external_initializers(build):
+    spec, made, parameters = KINDS["image"]
+    graph = onnx.load_from_string(bundle.export_graph(build(spec, made, **parameters).model)).graph
+    assert any("conv" in tensor.name for tensor in graph.initializer if tensor.external_data)
+    assert not any("/" in tensor.name for tensor in graph.input)
 
 
 @pytest.mark.parametrize("kind", ["noisy", "dropout", "rnd", "ppo"])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, load_from_string, numpy_helper
 
 from distrl.errors import DistrlError
-from distrl.networks.description import BundleDescription, WeightSpec
+from distrl.networks.description import FORMAT, BundleDescription, WeightSpec
 from distrl.networks.distribution_specs import CategoricalSpec
 from distrl.networks.exported_model import HASH_KEY, KEY, Exported, opened, sealed
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
@@ -97,7 +97,7 @@ def test_the_order_of_fields_means_nothing():
         (with_description("{"), "its description is not valid: JSON: Invalid JSON"),
         (with_description("[1]"), "its description is not valid: JSON: Input should be an object"),
         (altered(env_steps="many"), "its description is not valid: env_steps: Input should be a valid integer"),
-        (altered(format=2), "its format is 2.3, this distrl reads 1.3; export it again"),
+        (altered(format=2), f"its format is 2.{FORMAT}, this distrl reads 1.{FORMAT}; export it again"),
         (altered(sha256="0" * 64), "it is damaged: the graph's sha256 is"),
         (altered(action_distributions={}), "its description does not fit itself: actions are ['action']"),
         (altered(weights=[{"name": "w", "shape": [1], "dtype": "float32", "mixed": True}]), "weight 'w' is not in it"),

@@ -132,6 +132,23 @@ if not ON_JAX:
 
     @pytest.mark.slow
     @pytest.mark.skipif(JAX_MISSING, reason="JAX is not installed")
+    def test_compiled_programs_are_kept_unless_jax_is_told_otherwise(tmp_path):
+        body = """
+            backend.configure(device="cpu", threads=1, deterministic=False, seed=1)
+            import jax
+            hits = []
+            jax.monitoring.register_event_listener(lambda event, **_: hits.append("cache_hits" in event))
+            print(float(jax.jit(lambda x: 3.0 * x + 1.0)(2.0)), any(hits), jax.config.jax_compilation_cache_dir)
+            """
+        ours, theirs = str(tmp_path / "ours"), str(tmp_path / "theirs")
+        first, second = (configured(body, XDG_CACHE_HOME=ours).stdout.split() for _ in range(2))
+        assert (first[:2], second[:2]) == (["7.0", "False"], ["7.0", "True"])
+        assert second[2].startswith(f"{ours}/distrl/jax/")
+        told = configured(body, XDG_CACHE_HOME=ours, JAX_COMPILATION_CACHE_DIR=theirs).stdout.split()
+        assert told == ["7.0", "False", theirs]
+
+    @pytest.mark.slow
+    @pytest.mark.skipif(JAX_MISSING, reason="JAX is not installed")
     def test_configure_sets_threads_and_devices():
         body = """
             import os

@@ -45,7 +45,7 @@ def test_a_weight_that_nothing_uses_is_refused():
     model = choice()
     model.graph.input.append(value("idle", [2]))
     with pytest.raises(DistrlError, match="weight idle reaches no output"):
-        onnx_graph.externalise(model.graph, ["a", "idle"])
+        onnx_graph.check_used(model.graph, ["a", "idle"])
 
 
 def test_outputs_are_renamed_wherever_they_are_made():
@@ -58,10 +58,14 @@ def test_outputs_are_renamed_wherever_they_are_made():
     np.testing.assert_array_equal(y, [15, 25])
 
 
-def test_embedded_weights_need_no_injection():
+@pytest.mark.parametrize("external", [["a", "b"], ["a"], []])
+def test_embedded_weights_need_no_injection(external):
+    """Those that were inputs, those that were initializers, and one that the graph does not know."""
     model = choice()
-    onnx_graph.externalise(model.graph, ["a", "b"])
-    whole = onnx_graph.embed(model.SerializeToString(), {"a": np.float32([1, 2]), "b": np.float32([10, 20])})
+    onnx_graph.externalise(model.graph, external)
+    whole = onnx_graph.embed(
+        model.SerializeToString(), {"a": np.float32([1, 2]), "b": np.float32([10, 20]), "c": np.zeros(1)}
+    )
     session = onnxruntime.InferenceSession(whole, providers=["CPUExecutionProvider"])
     for flag, expected in ((True, [1, 2]), (False, [10, 20])):
         (y,) = session.run(None, {"flag": np.array(flag), "x": np.zeros(2, np.float32)})

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from distrl.errors import ConfigError
+from distrl.networks import tensorflow_backend
 from distrl.networks.backend import Step
 from distrl.networks.differentiation import Part
 
@@ -25,6 +26,28 @@ def test_several_replicas_are_refused_and_jax_named():
     message = "learner.replicas: 2 devices need learner.backend: jax; the TensorFlow learner has one"
     with pytest.raises(ConfigError, match=message):
         Step(lambda batch: (slope.value, {}), [Part([slope], optimizer)], [], replicas=2)
+
+
+@pytest.mark.parametrize(
+    ("flags", "dtype"),
+    [
+        ("flags : fpu avx512f avx512_bf16 avx512_vnni", "bfloat16"),
+        ("flags : fpu avx512f amx_bf16 amx_tile", "bfloat16"),
+        ("flags : fpu avx2 avx512f avx512_vnni", "float32"),
+        ("flags : avx512_bf16x", "float32"),
+        (None, "float32"),
+    ],
+)
+def test_auto_computes_in_bfloat16_where_the_cpu_multiplies_it(monkeypatch, tmp_path, build, flags, dtype):
+    cpu = tmp_path / "cpuinfo"
+    if flags is not None:
+        cpu.write_text(f"processor : 0\n{flags}\nbugs : none\n")
+    monkeypatch.setattr(tensorflow_backend, "CPU_FLAGS", cpu)
+    network = build(compute_dtype="auto")
+    assert network.parameters.compute_dtype == dtype
+    assert {layer.compute_dtype for layer in network.model.layers if "middleware" in layer.name} == {dtype}
+    assert network.in_float32().parameters.compute_dtype == "float32"
+    assert (network.in_float32() is network) == (dtype == "float32")
 
 
 @pytest.mark.slow

@@ -18,6 +18,9 @@ class ImpalaParameters(PolicyGradientSection):
     rho_bar_policy_gradient: float | None = Field(1.0, gt=0.0)
     trace_lambda: float = Field(1.0, ge=0.0, le=1.0)
     value_loss_weight: float = Field(0.5, ge=0.0)
+    minibatches: int = Field(1, ge=1)
+    """Equal parts of a batch's sequences, one optimizer step each: actors with many environments make large unrolls
+    cheaply, and learning takes as many steps as from small ones."""
 
 
 class ActorCriticSection(PolicyGradientSection):

@@ -37,17 +37,20 @@ class Pipeline:
         spec: What the policy sees and chooses from.
         raw: What the environment has.
         trace: Observations by name after each step, by the step's name; first of all, the environment's own.
+        narrowed: Names of observations that leave it narrower than its steps do.
 
     Args:
         steps: In order. Steps for observations and rewards are taken on the way to the policy; those for actions on the
             way back, the last one first.
         raw: The environment's own spec.
+        narrow: Real numbers of more than 32 bits leave it as float32, which is what a network makes of them first of
+            all: half the bytes in every hop from here on. What float32 cannot hold becomes infinite.
 
     Raises:
         ConfigError: A step does not fit what comes to it; names its place in the list, and the reason.
     """
 
-    def __init__(self, steps: Sequence[PreprocessingStep], raw: EnvSpec) -> None:
+    def __init__(self, steps: Sequence[PreprocessingStep], raw: EnvSpec, *, narrow: bool = False) -> None:
         self.raw = raw
         self.trace: list[tuple[str, dict[str, ArraySpec]]] = [("environment", dict(raw.observations))]
         self._arrays: dict[str, ArraySpec] = dict(raw.observations)
@@ -64,9 +67,13 @@ class Pipeline:
                 place = f"environment.preprocessing[{index}] ({step.step})"
                 raise ConfigError(f"environment {raw.id}: {place} does not fit {error}") from error
             self.trace.append((step.step, dict(self._arrays)))
+        self.narrowed = frozenset(name for name, spec in self._arrays.items() if narrow and _is_wide(spec))
+        for name in self.narrowed:
+            self._arrays[name] = replace(self._arrays[name], dtype="float32")
+        self._dtypes = {name: np.dtype(spec.dtype) for name, spec in self._arrays.items()}
         self.spec = raw
-        if steps:
-            unprocessed = Unprocessed(raw.observations, raw.actions, steps_to_json(tuple(steps)))
+        if steps or self.narrowed:
+            unprocessed = Unprocessed(raw.observations, raw.actions, steps_to_json(tuple(steps))) if steps else None
             self.spec = replace(raw, observations=self._arrays, actions=self._action_specs, unprocessed=unprocessed)
 
     @staticmethod
@@ -79,6 +86,7 @@ class Pipeline:
         before = spec.unprocessed
         if before is None:
             return Pipeline((), spec)
+        narrow = not any(map(_is_wide, spec.observations.values()))
         try:
             steps = steps_from_json(before.steps)
         except ValidationError as error:
@@ -86,7 +94,7 @@ class Pipeline:
             where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
             raise ConfigError(f"environment {spec.id}: preprocessing{where} is not valid: {first['msg']}") from error
         raw = replace(spec, observations=before.observations, actions=before.actions, unprocessed=None)
-        return Pipeline(steps, raw)
+        return Pipeline(steps, raw, narrow=narrow)
 
     def reset(self) -> None:
         """Forgets all that was seen: the next observations are an episode's first in every row."""
@@ -105,7 +113,7 @@ class Pipeline:
         arrays = dict(raw)
         for change in self._on_observations:
             arrays = change(arrays, valid)
-        return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        return {name: np.ascontiguousarray(array, self._dtypes[name]) for name, array in arrays.items()}
 
     def rewards(self, raw: FloatArray, valid: BoolArray) -> FloatArray:
         """What is learned from: float32 [B]; 0 where not valid."""
@@ -204,6 +212,11 @@ class Pipeline:
             except UnfitError as error:
                 raise UnfitError(f"action '{name}', {given.kind}: {error}") from error
             self._on_actions.append((name, apply))
+
+
+def _is_wide(spec: ArraySpec) -> bool:
+    dtype = np.dtype(spec.dtype)
+    return dtype.kind == "f" and dtype.itemsize > 4
 
 
 def _tokens_or_numbers(spec: ArraySpec) -> ArraySpec:

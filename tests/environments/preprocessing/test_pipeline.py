@@ -121,6 +121,29 @@ def test_without_steps_nothing_changes(pipeline):
     assert made.actions({"action": np.int32([1])})["action"].tolist() == [1]
 
 
+def narrow(raw, *steps):
+    return Pipeline(EnvironmentConfig.model_validate({"preprocessing": steps}).preprocessing, raw, narrow=True)
+
+
+def test_what_networks_take_in_32_bits_leaves_in_32_bits():
+    """After the steps, which see all bits: 1e9 + 0.25 is 1e9 in float32, and 0.25 of the way from 1e9 to 1e9 + 1."""
+    raw = EnvSpec("Task", {"t": ArraySpec((1,), "float64"), "n": ArraySpec((), "int64")}, {"action": DiscreteSpec(2)})
+    seen = {"t": np.float64([[1e9 + 0.25]]), "n": np.int64([7])}
+    plain = narrow(raw)
+    assert plain.spec == dataclasses.replace(
+        raw, observations={"t": ArraySpec((1,), "float32"), "n": raw.observations["n"]}
+    )
+    centred = narrow(raw, {"step": "center", "of": "t", "low": 1e9 - 1, "high": 1e9 + 1})
+    assert [arrays["t"].dtype for _, arrays in centred.trace] == ["float64", "float64"]
+    for made, expected in ((plain, 1e9), (centred, 0.25), (Pipeline.of(centred.spec), 0.25)):
+        assert (made.narrowed, made.spec.observations["t"].dtype) == ({"t"}, "float32")
+        out = made.observations(seen, np.ones(1, bool))
+        np.testing.assert_array_equal(out["t"], np.float32([[expected]]), strict=True)
+        np.testing.assert_array_equal(out["n"], seen["n"], strict=True)
+    assert Pipeline.of(centred.spec).spec == centred.spec
+    assert Pipeline.of(plain.spec).narrowed == set()  # nothing of the wide numbers is left to know
+
+
 def test_a_step_that_does_not_fit_is_named_by_its_place(pipeline):
     with pytest.raises(ConfigError) as caught:
         pipeline(ArraySpec((10, 10), "uint8"), {"step": "flatten"}, {"step": "crop", "width": 1, "height": 1})

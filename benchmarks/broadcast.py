@@ -1,0 +1,235 @@
+"""How long new weights take to be in use by every actor, each of which is in the middle of an unroll.
+
+    python -m benchmarks.broadcast
+    python -m benchmarks.broadcast --only 16 --publications 20
+
+Real actor processes act in an environment that sleeps, so that an unroll takes a second, with a policy of 1.7 million
+parameters that travel as float16. This process stands for the learner: it publishes by the learner's own code, at
+moments that have nothing to do with the actors', and takes their unrolls away. The time is from before the weights are
+encoded to when an actor begins to act with them, by Redis' clock: at the latest a second, which is what its environment
+sleeps, before its first unroll with them is in the stream. An actor takes new weights between two unrolls, so that a
+second is what the slowest needs if nothing else took time.
+"""
+
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.publishing import say
+from benchmarks.speed import Entry, chosen, finish, goal, heading, parser, stamp, table
+from distrl.config import RunConfig
+from distrl.config.load import load
+from distrl.environments.probe import probe
+from distrl.errors import DistrlError
+from distrl.launch.description import RunDescription
+from distrl.launch.framework import select_framework
+from distrl.launch.plan import Role, RoleHome
+from distrl.launch.processes import ProcessLauncher
+from distrl.launch.role import open_backend
+from distrl.memory_backend.backend import Backend
+from distrl.memory_backend.backend import Entry as StreamEntry
+from distrl.memory_backend.embedded_redis import EmbeddedRedis
+
+ACTORS = {"1": 1, "4": 4, "16": 16}
+STEPS, STEP_S = 20, 0.05
+UNROLL_S = STEPS * STEP_S
+MOST_P95_S = 1.25
+HIDDEN = 1300
+"""Two layers of so many units are 1.7 million parameters."""
+START_S = 240.0
+"""For all actors to be at work."""
+
+
+class Arrival(NamedTuple):
+    """An unroll in the stream: whose, with which weights, and when, in seconds since 1970."""
+
+    actor: int
+    version: int
+    at_s: float
+
+
+class Drain(threading.Thread):
+    """Takes unrolls away and notes when they came, until stopped; on a connection of its own."""
+
+    def __init__(self, backend: Backend, fence: int) -> None:
+        super().__init__(daemon=True)
+        self._backend, self._fence = backend, fence
+        self._stopped = threading.Event()
+        self.arrivals: list[Arrival] = []
+
+    def run(self) -> None:
+        """As the learner's feed, but that nothing is learned."""
+        while not self._stopped.is_set():
+            entries = self._backend.unrolls.take(64, 0.2)
+            if entries:
+                self._backend.unrolls.acknowledge(entries, self._fence, {"trained": len(entries)}, {})
+                self.arrivals += [arrival(entry) for entry in entries]
+
+    def stop(self) -> None:
+        """Waits for the end."""
+        self._stopped.set()
+        self.join(10.0)
+        self._backend.close()
+
+    def await_version(self, version: int, actors: int, within_s: float) -> None:
+        """Returns when every actor has acted with these weights or newer ones.
+
+        Raises:
+            DistrlError: Not within that time.
+        """
+        deadline = time.monotonic() + within_s
+        while len({one.actor for one in list(self.arrivals) if one.version >= version}) < actors:
+            if time.monotonic() > deadline:
+                raise DistrlError(f"not all of {actors} actors acted with version {version} within {within_s:g} s")
+            time.sleep(0.05)
+
+
+def arrival(entry: StreamEntry) -> Arrival:
+    """An entry's id begins with the milliseconds of Redis' clock."""
+    assert entry.header is not None  # nobody else pushes here
+    return Arrival(entry.header.actor, entry.header.weights_version, int(entry.entry_id.split("-")[0]) / 1000.0)
+
+
+def latencies(arrivals: Sequence[Arrival], published: Mapping[int, float], actors: int) -> list[float]:
+    """Seconds from each publication to when each actor began to act with it, or with a newer version.
+
+    Args:
+        published: Version -> when, in seconds since 1970.
+    """
+    found = []
+    for version, at_s in published.items():
+        for actor in range(actors):
+            first = min(one.at_s for one in arrivals if one.actor == actor and one.version >= version)
+            found.append(max(first - UNROLL_S - at_s, 0.0))
+    return found
+
+
+def configured(actors: int) -> RunConfig:
+    """The run: nothing but its actors and its network matters."""
+    sets = [
+        "environment.id=benchmarks.sleeping:Sleeping",
+        f"environment.kwargs={{step_s: {STEP_S}}}",
+        f"network.middleware_parameters.scheme=[{HIDDEN}, {HIDDEN}]",
+        "network.wire_dtype=float16",
+        f"actors.count={actors}",
+        "actors.environments=1",
+        f"actors.unroll_length_steps={STEPS}",
+        f"learner.batch_size={4 * actors}",  # room for everybody
+        "stop.mean_return=null",
+    ]
+    return load(preset="cartpole-impala", sets=sets).config
+
+
+@contextmanager
+def actor_processes(config: RunConfig, url: str, folder: Path) -> Iterator[None]:
+    """All actors of a run; they end with the block."""
+    launcher = ProcessLauncher(RoleHome(url, "broadcast", folder, learner_threads=1, learner_gpu=False))
+    handles = [launcher.start(Role("actor", actor)) for actor in range(config.actors.count)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.terminate()
+        time.sleep(UNROLL_S)
+        for handle in handles:
+            handle.kill()
+        launcher.close()
+
+
+def measure(name: str, publications: int) -> Entry:
+    """One number of actors."""
+    config, where = configured(ACTORS[name]), stamp()
+    select_framework(config.learner.backend)
+    # Imported here: they bring the framework, of which actors must see nothing.
+    from distrl.learner import publisher as publishing
+    from distrl.learner.session import prepare, wire_dtypes
+
+    random, published, encodings = np.random.default_rng(0), {}, []
+    with ExitStack() as cleanup:
+        folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="distrl-broadcast-")))
+        url = cleanup.enter_context(EmbeddedRedis.start(maxmemory_bytes=2**31, max_bulk_bytes=2**28)).url
+        description = RunDescription(
+            run_id="broadcast", run_dir=str(folder), config=config, spec=probe(config.environment)
+        )
+        backend = open_backend(url, description, "learner")
+        cleanup.callback(backend.close)
+        backend.create(description.model_dump_json())
+        prepared = prepare(config, description.spec, folder, "broadcast", backend)
+        drain = Drain(open_backend(url, description, "feed"), prepared.fence)
+        publisher = publishing.Publisher(backend, prepared.fence, prepared.algorithm.memory, wire_dtypes(prepared))
+        original = publishing.encode_weights
+
+        def counted(*arguments: Any) -> bytes:
+            encodings.append(original(*arguments))
+            return encodings[-1]
+
+        publishing.encode_weights = counted
+        cleanup.callback(setattr, publishing, "encode_weights", original)
+        weights = prepared.networks["main"].online.policy_weights()
+        cleanup.enter_context(actor_processes(config, url, folder))
+        drain.start()
+        cleanup.callback(drain.stop)
+        publisher.publish(weights, 1, 0)
+        drain.await_version(1, config.actors.count, START_S)
+        for version in range(2, publications + 2):
+            time.sleep(UNROLL_S * (1.0 + random.random()))
+            published[version] = time.time()  # Redis' clock: it is on this host
+            publisher.publish(weights, version, 0)
+            drain.await_version(version, config.actors.count, 60.0)
+    taken = latencies(drain.arrivals, published, config.actors.count)
+    return {
+        "name": name,
+        **where,
+        "actors": config.actors.count,
+        "parameters": int(sum(array.size for array in weights.values())),
+        "blob_bytes": len(encodings[-1]),
+        "publications": publications,
+        "encodings": len(encodings) - 1,  # the first version was not timed
+        "p50_s": float(np.percentile(taken, 50)),
+        "p95_s": float(np.percentile(taken, 95)),
+        "max_s": max(taken),
+    }
+
+
+def block(report: Mapping[str, Any]) -> str:
+    """What the page says."""
+    if not report["results"]:
+        return heading(report)
+    lines = [
+        [
+            f"{one['actors']}",
+            f"{one['parameters']:,} in {one['blob_bytes'] / 1e6:.1f} MB",
+            f"{one['publications']}, encoded {one['encodings']} times",
+            f"{one['p50_s']:.2f} s",
+            f"{one['p95_s']:.2f} s",
+            f"{one['max_s']:.2f} s",
+            goal(one["p95_s"], most=MOST_P95_S),
+        ]
+        for one in report["results"]
+    ]
+    heads = ["Actors", "Parameters", "Publications", "Median", "95th percentile", "Longest", "Goal for the 95th, in s"]
+    return f"{heading(report)}\n\n{table(heads, lines)}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measures and reports."""
+    made = parser(__doc__, "broadcast", list(ACTORS))
+    made.add_argument("--publications", type=int, default=20, metavar="N", help="timed ones (default: %(default)s)")
+    given = made.parse_args(arguments)
+    entries = []
+    for name in chosen(list(ACTORS), given.only):
+        say(f"{name} actors …")
+        entries.append(measure(name, given.publications))
+        say(f"  p95 {entries[-1]['p95_s']:.2f} s, longest {entries[-1]['max_s']:.2f} s")
+    finish("broadcast", entries, given, block)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

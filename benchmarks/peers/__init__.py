@@ -1,0 +1,1 @@
+"""Other learners side by side with distrl on one machine, in one run: `python -m benchmarks.peers --help`."""

@@ -1,0 +1,138 @@
+"""What the benchmarks of speed share: their command line, where figures come from, and their part of the page.
+
+A report is one JSON object: the command, and one entry for each thing that was measured, with its name, the machine,
+the commit, the date and the load that others put on the machine. `docs/performance.md` says of it what stands between
+markers; what was not measured yet says so.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from benchmarks import provenance
+from benchmarks.intervals import Interval
+from benchmarks.measurement import keep
+from benchmarks.publishing import RESULTS, say
+from benchmarks.report import published
+
+PAGE = provenance.ROOT / "docs" / "performance.md"
+NOTHING = "Not measured yet."
+
+Entry = dict[str, Any]
+"""One thing that was measured: `name`, the fields of `stamp`, and figures."""
+Block = Callable[[Mapping[str, Any]], str]
+"""From a report to what the page says of it."""
+
+
+def parser(module_doc: str | None, name: str, names: Sequence[str]) -> argparse.ArgumentParser:
+    """What every benchmark of speed takes; the rest of the module's docstring is the help's end, examples and all."""
+    first, _, rest = (module_doc or "").partition("\n")
+    made = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{name}",
+        description=first,
+        epilog=rest.strip("\n"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    told = f"what to measure: {', '.join(names)}; * stands for anything"
+    made.add_argument("--only", nargs="+", default=[], metavar="NAME", help=told)
+    made.add_argument("--out", type=Path, default=Path("runs") / name, metavar="DIR", help="for the report and files")
+    made.add_argument("--publish", action="store_true", help=f"into benchmarks/results/ and {PAGE.name}")
+    return made
+
+
+def chosen(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    """Names that match one of the patterns, in their order; all where there is none.
+
+    Raises:
+        SystemExit: A pattern matches nothing; says what there is.
+    """
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise SystemExit(f"nothing is named {pattern}; there are {', '.join(names)}")
+    return [name for name in names if not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def stamp() -> dict[str, str | float]:
+    """Where and when something is measured, and how much others had to do there: taken before it begins."""
+    return {
+        "commit": provenance.commit(),
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": provenance.machine(),
+        "load_before": round(os.getloadavg()[0], 1),
+    }
+
+
+def finish(name: str, entries: Sequence[Entry], given: argparse.Namespace, block: Block) -> None:
+    """Writes the report and what it says, prints it, and publishes it if asked to."""
+    report = {"command": command_line(name), "results": list(entries)}
+    keep(given.out / f"{name}.json", report)
+    (given.out / f"{name}.md").write_text(block(report) + "\n", encoding="utf-8")
+    say(f"\n{block(report)}")
+    if given.publish:
+        publish(name, report)
+        write_page(name, block)
+
+
+def command_line(name: str) -> str:
+    """What measures the same again, for a shell; not where it goes."""
+    words = [word for word in sys.argv[1:] if word != "--publish"]
+    return f"python -m benchmarks.{name} {shlex.join(words)}".rstrip()
+
+
+def publish(name: str, report: Mapping[str, Any]) -> None:
+    """Puts a report into the committed one, which keeps what was not measured now."""
+    path = RESULTS / f"{name}.json"
+    old = json.loads(path.read_text("utf-8"))["results"] if path.exists() else []
+    measured = {entry["name"]: entry for entry in report["results"]}
+    kept = [measured.pop(entry["name"], entry) for entry in old]
+    keep(path, {**report, "results": [*kept, *measured.values()]})
+
+
+def write_page(name: str, block: Block) -> None:
+    """Writes what `docs/performance.md` says of the committed report."""
+    PAGE.write_text(published(PAGE.read_text("utf-8"), name, page_text(name, block)), encoding="utf-8")
+
+
+def page_text(name: str, block: Block) -> str:
+    """What the page says of the committed report; that there is none where there is none."""
+    path = RESULTS / f"{name}.json"
+    return block(json.loads(path.read_text("utf-8"))) if path.exists() else NOTHING
+
+
+def heading(report: Mapping[str, Any]) -> str:
+    """What was measured how, where and when, and whether others were at work there."""
+    entries = report["results"]
+    if not entries:
+        return NOTHING
+    dates, commits, machines = (", ".join(sorted({entry[key] for entry in entries})) for key in _WHERE)
+    load = max(entry["load_before"] for entry in entries)
+    shared = f", which others shared: a load of up to {load:g} before it began" if load >= 1.0 else ""
+    return f"`{report['command']}` on {dates}, commit {commits}, {machines}{shared}."
+
+
+_WHERE = ("date", "commit", "machine")
+
+
+def table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """In Markdown."""
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *lines))
+
+
+def around(found: Sequence[float] | Interval, digits: int = 2) -> str:
+    """'0.82 [0.79, 0.84]'."""
+    centre, low, high = found
+    return f"{centre:,.{digits}f} [{low:,.{digits}f}, {high:,.{digits}f}]"
+
+
+def goal(value: float, least: float | None = None, most: float | None = None) -> str:
+    """'≥ 0.7, met' or '≥ 0.7, **missed**'."""
+    met = (least is None or value >= least) and (most is None or value <= most)
+    told = f"≥ {least:g}" if least is not None else f"≤ {most:g}"
+    return f"{told}, {'met' if met else '**missed**'}"

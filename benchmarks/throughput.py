@@ -1,0 +1,226 @@
+"""How fast presets train end to end, and how near that is to what the same cores allow.
+
+    python -m benchmarks.throughput
+    python -m benchmarks.throughput --only cartpole-impala --repetitions 3 --seconds 10
+    python -m benchmarks.throughput --only cartpole-impala --set learner.backend=jax --out runs/throughput-jax
+    python -m benchmarks.throughput --baseline benchmarks/results/throughput.json
+
+Every measurement is one `distrl bench`: the pipeline trains, and then environment, policy and learner are timed alone
+on the same cores, which gives the limit. The rate is over the seconds after the first update and a warm-up. Presets
+take turns, one measurement each, so that what drifts meets all of them. A measurement that is there, of the same
+configuration and commit, is not made again. `--only` takes the name of any preset.
+
+A baseline is a report of this benchmark that was made before. Machines differ and drift, so that what is compared is
+the ratio to the limit, which both sides measured with themselves; the ratio of the two medians is told with its 95 %
+interval.
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.intervals import Interval, median_interval, ratio_of_medians
+from benchmarks.measurement import FailedError, keep, run
+from benchmarks.publishing import say
+from benchmarks.speed import Entry, around, chosen, finish, goal, heading, parser, stamp, table
+from distrl.config.load import load
+from distrl.config.presets import presets as all_presets
+from distrl.metrics.summary import duration
+
+PRESETS = ("cartpole-impala", "halfcheetah-ppo", "pong-impala")
+"""What is measured where nothing is named."""
+LEAST = {"cartpole-impala": 0.70, "halfcheetah-ppo": 0.85, "pong-impala": 0.85}
+"""Of the limit."""
+USUAL_S = 30.0
+"""What a measurement takes beyond its seconds, before one has been made: starting, warming up, parts alone."""
+
+Sample = dict[str, Any]
+"""One report of `distrl bench`, with `took_s` and the fields of `stamp`."""
+
+
+def path_of(out: Path, preset: str, repetition: int) -> Path:
+    """Where one measurement is kept."""
+    return out / "samples" / f"{preset}-{repetition}.json"
+
+
+def kept(out: Path, preset: str, repetition: int, sets: Sequence[str], seconds: float) -> Sample | None:
+    """The measurement, if it is there and of this configuration, length and commit."""
+    path = path_of(out, preset, repetition)
+    if not path.exists():
+        return None
+    sample: Sample = json.loads(path.read_text("utf-8"))
+    now = {"commit": stamp()["commit"], "configuration": configuration(preset, sets), "seconds": seconds}
+    return sample if all(sample.get(name) == value for name, value in now.items()) else None
+
+
+def configuration(preset: str, sets: Sequence[str]) -> dict[str, Any]:
+    """All that the preset comes to."""
+    return load(preset=preset, sets=sets).config.model_dump(mode="json")
+
+
+def measure(out: Path, preset: str, repetition: int, sets: Sequence[str], seconds: float) -> Sample:
+    """One `distrl bench`, and keeps what came out.
+
+    Raises:
+        FailedError: It failed; nothing is kept.
+    """
+    run_dir = out / "runs" / f"{preset}-{repetition}"
+    if run_dir.exists():
+        shutil.rmtree(run_dir)
+    where, began = stamp(), time.monotonic()
+    # Seeds differ, so that what one network happens to do is not taken for the preset's speed.
+    options = [argument for value in (f"seed={repetition + 1}", *sets) for argument in ("--set", value)]
+    options += ["--seconds", f"{seconds:g}", "--run-dir", str(run_dir), "--json"]
+    told = json.loads(run(["-m", "distrl", "bench", "--preset", preset, *options]))
+    sample = {**told, **where, "configuration": configuration(preset, sets), "seconds": seconds}
+    sample["took_s"] = time.monotonic() - began
+    keep(path_of(out, preset, repetition), sample)
+    return sample
+
+
+def measure_all(
+    presets: Sequence[str], given: argparse.Namespace, tell: Callable[[str], None]
+) -> tuple[dict[str, list[Sample]], list[str]]:
+    """What is not there yet, with what is left to do; all measurements by preset, and what failed."""
+    samples: dict[str, list[Sample]] = {preset: [] for preset in presets}
+    todo: list[tuple[str, int]] = []
+    for repetition in range(given.repetitions):
+        for preset in presets:
+            sample = kept(given.out, preset, repetition, given.sets, given.seconds)
+            if sample is None:
+                todo.append((preset, repetition))
+            else:
+                samples[preset].append(sample)
+    failures = []
+    for index, (preset, repetition) in enumerate(todo):
+        left_s = remaining_s([name for name, _ in todo[index:]], samples, given.seconds)
+        tell(f"[{index + 1}/{len(todo)}] {preset} {repetition + 1} … about {duration(left_s)} to go")
+        try:
+            samples[preset].append(measure(given.out, preset, repetition, given.sets, given.seconds))
+        except FailedError as error:
+            failures.append(f"{preset} {repetition + 1}: {error}")
+            tell(f"  failed: {error}")
+        else:
+            tell(f"  {words(samples[preset][-1])}")
+    return samples, failures
+
+
+def remaining_s(todo: Sequence[str], samples: Mapping[str, Sequence[Sample]], seconds: float) -> float:
+    """As long as measurements of the same preset took, or of all, or as usual."""
+    took = {preset: statistics.mean(one["took_s"] for one in found) for preset, found in samples.items() if found}
+    usual = statistics.mean(took.values()) if took else seconds + USUAL_S
+    return sum(took.get(preset, usual) for preset in todo)
+
+
+def words(sample: Sample) -> str:
+    """'251,000 steps/s, 0.61 of the limit, bottleneck learner'."""
+    rate, ratio, verdict = sample["env_steps_per_s"], sample["ratio"], sample["verdict"]
+    return f"{rate:,.0f} steps/s, {ratio:.2f} of the limit, bottleneck {verdict}"
+
+
+def entry(preset: str, samples: Sequence[Sample], sets: Sequence[str], baseline: Entry | None) -> Entry:
+    """What the report says of one preset, median and interval of every figure; with a baseline, its ratio to it."""
+    newest = samples[-1]
+    found: Entry = {
+        "name": "+".join([preset, *sets]),
+        **{key: newest[key] for key in ("commit", "date", "machine")},
+        "load_before": max(sample["load_before"] for sample in samples),
+        "cores": newest["cores"],
+        "seconds": newest["seconds"],
+        "ratios": [sample["ratio"] for sample in samples],
+        "verdicts": sorted({sample["verdict"] for sample in samples}),
+    }
+    for figure in ("env_steps_per_s", "limit_steps_per_s", "ratio", "learner_idle_share", "actors_blocked_share"):
+        values = [sample[figure] for sample in samples if sample[figure] is not None]
+        found[figure] = list(median_interval(values)) if values else None
+    if baseline is not None:
+        found["to_baseline"] = list(ratio_of_medians(found["ratios"], baseline["ratios"]))
+        found["baseline_commit"] = baseline["commit"]
+    return found
+
+
+def read_baseline(path: Path | None) -> dict[str, Entry]:
+    """Entries of an earlier report by name; none without a path.
+
+    Raises:
+        SystemExit: It is no report of this benchmark.
+    """
+    if path is None:
+        return {}
+    try:
+        return {one["name"]: one for one in json.loads(path.read_text("utf-8"))["results"] if one["ratios"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SystemExit(f"{path} is no report of this benchmark ({type(error).__name__}: {error})") from error
+
+
+def block(report: Mapping[str, Any]) -> str:
+    """What the page says."""
+    entries = report["results"]
+    if not entries:
+        return heading(report)
+    heads = ["Preset", "Steps/s while learning", "Limit", "Of the limit [95 %]", "Goal", "Learner idle"]
+    heads += ["Actors blocked", "Bottleneck", "Runs"]
+    compared = any("to_baseline" in one for one in entries)
+    lines = []
+    for one in entries:
+        least = LEAST.get(one["name"])
+        lines.append(
+            [
+                f"`{one['name']}`",
+                f"{one['env_steps_per_s'][0]:,.0f}",
+                f"{one['limit_steps_per_s'][0]:,.0f}",
+                around(one["ratio"]),
+                "–" if least is None else goal(one["ratio"][0], least=least),
+                *(_share(one[name]) for name in ("learner_idle_share", "actors_blocked_share")),
+                " or ".join(one["verdicts"]),
+                f"{len(one['ratios'])} of {one['seconds']:g} s",
+                *([_compared(one)] if compared else []),
+            ]
+        )
+    return f"{heading(report)}\n\n{table([*heads, *(['To the baseline [95 %]'] if compared else [])], lines)}"
+
+
+def _share(found: Sequence[float] | None) -> str:
+    return "–" if found is None else f"{found[0]:.0%}"
+
+
+def _compared(one: Entry) -> str:
+    """The ratio, and whether the interval leaves 1 out."""
+    if "to_baseline" not in one:
+        return "–"
+    found = Interval(*one["to_baseline"])
+    told = "faster than" if found.low > 1.0 else "slower than" if found.high < 1.0 else "no different from"
+    return f"{around(found)}, {told} {one['baseline_commit']}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measures and reports; 1 if a measurement failed."""
+    made = parser(__doc__, "throughput", PRESETS)
+    made.add_argument("--repetitions", type=int, default=5, metavar="N", help="of each preset (default: %(default)s)")
+    made.add_argument("--seconds", type=float, default=15.0, help="of each training (default: %(default)s)")
+    made.add_argument(
+        "--set", action="append", default=[], dest="sets", metavar="PATH=VALUE", help="as of distrl bench"
+    )
+    made.add_argument("--baseline", type=Path, metavar="FILE", help="an earlier report, to compare with")
+    given = made.parse_args(arguments)
+    baseline = read_baseline(given.baseline)
+    presets = chosen(list(all_presets()), given.only or PRESETS)
+    samples, failures = measure_all(presets, given, say)
+    entries = [
+        entry(preset, found, given.sets, baseline.get("+".join([preset, *given.sets])))
+        for preset, found in samples.items()
+        if found
+    ]
+    finish("throughput", entries, given, block)
+    for failure in failures:
+        say(f"failed: {failure}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

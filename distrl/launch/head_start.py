@@ -1,0 +1,150 @@
+"""A head start for the learner: its interpreter imports the framework while the run is still being set up.
+
+That import takes longer than everything else before the first update, and needs to know nothing but which framework.
+So the interpreter starts as soon as the configuration has been read, beside the trying out of the environment and the
+start of Redis, and becomes the learner when there is a run to join. If there never is one, it is ended.
+
+The child reads one line of JSON from its standard input. The same pipe is its lifeline: it ends with the parent.
+"""
+
+import atexit
+import contextlib
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distrl.launch.lifeline import LIFELINE_VARIABLE
+from distrl.networks.lean_import import collector_at_rest
+
+if TYPE_CHECKING:
+    from distrl.config import RunConfig
+
+
+class HeadStart:
+    """The parent's side; the child has started when this is made.
+
+    Args:
+        framework: tensorflow or jax.
+        variables: Of the environment, beside those of this process.
+    """
+
+    def __init__(self, framework: str, variables: Mapping[str, str]) -> None:
+        self._given = False
+        with tempfile.TemporaryFile() as said:  # the run has no log yet
+            self._process = subprocess.Popen(  # our own interpreter and arguments
+                [sys.executable, "-m", "distrl.launch.head_start", framework],
+                stdin=subprocess.PIPE,
+                stdout=said,
+                stderr=said,
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **variables},
+                start_new_session=True,
+            )
+
+    def become_learner(self, *, redis_url: str, run_id: str, log: Path) -> "subprocess.Popen[bytes] | None":
+        """Lets the child join a run; None if it has done so before, or has ended.
+
+        Args:
+            log: The learner's log, to which goes also what the child has said so far.
+        """
+        assert self._process.stdin is not None
+        if self._given or self._process.poll() is not None:
+            return None
+        run = {"redis_url": redis_url, "run_id": run_id, "log": str(log.resolve())}
+        try:
+            self._process.stdin.write(json.dumps(run).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:  # it ends just now
+            return None
+        self._given = True
+        return self._process
+
+    def close(self) -> None:
+        """Ends the child unless it has become the learner, which ends by itself if it still runs."""
+        assert self._process.stdin is not None
+        if not self._given:
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        with contextlib.suppress(BrokenPipeError):  # what could not be written above
+            self._process.stdin.close()
+
+
+@contextmanager
+def head_start(config: "RunConfig") -> Iterator[HeadStart | None]:
+    """While inside, a child imports the framework, or is the learner; None where the learner is no process of ours.
+
+    Raises:
+        MissingExtraError: The framework is not installed.
+    """
+    from distrl.launch.framework import require_framework
+    from distrl.launch.role_variables import role_variables
+
+    require_framework(config.learner.backend)
+    if config.deterministic or config.launch.launcher != "process":
+        yield None
+        return
+    started = HeadStart(config.learner.backend, role_variables("learner", config.learner.threads))
+    try:
+        yield started
+    finally:
+        started.close()
+
+
+def main(framework: str) -> int:
+    """The child's whole life; returns the learner's exit code, or 0 if there was no run to join."""
+    lifeline = os.dup(0)
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    with collector_at_rest():
+        # First what the learner needs besides, so that two threads never import at the same time what they share.
+        from distrl.launch import learner_role, roles  # noqa: F401
+    atexit.register(gc.freeze)  # as in cli.py
+    threading.Thread(target=_import, args=(framework,), name="framework", daemon=True).start()
+    line = _read_line(lifeline)
+    if not line:
+        os._exit(0)  # not sys.exit, which would wait for the import
+    run = json.loads(line)
+    _log_to(run["log"])
+    os.environ[LIFELINE_VARIABLE] = str(lifeline)
+    return roles.run_learner(redis_url=run["redis_url"], run_id=run["run_id"])
+
+
+def _import(framework: str) -> None:
+    from distrl.launch.framework import import_framework
+
+    with contextlib.suppress(Exception):  # the learner imports it again, and then tells what is wrong
+        import_framework(framework)
+
+
+def _read_line(descriptor: int) -> bytes:
+    """Up to and with the end of the line; empty if the pipe ends before that."""
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = os.read(descriptor, 65536)
+        if not piece:
+            return b""
+        line += piece
+    return line
+
+
+def _log_to(path: str) -> None:
+    """Standard output and standard error go to `path`, and what went to them so far."""
+    so_far = os.dup(2)
+    with open(path, "ab") as log:
+        for descriptor in (1, 2):
+            os.dup2(log.fileno(), descriptor)
+        log.write(os.pread(so_far, os.fstat(so_far).st_size, 0))
+    os.close(so_far)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

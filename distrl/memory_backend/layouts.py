@@ -1,0 +1,108 @@
+"""Unpacking the same kind of message again and again: what is the same each time is compared, not read."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distrl import wire
+from distrl.nest import Tree
+
+MOST_LAYOUTS = 256
+"""Known at once; an unroll has one for every number of episodes that end in it."""
+
+
+class Layouts:
+    """Unpacks messages of one kind, which differ in what their arrays hold and in little else.
+
+    What has been unpacked once, and is what `wire.pack` writes, is known by its length: which bytes are an array's, and
+    what all others are. A message with the very same others has its arrays in the same places; no more need be read.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Layout] = {}
+
+    def unpack(self, data: bytes) -> Tree:
+        """As `wire.unpack`.
+
+        Returns:
+            The tree; arrays are read-only views of `data`, or of copies.
+
+        Raises:
+            DecodeError: `data` is not on the allow-list.
+        """
+        known = self._known.get(len(data))
+        if known is not None and known.fits(data):
+            return _viewed(known.tree, data)
+        tree = wire.unpack(data)
+        layout = _Layout.of(tree)
+        if layout.fits(data):
+            if len(self._known) >= MOST_LAYOUTS:
+                self._known.clear()
+            self._known[len(data)] = layout
+        return tree
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an array's data is."""
+
+    start: int
+    stop: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What `wire.pack` makes of a tree, but for what the arrays hold.
+
+    Attributes:
+        texts: (where it begins, bytes), all between the arrays.
+        bools: Where arrays are whose every byte is 0 or 1.
+        tree: The tree with a place for each array.
+    """
+
+    texts: tuple[tuple[int, bytes], ...]
+    bools: tuple[slice, ...]
+    tree: Any
+
+    @staticmethod
+    def of(tree: Tree) -> "_Layout":
+        texts, places, text, at = [], [], b"", 0
+        for piece in wire.pieces(tree):
+            if isinstance(piece, np.ndarray):
+                texts.append((at - len(text), text))
+                places.append(_Place(at, at + piece.nbytes, piece.shape, piece.dtype))
+                text, at = b"", at + piece.nbytes
+            else:
+                text, at = text + piece, at + len(piece)
+        texts.append((at - len(text), text))
+        bools = tuple(slice(place.start, place.stop) for place in places if place.dtype.kind == "b")
+        return _Layout(tuple(texts), bools, _placed(tree, iter(places)))
+
+    def fits(self, data: bytes) -> bool:
+        """Whether data of the same length has this layout."""
+        if not all([data.startswith(text, at) for at, text in self.texts]):
+            return False
+        return not any([data[place].translate(None, b"\x00\x01") for place in self.bools])
+
+
+def _placed(tree: Tree, places: Iterator[_Place]) -> Any:
+    if isinstance(tree, np.ndarray):
+        return next(places)
+    if isinstance(tree, dict):
+        return {key: _placed(child, places) for key, child in tree.items()}
+    return tuple([_placed(child, places) for child in tree]) if isinstance(tree, tuple) else tree
+
+
+def _viewed(tree: Any, data: bytes) -> Tree:
+    """The tree with each place as a view of `data`."""
+    if type(tree) is _Place:
+        # Numbers of several bytes are seldom aligned where they are, and then whatever reads them copies them first.
+        own = data if tree.dtype.itemsize == 1 else data[tree.start : tree.stop]
+        return np.ndarray(tree.shape, tree.dtype, own, tree.start if own is data else 0)
+    if type(tree) is dict:
+        return {key: _viewed(child, data) for key, child in tree.items()}
+    return tuple([_viewed(child, data) for child in tree]) if type(tree) is tuple else tree
