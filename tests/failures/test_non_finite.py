@@ -21,7 +21,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_5(start_run, endless, actor
     (saved,) = (run.run_dir / "logs").glob("nonfinite-batch-*.npz")
     assert str(saved) in line
     with np.load(saved) as batch:
-        assert batch["rewards"].shape == (32, 128)
+        assert batch["rewards"].shape == (32, 64)
         assert set(batch["rewards"].ravel()) <= {0.0, 1.0}
     # Neither a checkpoint nor a policy holds anything of that update.
     assert list((run.run_dir / "checkpoints").iterdir()) == []
