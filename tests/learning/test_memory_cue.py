@@ -22,7 +22,8 @@ def trained(run_dir, *arguments):
 
 
 @pytest.mark.row("D05", "L13")
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_an_lstm_remembers_the_cue_for_ten_steps(tmp_path, seed):
     summary = trained(tmp_path / "run", "--seed", str(seed))
     assert summary.stop_reason == "mean_return"

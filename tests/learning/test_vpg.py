@@ -33,7 +33,8 @@ def greedy_returns(folder, episodes=100):
 
 
 @pytest.mark.row("D162", "G28")
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_preset_reaches_its_goal_within_its_budget(tmp_path, seed):
     run_dir = tmp_path / "run"
     command = [sys.executable, "-m", "distrl", "train", "--preset", "cartpole-vpg", "--seed", str(seed), "--plain"]
