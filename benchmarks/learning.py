@@ -13,6 +13,7 @@ were measured into the committed report, and writes `docs/results.md`.
 from pathlib import Path
 
 from benchmarks.pictures import draw_curves, draw_scores
+from benchmarks.published import equal_steps
 from benchmarks.publishing import measure_and_report, parser
 from benchmarks.report import heading, read_report, score_table
 from benchmarks.table import ROWS
@@ -33,7 +34,7 @@ def block(report: Path) -> str:
     if not tree["results"]:
         return heading(tree, by_row)
     table = score_table(rows, by_row, tree["random"], tree["seeds"])
-    return "\n\n".join([heading(tree, by_row), table, CURVES, SCORES])
+    return "\n\n".join([heading(tree, by_row), table, CURVES, SCORES, *equal_steps(rows, by_row)])
 
 
 def draw(report: Path, folder: Path) -> None:

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from benchmarks.intervals import interval
 from benchmarks.measurement import Result
+from benchmarks.published import published_curves
 from benchmarks.report import mean_curve
 from benchmarks.table import Row
 
@@ -39,6 +41,10 @@ def draw_curves(
                     panel.fill_between(steps, around.low, around.high, color=colour, alpha=0.18, linewidth=0)
             for goal in sorted({row.mean_return for row in of_task if row.mean_return is not None}):
                 panel.axhline(goal, color="#888888", linewidth=0.8, linestyle=":")
+            if theirs := published_curves().get(task):
+                ends = theirs.returns.min(axis=0), theirs.returns.max(axis=0)
+                panel.plot(theirs.steps, np.median(theirs.returns, axis=0), color="#444444", label=theirs.name)
+                panel.fill_between(theirs.steps, *ends, color="#444444", alpha=0.12, linewidth=0)
             if task in random:
                 panel.axhline(random[task], color="#888888", linewidth=0.8, linestyle="--", label="random")
             panel.set_title(task)

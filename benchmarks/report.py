@@ -66,11 +66,15 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any], order: Sequence[str])
 def read_report(path: Path) -> tuple[dict[str, Any], list[Row], dict[str, list[Result]]]:
     """A report as JSON; its rows; its results by row, an empty list where there is none."""
     tree = json.loads(path.read_text(encoding="utf-8"))
-    rows = [Row(**{**row, "sets": tuple(row["sets"]), "program": tuple(row["program"])}) for row in tree["rows"]]
+    rows = [Row(**{name: _tuple(value) for name, value in row.items()}) for row in tree["rows"]]
     by_row: dict[str, list[Result]] = {row.name: [] for row in rows}
     for result in map(Result.of, tree["results"]):
         by_row[result.row].append(result)
     return tree, rows, by_row
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def score_table(
@@ -110,7 +114,7 @@ def threshold(row: Row) -> str:
 
 def verdict(row: Row, results: Sequence[Result], seeds: Sequence[int]) -> str:
     """Whether the interquartile mean reaches the threshold, trainings that failed being the worst there are."""
-    if missing(results, seeds):
+    if missing(results, row.under(seeds)):
         return "incomplete"
     if row.mean_return is None:
         return "–"

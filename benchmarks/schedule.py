@@ -14,7 +14,7 @@ Todo = tuple[Row, int]
 def open_measurements(rows: Sequence[Row], seeds: Sequence[int], kept: Sequence[Result]) -> list[Todo]:
     """What is not there yet: all rows under the first seed, then under the next."""
     done = {(result.row, result.seed) for result in kept}
-    return [(row, seed) for seed in seeds for row in rows if (row.name, seed) not in done]
+    return [(row, seed) for seed in seeds for row in rows if seed in row.under(seeds) and (row.name, seed) not in done]
 
 
 def remaining_s(todo: Sequence[Todo], done: Sequence[Result]) -> float | None:
@@ -38,7 +38,7 @@ def measure_all(
         All results, in the order of rows and seeds; and what failed, a line each.
     """
     todo = open_measurements(rows, seeds, kept_results(out, rows, seeds))
-    total = len(rows) * len(seeds)
+    total = sum(len(row.under(seeds)) for row in rows)
     if len(todo) < total:
         tell(f"{total - len(todo)} of {total} are there already")
     failures = []

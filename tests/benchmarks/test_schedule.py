@@ -11,6 +11,12 @@ def test_what_is_there_is_not_measured_again(row, result):
     assert open_measurements([one, two], [1, 2], kept) == [(two, 1), (one, 2)]
 
 
+def test_a_row_with_seeds_of_its_own_is_measured_under_these(measured, row, tmp_path, capsys):
+    measure_all([row("one", seeds=(2,)), row("three")], [1, 2], tmp_path, print)
+    assert measured == [("three", 1), ("one", 2), ("three", 2)]
+    assert "[1/3] three seed 1" in capsys.readouterr().out
+
+
 def test_the_rest_takes_as_long_as_what_was_like_it(row, result):
     one, two, pong = row("one"), row("two"), row("pong", None, env_steps=None, minutes=2.0)
     done = [result("one", 1, 0.0, wall_s=10.0), result("one", 2, 0.0, wall_s=30.0)]

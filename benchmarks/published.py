@@ -1,0 +1,82 @@
+"""Curves that others have published, beside ours at equal environment steps."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from benchmarks.measurement import Result
+from benchmarks.provenance import ROOT
+from benchmarks.table import Row
+
+FOLDER = ROOT / "benchmarks" / "results"
+LINES = 12
+"""Of a table at most."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """One algorithm's runs on one task.
+
+    Attributes:
+        name: Whose and what.
+        source: Where it stands.
+        what: What the numbers are.
+        steps: [K] environment steps.
+        returns: [runs, K] mean return of the training episodes of the steps before.
+    """
+
+    name: str
+    source: str
+    what: str
+    steps: np.ndarray
+    returns: np.ndarray
+
+    def at(self, steps: float) -> np.ndarray:
+        """[runs] mean returns at that many environment steps, between two points on the line through them."""
+        return np.array([np.interp(steps, self.steps, run) for run in self.returns])
+
+
+@cache
+def published_curves() -> Mapping[str, Published]:
+    """Task -> what is published of it."""
+    found = {}
+    for path in sorted(FOLDER.glob("published_*.json")):
+        tree = json.loads(path.read_text("utf-8"))
+        returns = np.array(tree["returns"])
+        steps = tree["steps_per_point"] * np.arange(1, returns.shape[1] + 1)
+        found[tree["task"]] = Published(tree["name"], tree["source"], tree["what"], steps, returns)
+    return found
+
+
+def equal_steps(rows: Sequence[Row], by_row: Mapping[str, Sequence[Result]]) -> list[str]:
+    """For every task with a published curve: where that is from, and a table of both; nothing for what failed."""
+    parts = []
+    for task, theirs in published_curves().items():
+        ours = [row for row in rows if row.task == task and any(result.curve for result in by_row[row.name])]
+        if ours:
+            parts.append(
+                f"{task} beside [{theirs.name}]({theirs.source}): {theirs.what}\n\n{_table(ours, by_row, theirs)}"
+            )
+    return parts
+
+
+def _table(rows: Sequence[Row], by_row: Mapping[str, Sequence[Result]], theirs: Published) -> str:
+    curves = {
+        f"{row.algorithm}, seed {result.seed}": np.array(result.curve).T
+        for row in rows
+        for result in by_row[row.name]
+        if result.curve
+    }
+    heads = ["Steps", *curves, f"{theirs.name}: median", "least … greatest"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    last = min(theirs.steps[-1], max(steps[-1] for steps, _ in curves.values()))
+    points = theirs.steps[theirs.steps <= last]
+    for steps in points[:: -(-len(points) // LINES)]:
+        mine = [f"{np.interp(steps, *curve):.1f}" if steps <= curve[0][-1] else "–" for curve in curves.values()]
+        others = theirs.at(steps)
+        cells = [f"{steps:,}", *mine, f"{np.median(others):.1f}", f"{others.min():.1f} … {others.max():.1f}"]
+        lines.append(f"| {' | '.join(cells).replace('-', '−')} |")
+    return "\n".join(lines)
