@@ -27,7 +27,7 @@ test: check  ## Installs the test extra and runs what CI runs.
 check: $(VENV)/installed-dev  ## Formatting, lint, types and tests; ARGS="-k codec" goes to pytest.
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 long: $(VENV)/installed-dev  ## What CI has no time for: every seed, launcher and backend.
@@ -44,7 +44,7 @@ learning: $(VENV)/installed-dev  ## Measures what every preset learns, hours; AR
 	$(BIN)/python -m benchmarks.learning $(ARGS)
 
 performance: $(VENV)/installed-dev  ## Measures speed, an hour; ARGS=--publish writes docs/performance.md.
-	for name in throughput transport broadcast scaling; do $(BIN)/python -m benchmarks.$$name $(ARGS) || exit; done
+	for name in throughput startup solve transport broadcast scaling accelerator; do $(BIN)/python -m benchmarks.$$name $(ARGS) || exit; done
 
 capabilities: $(VENV)/installed-dev  ## Writes docs/capabilities.md anew from the tests' marks.
 	$(BIN)/python docs/capabilities.py

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.publishing import say
-from benchmarks.speed import Entry, chosen, finish, goal, heading, parser, stamp, table
+from benchmarks.speed import Entry, chosen, finish, goal, listed, parser, stamp
 from distrl.config import RunConfig
 from distrl.config.load import load
 from distrl.environments.probe import probe
@@ -199,22 +199,20 @@ def measure(name: str, publications: int) -> Entry:
 
 def block(report: Mapping[str, Any]) -> str:
     """What the page says."""
-    if not report["results"]:
-        return heading(report)
-    lines = [
-        [
-            f"{one['actors']}",
-            f"{one['parameters']:,} in {one['blob_bytes'] / 1e6:.1f} MB",
-            f"{one['publications']}, encoded {one['encodings']} times",
-            f"{one['p50_s']:.2f} s",
-            f"{one['p95_s']:.2f} s",
-            f"{one['max_s']:.2f} s",
-            goal(one["p95_s"], most=MOST_P95_S),
-        ]
-        for one in report["results"]
-    ]
     heads = ["Actors", "Parameters", "Publications", "Median", "95th percentile", "Longest", "Goal for the 95th, in s"]
-    return f"{heading(report)}\n\n{table(heads, lines)}"
+    return listed(report, heads, _line)
+
+
+def _line(one: Entry) -> list[str]:
+    return [
+        f"{one['actors']}",
+        f"{one['parameters']:,} in {one['blob_bytes'] / 1e6:.1f} MB",
+        f"{one['publications']}, encoded {one['encodings']} times",
+        f"{one['p50_s']:.2f} s",
+        f"{one['p95_s']:.2f} s",
+        f"{one['max_s']:.2f} s",
+        goal(one["p95_s"], most=MOST_P95_S),
+    ]
 
 
 def main(arguments: list[str] | None = None) -> int:

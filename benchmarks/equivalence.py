@@ -56,7 +56,11 @@ def verdict(report: Path) -> str:
         for one, other in pairs
         if one.preset == other.preset and not around[one.name].overlaps(around[other.name])
     ]
-    return f"**Apart: {', '.join(apart)}.**" if apart else "All intervals of a preset overlap."
+    return (
+        f"**Apart by greedy episodes: {', '.join(apart)}.**"
+        if apart
+        else "By greedy episodes all intervals of a preset overlap."
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:

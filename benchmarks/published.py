@@ -57,9 +57,8 @@ def equal_steps(rows: Sequence[Row], by_row: Mapping[str, Sequence[Result]]) -> 
     for task, theirs in published_curves().items():
         ours = [row for row in rows if row.task == task and any(result.curve for result in by_row[row.name])]
         if ours:
-            parts.append(
-                f"{task} beside [{theirs.name}]({theirs.source}): {theirs.what}\n\n{_table(ours, by_row, theirs)}"
-            )
+            told = f"{theirs.what} Ours are of the 100 training episodes before."
+            parts.append(f"{task} beside [{theirs.name}]({theirs.source}): {told}\n\n{_table(ours, by_row, theirs)}")
     return parts
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.measurement import FailedError, run
 from benchmarks.publishing import say
-from benchmarks.speed import Entry, chosen, finish, goal, heading, parser, stamp, table
+from benchmarks.speed import Entry, chosen, finish, goal, listed, parser, stamp
 from distrl.metrics.summary import Summary
 
 LAUNCHERS = {"processes": "process", "ray": "ray"}
@@ -108,24 +108,19 @@ def linear(entries: Sequence[Entry]) -> dict[str, float]:
 
 def block(report: Mapping[str, Any]) -> str:
     """What the page says."""
-    entries = report["results"]
-    if not entries:
-        return heading(report)
-    ratios = linear(entries)
-    lines = []
-    for entry in entries:
-        ratio, most = ratios.get(entry["name"]), entry["actors"] == max(ACTORS)
-        lines.append(
-            [
-                f"{entry['actors']} {'actor' if entry['actors'] == 1 else 'actors'}, {entry['launcher']}",
-                f"{entry['env_steps_per_s']:,.1f}",
-                "–" if ratio is None else f"{ratio:.3f}",
-                goal(ratio, least=LEAST_RATIO) if most and ratio is not None else "–",
-                *(_share(entry[name]) for name in ("learner_idle_share", "actors_blocked_share")),
-            ]
-        )
+    ratios = linear(report["results"])
     heads = ["Actors", "Steps/s", "Of linear", "Goal", "Learner idle", "Actors blocked"]
-    return f"{heading(report)}\n\n{table(heads, lines)}"
+    return listed(report, heads, lambda entry: _line(entry, ratios.get(entry["name"])))
+
+
+def _line(entry: Entry, ratio: float | None) -> list[str]:
+    return [
+        f"{entry['actors']} {'actor' if entry['actors'] == 1 else 'actors'}, {entry['launcher']}",
+        f"{entry['env_steps_per_s']:,.1f}",
+        "–" if ratio is None else f"{ratio:.3f}",
+        goal(ratio, least=LEAST_RATIO) if ratio is not None and entry["actors"] == max(ACTORS) else "–",
+        *(_share(entry[name]) for name in ("learner_idle_share", "actors_blocked_share")),
+    ]
 
 
 def _share(found: float | None) -> str:

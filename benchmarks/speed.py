@@ -83,6 +83,9 @@ def finish(name: str, entries: Sequence[Entry], given: argparse.Namespace, block
 def command_line(name: str) -> str:
     """What measures the same again, for a shell; not where it goes."""
     words = [word for word in sys.argv[1:] if word != "--publish"]
+    if "--out" in words:
+        where = words.index("--out")
+        del words[where : where + 2]
     return f"python -m benchmarks.{name} {shlex.join(words)}".rstrip()
 
 
@@ -109,8 +112,6 @@ def page_text(name: str, block: Block) -> str:
 def heading(report: Mapping[str, Any]) -> str:
     """What was measured how, where and when, and whether others were at work there."""
     entries = report["results"]
-    if not entries:
-        return NOTHING
     dates, commits, machines = (", ".join(sorted({entry[key] for entry in entries})) for key in _WHERE)
     load = max(entry["load_before"] for entry in entries)
     shared = f", which others shared: a load of up to {load:g} before it began" if load >= 1.0 else ""
@@ -118,6 +119,12 @@ def heading(report: Mapping[str, Any]) -> str:
 
 
 _WHERE = ("date", "commit", "machine")
+
+
+def listed(report: Mapping[str, Any], heads: Sequence[str], line: Callable[[Entry], Sequence[str]]) -> str:
+    """The heading, and a table with a line for each entry; that nothing was measured where there is none."""
+    entries = report["results"]
+    return f"{heading(report)}\n\n{table(heads, [line(entry) for entry in entries])}" if entries else NOTHING
 
 
 def table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -22,7 +22,8 @@ LAG_UPDATES = 10
 ENV_STEPS = 800_000
 KEPT = 0.9
 """What V-trace shall keep of the result without lag, and what shall be lost without correction."""
-WHOLE_BUDGET = "stop.mean_return=null"
+SHARED = ("stop.mean_return=null", "actors.environments=64", "algorithm.minibatches=1")
+"""The whole budget; and updates that are one step of the optimizer each, on 2,048 environment steps."""
 LAGGED = ("--lag", str(LAG_UPDATES))
 VARIANTS = {
     "lag-0": ("no lag, V-trace", ("--lag", "0")),
@@ -31,7 +32,7 @@ VARIANTS = {
 }
 RATES = {
     "": ("At a learning rate of 0.001", ("network.learning_rate=0.001",)),
-    "preset-": ("At the preset's own learning rate of 0.0025", ()),
+    "preset-": ("At the preset's own learning rate of 0.0015", ()),
 }
 """Beginning of the rows' names -> in words, and what is set."""
 
@@ -43,7 +44,7 @@ ROWS = tuple(
         words,
         None,
         ENV_STEPS,
-        sets=(WHOLE_BUDGET, *sets),
+        sets=(*SHARED, *sets),
         program=("-m", "benchmarks.lagged_training", *options),
     )
     for rate, (_, sets) in RATES.items()

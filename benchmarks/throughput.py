@@ -27,14 +27,14 @@ from typing import Any
 from benchmarks.intervals import Interval, median_interval, ratio_of_medians
 from benchmarks.measurement import FailedError, keep, run
 from benchmarks.publishing import say
-from benchmarks.speed import Entry, around, chosen, finish, goal, heading, parser, stamp, table
+from benchmarks.speed import Entry, around, chosen, finish, goal, listed, parser, stamp
 from distrl.config.load import load
 from distrl.config.presets import presets as all_presets
 from distrl.metrics.summary import duration
 
-PRESETS = ("cartpole-impala", "halfcheetah-ppo", "pong-impala")
+PRESETS = ("cartpole-impala", "halfcheetah-appo", "pong-impala")
 """What is measured where nothing is named."""
-LEAST = {"cartpole-impala": 0.70, "halfcheetah-ppo": 0.85, "pong-impala": 0.85}
+LEAST = {"cartpole-impala": 0.70, "halfcheetah-appo": 0.85, "pong-impala": 0.85}
 """Of the limit."""
 USUAL_S = 30.0
 """What a measurement takes beyond its seconds, before one has been made: starting, warming up, parts alone."""
@@ -160,29 +160,25 @@ def read_baseline(path: Path | None) -> dict[str, Entry]:
 
 def block(report: Mapping[str, Any]) -> str:
     """What the page says."""
-    entries = report["results"]
-    if not entries:
-        return heading(report)
     heads = ["Preset", "Steps/s while learning", "Limit", "Of the limit [95 %]", "Goal", "Learner idle"]
     heads += ["Actors blocked", "Bottleneck", "Runs"]
-    compared = any("to_baseline" in one for one in entries)
-    lines = []
-    for one in entries:
-        least = LEAST.get(one["name"])
-        lines.append(
-            [
-                f"`{one['name']}`",
-                f"{one['env_steps_per_s'][0]:,.0f}",
-                f"{one['limit_steps_per_s'][0]:,.0f}",
-                around(one["ratio"]),
-                "–" if least is None else goal(one["ratio"][0], least=least),
-                *(_share(one[name]) for name in ("learner_idle_share", "actors_blocked_share")),
-                " or ".join(one["verdicts"]),
-                f"{len(one['ratios'])} of {one['seconds']:g} s",
-                *([_compared(one)] if compared else []),
-            ]
-        )
-    return f"{heading(report)}\n\n{table([*heads, *(['To the baseline [95 %]'] if compared else [])], lines)}"
+    if not any("to_baseline" in one for one in report["results"]):
+        return listed(report, heads, _line)
+    return listed(report, [*heads, "To the baseline [95 %]"], lambda one: [*_line(one), _compared(one)])
+
+
+def _line(one: Entry) -> list[str]:
+    least = LEAST.get(one["name"])
+    return [
+        f"`{one['name']}`",
+        f"{one['env_steps_per_s'][0]:,.0f}",
+        f"{one['limit_steps_per_s'][0]:,.0f}",
+        around(one["ratio"]),
+        "–" if least is None else goal(one["ratio"][0], least=least),
+        *(_share(one[name]) for name in ("learner_idle_share", "actors_blocked_share")),
+        " or ".join(one["verdicts"]),
+        f"{len(one['ratios'])} of {one['seconds']:g} s",
+    ]
 
 
 def _share(found: Sequence[float] | None) -> str:

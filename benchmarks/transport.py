@@ -22,7 +22,7 @@ import redis
 
 from benchmarks.intervals import median_interval
 from benchmarks.publishing import say
-from benchmarks.speed import Entry, around, chosen, finish, goal, heading, parser, stamp, table
+from benchmarks.speed import Entry, around, chosen, finish, goal, listed, parser, stamp
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.batching import stack
 from distrl.memory_backend.codec import UnrollSchema, decode_unroll, encode_unroll
@@ -192,20 +192,18 @@ def processor_clock(pid: int) -> Callable[[], float]:
 
 def block(report: Mapping[str, Any]) -> str:
     """What the page says."""
-    if not report["results"]:
-        return heading(report)
-    lines = [
-        [
-            f"{entry['payload_bytes']:,} bytes" + (f", {entry['at_once']} at once" if entry["at_once"] > 1 else ""),
-            around(entry["ratio"]),
-            around(entry["cpu_ratio"]),
-            f"{entry['rounds']:,}",
-            goal(entry["ratio"][0], least=LEAST_RATIO),
-        ]
-        for entry in report["results"]
-    ]
     heads = ["Unroll", "Unrolls/s, ours to bare [95 %]", "By processor time", "Rounds", "Goal"]
-    return f"{heading(report)}\n\n{table(heads, lines)}"
+    return listed(report, heads, _line)
+
+
+def _line(entry: Entry) -> list[str]:
+    return [
+        f"{entry['payload_bytes']:,} bytes" + (f", {entry['at_once']} at once" if entry["at_once"] > 1 else ""),
+        around(entry["ratio"]),
+        around(entry["cpu_ratio"]),
+        f"{entry['rounds']:,}",
+        goal(entry["ratio"][0], least=LEAST_RATIO),
+    ]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -6,6 +6,7 @@ Commands import what they need when they run, so that `distrl --help` stays quic
 import atexit
 import gc
 import os
+import signal
 import sys
 import time
 import traceback
@@ -227,6 +228,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         # The interpreter's last collections would pass over all there is, for a fifth of a second, and free nothing.
         atexit.register(gc.freeze)
+        # What a script starts with & ignores SIGINT, which Python leaves as it is: nobody could interrupt us.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return app(arguments, prog_name="distrl", standalone_mode=False) or 0
     except TyperException as error:

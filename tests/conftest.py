@@ -1,9 +1,14 @@
 """Settings for every test, made before anything imports TensorFlow. No global seeds: tests that draw say from what."""
 
+import gc
 import os
 import socket
+import struct
+from collections.abc import Callable
 from itertools import count
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -36,3 +41,34 @@ def free_port() -> int:
         except OSError:
             continue
     raise RuntimeError(f"no port from {first} to {first + PORTS_EACH - 1} is free")
+
+
+@pytest.fixture(scope="session")
+def same() -> Callable[[Any, Any], bool]:
+    """Whether two trees are equal in structure, types, dtypes, shapes and bits."""
+    return _same
+
+
+def _same(left: Any, right: Any) -> bool:
+    if isinstance(left, dict):
+        return isinstance(right, dict) and list(left) == list(right) and all(_same(left[k], right[k]) for k in left)
+    if isinstance(left, tuple):
+        return isinstance(right, tuple) and len(left) == len(right) and all(map(_same, left, right))
+    if isinstance(left, np.ndarray | np.generic):
+        return (
+            type(left) is type(right)
+            and (left.dtype, left.shape) == (right.dtype, right.shape)
+            and left.tobytes() == right.tobytes()
+        )
+    if isinstance(left, float):
+        return type(right) is float and struct.pack("d", left) == struct.pack("d", right)
+    return type(left) is type(right) and left == right
+
+
+gc.disable()  # until everything is imported and collected, of which nothing is ever freed
+
+
+def pytest_collection_finish() -> None:
+    """No later collection passes over all that again."""
+    gc.freeze()
+    gc.enable()

@@ -46,7 +46,12 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "envpool": ("environments/",),
     "mujoco": ("environments/",),
     "shimmy": ("environments/",),
-    "tensorflow": ("networks/tensorflow_backend.py", "networks/bundle.py"),
+    "tensorflow": (
+        "networks/tensorflow_backend.py",
+        "networks/tensorflow_calls.py",
+        "networks/tensorflow_adam.py",
+        "networks/bundle.py",
+    ),
     "tf2onnx": ("networks/bundle.py",),
     "onnx": ("networks/bundle.py", "networks/onnx_graph.py"),
     "jax": ("networks/jax_backend.py",),
@@ -404,7 +409,8 @@ BAD: list[tuple[str, str, Callable[[list[Module]], Iterator[Violation]], str]] =
         "networks/heads.py",
         "import keras\nfrom tensorflow import function",
         third_party_walls,
-        "distrl/networks/heads.py:2: tensorflow belongs to networks/tensorflow_backend.py, networks/bundle.py",
+        "distrl/networks/heads.py:2: tensorflow belongs to networks/tensorflow_backend.py, "
+        "networks/tensorflow_calls.py, networks/tensorflow_adam.py, networks/bundle.py",
     ),
     (
         "memory_backend/a.py",

@@ -224,6 +224,13 @@ def test_exceptions_become_one_line_and_their_exit_code(capsys, trained):
     assert run(capsys, "train", "--env", "X-v0") == (130, "", "")
 
 
+def test_sigint_also_ends_what_a_script_has_started_in_the_background():
+    """There it is ignored from the beginning."""
+    code = "import os, sys; from distrl import cli; cli.app = lambda *_, **__: os.kill(os.getpid(), 2) or 7; "
+    command = [sys.executable, "-c", code + "sys.exit(cli.main())"]
+    assert subprocess.run(["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command], check=False).returncode == 130
+
+
 def test_the_detail_of_an_error_is_printed_below_it(capsys, trained):
     trained.outcome = ConfigError("environment X-v0 cannot be made")
     trained.outcome.detail = "Traceback:\n  boom\n"

@@ -56,8 +56,8 @@ def generator(name="capabilities"):
 
 
 @pytest.fixture
-def reader(tmp_path):
-    """Where and how a reader would run a block: an empty directory, `distrl` on PATH, a home of their own."""
+def reader(tmp_path, tmp_path_factory):
+    """Where and how a reader would run a block: an empty directory, `distrl` on PATH, their own home and cache."""
     command = tmp_path / "bin" / "distrl"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m distrl "$@"\n')
@@ -68,6 +68,7 @@ def reader(tmp_path):
         "PATH": f"{command.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "HOME": str(work),
+        "XDG_CACHE_HOME": str(tmp_path_factory.getbasetemp() / "cache"),  # filled by the blocks that ran before
         "CUDA_VISIBLE_DEVICES": "",
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }

@@ -70,7 +70,7 @@ WITHOUT_HALFCHEETAH = ("cartpole", "solve", "pong")
 PRESETS = {
     "cartpole": "cartpole-impala",
     "solve": "cartpole-impala",
-    "halfcheetah": "halfcheetah-ppo",
+    "halfcheetah": "halfcheetah-appo",
     "pong": "pong-impala",
 }
 JAX = ("--set", "learner.backend=jax")

@@ -8,6 +8,7 @@ gymnasium's own: one environment makes all of them, each with the random generat
 import ctypes
 import importlib
 import inspect
+import logging
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any, cast
@@ -24,6 +25,7 @@ from distrl.environments import gym_adapter
 from distrl.errors import ConfigError
 from distrl.types import Array, BoolArray
 
+logger = logging.getLogger(__name__)
 _MODULE = "gymnasium.envs.mujoco."
 _RUNNERS = {
     f"{_MODULE}half_cheetah_v5:HalfCheetahEnv": (1, np.inf),
@@ -40,11 +42,16 @@ class UnsuitableError(ConfigError):
     """These environments are none that can be stepped so; the message says why."""
 
 
+class _RefusedError(Exception):
+    """MuJoCo steps no batch of this model."""
+
+
 def make_vector(config: EnvironmentConfig, count: int) -> gym_adapter.Made:
     """Makes `count` runners that step together.
 
     Raises:
-        UnsuitableError: It is another environment, or has wrappers or a window of its own; or MuJoCo is too old.
+        UnsuitableError: It is another environment, or has wrappers, a window or a model of its own that cannot be
+            stepped so; or MuJoCo is too old.
         ConfigError: The name is unknown, or the environment refuses its kwargs.
         MissingExtraError: MuJoCo is not installed.
     """
@@ -57,15 +64,18 @@ def make_vector(config: EnvironmentConfig, count: int) -> gym_adapter.Made:
         if single.render_mode == "human":
             raise _unsuitable(config, "a window shows one environment after every step")
         bare = single
-        while isinstance(bare, TimeLimit | OrderEnforcing):
-            bare = bare.env
+        for kind in (TimeLimit, OrderEnforcing):  # as gymnasium.make wraps: others may do more, a second limit is lower
+            bare = bare.env if type(bare) is kind else bare
         if bare is not single.unwrapped:
             raise _unsuitable(config, f"it is wrapped in a {type(bare).__name__}")
         if find_spec("mujoco.batch") is None:
             raise _unsuitable(config, "it needs MuJoCo 3.17 or newer")
         defaults = inspect.signature(type(bare)).parameters.items()
         parameters = {name: parameter.default for name, parameter in defaults} | dict(registered) | config.kwargs
-        vector = RunnerVector(single, parameters, *_RUNNERS[entry_point], count)
+        try:
+            vector = RunnerVector(single, parameters, *_RUNNERS[entry_point], count)
+        except _RefusedError as error:  # a model of one's own (xml_file) whose bodies may sleep
+            raise _unsuitable(config, f"MuJoCo refuses: {error}") from error
     except BaseException:
         single.close()
         raise
@@ -95,7 +105,11 @@ class RunnerVector(VectorEnv[Array, Array, Array]):
         self._physics_steps, self._duration_s = self._simulation.frame_skip, self._simulation.dt
         self._load: Any = mujoco.mj_getState
         self._integration = mujoco.mjtState.mjSTATE_INTEGRATION
-        self._batch: Any = importlib.import_module("mujoco.batch").Batch(self._simulation.model, count, nthread=1)
+        try:
+            batch = importlib.import_module("mujoco.batch").Batch(self._simulation.model, count, nthread=1)
+        except ValueError as error:
+            raise _RefusedError(error) from error
+        self._batch: Any = batch
         self._controls: Array = self._batch.bind("ctrl")
         self._positions: Array = self._batch.bind("qpos")
         self._velocities: Array = self._batch.bind("qvel")
@@ -143,7 +157,7 @@ class RunnerVector(VectorEnv[Array, Array, Array]):
         if self._ranges:
             healthy = self._healthy()
             rewards = rewards + healthy * parameters["healthy_reward"]
-            terminated = ~healthy & parameters["terminate_when_unhealthy"]
+            terminated = ~healthy & bool(parameters["terminate_when_unhealthy"])
         rewards = rewards - parameters["ctrl_cost_weight"] * np.square(actions).sum(axis=1)
         for row in due.tolist():
             self._begin(row, None)
@@ -184,8 +198,11 @@ def _stop_profiler(mujoco: Any) -> None:
     That is a seventh of a HalfCheetah's step and changes no result. MuJoCo reads none where this callback is NULL,
     which `set_mjcb_time` cannot say: its None is the package's own clock.
     """
-    library = ctypes.CDLL(mujoco._callbacks.__file__)  # the loader looks for the name in libmujoco, which it links
-    ctypes.c_void_p.in_dll(library, "mjcb_time").value = None
+    try:
+        library = ctypes.CDLL(mujoco._callbacks.__file__)  # the loader looks for the name in libmujoco, which it links
+        ctypes.c_void_p.in_dll(library, "mjcb_time").value = None
+    except (AttributeError, OSError, ValueError) as error:  # built otherwise: slower, and all else is the same
+        logger.info("MuJoCo goes on reading the clock in every physics step: %s", error)
 
 
 def _unsuitable(config: EnvironmentConfig, reason: str) -> UnsuitableError:

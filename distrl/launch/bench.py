@@ -88,8 +88,10 @@ def measure_pipeline(loaded: LoadedConfig, seconds: float, run_dir: Path, view: 
         rows = [(float(row["wall_s"]), float(row["env_steps"])) for row in csv.DictReader(file)]
     # On a machine too busy for the warm-up the whole of it counts.
     first = next((row for row in rows[:-1] if row[0] >= rows[0][0] + WARM_UP_S), rows[0])
-    if rows[-1][0] <= first[0]:
-        raise DistrlError(f"{seconds:g} s are too few on this machine: no second reading came; give --seconds more")
+    if rows[-1][0] <= first[0] or rows[-1][1] <= first[1]:
+        raise DistrlError(
+            f"{seconds:g} s are too few on this machine: no reading came after a further step; give --seconds more"
+        )
     return {
         "env_steps_per_s": (rows[-1][1] - first[1]) / (rows[-1][0] - first[0]),
         "measured_s": rows[-1][0] - first[0],
@@ -125,11 +127,11 @@ def measure_parts(config: RunConfig) -> dict[str, float]:
     def act() -> None:
         selector.sample(policy.step(observations, state).outputs, random)
 
-    learn = _learning(
+    learn = learning(
         algorithm,
         networks,
         environment.spec.frames,
-        [_record(config, environment, policy, random) for _ in range(config.batch_size)],
+        [record(config, environment, policy, random) for _ in range(config.batch_size)],
     )
     rows = config.actors.unroll_length_steps * config.sequences_per_batch
     try:
@@ -142,7 +144,7 @@ def measure_parts(config: RunConfig) -> dict[str, float]:
         environment.close()
 
 
-def _learning(
+def learning(
     algorithm: "Algorithm", networks: "Networks", frame_counts: Mapping[str, int], unrolls: list[Unroll]
 ) -> Callable[[], object]:
     """One update with everything that learning from these unrolls takes, in whichever role it is done."""
@@ -158,21 +160,21 @@ def _learning(
     return lambda: algorithm.update(networks, tuple(shipper.contribution(unroll) for unroll in unrolls))
 
 
-def seconds_per_call(call: Callable[[], object]) -> float:
-    """Median over `ROUNDS` of the mean time of one call, after a warm-up."""
+def seconds_per_call(call: Callable[[], object], seconds: float | None = None) -> float:
+    """Median over `ROUNDS` of the mean time of one call, after a warm-up; all take `seconds`, or `ISOLATED_S`."""
     for _ in range(5):
         call()
     means = []
     for _ in range(ROUNDS):
         calls, began = 0, time.perf_counter()
-        while (elapsed := time.perf_counter() - began) < ISOLATED_S / ROUNDS:
+        while (elapsed := time.perf_counter() - began) < (seconds or ISOLATED_S) / ROUNDS:
             call()
             calls += 1
         means.append(elapsed / calls)
     return statistics.median(means)
 
 
-def _record(config: RunConfig, environment: VectorEnvironment, policy: Policy, random: np.random.Generator) -> Unroll:
+def record(config: RunConfig, environment: VectorEnvironment, policy: Policy, random: np.random.Generator) -> Unroll:
     """One real unroll, so that the learner is timed on data of the run's own kind."""
     length, discount = config.actors.unroll_length_steps, config.algorithm.reward_moments_discount
     builder = UnrollBuilder(environment.spec, length, environment.count, discount)

@@ -70,9 +70,8 @@ class HeadStart:
     def close(self) -> None:
         """Ends the child unless it has become the learner, which ends by itself if it still runs."""
         assert self._process.stdin is not None
-        if not self._given:
-            with contextlib.suppress(ProcessLookupError):  # it has ended
-                os.killpg(self._process.pid, signal.SIGKILL)
+        if not self._given and self._process.poll() is None:  # the number of one that has ended may be another's
+            os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         with contextlib.suppress(BrokenPipeError):  # what could not be written above
             self._process.stdin.close()

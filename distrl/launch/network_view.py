@@ -6,7 +6,7 @@ from pathlib import Path
 
 from distrl.config import RunConfig
 from distrl.environments.probe import probe
-from distrl.launch.framework import select_framework
+from distrl.launch.framework import import_framework, require_framework
 from distrl.launch.one_process import standard_error_in
 
 
@@ -17,10 +17,11 @@ def network_view(config: RunConfig) -> str:
         ConfigError: The environment cannot be started, or the network does not fit it.
         MissingExtraError: The framework is not installed.
     """
-    select_framework(config.learner.backend)
+    require_framework(config.learner.backend)
     spec = probe(config.environment)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with tempfile.TemporaryDirectory() as folder, standard_error_in(Path(folder) / "framework.log"):
+        import_framework(config.learner.backend)
         # Imported here: they bring the framework, with all that has to say for itself.
         from distrl.algorithms import make_algorithm
         from distrl.networks.summary import tree

@@ -11,14 +11,15 @@ from distrl.errors import DistrlError
 from distrl.launch.description import RunDescription
 from distrl.launch.framework import select_framework
 from distrl.launch.monitor import Monitor, Snapshot
-from distrl.launch.plan import Role
+from distrl.launch.plan import Role, replayed_updates_per_unroll
 from distrl.launch.role import here, memory_mb
 from distrl.launch.run_directory import write_run_json
 from distrl.launch.supervise import FATAL_CODES, Interrupt, Outcome
 from distrl.memory_backend.backend import QueueCaps, RoleStatus
 from distrl.memory_backend.in_memory import InMemoryBackend
 
-SAVE_EVERY_UPDATES = 100
+SAVE_EVERY_UNROLLS = 100
+"""An update each, or as many as a replay memory makes of one. A checkpoint abandons open episodes: few of all."""
 REASONS = {**FATAL_CODES, 3: "environment failed"}
 
 
@@ -34,8 +35,10 @@ def train_here(description: RunDescription, monitor: Monitor, interrupt: Interru
         now, peak = memory_mb()
         monitor.update(backend, [RoleStatus("learner", 0, 1, *here(), "training", rss_mb=now, peak_rss_mb=peak)])
 
-    if description.config.checkpoint.every_updates is None:
-        monitor.event(f"one process: saves every {SAVE_EVERY_UPDATES} updates (checkpoint.every_updates)")
+    description = save_by_updates(description)
+    monitor.event(
+        f"one process: saves every {description.config.checkpoint.every_updates:,} updates (checkpoint.every_updates)"
+    )
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with standard_error_in(run_dir / "logs" / Role("learner").log_name):
         try:
@@ -43,9 +46,7 @@ def train_here(description: RunDescription, monitor: Monitor, interrupt: Interru
             # Imported here: it brings the framework, with all that has to say for itself.
             from distrl.launch.deterministic import run_deterministic
 
-            reason = run_deterministic(
-                save_by_updates(description), backend, report, lambda: interrupt.code is not None
-            )
+            reason = run_deterministic(description, backend, report, lambda: interrupt.code is not None)
             outcome = Outcome(interrupt.code or 0, interrupt.name or reason)
         except DistrlError as error:
             traceback.print_exc()
@@ -57,7 +58,8 @@ def train_here(description: RunDescription, monitor: Monitor, interrupt: Interru
 def save_by_updates(description: RunDescription) -> RunDescription:
     """Without checkpoints by the clock: one abandons open episodes, and two runs would do so at different updates."""
     checkpoint = description.config.checkpoint
-    every = checkpoint.every_updates or SAVE_EVERY_UPDATES
+    updates_per_unroll = max(1, replayed_updates_per_unroll(description.config))
+    every = checkpoint.every_updates or SAVE_EVERY_UNROLLS * updates_per_unroll
     checkpoint = checkpoint.model_copy(update={"every_s": None, "every_updates": every})
     config = description.config.model_copy(update={"checkpoint": checkpoint})
     return description.model_copy(update={"config": config})

@@ -80,19 +80,27 @@ UPDATES_PER_VERSION = 1_000
 """From so many updates between two published versions on, actors' policies are old enough to be told of."""
 
 
+def replayed_updates_per_unroll(config: RunConfig) -> int:
+    """Updates that a replay memory's `samples_per_insert` allows for each unroll; 0 where it says nothing of them."""
+    parameters = config.algorithm.replay_parameters
+    if parameters is None or parameters.samples_per_insert is None:
+        return 0
+    batch_steps = parameters.steps_of(config.batch_size, config.actors.unroll_length_steps)
+    return int(parameters.samples_per_insert * _unroll_steps(config) / batch_steps)
+
+
+def _unroll_steps(config: RunConfig) -> int:
+    return config.actors.environments * config.actors.unroll_length_steps
+
+
 def publication_note(config: RunConfig) -> str | None:
     """One line when weights are published after very many updates, as a replay memory's are with large unrolls."""
-    parameters, actors = config.algorithm.replay_parameters, config.actors
-    if parameters is None or parameters.samples_per_insert is None:
-        return None
-    unroll_steps = actors.environments * actors.unroll_length_steps
-    batch_steps = parameters.steps_of(config.batch_size, actors.unroll_length_steps)
-    updates = int(parameters.samples_per_insert * unroll_steps / batch_steps)
+    actors, updates = config.actors, replayed_updates_per_unroll(config)
     if updates < UPDATES_PER_VERSION:
         return None
     return (
-        f"weights are published once per unroll of {unroll_steps:,} steps, every {updates:,} updates; for newer ones "
-        f"in actors lower actors.environments: {actors.environments}, actors.unroll_length_steps: "
+        f"weights are published once per unroll of {_unroll_steps(config):,} steps, every {updates:,} updates; "
+        f"for newer ones in actors lower actors.environments: {actors.environments}, actors.unroll_length_steps: "
         f"{actors.unroll_length_steps} or memory.queue_batches: {config.memory.queue_batches}"
     )
 

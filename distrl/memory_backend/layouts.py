@@ -11,6 +11,8 @@ from distrl.nest import Tree
 
 MOST_LAYOUTS = 256
 """Known at once; an unroll has one for every number of episodes that end in it."""
+MOST_TEXT_BYTES = 65_536
+"""Of one layout; a message of nobody's making may be text alone, as long as it likes, and is not kept."""
 
 
 class Layouts:
@@ -37,7 +39,7 @@ class Layouts:
             return _viewed(known.tree, data)
         tree = wire.unpack(data)
         layout = _Layout.of(tree)
-        if layout.fits(data):
+        if sum(len(text) for _, text in layout.texts) <= MOST_TEXT_BYTES and layout.fits(data):
             if len(self._known) >= MOST_LAYOUTS:
                 self._known.clear()
             self._known[len(data)] = layout
@@ -70,15 +72,16 @@ class _Layout:
 
     @staticmethod
     def of(tree: Tree) -> "_Layout":
-        texts, places, text, at = [], [], b"", 0
+        texts, places, text, at = [], [], bytearray(), 0
         for piece in wire.pieces(tree):
             if isinstance(piece, np.ndarray):
-                texts.append((at - len(text), text))
+                texts.append((at - len(text), bytes(text)))
                 places.append(_Place(at, at + piece.nbytes, piece.shape, piece.dtype))
-                text, at = b"", at + piece.nbytes
+                text, at = bytearray(), at + piece.nbytes
             else:
-                text, at = text + piece, at + len(piece)
-        texts.append((at - len(text), text))
+                text += piece
+                at += len(piece)
+        texts.append((at - len(text), bytes(text)))
         bools = tuple(slice(place.start, place.stop) for place in places if place.dtype.kind == "b")
         return _Layout(tuple(texts), bools, _placed(tree, iter(places)))
 

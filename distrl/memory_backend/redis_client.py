@@ -290,7 +290,11 @@ class RedisClient:
             return self._guarded[1], []
         # A watch that stands may have been broken already.
         commands: list[Command] = [("UNWATCH",), ("WATCH", guard[1]), guard, *reads]
-        replies = [_checked(reply) for reply in self._round_trip(commands)]
+        try:
+            replies = [_checked(reply) for reply in self._round_trip(commands)]
+        except redis.ResponseError:
+            self._hang_up()  # what is watched now is not what was read before
+            raise
         self._guarded = (guard, replies[2])
         return replies[2], [self._translated(command, reply) for command, reply in zip(reads, replies[3:], strict=True)]
 
@@ -355,6 +359,8 @@ def packed(commands: Sequence[Command]) -> list[bytes]:
 
 @lru_cache(maxsize=1024, typed=True)  # of names of commands, keys and fields, which are the same all the time
 def _written(value: Value) -> bytes:
+    if not isinstance(value, str | int | float):
+        raise TypeError(f"a value of a command is bytes, str, int or float, not {type(value).__name__}")
     data = str(value).encode()
     return b"$%d\r\n%b\r\n" % (len(data), data)
 

@@ -146,7 +146,7 @@ class RedisUnrollStream(UnrollStream):
     def highest(self) -> dict[Producer, int]:
         """Highest sequence ever acknowledged per producer."""
         told = self._client.call("ZRANGE", self._keys.highest, 0, -1, "WITHSCORES")
-        return {producer_of(name): int(score) for name, score in zip(told[::2], told[1::2], strict=True)}
+        return {producer_of(name): int(float(score)) for name, score in zip(told[::2], told[1::2], strict=True)}
 
     def _admission_commands(self) -> list[Command]:
         return [("HGET", self._keys.weights, "version"), ("HMGET", self._keys.control, "paused", "stop")]

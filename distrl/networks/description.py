@@ -135,7 +135,9 @@ class BundleDescription:
             where = ".".join(str(part) for part in first["loc"]) or "JSON"
             raise DistrlError(f"policy bundle: the description is not valid: {where}: {first['msg']}") from error
         if description.format != FORMAT:
-            raise DistrlError(f"policy bundle: format {description.format}, this distrl reads {FORMAT}; update it")
+            raise DistrlError(
+                f"policy bundle: format {description.format}, this distrl reads {FORMAT}; use the one that wrote it"
+            )
         return description
 
 

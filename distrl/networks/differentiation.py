@@ -14,6 +14,9 @@ LossFunction = Callable[[Any], tuple[Tensor, dict[str, Tensor]]]
 Clip = Callable[[Sequence[Tensor]], list[Tensor]]
 """All gradients of a network -> clipped ones."""
 
+Pair = tuple[Any, Any]
+"""A variable, and the one that its new value is taken from."""
+
 
 @dataclass(frozen=True)
 class Part:

@@ -8,6 +8,7 @@ import numpy as np
 from distrl.networks.architecture import Architecture
 from distrl.networks.backend import Gradients
 from distrl.networks.distributions import Tensor
+from distrl.networks.network_copy import NetworkCopy
 from distrl.networks.normalization import RunningMoments
 from distrl.networks.objective import UnrollLoss, over_unrolls
 from distrl.networks.optimizers import clip_gradients
@@ -93,7 +94,7 @@ def moving_averages(network: Architecture) -> dict[str, Any]:
     return dict(zip(names_of(network, averages), averages, strict=True))
 
 
-def normalized_inputs(network: Architecture) -> Mapping[str, tuple[int, ...]]:
+def normalized_inputs(network: NetworkCopy) -> Mapping[str, tuple[int, ...]]:
     """Input name -> shape of one row, of every input that the network normalises."""
     keys = {key for key, _ in network.assembly.normalizations}
     return {key: tuple(shape.shape[1:]) for key, shape in network.model.input.items() if key in keys}

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from distrl.errors import ConfigError
 from distrl.networks.cache import cache_directory, processor
-from distrl.networks.differentiation import Clip, Part, PureLoss
+from distrl.networks.differentiation import Clip, Pair, Part, PureLoss
 from distrl.networks.optimizers import global_norm
 from distrl.types import Array, Batch
 
@@ -285,17 +285,43 @@ class Apply:
 class Mix:
     """See `backend.Mix`."""
 
-    def __init__(self, targets: Sequence[Any], sources: Sequence[Any]) -> None:
-        self._targets, self._sources = list(targets), list(sources)
+    def __init__(self, mixed: Sequence[Pair], copied: Sequence[Pair]) -> None:
+        self._targets, self._sources = [target for target, _ in mixed], [source for _, source in mixed]
+        self._copied = list(copied)
         self._compiled = jax.jit(self._mix)
 
     def __call__(self, shares: Array) -> None:
-        mixed = self._compiled(_values(self._targets), _values(self._sources), shares)
+        mixed = self._compiled(_values(self._targets), _values(self._sources), shares) if self._targets else []
         for target, value in zip(self._targets, mixed, strict=True):
             target.assign(value)
+        for target, source in self._copied:
+            target.assign(source.value)
 
     def _mix(self, targets: list[Any], sources: list[Any], shares: Any) -> list[Any]:
         return [shares[0] * source + shares[1] * target for target, source in zip(targets, sources, strict=True)]
+
+
+class Read:
+    """See `backend.Read`: JAX asks for all of them before it waits for the first."""
+
+    def __init__(self, variables: Sequence[Any]) -> None:
+        self._variables = list(variables)
+
+    def __call__(self) -> list[Array]:
+        return [np.array(value) for value in jax.device_get(_values(self._variables))]
+
+
+class Write:
+    """See `backend.Write`."""
+
+    def __init__(self, variables: Sequence[Sequence[Any]]) -> None:
+        self._variables = [list(equal) for equal in variables]
+
+    def __call__(self, arrays: Sequence[Array]) -> None:
+        for equal, array in zip(self._variables, arrays, strict=True):
+            value = jnp.array(array)  # a copy: asarray may keep the caller's memory
+            for variable in equal:
+                variable.assign(value)
 
 
 def _values(variables: Sequence[Any]) -> list[Any]:

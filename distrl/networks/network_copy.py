@@ -5,6 +5,7 @@ alone, so every copy, process and checkpoint of one structure agrees on them.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import keras
@@ -13,7 +14,7 @@ import numpy as np
 from distrl.config.heads import HeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.networks.assembly import Assembly
-from distrl.networks.backend import Mix, Outputs, fastest_dtype
+from distrl.networks.backend import Mix, Outputs, Read, fastest_dtype
 from distrl.networks.description import NoisyWeights
 from distrl.networks.layers import noisy_layers, random_states, training_only
 from distrl.networks.weights import check_rate, checked_array, is_mixed, stable_names, to_numpy
@@ -57,7 +58,8 @@ class NetworkCopy:
         }
         self.is_training = False
         self._together: dict[tuple[int, ...], Outputs] = {}
-        self._mixes: dict[NetworkCopy, Mix] = {}  # by the copy that is pulled from
+        self._mixes: dict[tuple[NetworkCopy, bool], Mix] = {}  # by the copy that is pulled from, and whether as it is
+        self._reads: dict[tuple[str, ...], Read] = {}
 
     def unroll(
         self,
@@ -136,13 +138,13 @@ class NetworkCopy:
 
     def get_weights(self) -> list[Array]:
         """Copies of all weights, in the network's order."""
-        return [to_numpy(variable) for variable in self.model.weights]
+        return list(self.named_weights().values())
 
     def named_weights(self) -> dict[str, Array]:
         """Copies of all weights by name, in the network's order."""
-        return {name: to_numpy(variable) for name, variable in self._named(self.model.weights).items()}
+        return self._read(self._weights)
 
-    @property
+    @cached_property
     def policy_variables(self) -> dict[str, Any]:
         """The weights that inference reads, by name: what policies are exported and published with."""
         unread = {id(variable) for variable in training_only(self.model)}
@@ -150,7 +152,7 @@ class NetworkCopy:
 
     def policy_weights(self) -> dict[str, Array]:
         """Copies of these weights by name, in the network's order."""
-        return {name: to_numpy(variable) for name, variable in self.policy_variables.items()}
+        return self._read(self.policy_variables)
 
     @property
     def noisy(self) -> tuple[NoisyWeights, ...]:
@@ -169,7 +171,7 @@ class NetworkCopy:
     def noise_weights(self) -> dict[str, Array]:
         """Copies of how strong the noise in noisy layers is, by name: what acting with noise reads besides."""
         names = [name for layer in self.noisy for name in (layer.kernel_sigma, layer.bias_sigma) if name is not None]
-        return {name: to_numpy(self.variables[name]) for name in names}
+        return self._read({name: self.variables[name] for name in names})
 
     def set_weights(self, weights: Sequence[Array], rate: float = 1.0) -> None:
         """``new = rate * given + (1 - rate) * old`` for every trainable weight.
@@ -204,16 +206,13 @@ class NetworkCopy:
         check_rate(rate)
         if rate == 0.0:
             return
-        mixed: list[tuple[Any, Any]] = []
-        for variable, given in zip(self.model.weights, source.model.weights, strict=True):
-            if rate == 1.0 or not is_mixed(variable):
-                variable.assign(given.value)
-            else:
-                mixed.append((variable, given))
-        if mixed:
-            if source not in self._mixes:
-                self._mixes[source] = Mix([own for own, _ in mixed], [given for _, given in mixed])
-            self._mixes[source](rate)
+        how = (source, rate == 1.0)
+        if how not in self._mixes:
+            pairs = list(zip(self.model.weights, source.model.weights, strict=True))
+            mixed = [] if rate == 1.0 else [pair for pair in pairs if is_mixed(pair[0])]
+            copied = [pair for pair in pairs if rate == 1.0 or not is_mixed(pair[0])]
+            self._mixes[how] = Mix([own for own, _ in mixed], [given for _, given in mixed], copied)
+        self._mixes[how](rate)
 
     @property
     def state_variables(self) -> list[Any]:
@@ -228,6 +227,17 @@ class NetworkCopy:
     def random_states(self) -> list[Any]:
         """States of the generators that noise and dropout draw from."""
         return random_states(self.model)
+
+    @cached_property
+    def _weights(self) -> dict[str, Any]:
+        return self._named(self.model.weights)
+
+    def _read(self, variables: Mapping[str, Any]) -> dict[str, Array]:
+        """Copies by name, in one transfer."""
+        names = tuple(variables)
+        if names not in self._reads:
+            self._reads[names] = Read(list(variables.values()))
+        return dict(zip(names, self._reads[names](), strict=True))
 
     def _named(self, variables: Sequence[Any]) -> dict[str, Any]:
         wanted = {id(variable) for variable in variables}

@@ -10,8 +10,6 @@ Method names and meanings are Coach's.
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-import numpy as np
-
 from distrl.config.algorithms import RewardNormalizationParameters
 from distrl.config.heads import HeadParameters
 from distrl.config.network import NetworkParameters
@@ -22,15 +20,13 @@ from distrl.networks.differentiation import Part
 from distrl.networks.full_batch import FullBatchStep
 from distrl.networks.gradient_step import GradientStep, moving_averages, names_of, normalized_inputs
 from distrl.networks.minibatch_step import MinibatchStep
-from distrl.networks.normalization import RewardNormalization, RunningMoments
 from distrl.networks.objective import UnrollLoss, over_unrolls
 from distrl.networks.optimizers import clip_gradients, create_optimizer, state_variables
 from distrl.networks.own_optimizers import OwnOptimizers
 from distrl.networks.savers import OnnxSaver, WeightsSaver, savers_of
+from distrl.networks.statistics import StateArrays, Statistics
 from distrl.networks.weights import checked_array, to_numpy
 from distrl.types import Array, Batch, EnvSpec
-
-StateArrays = dict[str, dict[str, Array]]
 
 
 class NetworkWrapper:
@@ -78,8 +74,8 @@ class NetworkWrapper:
         self._own: OwnOptimizers | None = None
         if self.global_ is not None and not parameters.shared_optimizer:
             self._own = OwnOptimizers(lambda: create_optimizer(parameters), self.global_.model.trainable_variables)
-        self.moments = {name: RunningMoments(shape) for name, shape in normalized_inputs(self.online).items()}
-        self.rewards = None if reward_normalization is None else RewardNormalization(reward_normalization)
+        self._statistics = Statistics([*self.copies.values()], reward_normalization)
+        self.moments, self.rewards = self._statistics.moments, self._statistics.rewards
         self.beside: dict[str, dict[str, Any]] = {}
 
     @property
@@ -157,24 +153,17 @@ class NetworkWrapper:
         ]
         return (*shapes, dict(normalized_inputs(self.online)))
 
-    def observe_moments(self, moments: Mapping[str, Mapping[str, Array]]) -> None:
-        """`observe` of rows that others have seen, by their count, mean and squares."""
-        for name, of_rows in moments.items():
-            self.moments[name].merge(float(of_rows["count"]), of_rows["mean"], of_rows["squares"])
-            self.write_statistics(name)
-
     def observe(self, batch: Batch) -> None:
         """Adds a batch's valid rows to the statistics of normalised inputs and puts these into every copy."""
-        for name, moments in self.moments.items():
-            rows = batch.observations[name][:-1]  # the last row is the first of the next unroll
-            moments.add(rows[batch.valid])
-            self.write_statistics(name)
-        self.observe_rewards(batch.reward_moments)
+        self._statistics.observe(batch)
+
+    def observe_moments(self, moments: Mapping[str, Mapping[str, Array]]) -> None:
+        """`observe` of rows that others have seen, by their count, mean and squares."""
+        self._statistics.observe_moments(moments)
 
     def observe_rewards(self, moments: Mapping[str, Array]) -> None:
         """Merges what actors tell of their rewards; nothing where they are not normalised."""
-        if self.rewards is not None:
-            self.rewards.observe(moments)
+        self._statistics.observe_rewards(moments)
 
     def with_normal_rewards(self, batch: Batch) -> Batch:
         """The batch as losses see it."""
@@ -183,15 +172,6 @@ class NetworkWrapper:
     def published_weights(self) -> dict[str, Array]:
         """All that a gradient actor must know: the online copy's weights, and by what rewards are normalised."""
         return self.online.named_weights() | ({} if self.rewards is None else self.rewards.published())
-
-    def write_statistics(self, name: str) -> None:
-        """Sets mean and variance of one normalised input to what `moments` holds, in every copy."""
-        moments = self.moments[name]
-        for copy in self.copies.values():
-            for key, layer in copy.assembly.normalizations:
-                if key == name:
-                    layer.mean.assign(moments.mean)
-                    layer.variance.assign(moments.variance)
 
     def apply_gradients_to_global_network(
         self,
@@ -308,7 +288,7 @@ class NetworkWrapper:
             group: {name: to_numpy(variable) for name, variable in variables.items()}
             for group, variables in self._groups(self._own).items()
         }
-        return {**state, **self._statistics()}
+        return {**state, **self._statistics.state_arrays()}
 
     def restore(self, state: Mapping[str, Mapping[str, Array]]) -> None:
         """Sets everything to what `state_arrays` returned: training goes on bit by bit as it would have.
@@ -318,8 +298,7 @@ class NetworkWrapper:
         """
         own = None if self._own is None else self._own.like(state)
         groups = self._groups(own)
-        expected = self._statistics()
-        known = [*groups, *expected]
+        known = [*groups, *self._statistics.state_arrays()]
         if sorted(known) != sorted(state):
             raise CheckpointError(
                 f"network {self.name} has {sorted(known)}, the checkpoint has {sorted(state)}: another configuration "
@@ -328,23 +307,11 @@ class NetworkWrapper:
         assignments = []
         for group, variables in groups.items():
             assignments += _matched(f"{self.name}/{group}", variables, state[group])
-        for group, arrays in expected.items():
-            _check_statistics(f"{self.name}/{group}", arrays, state[group])
+        self._statistics.check(self.name, state)
         self._own = own
         for variable, array in assignments:
             variable.assign(array)
-        for name, moments in self.moments.items():
-            moments.restore({key: state["statistics"][f"{name}/{key}"] for key in moments.state()})
-        if self.rewards is not None:
-            self.rewards.restore(dict(state["rewards"]))
-
-    def _statistics(self) -> StateArrays:
-        """Moments by group: of inputs, and of rewards where they are normalised."""
-        inputs = {
-            f"{name}/{key}": array for name, moments in self.moments.items() for key, array in moments.state().items()
-        }
-        rewards = {} if self.rewards is None else {"rewards": self.rewards.moments.state()}
-        return {"statistics": inputs, **rewards}
+        self._statistics.restore(state)
 
     def _groups(self, own: OwnOptimizers | None) -> dict[str, dict[str, Any]]:
         """Every variable that training changes, by group and name."""
@@ -362,14 +329,6 @@ class NetworkWrapper:
         lines = [f"Network: {self.name}, Copies: {len(self.copies)} ({names})"]
         lines += [f"{name} network: {copy}" for name, copy in self.copies.items()]
         return "\n".join(lines)
-
-
-def _check_statistics(group: str, expected: Mapping[str, Array], given: Mapping[str, Array]) -> None:
-    if odd := sorted(expected.keys() ^ given.keys()):
-        raise CheckpointError(f"{group}: {odd[0]}: the checkpoint normalises other inputs")
-    for name, array in given.items():
-        if array.shape != expected[name].shape or not np.isfinite(array).all():
-            raise CheckpointError(f"{group}: {name} must be finite and of shape {expected[name].shape}")
 
 
 def _matched(group: str, variables: Mapping[str, Any], arrays: Mapping[str, Array]) -> list[tuple[Any, Array]]:

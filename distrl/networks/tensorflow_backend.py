@@ -9,8 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from distrl.errors import ConfigError
-from distrl.networks.differentiation import Clip, Part, PureLoss
+from distrl.networks import tensorflow_adam
+from distrl.networks.differentiation import Clip, Pair, Part, PureLoss
 from distrl.networks.optimizers import global_norm
+from distrl.networks.tensorflow_calls import Compiled
 from distrl.types import Array
 
 logger = logging.getLogger(__name__)
@@ -60,14 +62,14 @@ class Gradients:
     def __init__(self, loss: PureLoss, clip: Clip) -> None:
         self._loss = loss
         self._clip = clip
-        self._compiled = tf.function(self._call, autograph=False)
+        self._compiled = Compiled(self._call)
         self.traces = 0
 
     def __call__(self, data: Any) -> tuple[Any, dict[str, Any], list[Any]]:
         return self._compiled(data)  # type: ignore[no-any-return]
 
     def _call(self, data: Any) -> tuple[Any, dict[str, Any], list[Any]]:
-        self.traces += 1
+        self.traces += 1  # runs while tracing only
         loss, named, _, gradients = differentiate(self._loss, data)
         return loss, named, self._clip(gradients)
 
@@ -77,14 +79,14 @@ class Outputs:
 
     def __init__(self, loss: PureLoss) -> None:
         self._loss = loss
-        self._compiled = tf.function(self._call, autograph=False)
+        self._compiled = Compiled(self._call)
         self.traces = 0
 
     def __call__(self, data: Any) -> dict[str, Any]:
         return self._compiled(data)  # type: ignore[no-any-return]
 
     def _call(self, data: Any) -> dict[str, Any]:
-        self.traces += 1
+        self.traces += 1  # runs while tracing only
         _, (named, _) = self._loss([], [variable.value for variable in self._loss.others], data)
         return named
 
@@ -100,7 +102,7 @@ class Step:
         self._loss = loss
         self._parts = parts
         self.names: tuple[str, ...] = ()
-        self._compiled = tf.function(self._step, jit_compile=False, autograph=False)
+        self._compiled = Compiled(self._step)
         self.traces = 0
 
     def __call__(self, data: Any) -> dict[str, Any]:
@@ -122,7 +124,7 @@ class Step:
         goes = tf.math.is_finite(loss) & tf.math.is_finite(norm)
         if stop is not None:
             goes &= named[stop[0]] <= stop[1]
-        tf.cond(goes, lambda: self._apply(gradients, others), lambda: False)
+        self._apply(gradients, others, goes)
         arrays = {name: value for name, value in named.items() if len(value.shape) > 0}
         scalars = {name: value for name, value in named.items() if name not in arrays}
         scalars |= {"loss": loss, "gradient_norm": norm, "learning_rate": learning_rate}
@@ -135,13 +137,13 @@ class Step:
         states = [variable for part in self._parts for variable in part.optimizer.variables]
         return [*self._loss.trainable, *self._loss.others, *states]
 
-    def _apply(self, gradients: list[Any], others: list[Any]) -> bool:
+    def _apply(self, gradients: list[Any], others: list[Any], goes: Any) -> None:
         rest = iter(gradients)
         for part in self._parts:
             own = [next(rest) for _ in part.trainable]
-            part.optimizer.apply(part.clip(own), part.trainable)
-        _assign(self._loss.others, others)
-        return True
+            tensorflow_adam.apply(part.optimizer, part.clip(own), part.trainable, goes)
+        for variable, value in zip(self._loss.others, others, strict=True):
+            variable.assign(tf.where(goes, value, variable.value))
 
 
 class Epochs:
@@ -157,7 +159,7 @@ class Epochs:
         self._one = Step(loss, parts, replicas=1)
         self._take = take
         self._stop = stop
-        self._compiled = tf.function(self._call, autograph=False)
+        self._compiled = Compiled(self._call)
         self.traces = 0
 
     def __call__(self, data: Any, order: Array) -> tuple[tuple[str, ...], Array, int]:
@@ -192,28 +194,58 @@ class Apply:
     def __init__(self, optimizer: Any, variables: Sequence[Any]) -> None:
         self._optimizer = optimizer
         self._variables = list(variables)
-        self._compiled = tf.function(self._apply, autograph=False)
+        self._compiled = Compiled(self._apply)
 
     def __call__(self, gradients: Sequence[Array], scaler: float) -> None:
         self._compiled([np.asarray(gradient) for gradient in gradients], np.float32(scaler))
 
     def _apply(self, gradients: list[Any], scaler: Any) -> None:
-        self._optimizer.apply([gradient * scaler for gradient in gradients], self._variables)
+        scaled = [gradient * scaler for gradient in gradients]
+        tensorflow_adam.apply(self._optimizer, scaled, self._variables, tf.constant(True))
 
 
 class Mix:
     """See `backend.Mix`."""
 
-    def __init__(self, targets: Sequence[Any], sources: Sequence[Any]) -> None:
-        self._pairs = list(zip(targets, sources, strict=True))
-        self._compiled = tf.function(self._mix, autograph=False)
+    def __init__(self, mixed: Sequence[Pair], copied: Sequence[Pair]) -> None:
+        self._mixed = list(mixed)
+        self._copied = list(copied)
+        self._compiled = Compiled(self._mix)
 
     def __call__(self, shares: Array) -> None:
         self._compiled(shares)
 
     def _mix(self, shares: Any) -> None:
-        for target, source in self._pairs:
+        for target, source in self._mixed:
             target.assign(shares[0] * source.value + shares[1] * target.value)
+        for target, source in self._copied:
+            target.assign(source.value)
+
+
+class Read:
+    """See `backend.Read`."""
+
+    def __init__(self, variables: Sequence[Any]) -> None:
+        self._compiled = Compiled(lambda: [tf.convert_to_tensor(variable.value) for variable in variables])
+
+    def __call__(self) -> list[Array]:
+        # numpy() copies, and makes no array of what has no axes.
+        return [np.asarray(tensor.numpy()) for tensor in self._compiled()]
+
+
+class Write:
+    """See `backend.Write`."""
+
+    def __init__(self, variables: Sequence[Sequence[Any]]) -> None:
+        self._variables = [list(equal) for equal in variables]
+        self._compiled = Compiled(self._assign)
+
+    def __call__(self, arrays: Sequence[Array]) -> None:
+        self._compiled(list(arrays))
+
+    def _assign(self, arrays: list[Any]) -> None:
+        for equal, array in zip(self._variables, arrays, strict=True):
+            _assign(equal, [array] * len(equal))
 
 
 def _assign(variables: Sequence[Any], values: Sequence[Any]) -> bool:

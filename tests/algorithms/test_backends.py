@@ -121,7 +121,8 @@ def run(command, backend, timeout=280):
         | {
             "KERAS_BACKEND": backend,
             "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": "--xla_backend_optimization_level=0",  # nearly all of the time is compilation
+            # Nearly all of the time is compilation.
+            "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
             "PYTHONPATH": str(Path(distrl.__file__).parents[1]),
         },
         capture_output=True,

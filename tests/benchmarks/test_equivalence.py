@@ -17,9 +17,9 @@ def test_what_lies_apart_is_said(row, result, tmp_path):
     scores = {"a": (100, 200), "b": (150, 250), "c": (240, 300)}
     results = [result(name, seed, score) for name, pair in scores.items() for seed, score in enumerate(pair)]
     keep(tmp_path / "report.json", report_tree(rows, results, {}, "c", [0, 1]))
-    assert equivalence.verdict(tmp_path / "report.json") == "**Apart: `a` and `c`.**"
+    assert equivalence.verdict(tmp_path / "report.json") == "**Apart by greedy episodes: `a` and `c`.**"
     keep(tmp_path / "report.json", report_tree(rows[:2], results[:4], {}, "c", [0, 1]))
-    assert equivalence.verdict(tmp_path / "report.json") == "All intervals of a preset overlap."
+    assert equivalence.verdict(tmp_path / "report.json") == "By greedy episodes all intervals of a preset overlap."
     keep(tmp_path / "report.json", report_tree(rows[:2], results[:3], {}, "c", [0, 1]))
     assert equivalence.verdict(tmp_path / "report.json") == "**Incomplete: `b`.**"
     keep(tmp_path / "report.json", report_tree(rows[:1], results[:1], {}, "c", [0]))

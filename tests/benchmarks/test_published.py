@@ -31,7 +31,7 @@ def test_both_stand_side_by_side_at_their_steps(of_pong):
     rows, results = of_pong
     (text,) = equal_steps(rows, results(((50, -21.0), (150, -11.0), (250, -1.0))))
     assert text.splitlines() == [
-        "Pong beside [Theirs](https://x.example/y): What it is.",
+        "Pong beside [Theirs](https://x.example/y): What it is. Ours are of the 100 training episodes before.",
         "",
         "| Steps | IMPALA, seed 1 | Theirs: median | least … greatest |",
         "|---|---|---|---|",

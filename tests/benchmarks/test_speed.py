@@ -22,7 +22,7 @@ def repository(monkeypatch, tmp_path):
     """A page with a part for "transport", and a place for reports."""
     monkeypatch.setattr(speed, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(speed, "PAGE", tmp_path / "page.md")
-    monkeypatch.setattr(speed.sys, "argv", ["transport.py", "--only", "0.*", "--publish"])
+    monkeypatch.setattr(speed.sys, "argv", ["transport.py", "--only", "0.*", "--out", "x", "--publish"])
     first, last = markers("transport")
     (tmp_path / "page.md").write_text(f"before\n{first}\n{speed.NOTHING}\n{last}\nafter\n")
     return tmp_path
@@ -62,7 +62,14 @@ def test_the_heading_says_where_and_whether_others_were_there():
     assert speed.heading(report) == ("`python -m benchmarks.x` on 2026-01-02, 2026-01-03, commit abc1234, 2 cores (X).")
     report["results"][0]["load_before"] = 3.5
     assert speed.heading(report).endswith("2 cores (X), which others shared: a load of up to 3.5 before it began.")
-    assert speed.heading({"command": "x", "results": []}) == speed.NOTHING
+
+
+def test_a_line_for_each_entry():
+    report = {"command": "x", "results": [entry("a", 1), entry("b", 2)]}
+    line = lambda one: [one["name"], str(one["figure"])]  # noqa: E731
+    told = speed.listed(report, ["Name", "Figure"], line)
+    assert told == f"{speed.heading(report)}\n\n| Name | Figure |\n| --- | --- |\n| a | 1 |\n| b | 2 |"
+    assert speed.listed({"command": "x", "results": []}, ["Name", "Figure"], line) == speed.NOTHING
 
 
 @pytest.mark.parametrize(
@@ -97,7 +104,7 @@ def test_where_it_was_measured_is_known():
     assert speed.stamp().keys() == WHERE.keys()
 
 
-@pytest.mark.parametrize("name", ["throughput", "transport", "broadcast", "scaling"])
+@pytest.mark.parametrize("name", ["throughput", "startup", "solve", "transport", "broadcast", "scaling", "accelerator"])
 def test_the_page_says_what_the_committed_report_says(name):
     module = __import__(f"benchmarks.{name}", fromlist=["block"])
     page = speed.PAGE.read_text("utf-8")

@@ -32,21 +32,22 @@ def report(tmp_path, result, means, rows=staleness.ROWS[:3]):
 def test_what_is_kept_is_told_by_both_measures(result, tmp_path, means, words):
     told = report(tmp_path, result, means)
     assert words in told
-    assert told.endswith("- At the preset's own learning rate of 0.0025: not measured yet.")
+    assert told.endswith("- At the preset's own learning rate of 0.0015: not measured yet.")
 
 
 def test_what_is_missing_is_told(result, tmp_path):
     told = report(tmp_path, result, ((500, 480),), staleness.ROWS[3:4])
-    assert told.endswith("- At the preset's own learning rate of 0.0025: **incomplete.**")
+    assert told.endswith("- At the preset's own learning rate of 0.0015: **incomplete.**")
     assert "learning rate of 0.001: not measured yet." in told
 
 
 def test_the_settings_that_differ_from_the_preset_are_shown(result, tmp_path):
     told = report(tmp_path, result, ((500, 480), (500, 480), (9, 10)))
-    line = "| no lag, V-trace | `stop.mean_return=null`, `network.learning_rate=0.001` | 800,000 | 500 "
+    shared = "`stop.mean_return=null`, `actors.environments=64`, `algorithm.minibatches=1`"
+    line = f"| no lag, V-trace | {shared}, `network.learning_rate=0.001` | 800,000 | 500 "
     assert f"| `cartpole-impala` {line}| 500 [500, 500] | 480 [480, 480] |" in told
-    assert load(preset="cartpole-impala").config.network.learning_rate == 0.0025
-    assert [row.sets for row in staleness.ROWS[3:]] == [("stop.mean_return=null",)] * 3
+    assert load(preset="cartpole-impala").config.network.learning_rate == 0.0015
+    assert [row.sets for row in staleness.ROWS[3:]] == [staleness.SHARED] * 3
 
 
 def test_the_page_is_what_the_committed_report_says(page_agrees):

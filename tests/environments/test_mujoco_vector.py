@@ -2,13 +2,15 @@
 
 import ctypes
 import importlib
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
-from gymnasium.wrappers import ClipReward
+from gymnasium.wrappers import ClipReward, TimeLimit
 
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments import mujoco_vector
@@ -41,6 +43,7 @@ CLASS = "gymnasium.envs.mujoco.half_cheetah_v5:HalfCheetahEnv"
         ("Hopper-v5", 2, {"healthy_state_range": (-2.0, 2.0), "exclude_current_positions_from_observation": False}, 5),
         ("Walker2d-v5", 4, {}, 8),
         ("Walker2d-v5", 4, {"terminate_when_unhealthy": False, "max_episode_steps": 50}, 12),
+        ("Walker2d-v5", 2, {"terminate_when_unhealthy": 1}, 4),
         ("Swimmer-v5", 2, {"forward_reward_weight": 2.5, "max_episode_steps": 70}, 4),
     ],
 )
@@ -81,8 +84,13 @@ def test_what_it_hands_out_stays_as_it_is() -> None:
         np.testing.assert_array_equal(array, copy)
 
 
-def test_auto_takes_it_wherever_nothing_else_would_change() -> None:
+def test_auto_takes_it_wherever_nothing_else_would_change(tmp_path: Path) -> None:
+    cheetah = Path(gymnasium.__file__).parent / "envs" / "mujoco" / "assets" / "half_cheetah.xml"
+    sleepers = str(tmp_path / "sleepers.xml")
+    Path(sleepers).write_text(cheetah.read_text().replace("<option", "<option><flag sleep='enable'/></option><option"))
     gymnasium.register("Tamed-v0", CLASS, additional_wrappers=(ClipReward.wrapper_spec(min_reward=-1.0),))
+    twice = (TimeLimit.wrapper_spec(max_episode_steps=10),)
+    gymnasium.register("Twice-v0", CLASS, max_episode_steps=5, additional_wrappers=twice)
     try:
         for env_id, kwargs, expected in (
             ("HalfCheetah-v5", {}, "mujoco"),
@@ -90,6 +98,8 @@ def test_auto_takes_it_wherever_nothing_else_would_change() -> None:
             ("HalfCheetah-v4", {}, "sync"),
             ("Ant-v5", {}, "sync"),
             ("Tamed-v0", {}, "sync"),
+            ("Twice-v0", {}, "sync"),
+            ("HalfCheetah-v5", {"xml_file": sleepers}, "sync"),
             ("HalfCheetah-v5", {"disable_env_checker": False}, "sync"),
             ("HalfCheetah-v5", {"render_mode": "rgb_array"}, "mujoco"),
         ):
@@ -97,7 +107,7 @@ def test_auto_takes_it_wherever_nothing_else_would_change() -> None:
             assert made.vectorization == expected, env_id
             made.vector.close()
     finally:
-        del gymnasium.registry["Tamed-v0"]
+        del gymnasium.registry["Tamed-v0"], gymnasium.registry["Twice-v0"]
 
 
 @pytest.mark.parametrize(
@@ -131,3 +141,10 @@ def test_no_clock_is_read_in_the_physics() -> None:
     assert ctypes.c_void_p.in_dll(ctypes.CDLL(bindings), "mjcb_time").value is None
     data = gymnasium.make("HalfCheetah-v5").unwrapped.data  # type: ignore[attr-defined]
     assert data.timer.duration.max() == 0.0
+
+
+@pytest.mark.parametrize("built", [SimpleNamespace(), SimpleNamespace(_callbacks=SimpleNamespace(__file__=None))])
+def test_a_mujoco_whose_clock_is_elsewhere_keeps_it(built: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        mujoco_vector._stop_profiler(built)
+    assert "goes on reading the clock" in caplog.text

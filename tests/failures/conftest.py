@@ -125,6 +125,19 @@ def start_run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
 
 
 @pytest.fixture
+def assert_ended_cleanly() -> Callable[..., None]:
+    """A run that was asked to end has no process left, and has saved its last weights, and `more` beside the policy."""
+
+    def check(run: Run, pids: list[int], summary: Summary, *more: str) -> None:
+        assert not any(map(run.alive, pids))
+        assert max((run.run_dir / "checkpoints").glob("ckpt-*")).name == f"ckpt-{summary.updates:012}"
+        saved = {path.name for path in (run.run_dir / "policy").iterdir()}
+        assert saved == {"description.json", "graph.onnx", "weights.msgpack", *more}
+
+    return check
+
+
+@pytest.fixture
 def cartpole() -> list[str]:
     """The preset that `make train` runs."""
     return ["--preset", "cartpole-impala"]
@@ -134,6 +147,14 @@ def cartpole() -> list[str]:
 def endless(cartpole: list[str]) -> list[str]:
     """The same without an end of its own."""
     return [*cartpole, "--set", "stop.mean_return=null", "--set", "stop.env_steps=null"]
+
+
+@pytest.fixture
+def unhurried(endless: list[str]) -> list[str]:
+    """Endless as well, in an environment that sleeps, so that whoever acts on the run has the processor."""
+    steps = ["--set", "environment.kwargs={step_s: 0.005}", "--set", "actors.unroll_length_steps=8"]
+    steps += ["--set", "algorithm.minibatches=1"]
+    return [*endless, "--env", "benchmarks.sleeping:Sleeping", "--set", "actors.environments=1", *steps]
 
 
 @pytest.fixture

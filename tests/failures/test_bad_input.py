@@ -1,8 +1,11 @@
 """What a user can get wrong: one line that says what, and what would be right; and the right exit code."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
+
+from distrl import cli
 
 PRESET = ("--preset", "cartpole-impala")
 # Imported by every Python that has it on its path: pretends that distributions are not installed.
@@ -56,8 +59,10 @@ def one_line(done, code: int) -> str:
         ([*PRESET, "--redis-url", "http://host"], ["http://host", "redis://, rediss:// or unix://"]),
     ],
 )
-def test_wrong_words_are_exit_2(distrl_command, tmp_path, arguments, words):
-    line = one_line(distrl_command("train", *arguments), 2)
+def test_wrong_words_are_exit_2(capfd, monkeypatch, tmp_path, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    code = cli.main(["train", *arguments])
+    line = one_line(subprocess.CompletedProcess([], code, *capfd.readouterr()), 2)
     for word in words:
         assert word in line
     assert not (tmp_path / "no").exists()

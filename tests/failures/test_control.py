@@ -7,8 +7,8 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 
-def test_status_pause_resume_scale_and_stop_act_on_a_running_job(start_run, endless, distrl_command):
-    run = start_run(*endless)
+def test_status_pause_resume_scale_and_stop_act_on_a_running_job(start_run, unhurried, distrl_command):
+    run = start_run(*unhurried)
     run.wait_for_updates(3)
     where = ("--run", str(run.run_dir))
 

@@ -1,6 +1,7 @@
 """One process, one seed: the same numbers to the last bit, also across a checkpoint."""
 
 import csv
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +27,8 @@ class Watching(QuietView):
         self.threads |= {thread.name for thread in threading.enumerate()}
 
 view = Watching(write=lambda text: None)
-loaded = distrl.load("cartpole-impala", flags={"--actors": 0, "--seed": 1}, sets=sys.argv[2:])
+sets = ["checkpoint.every_updates=10", "stop.updates=40"]
+loaded = distrl.load("cartpole-impala", flags={"--actors": 0, "--seed": 1}, sets=sets)
 summary = distrl.train(loaded, run_dir=sys.argv[1], view=view)
 print(json.dumps([summary.exit_code, sorted(view.threads)]))
 """
@@ -61,25 +63,29 @@ def assert_bit_equal(one: Path, other: Path) -> None:
     assert meta[0] == meta[1]
 
 
+def train_from_python(run_dir: Path) -> None:
+    """The same 40 updates, looking for threads meanwhile."""
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS, str(run_dir)], capture_output=True, text=True, timeout=200, check=True
+    )
+    assert done.stdout.splitlines()[-1] == '[0, ["MainThread"]]'
+
+
 @pytest.mark.row("Q03")
 def test_two_runs_are_equal_and_so_is_one_that_was_resumed(distrl_command, tmp_path):
-    for name in ("one", "other"):
-        train(distrl_command, tmp_path / name, 40)
+    train(distrl_command, tmp_path / "one", 40)
+    train_from_python(tmp_path / "other")
     assert rows(tmp_path / "one") == rows(tmp_path / "other")
     assert len(rows(tmp_path / "one")) == 4
     assert_bit_equal(tmp_path / "one", tmp_path / "other")
 
-    train(distrl_command, tmp_path / "halves", 20)
-    train(distrl_command, tmp_path / "halves", 40, "--resume", "auto")
-    assert rows(tmp_path / "halves") == rows(tmp_path / "one")
-    assert_bit_equal(tmp_path / "halves", tmp_path / "one")
+    half = tmp_path / "half"  # where there is nothing but the checkpoint of update 20
+    shutil.copytree(tmp_path / "one" / "checkpoints" / f"ckpt-{20:012}", half / "checkpoints" / f"ckpt-{20:012}")
+    shutil.copy(tmp_path / "one" / "config.yaml", half)
+    train(distrl_command, half, 40, "--resume", "auto")
+    assert rows(half) == rows(tmp_path / "one")[2:]
+    assert_bit_equal(half, tmp_path / "one")
 
     saved = load_newest(tmp_path / "one" / "checkpoints")
     assert saved is not None
     assert all(np.isfinite(array).all() for arrays in saved.arrays.values() for array in arrays.values())
-
-
-def test_there_are_no_threads_while_training(tmp_path):
-    command = [sys.executable, "-c", THREADS, str(tmp_path / "run"), "stop.updates=20"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
-    assert done.stdout.splitlines()[-1] == '[0, ["MainThread"]]'

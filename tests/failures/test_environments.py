@@ -27,6 +27,7 @@ class HangsOnce(StepCounter):
         self._flag, self._all = flag, 0
 
     def step(self, action):
+        time.sleep(0.001)  # leaves the processor to those who judge
         self._all += 1
         if self._all == 400:
             try:

@@ -32,7 +32,9 @@ def assert_told_everywhere(run, summary):
     assert (run.run_dir / "checkpoints" / "best").exists()
 
 
-def test_evaluations_go_on_although_the_evaluator_is_killed(start_run, endless):
+def test_evaluations_go_on_although_the_evaluator_is_killed_and_ctrl_c_ends_all(
+    start_run, endless, assert_ended_cleanly
+):
     run = start_run(*endless, *EVALUATING, *SAVING, "--set", "stop.evaluation_return=1e9")
     run.wait_until(lambda: evaluations(run), "a first evaluation")
     first = evaluations(run)[0][1]
@@ -43,9 +45,12 @@ def test_evaluations_go_on_although_the_evaluator_is_killed(start_run, endless):
     for checkpoint in ("newest", "best"):  # while it trains
         saved = read_policy(run.run_dir, checkpoint)
         assert saved.weights.version > 1
-    run.process.send_signal(signal.SIGTERM)
+    pids = run.pids
+    run.process.send_signal(signal.SIGINT)
     summary = run.finish()
-    assert (summary.exit_code, summary.stop_reason, summary.restarts, summary.imbalance) == (0, "SIGTERM", 1, 0)
+    assert (run.process.returncode, summary.exit_code, summary.stop_reason) == (130, 130, "Ctrl-C")
+    assert (summary.restarts, summary.imbalance) == (1, 0)
+    assert_ended_cleanly(run, pids, summary, "best.msgpack")
     assert summary.trained_steps == summary.env_steps  # of actors alone: the evaluator's are nowhere
     assert first.episodes == 20
     assert 10_000 <= first.env_steps < summary.evaluation_env_steps

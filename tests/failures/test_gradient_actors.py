@@ -41,7 +41,11 @@ def endless(preset: str) -> list[str]:
 @pytest.mark.row("B11")
 def test_a_round_goes_on_without_a_killed_worker_whose_replacement_joins_again(start_run):
     run = start_run(*endless("cartpole-a2c"), "--set", "actors.count=3", "--set", "learner.sync_timeout_s=2")
+    # Gradient actors carry the framework, and say so.
+    run.wait_until(lambda: run.state("actor", 1) == "starting: importing the framework", "it says what it imports")
     run.wait_for_updates(3)
+    assert "tensorflow" in Path(f"/proc/{run.role('actor', 1).pid}/maps").read_text()
+    run.wait_until(lambda: run.state("actor", 1) == "differentiating", "it says what it does")
     run.kill("actor", 1)
     run.wait_until(lambda: "rounds go on without actor 1" in run.told, "the user is told")
     alone = run.updates
@@ -69,7 +73,8 @@ def test_a_round_goes_on_without_a_killed_worker_whose_replacement_joins_again(s
 
 
 @pytest.mark.row("A02")
-@pytest.mark.parametrize("algorithm", [pytest.param("a3c", marks=pytest.mark.long), "a2c"])
+@pytest.mark.long
+@pytest.mark.parametrize("algorithm", ["a3c", "a2c"])
 def test_only_rounds_wait_for_a_slow_worker(start_run, tmp_path, algorithm):
     (tmp_path / "uneven.py").write_text(MODULE)
     run = start_run(
@@ -195,16 +200,6 @@ def test_a_resumed_run_goes_on_with_every_workers_own_optimizer(start_run):
     again = start_run(*arguments, "--set", "stop.updates=15", "--resume", str(run.run_dir))
     again.process.wait(timeout=200)
     assert (again.process.returncode, iterations()) == (0, {"main.optimizer_0": 15, "main.optimizer_1": 15}), again.told
-
-
-def test_gradient_actors_carry_the_framework_and_say_so(start_run):
-    run = start_run(*endless("cartpole-a3c"), "--set", "actors.count=1")
-    run.wait_until(lambda: run.state("actor") == "starting: importing the framework", "it says what it imports")
-    run.wait_until(lambda: run.state("actor") == "differentiating", "it says what it does")
-    maps = Path(f"/proc/{run.role('actor').pid}/maps").read_text()
-    assert "tensorflow" in maps
-    os.kill(run.process.pid, signal.SIGTERM)
-    assert run.finish().exit_code == 0
 
 
 @pytest.mark.ray

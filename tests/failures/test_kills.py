@@ -8,13 +8,16 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 
-def test_a_killed_actor_is_replaced_and_the_run_solves_all_the_same(start_run, cartpole):
-    run = start_run(*cartpole)
+def test_a_killed_actor_is_replaced_and_the_run_goes_on(start_run, endless):
+    run = start_run(*endless)
     run.wait_for_updates(1)
     run.kill("actor", 1)
+    run.wait_until(
+        lambda: run.backend.unrolls.highest().get((1, 2), -1) >= 5, "the replacement's unrolls are trained on"
+    )
+    run.process.terminate()
     summary = run.finish()
-    assert (summary.exit_code, summary.stop_reason) == (0, "mean_return")
-    assert summary.mean_return_100 >= 475
+    assert (summary.exit_code, summary.stop_reason) == (0, "SIGTERM")
     assert (summary.restarts, summary.imbalance) == (1, 0)
     assert "actor 1 ended (signal 9); starting again" in run.told
     # Nothing was wrong with any unroll: whole ones arrived, the one in hand was never produced.
@@ -50,21 +53,3 @@ def test_nothing_is_left_of_a_run_whose_parent_was_killed(start_run, endless):
     run.wait_until(lambda: not socket.parent.exists(), "the private directory is gone")
     # The learner was asked, not shot: it saved what it had.
     assert any((run.run_dir / "checkpoints").glob("ckpt-*"))
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
-def test_signals_end_a_run_cleanly(start_run, endless, number, code):
-    run = start_run(*endless)
-    run.wait_for_updates(5)
-    pids = [role.pid for role in run.backend.registry.roles()]
-    run.process.send_signal(number)
-    summary = run.finish()
-    assert (run.process.returncode, summary.exit_code, summary.imbalance) == (code, code, 0)
-    assert not any(map(run.alive, pids))
-    (newest,) = [max((run.run_dir / "checkpoints").glob("ckpt-*"))]
-    assert int(newest.name.removeprefix("ckpt-")) == summary.updates
-    assert sorted(path.name for path in (run.run_dir / "policy").iterdir()) == [
-        "description.json",
-        "graph.onnx",
-        "weights.msgpack",
-    ]

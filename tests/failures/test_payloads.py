@@ -29,7 +29,7 @@ def crafted(array: dict[bytes, object]) -> bytes:
 
 
 @pytest.mark.row("D61")
-def test_payloads_that_would_execute_code_are_counted_kept_and_never_decoded(start_run, endless, tmp_path):
+def test_payloads_that_would_execute_code_are_counted_kept_and_never_decoded(start_run, unhurried, tmp_path):
     trap = tmp_path / "executed"
     pickled = crafted({b"nd": True, b"kind": b"O", b"shape": [1], b"type": "|O", b"data": pickle.dumps(Touches(trap))})
     objects = crafted({b"nd": True, b"kind": b"", b"shape": [1], b"type": "|O", b"data": bytes(8)})
@@ -38,7 +38,7 @@ def test_payloads_that_would_execute_code_are_counted_kept_and_never_decoded(sta
     assert trap.exists()
     trap.unlink()
 
-    run = start_run(*endless)
+    run = start_run(*unhurried)
     run.wait_for_updates(3)
     keys, client = RunKeys(run.backend._keys.run_id), run.backend._client
     for sequence, payload in enumerate((pickled, objects)):

@@ -23,8 +23,10 @@ def damage(checkpoint: Path) -> None:
 
 
 @pytest.mark.row("Q02")
-def test_a_run_goes_on_with_more_or_fewer_actors_and_past_a_damaged_checkpoint(start_run, endless, distrl_command):
-    run = start_run(*endless, "--set", "checkpoint.every_updates=20")
+def test_a_run_goes_on_with_more_or_fewer_actors_and_past_a_damaged_checkpoint(
+    start_run, unhurried, distrl_command, assert_ended_cleanly
+):
+    run = start_run(*unhurried, "--set", "checkpoint.every_updates=20")
     run.wait_for_updates(60)
     run_dir = run.run_dir
 
@@ -33,14 +35,15 @@ def test_a_run_goes_on_with_more_or_fewer_actors_and_past_a_damaged_checkpoint(s
     assert (taken.returncode, taken.stderr.count("\n")) == (2, 1)
     assert f"the run in {run_dir} has not ended; stop it first" in taken.stderr
 
+    pids = run.pids
     run.process.terminate()
     first = run.finish()
-    assert (first.exit_code, first.stop_reason, first.imbalance) == (0, "SIGTERM", 0)
-    assert f"ckpt-{first.updates:012}" == newest(run_dir).name
+    assert (run.process.returncode, first.exit_code, first.stop_reason, first.imbalance) == (0, 0, "SIGTERM", 0)
+    assert_ended_cleanly(run, pids, first)
 
     # More actors, and an end 30 updates on.
     end = ("--set", f"stop.updates={first.updates + 30}")
-    run = start_run(*endless, "--set", "checkpoint.every_updates=20", *end, "--resume", "auto", "--actors", "3")
+    run = start_run(*unhurried, "--set", "checkpoint.every_updates=20", *end, "--resume", "auto", "--actors", "3")
     second = run.finish()
     assert (second.exit_code, second.stop_reason, second.updates) == (0, "updates", first.updates + 30)
     assert f"resuming from ckpt-{first.updates:012} (update {first.updates})" in run.told
@@ -63,7 +66,7 @@ def test_a_run_goes_on_with_more_or_fewer_actors_and_past_a_damaged_checkpoint(s
     loaded = load_newest(run_dir / "checkpoints")
     assert loaded is not None
     end = ("--set", f"stop.updates={second.updates + 30}")
-    run = start_run(*endless, *end, "--resume", "auto", "--actors", "1")
+    run = start_run(*unhurried, *end, "--resume", "auto", "--actors", "1")
     third = run.finish()
     assert f"passed over {damaged.name}: " in run.told
     assert f"resuming from {loaded.path.name} (update {loaded.step})" in run.told

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from distrl.config import RunConfig
+from distrl.config.load import load
 from distrl.launch.description import RunDescription
-from distrl.launch.one_process import SAVE_EVERY_UPDATES, save_by_updates, standard_error_in
+from distrl.launch.one_process import save_by_updates, standard_error_in
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
 SPEC = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
@@ -34,9 +34,19 @@ def test_standard_error_comes_back_after_an_error(tmp_path, capfd):
     assert capfd.readouterr().err == "here again\n"
 
 
-@pytest.mark.parametrize(("given", "every"), [(None, SAVE_EVERY_UPDATES), (7, 7)])
-def test_checkpoints_come_by_updates_alone(given, every):
-    config = RunConfig.model_validate({"checkpoint": {"every_updates": given, "keep": 3}, "actors": {"count": 0}})
+@pytest.mark.parametrize(
+    ("given", "preset", "every"),
+    [
+        (None, "cartpole-impala", 100),
+        (7, "cartpole-impala", 7),
+        (None, "cartpole-dqn", 3200),  # an unroll of 8 x 16 steps, each sampled 16 times, in batches of 64
+        (7, "cartpole-dqn", 7),
+    ],
+)
+def test_checkpoints_come_by_updates_alone(given, preset, every):
+    """And after a hundred unrolls: episodes that are open then are abandoned."""
+    config = load(preset, sets=[f"checkpoint.every_updates={'null' if given is None else given}"]).config
+    config = config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"every_s": 60.0, "keep": 3})})
     description = RunDescription(run_id="r", run_dir="/r", config=config, spec=SPEC)
     checkpoint = save_by_updates(description).config.checkpoint
     assert (checkpoint.every_s, checkpoint.every_updates, checkpoint.keep) == (None, every, 3)

@@ -1,5 +1,10 @@
-"""Trainings within the test's own process: everything but Redis and processes is the real path, and bit-equal."""
+"""Trainings by the command line, and within the test's own process.
 
+There everything but Redis and processes is the real path, and bit-equal.
+"""
+
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +14,7 @@ import distrl
 from distrl.actors.policy import Policy
 from distrl.memory_backend.codec import decode_weights
 from distrl.metrics.console import QuietView
+from distrl.metrics.summary import Summary
 from distrl.types import PolicyBundle
 
 
@@ -26,5 +32,19 @@ def train_here(tmp_path: Path) -> Callable[..., Policy]:
         policy = Policy(PolicyBundle((files / "graph.onnx").read_bytes(), (files / "description.json").read_text()))
         policy.set_weights(decode_weights((files / "weights.msgpack").read_bytes()))
         return policy
+
+    return train
+
+
+@pytest.fixture
+def train_preset(tmp_path: Path) -> Callable[..., Summary]:
+    """Trains by the command line, in `tmp_path / "run"`; returns what it came to. Nothing is said on standard error."""
+
+    def train(preset: str, *arguments: str) -> Summary:
+        command = [sys.executable, "-m", "distrl", "train", "--preset", preset, *arguments]
+        command += ["--plain", "--run-dir", str(tmp_path / "run")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        return Summary.read(tmp_path / "run" / "summary.json")
 
     return train

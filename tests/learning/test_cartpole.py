@@ -1,26 +1,17 @@
 """The preset solves CartPole with every seed within its budget, and accounts for every unroll."""
 
 import json
-import subprocess
-import sys
 
 import pytest
-
-from distrl.metrics.summary import Summary
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 
 @pytest.mark.row("D50")
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
-def test_the_preset_solves_cartpole_within_a_million_steps(tmp_path, seed):
+def test_the_preset_solves_cartpole_within_a_million_steps(train_preset, tmp_path, seed):
     run_dir = tmp_path / "run"
-    command = [sys.executable, "-m", "distrl", "train", "--preset", "cartpole-impala", "--seed", str(seed), "--plain"]
-    done = subprocess.run(
-        [*command, "--run-dir", str(run_dir)], capture_output=True, text=True, timeout=280, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    summary = Summary.read(run_dir / "summary.json")
+    summary = train_preset("cartpole-impala", "--seed", str(seed))
     assert (summary.exit_code, summary.stop_reason, summary.seed) == (0, "mean_return", seed)
     assert summary.mean_return_100 is not None
     assert summary.mean_return_100 >= 475.0
@@ -37,12 +28,8 @@ def test_the_preset_solves_cartpole_within_a_million_steps(tmp_path, seed):
 
 @pytest.mark.long
 @pytest.mark.parametrize("preset", ["cartpole-ppo", "cartpole-appo"])
-def test_several_epochs_on_every_batch_solve_it_in_half_as_many_steps(tmp_path, preset):
-    run_dir = tmp_path / "run"
-    command = [sys.executable, "-m", "distrl", "train", "--preset", preset, "--plain", "--run-dir", str(run_dir)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    summary = Summary.read(run_dir / "summary.json")
+def test_several_epochs_on_every_batch_solve_it_in_half_as_many_steps(train_preset, preset):
+    summary = train_preset(preset)
     assert (summary.exit_code, summary.stop_reason, summary.imbalance) == (0, "mean_return", 0)
     assert summary.mean_return_100 is not None
     assert summary.mean_return_100 >= 475.0

@@ -20,6 +20,7 @@ T, B, UPDATES = 6, 2, 3
 def test_the_preset_learns_from_the_stacks_that_its_actor_saw(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     small = {"actors.count": 0, "actors.environments": B, "actors.unroll_length_steps": T, "learner.batch_size": 1}
+    small["algorithm.minibatches"] = 1
     short = {"environment.atari.max_frames_per_episode": 16, "stop.updates": UPDATES, "checkpoint.every_s": "null"}
     config = load(preset="pong-impala", sets=[f"{path}={value}" for path, value in (small | short).items()]).config
     seen, batches = [], []

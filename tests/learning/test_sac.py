@@ -7,8 +7,6 @@ import sys
 import numpy as np
 import pytest
 
-from distrl.metrics.summary import Summary
-
 pytestmark = pytest.mark.slow
 
 LENGTH, REACH = 8, 0.5
@@ -42,17 +40,13 @@ def test_sac_brings_a_point_home(train_here):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1500)
 @pytest.mark.redis
 @pytest.mark.row("D169")
-def test_the_preset_swings_the_pendulum_up_within_its_budget(tmp_path):
-    run_dir = tmp_path / "run"
-    command = [sys.executable, "-m", "distrl"]
-    train = ["train", "--preset", "pendulum-sac", "--seed", "101", "--plain", "--run-dir", str(run_dir)]
-    done = subprocess.run([*command, *train], capture_output=True, text=True, timeout=1500, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    summary = Summary.read(run_dir / "summary.json")
+def test_the_preset_swings_the_pendulum_up_within_its_budget(train_preset, tmp_path):
+    summary = train_preset("pendulum-sac", "--seed", "101")
     assert summary.env_steps <= 30_000 + 32  # whole unrolls
     assert (summary.imbalance, summary.restarts, sum(summary.dropped.values())) == (0, 0, 0)
-    evaluate = ["evaluate", str(run_dir), "--episodes", "100", "--json"]
-    done = subprocess.run([*command, *evaluate], capture_output=True, text=True, timeout=300, check=False)
+    evaluate = [sys.executable, "-m", "distrl", "evaluate", str(tmp_path / "run"), "--episodes", "100", "--json"]
+    done = subprocess.run(evaluate, capture_output=True, text=True, check=False)
     assert json.loads(done.stdout)["mean_return"] >= -180.0

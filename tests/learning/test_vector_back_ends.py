@@ -1,11 +1,6 @@
 """CartPole is solved whatever steps it: nothing changes but the id, or environment.vectorization."""
 
-import subprocess
-import sys
-
 import pytest
-
-from distrl.metrics.summary import Summary
 
 pytestmark = [pytest.mark.long, pytest.mark.redis, pytest.mark.timeout(1000)]
 
@@ -23,17 +18,8 @@ pytestmark = [pytest.mark.long, pytest.mark.redis, pytest.mark.timeout(1000)]
     ],
     ids=["own", "sync", "async", "envpool", "old gym"],
 )
-def test_cart_pole_is_solved_within_the_preset_s_budget(tmp_path, changes):
-    command = [sys.executable, "-m", "distrl", "train", "--preset", "cartpole-impala", "--plain"]
-    done = subprocess.run(
-        [*command, "--run-dir", str(tmp_path / "run"), *changes],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    summary = Summary.read(tmp_path / "run" / "summary.json")
+def test_cart_pole_is_solved_within_the_preset_s_budget(train_preset, changes):
+    summary = train_preset("cartpole-impala", *changes)
     assert (summary.exit_code, summary.stop_reason) == (0, "mean_return")
     assert summary.mean_return_100 is not None
     assert summary.mean_return_100 >= 475.0

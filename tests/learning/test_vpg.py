@@ -1,8 +1,5 @@
 """VPG learns: with a baseline it solves CartPole within the preset's budget; without one, it learns all the same."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -11,7 +8,6 @@ from distrl.actors.policy import Policy
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.codec import decode_weights
-from distrl.metrics.summary import Summary
 from distrl.types import PolicyBundle
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
@@ -35,29 +31,19 @@ def greedy_returns(folder, episodes=100):
 @pytest.mark.row("D162", "G28")
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_preset_reaches_its_goal_within_its_budget(tmp_path, seed):
-    run_dir = tmp_path / "run"
-    command = [sys.executable, "-m", "distrl", "train", "--preset", "cartpole-vpg", "--seed", str(seed), "--plain"]
-    done = subprocess.run(
-        [*command, "--run-dir", str(run_dir)], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    summary = Summary.read(run_dir / "summary.json")
+def test_the_preset_reaches_its_goal_within_its_budget(train_preset, tmp_path, seed):
+    summary = train_preset("cartpole-vpg", "--seed", str(seed))
     assert summary.env_steps <= 500_000
     assert (summary.policy_lag.max, summary.imbalance, sum(summary.dropped.values())) == (0, 0, 0)
-    assert greedy_returns(run_dir / "policy").mean() >= 400.0
+    assert greedy_returns(tmp_path / "run" / "policy").mean() >= 400.0
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("rescaler", ["future_return", "future_return_normalized_by_timestep"])
-def test_without_a_baseline_it_learns_from_whole_episodes(tmp_path, rescaler):
+def test_without_a_baseline_it_learns_from_whole_episodes(train_preset, rescaler):
     """Unrolls of two episodes' greatest length: half of the rows are sure to see their episode's end."""
     sets = ["algorithm.gae_lambda=null", "algorithm.baseline=none", f"algorithm.rescaler={rescaler}"]
     sets += ["actors.unroll_length_steps=200", "environment.kwargs={max_episode_steps: 100}", "stop.mean_return=80"]
     sets += ["network.use_separate_networks_per_head=false"]
-    command = [sys.executable, "-m", "distrl", "train", "--preset", "cartpole-vpg", "--plain", "--seed", "1"]
-    command += ["--run-dir", str(tmp_path / "run"), *(part for given in sets for part in ("--set", given))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    summary = Summary.read(tmp_path / "run" / "summary.json")
+    summary = train_preset("cartpole-vpg", "--seed", "1", *(part for given in sets for part in ("--set", given)))
     assert (summary.stop_reason, summary.imbalance) == ("mean_return", 0)

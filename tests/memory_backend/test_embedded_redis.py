@@ -85,8 +85,9 @@ def test_stop_is_at_once_and_can_be_repeated():
 
 
 PARENT = """
-import sys, time
+import signal, sys, time
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background it may be ignored
 server = EmbeddedRedis.start(maxmemory_bytes=2**26, max_bulk_bytes=2**25, eof_grace_s=float(sys.argv[1]))
 print(server.directory, server._guardian.pid, flush=True)
 time.sleep(1000)

@@ -323,6 +323,12 @@ def test_a_long_value_is_not_copied(monkeypatch):
     assert [piece for piece in packed([("SET", "k", payload), ("GET", "k")]) if piece is payload] == [payload]
 
 
+@pytest.mark.parametrize("value", [None, memoryview(b"x"), bytearray(b"x"), (1,)])
+def test_what_is_neither_text_nor_number_is_not_written_as_python_shows_it(value):
+    with pytest.raises(TypeError):
+        packed([("SET", "k", value)])
+
+
 @pytest.fixture
 def round_trips(redis_run, monkeypatch):
     """The commands of every round trip of `redis_run.backend`, by their first words."""
@@ -365,6 +371,20 @@ def test_a_fence_taken_since_the_last_operation_is_noticed(redis_run):
     assert backend.tickets.counts() == (2, 0)
 
 
+def test_a_fence_taken_before_a_refused_read_is_noticed_after_it(redis_run):
+    """What was refused had begun to watch anew: a token of before says nothing any more."""
+    backend, usurper = redis_run.backend, redis_run.connect()
+    fence, keys = backend.acquire_fence(), backend._keys
+    backend.tickets.issue(1, fence)
+    usurper.acquire_fence()
+    with pytest.raises(MemoryBackendError, match="WRONGTYPE"):
+        backend._client.fenced(keys, fence, lambda _replies: [], "reading", [("HGETALL", keys.tickets)])
+    usurper._client.call("HSET", keys.run, "note", "x")
+    assert backend.ledger.counts().imbalance == 0  # nothing is watched
+    with pytest.raises(FencedError):
+        backend.tickets.issue(1, fence)
+
+
 def test_another_change_of_the_run_since_the_last_operation_is_no_fence(redis_run):
     backend, other = redis_run.backend, redis_run.connect()
     fence = backend.acquire_fence()
@@ -397,3 +417,10 @@ def test_highest_sequences_of_two_connections_never_go_back(redis_run):
     feed.unrolls.acknowledge([], fence, {}, {(0, 1): 7})
     learner.unrolls.acknowledge([], fence, {}, {(0, 1): 5})
     assert learner.unrolls.highest() == {(0, 1): 7}
+
+
+def test_highest_sequences_are_read_however_redis_writes_them(redis_run):
+    """From 10^17 on it writes scores with an exponent; a header's numbers are below 10^18."""
+    fence = redis_run.backend.acquire_fence()
+    redis_run.backend.unrolls.acknowledge([], fence, {}, {(0, 1): 10**17, (1, 1): 2**53})
+    assert redis_run.backend.unrolls.highest() == {(0, 1): 10**17, (1, 1): 2**53}

@@ -7,7 +7,7 @@ from keras import ops
 
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
-from distrl.networks.backend import NAME, Apply, Epochs, Gradients, Mix, Step
+from distrl.networks.backend import NAME, Apply, Epochs, Gradients, Mix, Read, Step, Write
 from distrl.networks.differentiation import Part
 from distrl.networks.network_wrapper import NetworkWrapper
 from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec
@@ -377,3 +377,49 @@ def test_mix_moves_targets_towards_their_sources():
     mix(0.5)
     np.testing.assert_array_equal(np.asarray(targets[1].value), [[1.0]])
     np.testing.assert_array_equal(np.asarray(sources[0].value), [2.0, 4.0])
+
+
+def test_mix_copies_what_is_not_mixed_whatever_the_rate():
+    mixed = [keras.Variable(np.float32([value])) for value in (1.0, 3.0)]
+    counts = [keras.Variable(np.int32([value]), dtype="int32") for value in (5, 7)]
+    mix = Mix(mixed[:1], mixed[1:], [(counts[0], counts[1])])
+    mix(0.25)
+    assert ([float(one.value[0]) for one in mixed], int(counts[0].value[0])) == ([1.5, 3.0], 7)
+    only_copied = Mix([], [], [(mixed[0], mixed[1])])
+    only_copied(1.0)
+    assert float(mixed[0].value[0]) == 3.0
+
+
+def test_copies_stay_when_what_they_were_made_of_is_trained():
+    line = Line(keras.optimizers.Adam(0.5))
+    kept = keras.Variable(np.float32(0.0))
+    read, copy = Read([line.slope, line.unused]), Mix([], [], [(kept, line.slope)])
+    copy(1.0)
+    before = read()
+    line.step(batch())
+    assert [float(array) for array in before] == [2.0, 7.0]
+    assert (float(kept), float(line.slope)) == (2.0, pytest.approx(1.5, rel=1e-4))
+    assert [float(array) for array in read()] == pytest.approx([1.5, 7.0], rel=1e-4)
+
+
+def test_variables_of_any_dtype_and_shape_are_read_as_arrays_of_ones_own():
+    given = [np.float32([[1.5, 2.5]]), np.int32(3), np.array([True, False]), np.zeros((0, 2), np.float32)]
+    variables = [keras.Variable(array, dtype=str(array.dtype)) for array in given]
+    read = Read(variables)
+    for array, expected in zip(read(), given, strict=True):
+        np.testing.assert_array_equal(array, expected)
+        assert (array.shape, array.dtype) == (expected.shape, expected.dtype)
+        array[...] = 0
+    for array, expected in zip(read(), given, strict=True):
+        np.testing.assert_array_equal(array, expected)
+    assert Read([])() == []
+
+
+def test_write_sets_every_variable_of_a_group():
+    means, variances = ([keras.Variable(np.zeros(2, np.float32)) for _ in range(count)] for count in (2, 1))
+    write, mean = Write([means, variances]), np.float32([1.0, 2.0])
+    write([mean, np.float32([3.0, 4.0])])
+    mean[:] = 9.0  # the caller's, to write into again
+    assert [np.array(one).tolist() for one in (*means, *variances)] == [[1.0, 2.0], [1.0, 2.0], [3.0, 4.0]]
+    means[0].assign([5.0, 5.0])
+    assert np.array(means[1]).tolist() == [1.0, 2.0]

@@ -25,7 +25,8 @@ DEVICES = {
     "KERAS_BACKEND": "jax",
     "JAX_PLATFORMS": "cpu",
     # Nearly all of the time is compilation, so programs are compiled without optimisation.
-    "XLA_FLAGS": "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0",
+    "XLA_FLAGS": "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0 "
+    "--xla_cpu_use_fusion_emitters=false",
 }
 JAX_MISSING = find_spec("jax") is None and "CI" not in os.environ
 

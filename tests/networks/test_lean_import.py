@@ -17,8 +17,8 @@ os.environ["KERAS_BACKEND"], os.environ["TF_CPP_MIN_LOG_LEVEL"] = sys.argv[1], "
 from distrl.networks.lean_import import UNUSED, import_keras
 import_keras(sys.argv[1])
 brought = [name for name in UNUSED[sys.argv[1]] if name in sys.modules]
-from importlib.util import find_spec
-importable = [name for name in UNUSED[sys.argv[1]] if find_spec(name)]
+from importlib import import_module, util
+importable = [import_module(name).__name__ for name in UNUSED[sys.argv[1]] if util.find_spec(name)]
 from keras import ops
 total = float(ops.sum(ops.matmul(ops.ones((2, 3)), ops.ones((3, 2)))))
 print(json.dumps([sys.modules["keras"].config.backend(), brought, importable, total, gc.isenabled()]))

@@ -12,15 +12,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 import envpool
 import numpy as np
 import torch
-from progress import Progress, arguments
+from progress import ENVPOOL, Progress, arguments
 from torch import nn
 from torch.distributions import Categorical, Independent, Normal
 
-ENVIRONMENTS = {
-    "cartpole": ("CartPole-v1", {}),
-    "halfcheetah": ("HalfCheetah-v5", {}),
-    "pong": ("Pong-v5", {"episodic_life": False, "reward_clip": True, "repeat_action_probability": 0.25}),
-}
 SETTINGS = {
     ("ppo", "cartpole"): {
         "envs": 64, "steps": 64, "epochs": 4, "minibatches": 4, "rate": 2.5e-3, "anneal_updates": 500,
@@ -127,7 +122,7 @@ def main():
     torch.set_num_threads(s["threads"])
     torch.manual_seed(given.seed)
     envs_n, steps_n = s["envs"], s["steps"]
-    name, kwargs = ENVIRONMENTS["cartpole" if given.task == "solve" else given.task]
+    name, kwargs = ENVPOOL[given.task]
     envs = envpool.make(
         name, env_type="gymnasium", num_envs=envs_n, seed=given.seed, num_threads=s["env_threads"], **kwargs
     )

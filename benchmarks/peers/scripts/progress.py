@@ -20,6 +20,13 @@ from typing import Any
 
 EVERY_S = 0.5
 EPISODES = 100
+ENVPOOL: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "cartpole": ("CartPole-v1", {}),
+    "solve": ("CartPole-v1", {}),
+    "halfcheetah": ("HalfCheetah-v5", {}),
+    "pong": ("Pong-v5", {"episodic_life": False, "reward_clip": True, "repeat_action_probability": 0.25}),
+}
+"""Task -> its name in EnvPool, and with which options."""
 
 
 def arguments(description: str, algorithms: list[str], settings: Mapping[tuple[str, str], Mapping[str, Any]]) -> Any:

@@ -7,19 +7,13 @@ import tempfile
 import envpool
 import gymnasium as gym
 import numpy as np
-from progress import EPISODES, Progress, arguments
+from progress import ENVPOOL, EPISODES, Progress, arguments
 from sample_factory.algo.runners.runner import AlgoObserver
 from sample_factory.algo.utils.misc import ExperimentStatus
 from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
 from sample_factory.envs.env_utils import register_env
 from sample_factory.train import make_runner
 
-ENVIRONMENTS = {
-    "cartpole": ("CartPole-v1", {}),
-    "solve": ("CartPole-v1", {}),
-    "halfcheetah": ("HalfCheetah-v5", {}),
-    "pong": ("Pong-v5", {"episodic_life": False, "reward_clip": True, "repeat_action_probability": 0.25}),
-}
 COMMON = {
     "batched_sampling": True, "use_rnn": False, "recurrence": 1, "with_vtrace": False, "adaptive_stddev": False,
     "normalize_returns": True, "normalize_input": True, "num_envs_per_worker": 1, "worker_num_splits": 1,
@@ -90,7 +84,7 @@ class Telling(AlgoObserver):
 
 def make_environment(name, cfg, env_config, render_mode=None):
     """The environments of one worker."""
-    env_id, kwargs = ENVIRONMENTS[name]
+    env_id, kwargs = ENVPOOL[name]
     seed = cfg.seed + (env_config.env_id if env_config else 0)
     pool = envpool.make(
         env_id, env_type="gymnasium", num_envs=cfg.envs, num_threads=cfg.env_threads, seed=seed, **kwargs

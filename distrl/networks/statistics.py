@@ -1,0 +1,93 @@
+"""What one network normalises by: statistics of inputs, which are weights of every copy, and of the rewards."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from distrl.config.algorithms import RewardNormalizationParameters
+from distrl.errors import CheckpointError
+from distrl.networks.backend import Write
+from distrl.networks.gradient_step import normalized_inputs
+from distrl.networks.network_copy import NetworkCopy
+from distrl.networks.normalization import RewardNormalization, RunningMoments
+from distrl.types import Array, Batch
+
+StateArrays = dict[str, dict[str, Array]]
+
+
+class Statistics:
+    """Moments of what has been seen, and the layers of all copies that normalise by them.
+
+    Attributes:
+        moments: Input name -> statistics of the inputs that the network normalises.
+        rewards: What normalises the rewards that it learns from; None: nothing.
+
+    Args:
+        copies: Of one network, at least one.
+        reward_normalization: How rewards are normalised; None: they are not.
+    """
+
+    def __init__(
+        self, copies: Sequence[NetworkCopy], reward_normalization: RewardNormalizationParameters | None
+    ) -> None:
+        self.moments = {name: RunningMoments(shape) for name, shape in normalized_inputs(copies[0]).items()}
+        self.rewards = None if reward_normalization is None else RewardNormalization(reward_normalization)
+        layers = [item for copy in copies for item in copy.assembly.normalizations]
+        self._writes = {
+            name: Write(
+                [
+                    [layer.mean for key, layer in layers if key == name],
+                    [layer.variance for key, layer in layers if key == name],
+                ]
+            )
+            for name in self.moments
+        }
+
+    def observe(self, batch: Batch) -> None:
+        """Adds a batch's valid rows; the copies normalise by them from now on."""
+        for name, moments in self.moments.items():
+            rows = batch.observations[name][:-1]  # the last row is the first of the next unroll
+            moments.add(rows[batch.valid])
+            self._write(name)
+        self.observe_rewards(batch.reward_moments)
+
+    def observe_moments(self, moments: Mapping[str, Mapping[str, Array]]) -> None:
+        """`observe` of rows that others have seen, by their count, mean and squares."""
+        for name, of_rows in moments.items():
+            self.moments[name].merge(float(of_rows["count"]), of_rows["mean"], of_rows["squares"])
+            self._write(name)
+
+    def observe_rewards(self, moments: Mapping[str, Array]) -> None:
+        """Merges what actors tell of their rewards; nothing where they are not normalised."""
+        if self.rewards is not None:
+            self.rewards.observe(moments)
+
+    def state_arrays(self) -> StateArrays:
+        """Moments by group: of inputs, and of rewards where they are normalised."""
+        inputs = {
+            f"{name}/{key}": array for name, moments in self.moments.items() for key, array in moments.state().items()
+        }
+        rewards = {} if self.rewards is None else {"rewards": self.rewards.moments.state()}
+        return {"statistics": inputs, **rewards}
+
+    def check(self, network: str, state: Mapping[str, Mapping[str, Array]]) -> None:
+        """Raises CheckpointError unless `restore` can take the groups of `state_arrays` that are in `state`."""
+        for group, expected in self.state_arrays().items():
+            where, given = f"{network}/{group}", state[group]
+            if odd := sorted(expected.keys() ^ given.keys()):
+                raise CheckpointError(f"{where}: {odd[0]}: the checkpoint normalises other inputs")
+            for name, array in given.items():
+                if array.shape != expected[name].shape or not np.isfinite(array).all():
+                    raise CheckpointError(f"{where}: {name} must be finite and of shape {expected[name].shape}")
+
+    def restore(self, state: Mapping[str, Mapping[str, Array]]) -> None:
+        """Sets moments to what `state_arrays` returned; the layers' weights are in the copies' own state."""
+        for name, moments in self.moments.items():
+            moments.restore({key: state["statistics"][f"{name}/{key}"] for key in moments.state()})
+        if self.rewards is not None:
+            self.rewards.restore(dict(state["rewards"]))
+
+    def _write(self, name: str) -> None:
+        """Sets mean and variance of one normalised input to what `moments` holds, in every copy."""
+        moments = self.moments[name]
+        self._writes[name]([moments.mean.astype(np.float32), moments.variance.astype(np.float32)])

@@ -1,0 +1,77 @@
+"""Compiled TensorFlow functions, called without what `tf.function` does in Python at every call.
+
+It binds arguments, describes their types and looks for a trace of such types: about a millisecond where a batch has ten
+arrays, more than a small network's update. Here a trace is found by dtypes and shapes, and run by one operation.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+_Key = tuple[Any, ...]
+
+
+class _Trace(NamedTuple):
+    """A concrete function, what it captures, and the dtypes of what it returns."""
+
+    function: Any
+    captured: list[Any]
+    dtypes: list[Any]
+
+
+class Compiled:
+    """A function of trees of arrays, traced once per structure, dtypes and shapes of them.
+
+    Args:
+        function: Called while tracing only. Returns a tree of tensors, or None.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._traces: dict[_Key, _Trace] = {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        """What the function returns of these trees: dictionaries, tuples and lists of arrays; None has no leaves."""
+        leaves: list[Any] = []
+        key = _flatten(arguments, leaves)
+        trace = self._traces.get(key)
+        if trace is None:
+            trace = self._traces[key] = self._traced(arguments, leaves)
+        if on_gpu():
+            # Where arrays are on several devices, TensorFlow's own call knows which of them goes where.
+            return trace.function(*leaves)
+        flat = tf.raw_ops.StatefulPartitionedCall(args=leaves + trace.captured, Tout=trace.dtypes, f=trace.function)
+        return tf.nest.pack_sequence_as(trace.function.structured_outputs, flat)
+
+    def _traced(self, arguments: tuple[Any, ...], leaves: list[Any]) -> _Trace:
+        # The leaves alone are arguments, whose order is certain.
+        present = tf.nest.map_structure(lambda leaf: leaf is not None, arguments)
+
+        def of_leaves(*tensors: Any) -> Any:
+            rest = iter(tensors)
+            told = self._function(*tf.nest.map_structure(lambda there: next(rest) if there else None, present))
+            return () if told is None else told
+
+        specs = [tf.TensorSpec.from_tensor(leaf) for leaf in leaves]
+        function = tf.function(of_leaves, autograph=False).get_concrete_function(*specs)
+        return _Trace(function, list(function.captured_inputs), [output.dtype for output in function.outputs])
+
+
+def on_gpu() -> bool:
+    """Whether TensorFlow computes on a GPU in this process."""
+    return bool(tf.config.get_visible_devices("GPU"))
+
+
+def _flatten(tree: Any, leaves: list[Any]) -> _Key:
+    """Adds the leaves as tensors, in the order of tf.nest, and tells structure, dtypes and shapes."""
+    if tree is None:
+        return (None,)
+    if isinstance(tree, dict):
+        names = sorted(tree)
+        return (*names, *[_flatten(tree[name], leaves) for name in names])
+    if isinstance(tree, (tuple, list)):
+        return (type(tree), *[_flatten(child, leaves) for child in tree])
+    tensor = tf.constant(tree)
+    leaves.append(tensor)
+    return (tensor.dtype, *tensor.shape)
