@@ -35,6 +35,7 @@ from distrl.launch.role import open_backend
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.backend import Entry as StreamEntry
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
+from distrl.metrics.summary import duration
 
 ACTORS = {"1": 1, "4": 4, "16": 16}
 STEPS, STEP_S = 20, 0.05
@@ -121,6 +122,7 @@ def configured(actors: int) -> RunConfig:
         "actors.environments=1",
         f"actors.unroll_length_steps={STEPS}",
         f"learner.batch_size={4 * actors}",  # room for everybody
+        "algorithm.minibatches=1",
         "stop.mean_return=null",
     ]
     return load(preset="cartpole-impala", sets=sets).config
@@ -177,7 +179,11 @@ def measure(name: str, publications: int) -> Entry:
         cleanup.callback(drain.stop)
         publisher.publish(weights, 1, 0)
         drain.await_version(1, config.actors.count, START_S)
+        began = time.monotonic()
         for version in range(2, publications + 2):
+            done = version - 2
+            each_s = (time.monotonic() - began) / done if done else 2.5 * UNROLL_S
+            say(f"  publication {done + 1} of {publications} … about {duration((publications - done) * each_s)} to go")
             time.sleep(UNROLL_S * (1.0 + random.random()))
             published[version] = time.time()  # Redis' clock: it is on this host
             publisher.publish(weights, version, 0)
@@ -222,7 +228,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = made.parse_args(arguments)
     entries = []
     for name in chosen(list(ACTORS), given.only):
-        say(f"{name} actors …")
+        say(f"{name} {'actor starts' if name == '1' else 'actors start'} …")
         entries.append(measure(name, given.publications))
         say(f"  p95 {entries[-1]['p95_s']:.2f} s, longest {entries[-1]['max_s']:.2f} s")
     finish("broadcast", entries, given, block)

@@ -21,7 +21,7 @@ VARIANTS = {
     "process-4": ("4 actor processes, Redis", ("actors.count=4",)),
     "ray-4": ("4 Ray actors, Redis", ("actors.count=4", "launch.launcher=ray")),
 }
-BUDGETS = {"cartpole-impala": 150_000, "cartpole-dqn": 50_000}
+BUDGETS = {"cartpole-impala": 500_000, "cartpole-dqn": 50_000}
 
 
 def rows() -> list[Row]:

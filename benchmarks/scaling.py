@@ -46,6 +46,7 @@ def sets(launcher: str, actors: int, seconds: float) -> list[str]:
         "actors.environments=1",
         f"actors.unroll_length_steps={STEPS}",
         "learner.batch_size=4",
+        "algorithm.minibatches=1",
         # Room for an unroll of every actor: what is measured is not how long a short queue makes them wait.
         f"memory.queue_batches={actors}",
         f"launch.launcher={LAUNCHERS[launcher]}",

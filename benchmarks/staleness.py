@@ -22,7 +22,10 @@ LAG_UPDATES = 10
 ENV_STEPS = 800_000
 KEPT = 0.9
 """What V-trace shall keep of the result without lag, and what shall be lost without correction."""
-SHARED = ("stop.mean_return=null", "actors.environments=64", "algorithm.minibatches=1")
+SHARED = (
+    *("stop.mean_return=null", "algorithm.minibatches=1"),
+    *("actors.environments=64", "actors.unroll_length_steps=32"),
+)
 """The whole budget; and updates that are one step of the optimizer each, on 2,048 environment steps."""
 LAGGED = ("--lag", str(LAG_UPDATES))
 VARIANTS = {

@@ -46,7 +46,7 @@ class HeadStart:
                 stdout=said,
                 stderr=said,
                 env={**os.environ, "PYTHONUNBUFFERED": "1", **variables},
-                start_new_session=True,
+                process_group=0,
             )
 
     def become_learner(self, *, redis_url: str, run_id: str, log: Path) -> "subprocess.Popen[bytes] | None":

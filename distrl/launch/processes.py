@@ -28,7 +28,7 @@ class ProcessHandle:
         self._process.terminate()
 
     def kill(self) -> None:
-        """Ends the role at once, and whatever processes its environment has started in its session."""
+        """Ends the role at once, and whatever processes its environment has started in its group."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -37,7 +37,8 @@ class ProcessHandle:
 class ProcessLauncher:
     """Starts roles as child processes with one numeric thread each and no GPU but for the learner.
 
-    They get sessions of their own, so that Ctrl-C reaches the supervisor alone and it can end them in order.
+    They get process groups of their own, so that Ctrl-C reaches the supervisor alone and it can end them in order; not
+    sessions, each of which Linux would give the same share of the cores, whatever `give_way` asks for.
 
     Args:
         head_start: An interpreter that is on its way already, for the first learner.
@@ -62,7 +63,7 @@ class ProcessLauncher:
                 stderr=log,
                 env=self._environment(role),
                 pass_fds=(self._lifeline.read_fd,),
-                start_new_session=True,
+                process_group=0,
             )
         return ProcessHandle(role, process)
 

@@ -13,6 +13,7 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from distrl.launch.plan import Role, RoleHome
+from distrl.launch.role import give_way
 from distrl.launch.roles import run_role
 
 LOCAL_CPUS = 1024  # as a bound on actors; roles are OS processes and share the cores there are
@@ -31,6 +32,7 @@ class RayRole:
         )
 
     def run(self) -> int:
+        give_way(self._role)
         return run_role(self._role, redis_url=self._redis_url, run_id=self._run_id, stop=self._stop)
 
     def stop(self) -> None:

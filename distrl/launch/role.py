@@ -16,6 +16,7 @@ from setproctitle import setproctitle
 from distrl.errors import MemoryBackendError
 from distrl.launch.description import RunDescription
 from distrl.launch.lifeline import watch_lifeline
+from distrl.launch.plan import Role
 from distrl.memory_backend.backend import Backend, QueueCaps, RoleStatus
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.types import PolicyBundle
@@ -23,6 +24,8 @@ from distrl.types import PolicyBundle
 HEARTBEAT_S = 1.0
 BUNDLE_POLL_S = 0.05
 EMBEDDED_GIVE_UP_S = 5.0  # a server of the run's own that has died does not come back
+NICENESS = 10
+"""Of whoever is not the learner: a tenth of its weight."""
 log = logging.getLogger("distrl")
 
 
@@ -49,14 +52,29 @@ def open_backend(
 
 
 def become(name: str, stop: threading.Event) -> None:
-    """Makes this process a role: process title, log lines, SIGTERM and Ctrl-C set `stop`, ends with its parent."""
+    """Makes this process a role: process title, log lines, SIGTERM and Ctrl-C set `stop`, ends with its parent.
+
+    What asks the terminal for something, such as a password, gets an error: in the background it would be stopped.
+    """
     setproctitle(f"distrl: {name}")
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format=f"%(asctime)s {name} %(levelname)s %(message)s", force=True
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    for number in (signal.SIGTTIN, signal.SIGTTOU):
+        signal.signal(number, signal.SIG_IGN)
     watch_lifeline()
+
+
+def give_way(role: Role) -> None:
+    """Lets the learner go first where there are fewer cores than processes: most wait for it, sooner or later.
+
+    Of this thread and those that it starts. Where Linux groups processes by sessions (autogroup), it weighs niceness
+    within one, which is why all roles that one command starts are in one.
+    """
+    if role.kind != "learner":
+        os.nice(NICENESS)
 
 
 def await_bundle(backend: Backend, stop: threading.Event) -> PolicyBundle | None:

@@ -9,7 +9,7 @@ from typing import Protocol
 from distrl.errors import ConfigError, DistrlError
 from distrl.launch.lifeline import LIFELINE_VARIABLE
 from distrl.launch.plan import Role
-from distrl.launch.role import HEARTBEAT_S, become, join, log
+from distrl.launch.role import HEARTBEAT_S, become, give_way, join, log
 from distrl.networks.lean_import import collector_at_rest
 
 
@@ -92,4 +92,5 @@ def refuse_second_learner(redis_url: str, run_id: str) -> None:
 def _run_here(role: Role, redis_url: str, run_id: str) -> int:
     stop = threading.Event()
     become(role.name, stop)
+    give_way(role)
     return run_role(role, redis_url=redis_url, run_id=run_id, stop=stop)

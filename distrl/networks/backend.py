@@ -141,7 +141,7 @@ class Step:
         k replicas make the same update as one, up to rounding: means are taken over the whole batch.
 
         Args:
-            batch: NumPy arrays. They are copied to the device: 0.1 to 0.2 ms for 8,192 rows of four floats.
+            batch: NumPy arrays. They are copied.
 
         Returns:
             The loss function's metrics, arrays among them as arrays, and loss, gradient_norm (global, over all parts,

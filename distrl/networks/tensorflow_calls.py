@@ -7,9 +7,12 @@ arrays, more than a small network's update. Here a trace is found by dtypes and 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 _Key = tuple[Any, ...]
+_DTYPES = {float: np.float32, int: np.int32}
+"""What TensorFlow makes of Python's numbers."""
 
 
 class _Trace(NamedTuple):
@@ -53,7 +56,7 @@ class Compiled:
             told = self._function(*tf.nest.map_structure(lambda there: next(rest) if there else None, present))
             return () if told is None else told
 
-        specs = [tf.TensorSpec.from_tensor(leaf) for leaf in leaves]
+        specs = [tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in leaves]
         function = tf.function(of_leaves, autograph=False).get_concrete_function(*specs)
         return _Trace(function, list(function.captured_inputs), [output.dtype for output in function.outputs])
 
@@ -64,7 +67,7 @@ def on_gpu() -> bool:
 
 
 def _flatten(tree: Any, leaves: list[Any]) -> _Key:
-    """Adds the leaves as tensors, in the order of tf.nest, and tells structure, dtypes and shapes."""
+    """Adds the leaves as arrays, in the order of tf.nest, and tells structure, dtypes and shapes."""
     if tree is None:
         return (None,)
     if isinstance(tree, dict):
@@ -72,6 +75,7 @@ def _flatten(tree: Any, leaves: list[Any]) -> _Key:
         return (*names, *[_flatten(tree[name], leaves) for name in names])
     if isinstance(tree, (tuple, list)):
         return (type(tree), *[_flatten(child, leaves) for child in tree])
-    tensor = tf.constant(tree)
-    leaves.append(tensor)
-    return (tensor.dtype, *tensor.shape)
+    # A copy: TensorFlow takes an aligned array's memory as it is, and keeps it where a variable is set to it.
+    array = np.array(tree, _DTYPES.get(type(tree)))
+    leaves.append(array)
+    return (array.dtype, *array.shape)

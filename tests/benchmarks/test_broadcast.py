@@ -38,12 +38,13 @@ def test_the_drain_takes_everything_and_waits_for_every_actor():
     assert (backend.ledger.counts().trained, backend.ledger.counts().in_flight) == (2, 0)
 
 
-def test_an_unroll_is_a_second_and_the_stream_has_room_for_all():
-    config = broadcast.configured(16)
+@pytest.mark.parametrize("actors", broadcast.ACTORS.values())
+def test_an_unroll_is_a_second_and_the_stream_has_room_for_all(actors):
+    config = broadcast.configured(actors)
     sleeps = config.environment.kwargs["step_s"] * config.actors.unroll_length_steps
     assert sleeps == broadcast.UNROLL_S == 1.0
     assert (config.network.wire_dtype, config.actors.environments) == ("float16", 1)
-    assert QueueCaps.of(config).entries > 16
+    assert QueueCaps.of(config).entries > actors
 
 
 def test_the_table():

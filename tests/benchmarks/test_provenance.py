@@ -22,8 +22,8 @@ def test_a_configuration_is_what_the_row_resolves_to(row, monkeypatch):
 @pytest.mark.parametrize(
     ("preset", "env_steps", "updates", "expected"),
     [
-        ("cartpole-impala", 801_007, 197, 4_096),  # 128 environments of 32 steps
-        ("cartpole-impala", 20_000, 4, 5_000),
+        ("cartpole-impala", 801_007, 99, 8_192),  # 128 environments of 64 steps
+        ("cartpole-impala", 20_000, 2, 10_000),
         ("cartpole-impala", 10_000, 0, 10_000),
         ("cartpole-a2c", 81_920, 40, 2_048),  # a gradient of 512 of each of four
     ],

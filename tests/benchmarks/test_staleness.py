@@ -43,7 +43,8 @@ def test_what_is_missing_is_told(result, tmp_path):
 
 def test_the_settings_that_differ_from_the_preset_are_shown(result, tmp_path):
     told = report(tmp_path, result, ((500, 480), (500, 480), (9, 10)))
-    shared = "`stop.mean_return=null`, `actors.environments=64`, `algorithm.minibatches=1`"
+    shared = "`stop.mean_return=null`, `algorithm.minibatches=1`, `actors.environments=64`, "
+    shared += "`actors.unroll_length_steps=32`"
     line = f"| no lag, V-trace | {shared}, `network.learning_rate=0.001` | 800,000 | 500 "
     assert f"| `cartpole-impala` {line}| 500 [500, 500] | 480 [480, 480] |" in told
     assert load(preset="cartpole-impala").config.network.learning_rate == 0.0015

@@ -38,5 +38,5 @@ def test_a_run_on_jax(start_run, endless, tmp_path, monkeypatch, distrl_command)
     assert done.returncode == 0, done.stderr
     saved = load_newest(run.run_dir / "checkpoints")
     assert saved is not None
-    # Four minibatches in each update.
-    assert (saved.step, int(saved.arrays["main.optimizer"]["optimizer/iteration"])) == (45, 4 * 45)
+    # Eight minibatches in each update.
+    assert (saved.step, int(saved.arrays["main.optimizer"]["optimizer/iteration"])) == (45, 8 * 45)

@@ -11,6 +11,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.redis]
 def test_a_killed_actor_is_replaced_and_the_run_goes_on(start_run, endless):
     run = start_run(*endless)
     run.wait_for_updates(1)
+    learner, actor = run.role("learner").pid, run.role("actor", 1).pid
+    assert os.getsid(learner) == os.getsid(actor)  # where Linux weighs one's niceness beside the other's
+    lower = os.getpriority(os.PRIO_PROCESS, actor) - os.getpriority(os.PRIO_PROCESS, learner)
+    assert lower == min(10, 19 - os.nice(0))
     run.kill("actor", 1)
     run.wait_until(
         lambda: run.backend.unrolls.highest().get((1, 2), -1) >= 5, "the replacement's unrolls are trained on"

@@ -20,7 +20,7 @@ def assert_told_and_kept(run_dir, summary):
     (saved,) = (run_dir / "logs").glob("nonfinite-batch-*.npz")
     assert str(saved) in summary.error
     with np.load(saved) as batch:
-        assert batch["rewards"].shape == (32, 128)
+        assert batch["rewards"].shape == (64, 128)
         assert set(batch["rewards"].ravel()) <= {0.0, 1.0}
     assert list((run_dir / "checkpoints").iterdir()) == []
     weights = run_dir / "policy" / "weights.msgpack"

@@ -78,7 +78,12 @@ def test_a_report_adds_up(monkeypatch, tmp_path):
     """Of unrolls so small that there are some in every second, however busy the machine is."""
     monkeypatch.setattr(bench, "ISOLATED_S", 0.1)
     monkeypatch.setattr(bench, "WARM_UP_S", 1.0)
-    sets = ["actors.environments=4", "actors.unroll_length_steps=4", "network.middleware_parameters.scheme=[4]"]
+    sets = [
+        "actors.environments=4",
+        "algorithm.minibatches=1",
+        "actors.unroll_length_steps=4",
+        "network.middleware_parameters.scheme=[4]",
+    ]
     report = bench.bench(
         distrl.load("cartpole-impala", sets=sets), seconds=2.0, run_dir=tmp_path, view=QuietView(write=lambda _: None)
     )

@@ -57,6 +57,8 @@ def test_the_child_becomes_the_learner_once_and_its_log_has_all_it_said(child, t
         wait_until(lambda: "told" in log.read_text())
         assert log.read_text() == f"of an earlier launch\narguments: jax 3\ntold: {told}\n"
         assert handle.poll() is None
+        learner = handle._process.pid
+        assert (os.getpgid(learner), os.getsid(learner)) == (learner, os.getsid(0))  # beside the other roles
         # One that is started again begins from the beginning.
         assert started.become_learner(redis_url="unix:///r.sock", run_id="r1", log=log) is None
         launcher.close()

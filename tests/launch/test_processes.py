@@ -97,6 +97,8 @@ def test_a_kill_takes_along_what_the_environment_has_started(launched):
     handle.kill()  # once more does nothing
 
 
-def test_a_role_is_in_a_session_of_its_own_so_that_ctrl_c_passes_it_by(launched):
+def test_ctrl_c_passes_a_role_by_and_its_niceness_counts_beside_the_others(launched):
+    """It comes to a whole process group, and Linux weighs niceness within one session."""
     handle, _ = launched(Role("actor", 0))
-    assert os.getsid(handle._process.pid) == handle._process.pid
+    assert os.getpgid(handle._process.pid) == handle._process.pid
+    assert os.getsid(handle._process.pid) == os.getsid(0)

@@ -1,6 +1,8 @@
 """What all roles share: heartbeats that go out whatever the role does, and that bring the news of a stop."""
 
+import errno
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -124,6 +126,26 @@ def test_a_role_has_a_title_and_ends_when_asked():
         assert title.strip() == "distrl: actor 7"
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 0
+
+
+@pytest.mark.parametrize(("role", "niceness"), [("actor", 10), ("evaluator", 10), ("learner", 0)])
+def test_the_learner_goes_first(role, niceness):
+    code = "import os; from distrl.launch.plan import Role; from distrl.launch.role import give_way\n"
+    code += f"before = os.nice(0); give_way(Role('{role}')); print(os.nice(0) - before)"
+    assert int(subprocess.check_output([sys.executable, "-c", code])) == min(niceness, 19 - os.nice(0))
+
+
+def test_who_asks_the_terminal_gets_an_error_and_is_not_stopped(tmp_path):
+    """In the background of a terminal, as a role is."""
+    role = "import threading; from distrl.launch.role import become; become('actor 7', threading.Event())\n"
+    role += "try: open('/dev/tty').read(1)\nexcept OSError as error: print(error.errno)"
+    terminal = "import os, pty, subprocess, sys; pid, _ = pty.fork()\n"
+    terminal += "if pid: sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+    terminal += f"command, answer = [sys.executable, '-c', {role!r}], open({str(tmp_path / 'answer')!r}, 'wb')\n"
+    terminal += "child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=answer, process_group=0)\n"
+    terminal += "try: child.wait(60)\nfinally: child.kill()"
+    subprocess.run([sys.executable, "-c", terminal], check=True)
+    assert (tmp_path / "answer").read_text() == f"{errno.EIO}\n"
 
 
 def test_here_is_this_process():

@@ -30,7 +30,7 @@ EPOCHS = [
 @pytest.mark.parametrize(
     ("algorithm", "sets"),
     [
-        pytest.param("impala", UNROLLS, marks=pytest.mark.long),
+        ("impala", UNROLLS),
         ("ppo", EPOCHS),
         pytest.param("appo", EPOCHS, marks=pytest.mark.long),
         pytest.param("a2c", GRADIENTS, marks=pytest.mark.long),

@@ -106,11 +106,20 @@ def test_every_structure_keeps_the_names_of_its_own_results():
         assert numbers(compiled(other)) == {"y!": 2.0, "x!": 3.0}
 
 
-def test_what_comes_out_shares_no_memory_with_what_went_in():
-    given_array, compiled = np.zeros(4, np.float32), Compiled(lambda array: [array])
-    told = compiled(given_array)[0].numpy()
+def test_nothing_shares_memory_with_what_went_in():
+    """Of arrays at multiples of 64 bytes TensorFlow would take the memory itself, and leave it to variables."""
+    memory, kept = np.zeros(128, np.uint8), tf.Variable(np.ones(4, np.float32))
+    start = -memory.ctypes.data % 64
+    given_array = memory[start : start + 16].view(np.float32)
+    compiled = Compiled(lambda array: [array, kept.assign(array)])
+    told = compiled(given_array)
     given_array[:] = 9.0
-    assert told.tolist() == [0.0] * 4
+    assert [array.numpy().tolist() for array in (*told, kept)] == [[0.0] * 4] * 3
+
+
+def test_numbers_of_python_are_of_32_bits():
+    told = Compiled(lambda tree: tree)({"x": 0.5, "n": 3, "yes": True})
+    assert {name: tensor.dtype for name, tensor in told.items()} == {"x": tf.float32, "n": tf.int32, "yes": tf.bool}
 
 
 def test_branches_within_loops():
