@@ -35,11 +35,12 @@ def update_steps(row: Row, env_steps: int, updates: int) -> int:
 
 def commit() -> str:
     """Of this repository, "+" where files differ from it; "unknown" outside of one."""
-    try:
-        head = _git("rev-parse", "--short", "HEAD")
-        return f"{head}+" if _git("status", "--porcelain", "--", "distrl", "benchmarks/*.py") else head
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+    return _known_to_git("HEAD", "distrl", "benchmarks/*.py")
+
+
+def program() -> str:
+    """git's name of what is in `distrl/`, which other commits may share; "+" and "unknown" as with `commit`."""
+    return _known_to_git("HEAD:distrl", "distrl")
 
 
 def machine() -> str:
@@ -53,6 +54,14 @@ def cpu_model() -> str:
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return named[0] if named else platform.machine()
+
+
+def _known_to_git(name: str, *paths: str) -> str:
+    try:
+        found = _git("rev-parse", "--short", name)
+        return f"{found}+" if _git("status", "--porcelain", "--", *paths) else found
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
 
 
 def _git(*arguments: str) -> str:

@@ -165,7 +165,7 @@ def training_score(result: Result) -> float:
 
 def markers(name: str) -> tuple[str, str]:
     """What a generated part of a page begins and ends with."""
-    return f"<!-- {name}: begin, written by benchmarks/{name}.py -->", f"<!-- {name}: end -->"
+    return f"<!-- {name}: begin, written by benchmarks.{name} -->", f"<!-- {name}: end -->"
 
 
 def published(page: str, name: str, text: str) -> str:

@@ -57,10 +57,10 @@ class Measured:
 
 
 def configuration(contender: Contender, task: Task, seconds: float) -> str:
-    """sha256 of what decides a result: equal where it need not be redone. distrl's code counts by its commit."""
+    """sha256 of what decides a result: equal where it need not be redone. distrl's code counts as git has it."""
     decides = [repr(contender), repr(task), repr(seconds)]
     if contender.ours:
-        decides.append(provenance.commit())
+        decides.append(provenance.program())
     else:
         files = (
             SCRIPTS / "progress.py",
@@ -89,6 +89,12 @@ def kept(out: Path, contender: Contender, task: Task, repetition: int, seconds: 
         return None
     measured = Measured(**tree)
     return measured if measured.configuration == configuration(contender, task, seconds) else None
+
+
+def repetitions(out: Path, contender: Contender, task: Task) -> list[int]:
+    """Those that there is something of, in order."""
+    paths = (out / "results").glob(f"{contender.name}-{task.name}-*.json")
+    return sorted(int(path.stem.rpartition("-")[2]) for path in paths)
 
 
 def median(results: Sequence[Measured], figure: Callable[[Measured], float | None]) -> float | None:

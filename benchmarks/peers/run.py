@@ -14,11 +14,12 @@ every task, one run at a time, in turns: all of the first repetition before the 
     pong          Pong from 84×84×4 pixels, frame skip 4: steps per second while learning, over 60 s after the first
                   update
 
-Medians are told. Rates leave out the first quarter of the time after the first update. Memory is the proportional set
-size of all processes of a run together. A contender that fails is told with the last line that it printed, and tried
-again by the next call; results that are there are kept, so that the same command goes on where it was interrupted. The
-whole table takes about three hours with three repetitions, half of them for HalfCheetah. The machine should do nothing
-else meanwhile: the highest load before a run is in the report. Linux only.
+Medians are told, of all runs that are in OUT: what takes long can be repeated less often, by calls with fewer names
+and more repetitions before one of everything. Rates leave out the first quarter of the time after the first update.
+Memory is the proportional set size of all processes of a run together. A contender that fails is told with the last
+line that it printed, and tried again by the next call; results that are there are kept, so that the same command goes
+on where it was interrupted. The whole table takes about three hours with three repetitions, half of them for
+HalfCheetah. The machine should do nothing else meanwhile: the highest load before a run is in the report. Linux only.
 """
 
 import argparse
@@ -26,7 +27,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from benchmarks import provenance
@@ -34,10 +35,11 @@ from benchmarks.measurement import keep
 from benchmarks.peers import environments
 from benchmarks.peers.contenders import CONTENDERS, TASKS, Contender, Task, selected
 from benchmarks.peers.measure import measure
-from benchmarks.peers.results import Measured, configuration, keep_result, kept, median
-from benchmarks.peers.table import report, table
+from benchmarks.peers.results import Measured, configuration, keep_result, kept, median, repetitions
+from benchmarks.peers.table import block, report, table
+from benchmarks.publishing import RESULTS
+from benchmarks.speed import write_page
 
-RESULTS = Path(__file__).resolve().parent.parent / "results"
 EXAMPLES = """examples:
   python -m benchmarks.peers                                             everything, three times: about three hours
   python -m benchmarks.peers --only sb3 distrl --task cartpole solve     two libraries, two tasks: 13 minutes
@@ -63,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--out", type=Path, default=Path("runs/peers"), help="where results are kept (runs/peers)")
     made.add_argument("--environments", type=Path, help="where the peers' environments are (OUT/environments)")
     made.add_argument("--install", action="store_true", help="makes the environments and measures nothing")
-    made.add_argument("--publish", action="store_true", help="writes benchmarks/results/peers.json, too")
+    made.add_argument("--publish", action="store_true", help="into benchmarks/results/ and docs/performance.md")
     return made
 
 
@@ -105,11 +107,14 @@ def run(contenders: tuple[Contender, ...], given: argparse.Namespace) -> int:
             tell(f"{name} … ({left_s / 60:.0f} min to go)")
             results[todo] = one_run(todo, seconds[todo[1].name], given.out, folder, broken)
             tell(f"{name}: {words(results[todo])}")
-    found = [results[todo] for todo in plan]
+    found = [*results.values(), *others(contenders, given.task, given.out, seconds, results)]
+    found.sort(key=lambda one: one.repetition)
     print(f"\n{table(found, seconds)}")
     told = report(found, seconds, "python -m benchmarks.peers " + " ".join(_words_of(given)))
-    for path in (given.out / "peers.json", *([RESULTS / "peers.json"] if given.publish else [])):
-        keep(path, told)
+    keep(given.out / "peers.json", told)
+    if given.publish:
+        keep(RESULTS / "peers.json", told)
+        write_page("peers", block)
     return 1 if any(one.failure for one in found) else 0
 
 
@@ -118,6 +123,19 @@ def turns(contenders: tuple[Contender, ...], tasks: list[str], repetitions: int)
     for repetition in range(1, repetitions + 1):
         for task in (TASKS[name] for name in TASKS if name in tasks):
             yield from ((repetition, task, contender) for contender in contenders if task.name in contender.tasks)
+
+
+def others(
+    contenders: tuple[Contender, ...], tasks: list[str], out: Path, seconds: dict[str, float], but: Collection[Todo]
+) -> list[Measured]:
+    """What an earlier call with more repetitions has left of these."""
+    found = []
+    for task in (TASKS[name] for name in tasks):
+        for contender in contenders:
+            todos = [(repetition, task, contender) for repetition in repetitions(out, contender, task)]
+            left = [_kept(out, todo, seconds) for todo in todos if todo not in but]
+            found += [one for one in left if one is not None and one.failure is None]
+    return found
 
 
 def one_run(todo: Todo, seconds: float, out: Path, folder: Path, broken: dict[str, str]) -> Measured:

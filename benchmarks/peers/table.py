@@ -1,6 +1,6 @@
 """The one table: medians of all runs, distrl against the best peer, and what failed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -48,8 +48,9 @@ def table(results: Sequence[Measured], seconds: dict[str, float]) -> str:
 
 
 def cells(contender: Contender, results: Sequence[Measured], seconds: dict[str, float]) -> list[str]:
-    """One for each column; "–" where it was not measured."""
+    """One for each column; "–" where it was not measured. Fewer runs than others have are told: "18,400 (1)"."""
     found = []
+    most = max(one.repetition for one in results)
     for task, figure, written, _ in FIGURES:
         runs = _of(contender, task, results)
         well = [one for one in runs if one.failure is None]
@@ -57,7 +58,7 @@ def cells(contender: Contender, results: Sequence[Measured], seconds: dict[str, 
         if task == "solve" and well:
             found.append(_solved(well, written, seconds[task]))
         elif value is not None:
-            found.append(written(value))
+            found.append(written(value) + (f" ({len(well)})" if len(well) < most else ""))
         else:
             found.append("failed" if runs and not well else "–")
     return found
@@ -112,3 +113,11 @@ def report(results: Sequence[Measured], seconds: dict[str, float], commands: str
         "table": table(results, seconds).splitlines(),
         "results": [asdict(one) for one in results],
     }
+
+
+def block(told: Mapping[str, Any]) -> str:
+    """What the page says of a report."""
+    most = max(one["repetition"] for one in told["results"])
+    where, load = "; ".join(told["conditions"]), told["highest_load_before_a_run"]
+    how = f"Medians of {most} runs, of fewer where a number in brackets says so; load before a run: {load:.1f} at most."
+    return "\n".join([f"`{told['command']}` on {where}. {how}", "", *told["table"]])

@@ -4,7 +4,7 @@ import subprocess
 import pytest
 
 from benchmarks import provenance
-from benchmarks.provenance import commit, configuration, machine, update_steps
+from benchmarks.provenance import commit, configuration, machine, program, update_steps
 
 
 def test_a_configuration_is_what_the_row_resolves_to(row, monkeypatch):
@@ -38,13 +38,20 @@ def test_the_commit_is_gits(monkeypatch):
     monkeypatch.setattr(provenance, "_git", lambda *arguments: told[arguments[0]])
     assert commit() == "abc1234+"
     told["status"] = ""
-    assert commit() == "abc1234"
+    assert commit() == program() == "abc1234"
 
     def fail(*arguments):
         raise subprocess.CalledProcessError(128, "git")
 
     monkeypatch.setattr(provenance, "_git", fail)
     assert commit() == "unknown"
+
+
+def test_the_program_is_what_is_in_its_folder(monkeypatch):
+    asked = []
+    monkeypatch.setattr(provenance, "_git", lambda *arguments: asked.append(arguments) or "")
+    program()
+    assert asked == [("rev-parse", "--short", "HEAD:distrl"), ("status", "--porcelain", "--", "distrl")]
 
 
 def test_the_machine_has_cores_and_a_name():

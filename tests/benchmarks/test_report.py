@@ -89,7 +89,7 @@ def test_curves_over_seeds_keep_the_last_value_of_one_that_stopped(result):
 
 
 def test_a_part_of_a_page_is_replaced():
-    page = "# A\n\n<!-- x: begin, written by benchmarks/x.py -->\nold\n<!-- x: end -->\nrest\n"
+    page = "# A\n\n<!-- x: begin, written by benchmarks.x -->\nold\n<!-- x: end -->\nrest\n"
     new = published(page, "x", "new\n\nlines")
     assert new == page.replace("old", "new\n\nlines")
     assert published(new, "x", "old") == page

@@ -104,8 +104,10 @@ def test_where_it_was_measured_is_known():
     assert speed.stamp().keys() == WHERE.keys()
 
 
-@pytest.mark.parametrize("name", ["throughput", "startup", "solve", "transport", "broadcast", "scaling", "accelerator"])
+@pytest.mark.parametrize(
+    "name", ["throughput", "startup", "solve", "transport", "broadcast", "scaling", "accelerator", "peers"]
+)
 def test_the_page_says_what_the_committed_report_says(name):
-    module = __import__(f"benchmarks.{name}", fromlist=["block"])
+    module = __import__("benchmarks.peers.table" if name == "peers" else f"benchmarks.{name}", fromlist=["block"])
     page = speed.PAGE.read_text("utf-8")
     assert speed.published(page, name, speed.page_text(name, module.block)) == page

@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.peers import results
 from benchmarks.peers.contenders import CONTENDERS, TASKS
-from benchmarks.peers.results import configuration, keep_result, kept, median, result_path
+from benchmarks.peers.results import configuration, keep_result, kept, median, repetitions, result_path
 
 BY_NAME = {contender.name: contender for contender in CONTENDERS}
 TASK = TASKS["cartpole"]
@@ -12,7 +12,7 @@ TASK = TASKS["cartpole"]
 
 @pytest.mark.parametrize("name", ["distrl", "sb3-ppo"])
 def test_results_are_kept_as_long_as_what_decides_them_stays(name, measured, monkeypatch, tmp_path):
-    monkeypatch.setattr(results.provenance, "commit", lambda: "abc1234")
+    monkeypatch.setattr(results.provenance, "program", lambda: "abc1234")
     contender = BY_NAME[name]
     assert kept(tmp_path, contender, TASK, 2, 30.0) is None
     one = measured(name, repetition=2, configuration=configuration(contender, TASK, 30.0), steps_per_s=5.5)
@@ -22,7 +22,7 @@ def test_results_are_kept_as_long_as_what_decides_them_stays(name, measured, mon
     assert kept(tmp_path, contender, TASK, 1, 30.0) is None
     assert kept(tmp_path, contender, TASK, 2, 31.0) is None
     assert kept(tmp_path, replace(contender, arguments=("--set", "x=1")), TASK, 2, 30.0) is None
-    monkeypatch.setattr(results.provenance, "commit", lambda: "def5678")
+    monkeypatch.setattr(results.provenance, "program", lambda: "def5678")
     assert (kept(tmp_path, contender, TASK, 2, 30.0) == one) == (name != "distrl")
 
 
@@ -49,3 +49,10 @@ def test_medians_are_of_those_that_have_the_figure(measured):
     assert median(runs, lambda one: one.steps_per_s) == 3.5
     assert median(runs[:3], lambda one: one.steps_per_s) == 3.0
     assert median(runs[1:2], lambda one: one.steps_per_s) is None
+
+
+def test_repetitions_that_there_are(measured, tmp_path):
+    for contender, repetition in (("sb3-ppo", 10), ("sb3-ppo", 2), ("sb3-a2c", 1)):
+        keep_result(tmp_path, BY_NAME[contender], TASK, measured(contender, repetition=repetition))
+    assert repetitions(tmp_path, BY_NAME["sb3-ppo"], TASK) == [2, 10]
+    assert repetitions(tmp_path, BY_NAME["distrl"], TASK) == []

@@ -27,6 +27,7 @@ def runs(monkeypatch):
     monkeypatch.setattr(running, "measure", pretended)
     monkeypatch.setattr(running.environments, "make", lambda names, folder, tell: {})
     monkeypatch.setattr(running.provenance, "commit", lambda: "abc1234")
+    monkeypatch.setattr(running.provenance, "program", lambda: "def5678")
     return kept, failing
 
 
@@ -82,6 +83,36 @@ def test_what_is_there_is_kept_and_what_failed_is_tried_again(runs, tmp_path, ca
     kept.clear()
     assert main(command) == 0
     assert kept == []
+
+
+def test_earlier_calls_with_more_repetitions_are_told_as_well(runs, monkeypatch, tmp_path):
+    more = ["--only", "distrl", "--task", "pong", "--repeat", "3", "--out", str(tmp_path)]
+    assert main(more) == 0
+    pages = []
+    monkeypatch.setattr(running, "RESULTS", tmp_path / "committed")
+    monkeypatch.setattr(running, "write_page", lambda name, block: pages.append((name, block)))
+    assert main(["--only", "distrl", "sb3-ppo", "--task", "pong", "--repeat", "1", "--out", str(tmp_path)]) == 0
+    assert pages == []
+    assert (
+        main(["--only", "distrl", "sb3-ppo", "--task", "pong", "--repeat", "1", "--out", str(tmp_path), "--publish"])
+        == 0
+    )
+    assert pages == [("peers", running.block)]
+    assert len(runs[0]) == 4
+    told = json.loads((tmp_path / "committed" / "peers.json").read_text())
+    assert [(one["contender"], one["repetition"]) for one in told["results"]] == [
+        ("distrl", 1),
+        ("sb3-ppo", 1),
+        ("distrl", 2),
+        ("distrl", 3),
+    ]
+    assert "| distrl | – | – | – | 200 | – | – | – |" in told["table"]
+    assert "| Stable-Baselines3 PPO | – | – | – | 100 (1) | – | – | – |" in told["table"]
+    assert (
+        running.block(told)
+        .splitlines()[0]
+        .endswith("Medians of 3 runs, of fewer where a number in brackets says so; load before a run: 0.1 at most.")
+    )
 
 
 def test_a_peer_without_an_environment_is_told_as_failed(runs, monkeypatch, tmp_path):
