@@ -44,7 +44,7 @@ learning: $(VENV)/installed-dev  ## Measures what every preset learns, hours; AR
 	$(BIN)/python -m benchmarks.learning $(ARGS)
 
 performance: $(VENV)/installed-dev  ## Measures speed, an hour; ARGS=--publish writes docs/performance.md.
-	for name in throughput startup solve transport broadcast scaling accelerator; do $(BIN)/python -m benchmarks.$$name $(ARGS) || exit; done
+	for name in throughput startup solve transport broadcast scaling bottleneck accelerator; do $(BIN)/python -m benchmarks.$$name $(ARGS) || exit; done
 
 capabilities: $(VENV)/installed-dev  ## Writes docs/capabilities.md anew from the tests' marks.
 	$(BIN)/python docs/capabilities.py

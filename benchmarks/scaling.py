@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.measurement import FailedError, run
 from benchmarks.publishing import say
-from benchmarks.speed import Entry, chosen, finish, goal, listed, parser, stamp
+from benchmarks.speed import Entry, chosen, finish, goal, listed, parser, share, stamp
 from distrl.metrics.summary import Summary
 
 LAUNCHERS = {"processes": "process", "ray": "ray"}
@@ -120,12 +120,8 @@ def _line(entry: Entry, ratio: float | None) -> list[str]:
         f"{entry['env_steps_per_s']:,.1f}",
         "–" if ratio is None else f"{ratio:.3f}",
         goal(ratio, least=LEAST_RATIO) if ratio is not None and entry["actors"] == max(ACTORS) else "–",
-        *(_share(entry[name]) for name in ("learner_idle_share", "actors_blocked_share")),
+        *(share(entry[name]) for name in ("learner_idle_share", "actors_blocked_share")),
     ]
-
-
-def _share(found: float | None) -> str:
-    return "–" if found is None else f"{found:.0%}"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -138,6 +138,11 @@ def around(found: Sequence[float] | Interval, digits: int = 2) -> str:
     return f"{centre:,.{digits}f} [{low:,.{digits}f}, {high:,.{digits}f}]"
 
 
+def share(found: float | None) -> str:
+    """'15%'; a dash where it is not known."""
+    return "–" if found is None else f"{found:.0%}"
+
+
 def goal(value: float, least: float | None = None, most: float | None = None) -> str:
     """'≥ 0.7, met' or '≥ 0.7, **missed**'."""
     met = (least is None or value >= least) and (most is None or value <= most)

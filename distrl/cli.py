@@ -4,6 +4,7 @@ Commands import what they need when they run, so that `distrl --help` stays quic
 """
 
 import atexit
+import contextlib
 import gc
 import os
 import signal
@@ -18,7 +19,7 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 import distrl
-from distrl import cli_control, cli_env, cli_env_server, cli_evaluate, cli_export, cli_presets
+from distrl import cli_chaos, cli_control, cli_doctor, cli_env, cli_env_server, cli_evaluate, cli_export, cli_presets
 from distrl.config.load import LoadedConfig, dump, load
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError
 
@@ -132,6 +133,8 @@ app.command("serve-env", rich_help_panel="Environments")(cli_env_server.serve_en
 for _command in (cli_control.status, cli_control.scale, cli_control.pause, cli_control.resume, cli_control.stop):
     app.command(rich_help_panel="A running job")(_command)
 
+app.command(rich_help_panel="A running job")(cli_chaos.chaos)
+
 
 @app.command(rich_help_panel="Look")
 def bench(
@@ -166,6 +169,7 @@ def bench(
 
 
 app.command("presets", rich_help_panel="Look")(cli_presets.presets)
+app.command(rich_help_panel="Look")(cli_doctor.doctor)
 app.command(rich_help_panel="A policy")(cli_export.export)
 
 
@@ -285,18 +289,20 @@ def _keep_traceback(error: Exception, run_dir: Path) -> None:
 
 def _end(summary: "Summary") -> None:
     if summary.error is not None:
-        typer.echo(f"distrl: error: {_one_line(summary.error)}", err=True)
+        with contextlib.suppress(OSError):  # the exit code says it as well, if nobody reads the words
+            typer.echo(f"distrl: error: {_one_line(summary.error)}", err=True)
     raise typer.Exit(summary.exit_code)
 
 
 def _report(text: str, error: Exception) -> None:
     """One line; below it, dim, what the error carries along: an environment's own traceback, where the log is."""
-    typer.echo(f"distrl: error: {_one_line(text)}", err=True)
     details = [getattr(error, "detail", None), *getattr(error, "__notes__", ())]
-    for detail in filter(None, details):
-        typer.echo(typer.style(str(detail).rstrip(), dim=True), err=True)
-    if _debugging():
-        traceback.print_exception(error, file=sys.stderr)
+    with contextlib.suppress(OSError):  # nobody reads it any more: the exit code still says what kind it was
+        typer.echo(f"distrl: error: {_one_line(text)}", err=True)
+        for detail in filter(None, details):
+            typer.echo(typer.style(str(detail).rstrip(), dim=True), err=True)
+        if _debugging():
+            traceback.print_exception(error, file=sys.stderr)
 
 
 def _one_line(text: str) -> str:

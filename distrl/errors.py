@@ -12,7 +12,8 @@ DistrlError                     1   unexpected
 └── RejectedError               1   an unroll that must not be trained on; `reason` is counted in the ledger
     ├── DecodeError                 bytes that are not what the strict decoder allows
     ├── SchemaError                 arrays that do not have the run's shapes and dtypes
-    └── NonFiniteUnrollError        NaN or infinity in an unroll
+    ├── NonFiniteUnrollError        NaN or infinity in an unroll
+    └── PoisonError                 learners have died while they decoded it
 """
 
 EXIT_OK = 0
@@ -94,6 +95,12 @@ class NonFiniteUnrollError(RejectedError):
     """NaN or infinity in observations, rewards or log-probabilities of an unroll."""
 
     reason = "nonfinite"
+
+
+class PoisonError(RejectedError):
+    """Bytes that one learner after the other has died of."""
+
+    reason = "poison"
 
 
 def require(module: str, what: str, extra: str) -> None:

@@ -67,7 +67,9 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "uvicorn": ("dashboard/app.py",),
     "typer": (
         "cli.py",
+        "cli_chaos.py",
         "cli_control.py",
+        "cli_doctor.py",
         "cli_env.py",
         "cli_env_server.py",
         "cli_evaluate.py",
@@ -100,6 +102,7 @@ WHOLE_PROJECT_TESTS = {
     "test_docs.py",
     "test_episode_boundaries.py",
     "test_project.py",
+    "test_stream_protocol.py",
     "test_straight_line.py",
     "algorithms/test_backends.py",  # returns and losses on every Keras backend
 }

@@ -95,8 +95,8 @@ def test_python_dash_m():
 def test_the_commands_are_those_that_are_built(capsys):
     built = {command.name for command in typer.main.get_command(cli.app).commands.values()}
     assert built == {
-        *("train", "actor", "learner", "serve-env", "status", "scale", "pause", "resume", "stop"),
-        *("bench", "presets", "config", "network", "env", "evaluate", "evaluator", "export"),
+        *("train", "actor", "learner", "serve-env", "status", "scale", "pause", "resume", "stop", "chaos"),
+        *("bench", "doctor", "presets", "config", "network", "env", "evaluate", "evaluator", "export"),
     }
     code, out, _ = run(capsys, "--help")
     assert code == 0
@@ -108,7 +108,7 @@ def test_the_commands_are_those_that_are_built(capsys):
     "command",
     [
         *("train", "actor", "learner", "evaluator", "evaluate", "export"),
-        *("status", "scale", "pause", "resume", "stop", "bench", "presets"),
+        *("status", "scale", "pause", "resume", "stop", "chaos", "bench", "doctor", "presets"),
     ],
 )
 def test_every_command_has_an_example(capsys, command):
@@ -129,7 +129,7 @@ def test_train_puts_the_layers_together(capsys, trained, workplace):
     assert loaded.origins["actors.count"] == "flag --actors"
     assert loaded.origins["actors.environments"] == "file mine.yaml"
     assert (str(run_dir), resume) == ("here", None)
-    assert isinstance(view, QuietView)
+    assert isinstance(view._view, QuietView)
 
 
 @pytest.mark.row("D45")
@@ -144,7 +144,7 @@ def test_every_flag_of_train_arrives(capsys, trained):
     assert config.memory.url == "redis://h:1/0"
     assert run_dir.parent.name == "runs"
     assert run_dir.name.startswith("Acrobot-v1-impala-20")
-    assert isinstance(view, PlainView)
+    assert isinstance(view._view, PlainView)
 
 
 def test_the_redis_url_can_come_from_the_environment(capsys, trained, monkeypatch):
@@ -352,7 +352,7 @@ def test_train_from_python(trained):
     assert distrl.train(config, run_dir="here").exit_code == 0
     ((loaded, run_dir, resume, view),) = trained.calls
     assert (loaded.config, loaded.origins["seed"], str(run_dir), resume) == (config, "python", "here", None)
-    assert isinstance(view, PlainView)
+    assert isinstance(view._view, PlainView)
     distrl.train(config, resume="there", view=QuietView())
     assert (str(trained.calls[1][1]), trained.calls[1][2]) == ("there", "there")
     with pytest.raises(ConfigError, match="needs a --run-dir"):

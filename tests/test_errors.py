@@ -26,6 +26,7 @@ def tree() -> list[type[DistrlError]]:
         ("DecodeError", 1),
         ("SchemaError", 1),
         ("NonFiniteUnrollError", 1),
+        ("PoisonError", 1),
     ],
 )
 def test_exit_codes(name, exit_code):
@@ -46,6 +47,7 @@ def test_every_rejection_has_a_reason_of_its_own():
         "DecodeError": "decode",
         "SchemaError": "schema",
         "NonFiniteUnrollError": "nonfinite",
+        "PoisonError": "poison",
     }
 
 

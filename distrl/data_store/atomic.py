@@ -26,9 +26,13 @@ def put_directory(path: Path, files: Mapping[str, bytes]) -> None:
     """
     temporary = path.with_name(f"{_TEMPORARY}{path.name}")
     temporary.mkdir()
-    for name, content in files.items():
-        _write(temporary / name, content)
-    _flush(temporary)
+    try:
+        for name, content in files.items():
+            _write(temporary / name, content)
+        _flush(temporary)
+    except OSError:  # a full disk needs the room more than anybody needs half of it
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     if path.exists():
         remove_directory(replaced(path))
         path.rename(replaced(path))
@@ -46,10 +50,14 @@ def put_file(path: Path, content: bytes) -> None:
 def file(path: Path) -> Iterator[IO[bytes]]:
     """Makes or replaces one file with what is written inside the `with` block; not if that raises."""
     temporary = path.with_name(f"{_TEMPORARY}{path.name}")
-    with temporary.open("wb") as opened:
-        yield opened
-        opened.flush()
-        os.fsync(opened.fileno())
+    try:
+        with temporary.open("wb") as opened:
+            yield opened
+            opened.flush()
+            os.fsync(opened.fileno())
+    except Exception:
+        temporary.unlink(missing_ok=True)
+        raise
     temporary.replace(path)
     _flush(path.parent)
 

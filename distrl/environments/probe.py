@@ -30,7 +30,6 @@ from distrl.types import EnvSpec
 # The child writes where it hangs shortly before the parent ends it.
 _WHERE_IT_HANGS_AT = 0.9
 _DETAIL_BYTES = 20_000
-_TIMEOUT_S = 13.0
 _PATIENCE_S = 2.0
 
 
@@ -53,8 +52,8 @@ def probe(config: EnvironmentConfig, *, timeout_s: float | None = None) -> EnvSp
 
     Args:
         config: The environment, as actors will make it.
-        timeout_s: The subprocess and whatever it started are killed after this long; None: 13 s, and for a remote
-            environment also as long as its own time-outs may take, so that it is these that say what is wrong.
+        timeout_s: The subprocess and whatever it started are killed after this long; None: `step_timeout_s`, and for a
+            remote environment also as long as its own time-outs may take, so that it is these that say what is wrong.
 
     Raises:
         ProbeError: A ConfigError in one line, with the environment's own traceback in `detail`.
@@ -73,32 +72,35 @@ def probe(config: EnvironmentConfig, *, timeout_s: float | None = None) -> EnvSp
 
 def _limit_s(config: EnvironmentConfig) -> float:
     if not is_remote(config.id):
-        return _TIMEOUT_S
+        return config.step_timeout_s
     try:
         given = RemoteParameters.model_validate(config.kwargs)
         connect_s = given.first_connection_s(dial=parse_address(config.id).dial)
     except (ValidationError, ConfigError):
-        return _TIMEOUT_S  # the subprocess says what is wrong
-    return _TIMEOUT_S + connect_s + given.give_up_s + given.message_timeout_s
+        return config.step_timeout_s  # the subprocess says what is wrong
+    return config.step_timeout_s + connect_s + given.give_up_s + given.message_timeout_s
 
 
 def _wait(child: subprocess.Popen[bytes], config: EnvironmentConfig, timeout_s: float) -> None:
-    """Waits for the end; says so where somebody else has to do something first.
+    """Waits for the end; says what for, if it takes longer.
 
     Raises:
         TimeoutExpired: It has not ended in time.
     """
-    if is_remote(config.id) and timeout_s > _PATIENCE_S:
+    if timeout_s > _PATIENCE_S:
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(timeout=_PATIENCE_S)
             return
-        address = config.id.partition("://")[2]
-        doing = (
-            f"reaching {address}" if config.id.startswith("tcp://") else f"waiting for an environment to dial {address}"
-        )
-        print(f"{doing} …", file=sys.stderr, flush=True)
+        print(f"{_doing(config)} …", file=sys.stderr, flush=True)
         timeout_s -= _PATIENCE_S
     child.wait(timeout=timeout_s)
+
+
+def _doing(config: EnvironmentConfig) -> str:
+    if not is_remote(config.id):
+        return f"trying out {config.id}"
+    address = config.id.partition("://")[2]
+    return f"reaching {address}" if config.id.startswith("tcp://") else f"waiting for an environment to dial {address}"
 
 
 def _run_child(config: EnvironmentConfig, timeout_s: float, answer: IO[bytes], output: IO[bytes]) -> int | None:

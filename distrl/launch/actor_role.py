@@ -11,6 +11,7 @@ from distrl.actors.actor import FOR_THE_LEARNER, Actor, Shipper
 from distrl.actors.policy import Policy
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
+from distrl.launch.awake import AwakeClock
 from distrl.launch.framework import import_framework
 from distrl.launch.role import Heartbeat, await_bundle, here, join, log, open_backend
 from distrl.memory_backend.backend import RoleStatus
@@ -31,6 +32,7 @@ class ActorRole:
         self._backend, self._description = join(redis_url, run_id, f"actor {actor}")
         self._producer = (actor, self._backend.registry.register_actor(actor))
         self._actor: Actor | None = None
+        self._awake = AwakeClock()
         self._enter("starting")
         self._rate_from = (self._entered_at, 0)
 
@@ -61,10 +63,10 @@ class ActorRole:
 
     def status(self) -> RoleStatus:
         """The heartbeat; while the environment is made and reset, its age counts as that of a step."""
+        now = self._awake.look()
         host, pid = here()
-        now = time.monotonic()
         if self._actor is None:
-            age_s = now - self._entered_at if self._state == "starting" else 0.0
+            age_s = self._awake.age_s(self._entered_at) if self._state == "starting" else 0.0
             return RoleStatus("actor", self._id, self._producer[1], host, pid, self._state, last_step_age_s=age_s)
         progress, waits = self._actor.progress, self._actor.waits.shares()
         since, steps = self._rate_from
@@ -79,7 +81,7 @@ class ActorRole:
             env_steps=progress.env_steps,
             env_steps_per_s=(progress.env_steps - steps) / max(now - since, 1e-9),
             weights_version=self._actor.weights_version,
-            last_step_age_s=now - progress.last_step_at if progress.state == "acting" else 0.0,
+            last_step_age_s=self._awake.age_s(progress.last_step_at) if progress.state == "acting" else 0.0,
             blocked_share=sum(waits.get(name, 0.0) for name in FOR_THE_LEARNER),
         )
 

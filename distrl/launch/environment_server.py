@@ -62,7 +62,7 @@ def serve_environment(
         write: Takes one line of progress.
 
     Returns:
-        The exit code: 130 after Ctrl-C, 0 after SIGTERM.
+        The exit code: 130 after Ctrl-C, 0 after SIGTERM or SIGHUP.
 
     Raises:
         ConfigError: The environment cannot be made or described, there is no token where one is needed, or the address

@@ -8,6 +8,7 @@ from distrl.actors.policy import Policy
 from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError, FencedError
+from distrl.launch.awake import AwakeClock
 from distrl.launch.role import Heartbeat, await_bundle, here, join, log, open_backend
 from distrl.memory_backend.backend import RoleStatus
 from distrl.memory_backend.registry import newest_evaluator
@@ -30,6 +31,7 @@ class EvaluatorRole:
         self._backend, self._description = join(redis_url, run_id, "evaluator")
         self._incarnation = self._backend.registry.register_evaluator()
         self._evaluator: PublishedEvaluator | None = None
+        self._awake = AwakeClock()
         self._enter("starting")
 
     def run(self) -> None:
@@ -77,8 +79,9 @@ class EvaluatorRole:
 
     def status(self) -> RoleStatus:
         """The heartbeat; while the environment is made and stepped, the age of its last step counts."""
+        self._awake.look()
         host, pid = here()
-        now, evaluator = time.monotonic(), self._evaluator
+        evaluator = self._evaluator
         since = self._entered_at
         if evaluator is not None and self._state == "evaluating":
             since = max(since, evaluator.last_step_at)
@@ -92,7 +95,7 @@ class EvaluatorRole:
             state=self._state,
             env_steps=0 if evaluator is None else evaluator.env_steps,
             weights_version=0 if evaluator is None else evaluator.weights_version,
-            last_step_age_s=now - since if busy else 0.0,
+            last_step_age_s=self._awake.age_s(since) if busy else 0.0,
         )
 
     def _enter(self, state: str) -> None:

@@ -1,8 +1,6 @@
 """Which roles hang in their environments: judged by heartbeats, each of which tells an age by its own host's clock."""
 
-import time
-from collections.abc import Callable
-
+from distrl.launch.awake import AwakeClock
 from distrl.launch.plan import Role
 from distrl.memory_backend.backend import RoleStatus
 
@@ -15,24 +13,25 @@ class HangWatch:
 
     Args:
         limit_s: `environment.step_timeout_s`.
+        awake: Tells for how long whoever watches has been awake: what it did not see is nobody's silence.
     """
 
-    def __init__(self, limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limit_s: float, awake: AwakeClock) -> None:
         self._limit_s = limit_s
-        self._clock = clock
+        self._awake = awake
         self._seen: dict[Role, tuple[int, int, float]] = {}  # incarnation, beat, when it was first seen
         self._ended: dict[Role, int] = {}
 
     def overdue_s(self, status: RoleStatus) -> float | None:
         """Seconds without an environment step, or without a heartbeat, if they are beyond the limit; else None."""
-        role, now = Role(status.role, status.id), self._clock()
+        role, now = Role(status.role, status.id), self._awake.look()
         if status.incarnation <= self._ended.get(role, 0):
             return None
         incarnation, beat, since = self._seen.get(role, (0, 0, now))
         if (incarnation, beat) != (status.incarnation, status.beat):
             since = now
             self._seen[role] = (status.incarnation, status.beat, since)
-        age_s = now - since + (status.last_step_age_s if status.state in BUSY else 0.0)
+        age_s = self._awake.age_s(since) + (status.last_step_age_s if status.state in BUSY else 0.0)
         return age_s if age_s > self._limit_s else None
 
     def ended(self, status: RoleStatus) -> None:

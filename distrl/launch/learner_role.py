@@ -1,11 +1,11 @@
 """The learner role: joins a run, builds or restores the networks, and trains until done or asked to stop."""
 
 import threading
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distrl.launch.awake import AwakeClock
 from distrl.launch.framework import import_framework
 from distrl.launch.role import Heartbeat, here, join, log, open_backend
 from distrl.learner.stopping import ASKED
@@ -27,6 +27,7 @@ class LearnerRole:
         self._stop = stop
         self._backend, self._description = join(redis_url, run_id, "learner")
         self._session: Session | None = None
+        self._awake = AwakeClock()
         self._state = "starting: importing the framework"
 
     def run(self) -> str:
@@ -64,6 +65,7 @@ class LearnerRole:
 
     def status(self) -> RoleStatus:
         """The heartbeat; `last_step_age_s` is the age of the last update."""
+        self._awake.look()
         host, pid = here()
         if self._session is None:
             return RoleStatus("learner", 0, 0, host, pid, self._state)
@@ -78,5 +80,5 @@ class LearnerRole:
             env_steps=state.env_steps,
             env_steps_per_s=self._session.env_steps_per_s,
             weights_version=state.weights_version,
-            last_step_age_s=time.monotonic() - self._session.learner.last_update_at,
+            last_step_age_s=self._awake.age_s(self._session.learner.last_update_at),
         )

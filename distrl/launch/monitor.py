@@ -86,6 +86,9 @@ class Monitor:
         missing = snapshot.get("missing_workers")
         if missing != self.latest.get("missing_workers"):
             self.event(f"rounds go on without {missing}" if missing else "rounds have every worker again")
+        unsaved = snapshot.get("unsaved")
+        if unsaved != self.latest.get("unsaved"):
+            self.event(f"no checkpoint can be written: {unsaved}" if unsaved else "checkpoints are written again")
         if self._first and self._blocked is not None:  # until the first update there was nothing to wait for
             self._blocked_so_far.append(self._blocked)
         blocked = self._blocked

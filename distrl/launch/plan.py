@@ -1,11 +1,13 @@
 """The plan: which roles a run has, as data. Launchers turn each into a process or a Ray actor."""
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from distrl.config import RunConfig
+from distrl.errors import ConfigError
 from distrl.launch.role_variables import role_variables
 from distrl.learner.replay_set_up import fitting_replay, replay_schema
 from distrl.types import EnvSpec
@@ -76,6 +78,8 @@ def oversubscription_warning(config: RunConfig) -> str | None:
     )
 
 
+STEP_BYTES = 11
+"""Of an unroll for each step beside observations and actions: reward, log-probability, three flags."""
 UPDATES_PER_VERSION = 1_000
 """From so many updates between two published versions on, actors' policies are old enough to be told of."""
 
@@ -116,3 +120,27 @@ def replay_note(config: RunConfig, spec: EnvSpec) -> str | None:
         return None
     here = config.launch.launcher != "ray"
     return fitting_replay(parameters, replay_schema(config, spec, {}), check=here)
+
+
+def check_queue(config: RunConfig, spec: EnvSpec) -> None:
+    """Refuses a queue that is closed before a batch is in it: actors and learner would wait for each other.
+
+    Raises:
+        ConfigError: Says how large it must be.
+    """
+    if config.deterministic or config.algorithm.ships == "gradients":
+        return  # the one actor acts whenever it is asked; gradients are as large as the network, which nobody knows yet
+    wanted, least = config.unrolls_at_once, least_unroll_bytes(config, spec)
+    if config.memory.queue_bytes <= (wanted - 1) * least:
+        raise ConfigError(
+            f"memory.queue_bytes {config.memory.queue_bytes:,} is full before a batch of {wanted} unrolls of "
+            f"{least:,} bytes is in it, and nobody would go on; set at least {wanted * least * 2:,}"
+        )
+
+
+def least_unroll_bytes(config: RunConfig, spec: EnvSpec) -> int:
+    """Bytes of one unroll's arrays without the policy's recurrent state, which is not known before it is built."""
+    schema = replay_schema(config, spec, {})
+    arrays = [*schema.observations.values(), *schema.actions.values()]
+    steps = _unroll_steps(config) * STEP_BYTES
+    return steps + sum(dtype.itemsize * math.prod(shape) for dtype, shape in arrays)

@@ -21,6 +21,7 @@ from distrl.memory_backend.backend import Backend, QueueCaps, RoleStatus
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.types import PolicyBundle
 
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 HEARTBEAT_S = 1.0
 BUNDLE_POLL_S = 0.05
 EMBEDDED_GIVE_UP_S = 5.0  # a server of the run's own that has died does not come back
@@ -52,7 +53,7 @@ def open_backend(
 
 
 def become(name: str, stop: threading.Event) -> None:
-    """Makes this process a role: process title, log lines, SIGTERM and Ctrl-C set `stop`, ends with its parent.
+    """Makes this process a role: process title, log lines, signals that set `stop`, ends with its parent.
 
     What asks the terminal for something, such as a password, gets an error: in the background it would be stopped.
     """
@@ -60,11 +61,22 @@ def become(name: str, stop: threading.Event) -> None:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format=f"%(asctime)s {name} %(levelname)s %(message)s", force=True
     )
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    for number in ENDING:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as after nohup
+            signal.signal(number, lambda *_: stop.set())
     for number in (signal.SIGTTIN, signal.SIGTTOU):
         signal.signal(number, signal.SIG_IGN)
     watch_lifeline()
+
+
+def be_done() -> None:
+    """Nothing can be asked of this process any more but to end, which it does.
+
+    Python takes its handlers away before it has ended: whoever asks in that moment would kill a role that has done all
+    it had to, and take it for one that has not.
+    """
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def give_way(role: Role) -> None:

@@ -9,7 +9,7 @@ from typing import Protocol
 from distrl.errors import ConfigError, DistrlError
 from distrl.launch.lifeline import LIFELINE_VARIABLE
 from distrl.launch.plan import Role
-from distrl.launch.role import HEARTBEAT_S, become, give_way, join, log
+from distrl.launch.role import HEARTBEAT_S, be_done, become, give_way, join, log
 from distrl.networks.lean_import import collector_at_rest
 
 
@@ -93,4 +93,7 @@ def _run_here(role: Role, redis_url: str, run_id: str) -> int:
     stop = threading.Event()
     become(role.name, stop)
     give_way(role)
-    return run_role(role, redis_url=redis_url, run_id=run_id, stop=stop)
+    try:
+        return run_role(role, redis_url=redis_url, run_id=run_id, stop=stop)
+    finally:
+        be_done()

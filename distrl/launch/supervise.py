@@ -1,21 +1,30 @@
 """The one supervise loop, for processes and Ray alike: watch, restart, scale, time out, and end the run in order."""
 
+import signal
 import time
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from pathlib import Path
 
 from distrl.config import RunConfig
 from distrl.errors import EnvironmentFailedError, MemoryBackendError, StalledError
+from distrl.launch.awake import AwakeClock
 from distrl.launch.fleet import Fleet, Launcher, Member, end, last_error
 from distrl.launch.hang_watch import HangWatch
 from distrl.launch.monitor import Monitor
 from distrl.launch.plan import Role, make_plan
+from distrl.learner.feed import DEATHS
 from distrl.memory_backend.backend import Backend, RoleStatus
 
 TICK_S = 0.05
 REGISTRY_EVERY_S = 0.5
 LEARNER_GRACE_S = 30.0
 ACTOR_GRACE_S = 5.0
+SAME_ERROR = DEATHS + 1
+"""So often in a row, and nothing learned in between: another start would end in the same way.
+
+Once more than learners may die of one unroll, which the next one drops.
+"""
 FATAL_CODES = {2: "configuration", 5: "non-finite training", 6: "memory backend"}
 
 
@@ -30,7 +39,7 @@ class Outcome:
 
 @dataclass
 class Interrupt:
-    """Set by a signal handler; `code` is what the process then exits with (130 for Ctrl-C, 0 for SIGTERM)."""
+    """Set by a signal handler; `code` is what the process then exits with."""
 
     code: int | None = None
     name: str = ""
@@ -58,27 +67,42 @@ class Supervisor:
         self._monitor = monitor
         self._log_dir = log_dir
         self._interrupt = interrupt
-        self._watch = HangWatch(config.environment.step_timeout_s)
+        self._awake = AwakeClock()
+        self._watch = HangWatch(config.environment.step_timeout_s, self._awake)
         self._hung: dict[Role, str] = {}  # killed and not yet found dead: why
+        self._errors: dict[Role, deque[tuple[str, tuple[int, int]]]] = defaultdict(lambda: deque(maxlen=SAME_ERROR))
         self._target = config.actors.count
         self._registry_at = 0.0
         self._progress = ((0, 0), time.monotonic())  # updates and unrolls used, when they last changed
         self.fleet = Fleet(launcher, config.actors.restart_budget)
 
     def run(self) -> Outcome:
-        """Starts every role and returns when all have ended, however that came about."""
+        """Starts every role and returns when all have ended, however that came about.
+
+        Raises:
+            KeyboardInterrupt: Somebody is in a hurry. Nobody is waited for; roles end by themselves.
+        """
+        try:
+            outcome = self._until_over()
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            self._end_roles()
+            raise
+        return self._unless_learner_failed(outcome, self._end_roles())
+
+    def _until_over(self) -> Outcome:
         try:
             for role in make_plan(self._config):
                 self.fleet.add(role)
             while (outcome := self._round()) is None:
                 time.sleep(TICK_S)
         except MemoryBackendError as error:
-            outcome = Outcome(error.exit_code, FATAL_CODES[error.exit_code], str(error))
-        finally:
-            learners = self._end_roles()
-        return self._unless_learner_failed(outcome, learners)
+            return Outcome(error.exit_code, FATAL_CODES[error.exit_code], str(error))
+        return outcome
 
     def _round(self) -> Outcome | None:
+        now = self._awake.look()
         if self._interrupt.code is not None:
             return self._asked_to_stop(self._interrupt.name, self._interrupt.code)
         for member in self.fleet.dead():
@@ -88,8 +112,8 @@ class Supervisor:
         for member in self.fleet.start_due():
             self._monitor.restarts = self.fleet.restarts
             self._monitor.event(f"{member.role.name} started again (restart {member.restarts})")
-        if time.monotonic() - self._registry_at >= REGISTRY_EVERY_S:
-            self._registry_at = time.monotonic()
+        if now - self._registry_at >= REGISTRY_EVERY_S:
+            self._registry_at = now
             return self._look_at_registry()
         return None
 
@@ -115,6 +139,8 @@ class Supervisor:
         return reason in type(self._config.stop).model_fields
 
     def _asked_to_stop(self, reason: str, code: int) -> Outcome:
+        if self._interrupt.code is None:  # the next Ctrl-C does not wait
+            self._interrupt.code, self._interrupt.name = code, reason
         self._monitor.event(f"stopping: {reason}")
         self._backend.registry.set_control(stop=reason)
         return Outcome(code, reason)
@@ -134,6 +160,8 @@ class Supervisor:
         error = hung or (last_error(self._log_dir / role.log_name) if code > 0 else None)
         if code in FATAL_CODES:
             return Outcome(code, FATAL_CODES[code], f"{role.name}: {error or f'exit code {code}'}")
+        if self._is_hopeless(role, error if code == 1 else None):
+            return Outcome(1, "keeps failing", f"{role.name} failed {SAME_ERROR} times in the same way: {error}")
         how = f"{f'signal {-code}' if code < 0 else f'exit code {code}'}{f': {error}' if error else ''}"
         delay = self.fleet.restart_later(member)
         if delay is None:
@@ -142,6 +170,20 @@ class Supervisor:
             return Outcome(final, "restart budget spent", f"{role.name} ended {budget} ({how})")
         self._monitor.event(f"{role.name} ended ({how}); starting again in {delay:.1f} s")
         return None
+
+    def _is_hopeless(self, role: Role, error: str | None) -> bool:
+        """Takes note of a role's end: whether one unexpected error was behind the last, and nothing was learned."""
+        errors = self._errors[role]
+        if error is None:
+            errors.clear()
+            return False
+        errors.append((error, self._reached))
+        return len(errors) == SAME_ERROR and len(set(errors)) == 1
+
+    @property
+    def _reached(self) -> tuple[int, int]:
+        """How far the run is. A replay memory takes unrolls in for a while before there is a first update."""
+        return self._monitor.updates, self._monitor.ledger.trained
 
     def _let_go(self, role: Role) -> None:
         """A role has ended: an actor's tickets go back, and its heartbeat, which stays, counts no longer."""
@@ -162,6 +204,7 @@ class Supervisor:
         for member in retired:
             self._let_go(member.role)
             self._hung.pop(member.role, None)
+            self._errors.pop(member.role, None)
             self._backend.registry.forget_actor(member.role.id)
         while len(present) < target:
             actor = max(present, default=-1) + 1
@@ -190,15 +233,13 @@ class Supervisor:
 
     def _check_progress(self, *, paused: bool) -> Outcome | None:
         before, since = self._progress
-        now = time.monotonic()
-        # A replay memory takes unrolls in for a while before there is a first update.
-        reached = (self._monitor.updates, self._monitor.ledger.trained)
-        if paused or reached != before:
-            self._progress = (reached, now)
+        if paused or self._reached != before:
+            self._progress = (self._reached, self._awake.look())
             return None
-        if now - since <= self._config.learner.stall_timeout_s:
+        age_s = self._awake.age_s(since)
+        if age_s <= self._config.learner.stall_timeout_s:
             return None
-        error = StalledError(f"no update for {now - since:.0f} s (learner.stall_timeout_s); see the logs of the roles")
+        error = StalledError(f"no update for {age_s:.0f} s (learner.stall_timeout_s); see the logs of the roles")
         return Outcome(error.exit_code, "stalled", str(error))
 
     def _end_roles(self) -> dict[Role, int]:
@@ -218,5 +259,6 @@ class Supervisor:
         if outcome.error is not None or failed is None:
             return outcome
         role, code = failed
-        why = last_error(self._log_dir / role.log_name) if code > 0 else f"killed after {LEARNER_GRACE_S:g} s"
+        killed = f"killed after {LEARNER_GRACE_S:g} s" if code == -signal.SIGKILL else f"ended by signal {-code}"
+        why = last_error(self._log_dir / role.log_name) if code > 0 else killed
         return Outcome(code if code > 0 else 1, outcome.stop_reason, f"{role.name} did not end cleanly: {why}")

@@ -3,7 +3,7 @@
 import secrets
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -11,7 +11,7 @@ from types import FrameType
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig, dump, load
 from distrl.environments.probe import probe
-from distrl.errors import ConfigError, MemoryBackendError, require
+from distrl.errors import EXIT_INTERRUPTED, ConfigError, MemoryBackendError, require
 from distrl.launch.description import RunDescription
 from distrl.launch.external_algorithm import settled
 from distrl.launch.fleet import Launcher
@@ -19,7 +19,7 @@ from distrl.launch.framework import require_framework
 from distrl.launch.head_start import HeadStart
 from distrl.launch.monitor import Monitor
 from distrl.launch.one_process import train_here
-from distrl.launch.plan import RoleHome, oversubscription_warning, publication_note, replay_note
+from distrl.launch.plan import RoleHome, check_queue, oversubscription_warning, publication_note, replay_note
 from distrl.launch.ray_token import make_private_token
 from distrl.launch.role import open_backend
 from distrl.launch.run_directory import open_run_directory, write_private, write_run_json
@@ -30,6 +30,12 @@ from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.metrics.console import View
 from distrl.metrics.summary import PolicyLag, Summary
 
+INTERRUPTS: Mapping[int, tuple[int, str]] = {
+    signal.SIGINT: (EXIT_INTERRUPTED, "Ctrl-C"),
+    signal.SIGTERM: (0, "SIGTERM"),
+    signal.SIGHUP: (0, "SIGHUP"),
+}
+"""Signal -> exit code and stop reason."""
 LAST_LOOK_S = 3.0
 COUNTS = ("env_steps", "updates", "episodes", "trained_steps", "weights_version")
 
@@ -56,6 +62,7 @@ def train(
     require_framework(config.learner.backend)
     _check_launchable(config)
     spec = probe(config.environment)
+    check_queue(config, spec)
     replay = replay_note(config, spec)
     with open_run_directory(run_dir, resume) as opened, settled_config(run_dir, loaded) as keep_config:
         run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
@@ -76,6 +83,9 @@ def train(
                 else:
                     outcome = _train_with_roles(description, monitor, interrupt, head_start)
                 keep_config(outcome.exit_code != ConfigError.exit_code)
+        except KeyboardInterrupt:  # somebody is in a hurry
+            outcome = Outcome(EXIT_INTERRUPTED, "interrupted")
+            raise
         finally:  # also when something is raised: whatever was launched is accounted for
             monitor.close()
             summary = summarize(description, monitor, outcome, started)
@@ -133,15 +143,23 @@ def _check_same_task(path: Path, config: RunConfig) -> None:
 
 @contextmanager
 def interruptible() -> Iterator[Interrupt]:
-    """While inside, Ctrl-C and SIGTERM are noted instead of raised; a second Ctrl-C raises."""
+    """While inside, Ctrl-C, SIGTERM and a terminal that closes (SIGHUP) are noted instead of raised.
+
+    Ctrl-C after any of them, and a second SIGTERM, raise. A second SIGHUP is as the first: shell and kernel send one
+    each. Who ignores it, as after nohup, goes on.
+    """
     interrupt = Interrupt()
+    seen: set[int] = set()
 
     def note(number: int, _: FrameType | None) -> None:
-        if interrupt.code is not None and number == signal.SIGINT:
+        if interrupt.code is not None and (number == signal.SIGINT or number in seen - {signal.SIGHUP}):
             raise KeyboardInterrupt
-        interrupt.code, interrupt.name = (130, "Ctrl-C") if number == signal.SIGINT else (0, "SIGTERM")
+        seen.add(number)
+        if interrupt.code is None:
+            interrupt.code, interrupt.name = INTERRUPTS[number]
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    ignored = {number for number in (signal.SIGHUP,) if signal.getsignal(number) == signal.SIG_IGN}
+    before = {number: signal.signal(number, note) for number in INTERRUPTS.keys() - ignored}
     try:
         yield interrupt
     finally:

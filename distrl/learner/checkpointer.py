@@ -13,6 +13,9 @@ from distrl.learner.state import LearnerState
 from distrl.memory_backend.replay import Replay
 from distrl.types import Array
 
+RETRY_S = 10.0
+"""After a disk has refused."""
+
 
 class Checkpointer:
     """Saves to `directory` by the clock (`every_s`), by updates (`every_updates`), or by whichever comes first.
@@ -40,12 +43,13 @@ class Checkpointer:
         self._state = state
         self._saved_at = time.monotonic()
         self._saved_updates = state.updates
+        self._retry_at = 0.0
 
     @property
     def due(self) -> bool:
         """A save is due: time or updates have passed, and something was learned since."""
         since = self._state.updates - self._saved_updates
-        if since == 0:
+        if since == 0 or time.monotonic() < self._retry_at:
             return False
         by_updates = self._config.every_updates is not None and since >= self._config.every_updates
         by_time = self._config.every_s is not None and time.monotonic() - self._saved_at >= self._config.every_s
@@ -57,7 +61,23 @@ class Checkpointer:
         return self._state.updates > self._saved_updates or self._state.updates == 0
 
     def save(self) -> Path:
-        """Writes one checkpoint; it is the best if no saved one had as high a mean return, or best evaluation."""
+        """Writes one checkpoint; it is the best if no saved one had as high a mean return, or best evaluation.
+
+        Raises:
+            OSError: The disk is full or refuses. Earlier checkpoints are as they were; none is due for `RETRY_S`.
+        """
+        state = self._state
+        saved = state.best_saved_return, state.best_saved_evaluation
+        try:
+            path = self._write()
+        except OSError:
+            state.best_saved_return, state.best_saved_evaluation = saved
+            self._retry_at = time.monotonic() + RETRY_S
+            raise
+        self._saved_at, self._saved_updates = time.monotonic(), state.updates
+        return path
+
+    def _write(self) -> Path:
         arrays = {
             f"{name}.{group}": values
             for name, network in self._networks.items()
@@ -71,7 +91,6 @@ class Checkpointer:
         )
         if self._replay is not None:
             remove_older(self._directory, self._state.updates)
-        self._saved_at, self._saved_updates = time.monotonic(), self._state.updates
         return path
 
 

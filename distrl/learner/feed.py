@@ -8,7 +8,7 @@ by the learner after the update.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from distrl.errors import NonFiniteError, RejectedError, SchemaError
+from distrl.errors import NonFiniteError, PoisonError, RejectedError, SchemaError
 from distrl.learner.rounds import Rounds
 from distrl.memory_backend.backend import Backend, Entry, Producer
 from distrl.memory_backend.batching import stack
@@ -20,6 +20,9 @@ BLOCK_S = 0.1
 """Longest wait for unrolls before somebody is asked whether to go on; the end of a run waits for it."""
 REFUSED_GRADIENTS = 16
 """So many gradients in a row that are not finite end the training: one may be an accident, all of them are not."""
+
+DEATHS = 3
+"""So many learners may die of an unroll: the one that took it, and two that found it again."""
 
 
 @dataclass
@@ -102,6 +105,8 @@ class Feed:
         self._env_steps = 0
         self._stuck = False
         self._refused_gradients = 0
+        self._inherits = True  # what comes was a predecessor's
+        self._poison: str | None = None
 
     def collect(self) -> Parcel | None:
         """Blocks until a whole batch, or round, is there; None when asked to stop before that.
@@ -123,7 +128,7 @@ class Feed:
                 continue
             self._stuck = False
             self._look_at_version()
-            unroll = self._judge(entry)
+            unroll = self._judge_inherited(entry) if self._inherits else self._judge(entry)
             if unroll is not None:
                 taken.append((entry, unroll))
         parcel = self._parcel(taken)
@@ -143,11 +148,20 @@ class Feed:
         while left := self._backend.unrolls.unacknowledged(after, 1):
             after = left[0].entry_id
             yield left[0]
+        self._inherits = False
         while True:
             entries = self._backend.unrolls.take(self._batch_size, self._block_s)
             yield from entries
             if not entries:
                 yield None
+
+    def _judge_inherited(self, entry: Entry) -> Unroll | Contribution | None:
+        """As `_judge`. A predecessor may have died of it: that it is being decoded is noted until it has been."""
+        if self._backend.unrolls.suspect(entry.entry_id) >= DEATHS:
+            self._poison = entry.entry_id
+        unroll = self._judge(entry)
+        self._backend.unrolls.absolve(entry.entry_id)
+        return unroll
 
     def _judge(self, entry: Entry) -> Unroll | Contribution | None:
         """The unroll if it is to be trained on; otherwise counts the reason, and issues a ticket in its place."""
@@ -207,6 +221,8 @@ class Feed:
 
     def _decode(self, entry: Entry, header: UnrollHeader) -> Unroll | Contribution:
         """Raises RejectedError unless the unroll can be trained on."""
+        if entry.entry_id == self._poison:
+            raise PoisonError(f"{DEATHS} learners have died while they decoded {entry.entry_id}")
         if header.weights_version > self._version:
             raise SchemaError(f"weights version {header.weights_version} has not been published yet")
         if isinstance(self._schema, GradientSchema):

@@ -40,6 +40,7 @@ class Reporter:
         self._relu_zeros: Mapping[str, float] = {}
         self._incomplete_rounds = 0
         self._missing: str | None = None
+        self.unsaved: str | None = None
         self._began = time.monotonic()
         self._last = (self._began, state.env_steps, state.updates)
         self._first_update_unix_s: float | None = None
@@ -109,6 +110,7 @@ class Reporter:
             "queue_fill": queue_fill(ledger, self._config),
             "incomplete_rounds": self._incomplete_rounds if self._config.in_rounds else None,
             "missing_workers": self._missing,
+            "unsaved": self.unsaved,
             "dropped": sum(ledger.dropped.values()),
             "env_steps_per_s": self.env_steps_per_s,
             "updates_per_s": (state.updates - updates) / elapsed,

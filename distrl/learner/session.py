@@ -13,7 +13,7 @@ from distrl.algorithms import make_algorithm
 from distrl.algorithms.algorithm import Algorithm, Networks
 from distrl.config import RunConfig
 from distrl.errors import FencedError, MemoryBackendError
-from distrl.learner.checkpointer import Checkpointer, restore
+from distrl.learner.checkpointer import RETRY_S, Checkpointer, restore
 from distrl.learner.evaluations import EvaluationReader, restore_evaluations
 from distrl.learner.feed import BLOCK_S, Feed
 from distrl.learner.learner import Learner, NonFiniteBatchError
@@ -277,7 +277,7 @@ class Session:
             self._reporter.record(*outcome)
             self._look_at_evaluations()
             if self._checkpointer.due:
-                self._publish_and_save()
+                self._try_to_save()
             if self._reporter.due:
                 self._look_into(outcome[0].batch)
                 self._report(self._reporter.snapshot())
@@ -310,6 +310,18 @@ class Session:
             self._reporter.record_relu_zeros(self._relu_zeros(batch))
         if not self._config.deterministic:
             self._look_at = began + (time.monotonic() - began) / LOOK_SHARE
+
+    def _try_to_save(self) -> None:
+        """A disk that is full or refuses costs no training: it is told of and tried again."""
+        try:
+            self._publish_and_save()
+        except OSError as error:
+            if self._config.deterministic:
+                raise  # a resumption could not repeat what follows
+            self._reporter.unsaved = str(error)
+            log.error("no checkpoint: %s; tried again in %g s", error, RETRY_S)
+        else:
+            self._reporter.unsaved = None
 
     def _publish_and_save(self) -> None:
         # So that actors of a learner that goes on and of one that resumes here have the same weights.

@@ -151,6 +151,17 @@ class UnrollStream(ABC):
         """Up to `count` entries that an earlier learner took and did not acknowledge, with ids greater than `after`."""
 
     @abstractmethod
+    def suspect(self, entry_id: str) -> int:
+        """Notes that an entry which a predecessor left is about to be decoded; how often that was so, now included.
+
+        Not fenced.
+        """
+
+    @abstractmethod
+    def absolve(self, entry_id: str) -> None:
+        """It has been decoded, or refused: nobody has died of it."""
+
+    @abstractmethod
     def acknowledge(
         self, entries: Sequence[Entry], fence: int, counts: Mapping[str, int], highest: Mapping[Producer, int]
     ) -> None:

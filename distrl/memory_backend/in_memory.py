@@ -48,6 +48,7 @@ class _Run:
         self.last_id = 0
         self.queue: deque[tuple[int, dict[bytes, bytes]]] = deque()
         self.pending: dict[int, dict[bytes, bytes]] = {}  # in order of ids
+        self.suspects: Counter[str] = Counter()
         self.dead: deque[dict[str, str | bytes | int]] = deque(maxlen=DEAD_ENTRIES)
         self.ledger: Counter[str] = Counter()
         self.highest: dict[Producer, int] = {}
@@ -134,6 +135,15 @@ class InMemoryUnrollStream(UnrollStream):
         with run.changed:
             later = [item for item in run.pending.items() if item[0] > _number(after)]
             return [_entry(number, fields) for number, fields in later[:count]]
+
+    def suspect(self, entry_id: str) -> int:
+        with self._run.changed:
+            self._run.suspects[entry_id] += 1
+            return self._run.suspects[entry_id]
+
+    def absolve(self, entry_id: str) -> None:
+        with self._run.changed:
+            self._run.suspects.pop(entry_id, None)
 
     def acknowledge(
         self, entries: Sequence[Entry], fence: int, counts: Mapping[str, int], highest: Mapping[Producer, int]

@@ -57,6 +57,14 @@ TABLE = (
         "queue caps + one unroll per actor, by admission at the producer; never trimmed",
     ),
     Row(
+        "suspects",
+        "hash",
+        "entry id -> how often a learner has begun to decode what its predecessor left, and not come to an end",
+        "learner",
+        "learner",
+        "entries that a learner died of",
+    ),
+    Row(
         "dead",
         "stream",
         "rejected payloads: first 64 KiB, sha256, reason, header fields",
@@ -129,6 +137,7 @@ class RunKeys:
         self.bundle = prefix + "bundle"
         self.weights = prefix + "weights"
         self.unrolls = prefix + "unrolls:0"
+        self.suspects = prefix + "suspects"
         self.dead = prefix + "dead"
         self.actors = prefix + "actors"
         self.incarnations = prefix + "incarnations"

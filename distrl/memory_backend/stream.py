@@ -125,6 +125,16 @@ class RedisUnrollStream(UnrollStream):
         """Entries taken and not acknowledged, in order, with ids greater than `after` ('0' for all)."""
         return self._received(self._pending(after, count))
 
+    def suspect(self, entry_id: str) -> int:
+        """Notes that the entry is about to be decoded; returns how often that was so. Repeated, it is noted once."""
+        times = int(self._client.call("HGET", self._keys.suspects, entry_id) or 0) + 1
+        self._client.call("HSET", self._keys.suspects, entry_id, times)
+        return times
+
+    def absolve(self, entry_id: str) -> None:
+        """Forgets it."""
+        self._client.call("HDEL", self._keys.suspects, entry_id)
+
     def acknowledge(
         self, entries: Sequence[Entry], fence: int, counts: Mapping[str, int], highest: Mapping[Producer, int]
     ) -> None:

@@ -1,8 +1,10 @@
 """What a terminal shows of a run: a live panel, or plain lines where stdout is not a terminal."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -101,6 +103,44 @@ class QuietView:
         """Nothing to give back."""
 
 
+class UntilGoneView:
+    """A view whose terminal, or who reads its pipe, may go away: the run goes on, and is shown no more.
+
+    What happens is in logs/events.log all the same.
+    """
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._gone = False
+
+    def update(self, snapshot: Snapshot, roles: Sequence[RoleRow], config: RunConfig) -> None:
+        """As the view."""
+        self._show(lambda: self._view.update(snapshot, roles, config))
+
+    def event(self, text: str) -> None:
+        """As the view."""
+        self._show(lambda: self._view.event(text))
+
+    def close(self, summary: Summary) -> None:
+        """As the view."""
+        self._show(lambda: self._view.close(summary))
+
+    def stop(self) -> None:
+        """As the view."""
+        self._show(self._view.stop)
+
+    def _show(self, show: Callable[[], None]) -> None:
+        if self._gone:
+            return
+        try:
+            show()
+        except OSError:
+            self._gone = True
+            # What is left in Python's buffer would fail once more when the process ends.
+            with suppress(OSError), open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
 def make_view(*, plain: bool = False, quiet: bool = False, run_dir: Path | None = None) -> View:
     """The live panel in a terminal, plain lines elsewhere or when asked for.
 
@@ -110,13 +150,13 @@ def make_view(*, plain: bool = False, quiet: bool = False, run_dir: Path | None 
         run_dir: Names the run in the panel and its files in the closing lines.
     """
     if quiet:
-        return QuietView(run_dir)
+        return UntilGoneView(QuietView(run_dir))
     if plain or not sys.stdout.isatty():
-        return PlainView(run_dir)
+        return UntilGoneView(PlainView(run_dir))
     # Imported here: rich costs time that plain lines need not pay.
     from distrl.metrics.live import LiveView
 
-    return LiveView(run_dir)
+    return UntilGoneView(LiveView(run_dir))
 
 
 def line(snapshot: Snapshot, config: RunConfig, history: History) -> str:

@@ -71,6 +71,7 @@ METRICS = (
     Metric("dropped", "queue", "unrolls", "unrolls dropped, for whatever reason", timed=True),
     Metric("incomplete_rounds", "fleet", "rounds", "rounds that went on without a worker's gradient", timed=True),
     Metric("missing_workers", "", "", "whose gradient the last round went on without", timed=True),
+    Metric("unsaved", "", "", "why the last checkpoint could not be written; none where it was", timed=True),
     Metric("env_steps_per_s", "speed", "steps/s", "environment steps per second of all actors", timed=True),
     Metric("updates_per_s", "speed", "updates/s", "updates per second", timed=True),
     Metric("learner_wait_share", "speed", "share", "share of the learner's time spent waiting for unrolls", timed=True),

@@ -41,13 +41,13 @@ def test_a_file_whose_writing_raises_is_not_put(tmp_path):
 
     with pytest.raises(ValueError, match="torn"):
         torn()
-    assert tree(tmp_path)["a"] == "old"
+    assert tree(tmp_path) == {"a": "old"}
     with atomic.file(tmp_path / "a") as opened:
         opened.write(b"new")
     assert tree(tmp_path)["a"] == "new"
 
 
-def test_a_full_disk_leaves_the_old_and_a_temporary(tmp_path, monkeypatch):
+def test_a_full_disk_leaves_the_old_and_nothing_else(tmp_path, monkeypatch):
     atomic.put_directory(tmp_path / "a", {"x": b"1"})
 
     def full(descriptor):
@@ -58,6 +58,13 @@ def test_a_full_disk_leaves_the_old_and_a_temporary(tmp_path, monkeypatch):
         atomic.put_directory(tmp_path / "b", {"x": b"2"})
     with pytest.raises(OSError, match="No space left"):
         atomic.put_file(tmp_path / "c", b"3")
-    assert sorted(os.listdir(tmp_path)) == [".tmp-b", ".tmp-c", "a"]
-    atomic.remove_temporaries(tmp_path)
+    assert os.listdir(tmp_path) == ["a"]
     assert tree(tmp_path) == {"a/x": "1"}
+
+
+def test_temporaries_of_a_crash_are_removed(tmp_path):
+    (tmp_path / ".tmp-b").mkdir()
+    (tmp_path / ".tmp-b" / "x").write_text("2")
+    (tmp_path / ".tmp-c").write_text("3")
+    atomic.remove_temporaries(tmp_path)
+    assert os.listdir(tmp_path) == []

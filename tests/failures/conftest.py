@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,20 +42,19 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 class Run:
-    """One `distrl train` in a process of its own."""
+    """One `distrl train` in a process of its own; `streams` are of `Popen`, in place of files that `told` reads."""
 
     alive = staticmethod(alive)
     wait_until = staticmethod(wait_until)
 
-    def __init__(self, run_dir: Path, *arguments: str, cwd: Path) -> None:
+    def __init__(self, run_dir: Path, *arguments: str, cwd: Path, **streams: Any) -> None:
         self.run_dir = run_dir
         self.output = run_dir.parent / f"{run_dir.name}.out"
         self.errors = run_dir.parent / f"{run_dir.name}.err"
         command = [sys.executable, "-m", "distrl", "train", "--plain", "--run-dir", str(run_dir), *arguments]
         with self.output.open("wb") as output, self.errors.open("wb") as errors:
-            self.process = subprocess.Popen(
-                command, stdout=output, stderr=errors, start_new_session=True, cwd=cwd, env=environment()
-            )
+            usual = {"stdout": output, "stderr": errors, "start_new_session": True}
+            self.process = subprocess.Popen(command, cwd=cwd, env=environment(), **(usual | streams))
         self._backend: RedisBackend | None = None
 
     @property
@@ -115,8 +115,8 @@ class Run:
 def start_run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
     runs: list[Run] = []
 
-    def start(*arguments: str, name: str = "run") -> Run:
-        runs.append(Run(tmp_path / name, *arguments, cwd=tmp_path))
+    def start(*arguments: str, name: str = "run", **streams: Any) -> Run:
+        runs.append(Run(tmp_path / name, *arguments, cwd=tmp_path, **streams))
         return runs[-1]
 
     yield start

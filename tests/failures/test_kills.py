@@ -1,7 +1,8 @@
-"""kill -9 of any process: the run goes on, or nothing of it is left."""
+"""kill -9 of any process, or SIGSTOP of all: the run goes on, or nothing of it is left."""
 
 import os
 import signal
+import time
 
 import pytest
 
@@ -57,3 +58,38 @@ def test_nothing_is_left_of_a_run_whose_parent_was_killed(start_run, endless):
     run.wait_until(lambda: not socket.parent.exists(), "the private directory is gone")
     # The learner was asked, not shot: it saved what it had.
     assert any((run.run_dir / "checkpoints").glob("ckpt-*"))
+
+
+@pytest.mark.long
+def test_a_run_that_was_stopped_and_continued_goes_on_and_blames_nobody(start_run, unhurried):
+    """As a laptop's lid does: everything stands still for longer than any time-out, and comes back one by one."""
+    run = start_run(*unhurried, "--set", "environment.step_timeout_s=20", "--set", "learner.stall_timeout_s=30")
+    run.wait_for_updates(5)
+    pids = [pid for pid in run.pids if pid != run.process.pid]
+    for pid in (run.process.pid, *pids):
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(35.0)
+    os.kill(run.process.pid, signal.SIGCONT)
+    time.sleep(1.0)  # the supervisor is the first that wakes up
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    run.wait_for_updates(run.updates + 20)
+    assert pids == [pid for pid in run.pids if pid != run.process.pid]
+    run.process.terminate()
+    summary = run.finish()
+    assert (summary.exit_code, summary.stop_reason, summary.restarts, summary.imbalance) == (0, "SIGTERM", 0, 0)
+
+
+def test_chaos_kills_and_tells_who_came_back(start_run, unhurried, distrl_command):
+    run = start_run(*unhurried, "--set", "actors.restart_budget=50")
+    run.wait_for_updates(3)
+    trial = ["chaos", str(run.run_dir), "--kill", "actor", "--every", "3", "--seconds", "9", "--within", "60"]
+    done = distrl_command(*trial)
+    assert done.returncode == 0, done.stdout + done.stderr
+    kills = done.stdout.count("killing actor")
+    assert kills >= 1
+    assert done.stdout.count("  back after ") == kills
+    assert f"{kills} killed, {kills} back, the slowest after" in done.stdout
+    run.process.terminate()
+    summary = run.finish()
+    assert (summary.exit_code, summary.restarts, summary.imbalance) == (0, kills, 0)

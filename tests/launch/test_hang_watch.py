@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from distrl.launch.awake import AwakeClock
 from distrl.launch.hang_watch import HangWatch
 from distrl.memory_backend.backend import RoleStatus
 
@@ -11,15 +12,32 @@ STATUS = RoleStatus("actor", 0, 1, "host", 1, "acting", beat=1, last_step_age_s=
 
 
 @pytest.fixture
-def watch(clock):
-    return HangWatch(10.0, clock)
+def awake(clock):
+    return AwakeClock(clock)
 
 
-def test_the_age_goes_on_while_no_heartbeat_comes(watch, clock):
+@pytest.fixture
+def watch(awake):
+    return HangWatch(10.0, awake)
+
+
+@pytest.fixture
+def until(clock, awake):
+    """until(seconds): time passes, and the process runs."""
+
+    def pass_by(seconds):
+        while clock.now < seconds:
+            clock.now += 1.0
+            awake.look()
+
+    return pass_by
+
+
+def test_the_age_goes_on_while_no_heartbeat_comes(watch, until):
     assert watch.overdue_s(STATUS) is None  # 4 s, says the actor
-    clock.now = 6.0
+    until(6.0)
     assert watch.overdue_s(STATUS) is None  # 4 s and 6 s of silence: the limit itself
-    clock.now = 7.0
+    until(7.0)
     assert watch.overdue_s(STATUS) == 11.0
     assert watch.overdue_s(replace(STATUS, beat=2)) is None  # a new heartbeat: 4 s again
 
@@ -30,28 +48,37 @@ def test_an_environment_that_hangs_shows_in_every_heartbeat(watch, state):
 
 
 @pytest.mark.parametrize("state", ["waiting: policy", "waiting: room", "waiting: ticket", "paused", "stopping"])
-def test_waiting_is_not_hanging_but_silence_is(watch, clock, state):
+def test_waiting_is_not_hanging_but_silence_is(watch, until, state):
     status = replace(STATUS, state=state, last_step_age_s=1e6)
     assert watch.overdue_s(status) is None
-    clock.now = 11.0
+    until(11.0)
     assert watch.overdue_s(status) == 11.0
 
 
-def test_the_heartbeat_of_an_incarnation_that_has_ended_says_nothing(watch, clock):
+def test_the_heartbeat_of_an_incarnation_that_has_ended_says_nothing(watch, until):
     watch.overdue_s(STATUS)
     watch.ended(STATUS)
-    clock.now = 100.0
+    until(100.0)
     assert watch.overdue_s(STATUS) is None
     successor = replace(STATUS, incarnation=2)
     assert watch.overdue_s(successor) is None
-    clock.now = 107.0
+    until(107.0)
     assert watch.overdue_s(successor) == 11.0
 
 
-def test_actors_are_watched_apart(watch, clock):
+def test_actors_are_watched_apart(watch, until):
     other = replace(STATUS, id=1)
     watch.overdue_s(STATUS)
-    clock.now = 5.0
+    until(5.0)
     watch.overdue_s(other)
-    clock.now = 7.0
+    until(7.0)
     assert (watch.overdue_s(STATUS), watch.overdue_s(other)) == (11.0, None)
+
+
+def test_nobody_was_silent_while_the_watcher_itself_was_stopped(watch, clock, until):
+    watch.overdue_s(STATUS)
+    until(5.0)
+    clock.now = 300.0  # SIGSTOP, SIGCONT
+    assert watch.overdue_s(STATUS) is None  # 4 s, and 5 s of silence that it saw
+    until(302.0)
+    assert watch.overdue_s(STATUS) == 11.0

@@ -126,6 +126,14 @@ def test_the_user_is_told_once_when_rounds_go_on_without_somebody(make_monitor, 
     ]
 
 
+def test_the_user_is_told_once_when_a_disk_refuses(make_monitor, backend, view):
+    monitor = make_monitor()
+    for updates, why in enumerate((None, "disk full", "disk full", None)):
+        backend.registry.add_snapshot(snapshot(updates, float(updates), unsaved=why))
+    monitor.update(backend, [])
+    assert view.events == ["no checkpoint can be written: disk full", "checkpoints are written again"]
+
+
 def test_every_evaluation_is_told_once(make_monitor, backend, tmp_path, view):
     monitor = make_monitor()
     told = Evaluation(3, 100_290, 20, 478.25, 12.5, 440.0, 500.0, 478.25, 1.5)

@@ -9,7 +9,16 @@ from distrl.config import RunConfig
 from distrl.config.evaluation import EvaluationConfig
 from distrl.config.replay import ReplayParameters
 from distrl.errors import ConfigError
-from distrl.launch.plan import Role, RoleHome, make_plan, oversubscription_warning, publication_note, replay_note
+from distrl.launch.plan import (
+    Role,
+    RoleHome,
+    check_queue,
+    least_unroll_bytes,
+    make_plan,
+    oversubscription_warning,
+    publication_note,
+    replay_note,
+)
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
 
@@ -87,3 +96,35 @@ def test_weights_that_are_published_rarely_are_told_of():
     assert note(learner={"batch_size": 512}) is not None
     assert note(learner={"batch_size": 525}) is None  # 256 x 2,048 / 525 = 998.6
     assert note("apex") is note("impala") is None  # the one publishes at once, the other after each update
+
+
+SPEC = EnvSpec("X", {"pixels": ArraySpec((10, 10, 4), "uint8", frames=4)}, {"action": DiscreteSpec(2)})
+
+
+def queueing(queue_bytes, batch_size, **sections):
+    tree = {"memory": {"queue_bytes": queue_bytes}, "learner": {"batch_size": batch_size}}
+    return RunConfig.model_validate({**tree, "actors": {"environments": 2, "unroll_length_steps": 320}, **sections})
+
+
+def test_bytes_of_an_unroll():
+    # 324 frames of 100 bytes; actions of 4, rewards and log-probabilities of 4, three flags of 1
+    assert least_unroll_bytes(queueing(65536, 1), SPEC) == 2 * 324 * 100 + 640 * (4 + 4 + 4 + 3) == 74_400
+
+
+@pytest.mark.parametrize(("queue_bytes", "batch_size"), [(65536, 1), (74_401, 2), (2 * 74_400 + 1, 3)])
+def test_a_queue_that_a_batch_fits_into(queue_bytes, batch_size):
+    """An actor may start the last unroll while there is a byte of room."""
+    check_queue(queueing(queue_bytes, batch_size), SPEC)
+
+
+@pytest.mark.parametrize(("queue_bytes", "batch_size"), [(74_400, 2), (65536, 4)])
+def test_a_queue_that_would_never_hold_a_batch_is_refused_with_what_it_takes(queue_bytes, batch_size):
+    with pytest.raises(
+        ConfigError, match=f"memory.queue_bytes {queue_bytes:,} .* at least {batch_size * 2 * 74_400:,}"
+    ):
+        check_queue(queueing(queue_bytes, batch_size), SPEC)
+
+
+@pytest.mark.parametrize("sections", [{"algorithm": {"name": "a3c"}}, {"actors": {"count": 0, "environments": 640}}])
+def test_gradients_and_one_process_are_let_alone(sections):
+    check_queue(queueing(65536, 4, **sections), SPEC)

@@ -1,13 +1,19 @@
 """However a role ends, its process says so with an exit code and one line in its log."""
 
 import logging
+import os
+import subprocess
+import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import distrl
 from distrl.errors import ConfigError, EnvironmentFailedError, FencedError, NonFiniteError
 from distrl.launch import actor_role, learner_role, roles
+from distrl.launch.lifeline import LIFELINE_VARIABLE
 from distrl.launch.plan import Role
 from distrl.launch.roles import run_role
 from distrl.memory_backend.backend import RoleStatus
@@ -82,3 +88,30 @@ def test_a_second_learner_joins_only_when_the_first_is_gone(backend, monkeypatch
         return
     with pytest.raises(ConfigError, match="run r has a learner, process 42 on host; stop it first"):
         roles.refuse_second_learner("unix:///x", "r")
+
+
+DONE = """
+import os, signal, sys
+from distrl.launch import roles
+from distrl.launch.lifeline import LIFELINE_VARIABLE
+from distrl.launch.plan import Role
+
+class Ends:
+    def run(self):
+        os.kill(os.getpid(), signal.SIGTERM)  # is noted: a role is asked to end so
+
+roles._make_role = lambda *_: Ends()
+code = roles._run_here(Role("actor"), "unix:///nowhere", "r")
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    assert signal.getsignal(number) == signal.SIG_IGN  # Python leaves this as it is when it ends, and no handler
+    os.kill(os.getpid(), number)
+sys.exit(code)
+"""
+
+
+def test_who_has_done_all_it_had_to_is_not_killed_for_being_asked_once_more():
+    """`distrl stop`: the learner sees it first, saves, and is about to end when the supervisor asks it to."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(distrl.__file__).parent.parent)}
+    environment.pop(LIFELINE_VARIABLE, None)
+    done = subprocess.run([sys.executable, "-c", DONE], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

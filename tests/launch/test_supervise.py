@@ -6,6 +6,7 @@ import pytest
 
 from distrl.errors import MemoryBackendError
 from distrl.launch import supervise
+from distrl.launch.awake import AwakeClock
 from distrl.launch.plan import Role
 from distrl.memory_backend.backend import RoleStatus
 from distrl.types import UnrollHeader
@@ -143,6 +144,29 @@ def test_a_role_that_keeps_crashing_ends_the_run_with_1(world):
     assert "exit code 1: unexpected KeyError: 'x'" in outcome.error
 
 
+def test_an_error_that_comes_again_and_again_while_nothing_is_learned_ends_the_run_with_it(world):
+    dies = world.dies(LEARNER, 1, "unexpected KeyError: 'x'")
+    outcome = world.run(dies, nothing, dies, nothing, dies, nothing, dies)
+    assert (outcome.exit_code, outcome.stop_reason) == (1, "keeps failing")
+    assert outcome.error == "learner failed 4 times in the same way: unexpected KeyError: 'x'"
+    assert len(world.launcher.of(LEARNER)) == 4
+
+
+@pytest.mark.parametrize("between", ["learned", "another error", "a signal"])
+def test_errors_in_between_which_something_happens_are_within_the_budget(world, between):
+    dies = world.dies(LEARNER, 1, "unexpected KeyError: 'x'")
+    second = {
+        "learned": dies,
+        "another error": world.dies(LEARNER, 1, "unexpected OSError: y"),
+        "a signal": world.dies(LEARNER, -9),
+    }[between]
+    happens = world.learns(3) if between == "learned" else nothing
+    first_two = [dies, nothing, second, happens, nothing]
+    outcome = world.run(*first_two, *[dies, nothing] * 3, world.asks(stop="asked"))
+    assert (outcome.exit_code, outcome.stop_reason) == (0, "asked")
+    assert len(world.launcher.of(LEARNER)) == 6
+
+
 def test_a_signal_is_not_explained_by_an_older_error(world):
     world.run(world.dies(ACTOR, 1, "old trouble"), nothing, world.dies(ACTOR, -11), nothing, world.asks(stop="asked"))
     assert "actor 0 ended (exit code 1: old trouble); starting again in 0.0 s" in world.view.events
@@ -260,6 +284,18 @@ def test_no_update_for_too_long_ends_the_run_with_4_but_a_pause_is_no_stall(worl
     assert outcome.error == "no update for 0 s (learner.stall_timeout_s); see the logs of the roles"
     # It stalled after the pause, not in it.
     assert world.backend.registry.control().paused is False
+
+
+@pytest.mark.parametrize(("step_s", "stalls"), [(2.0, True), (1000.0, False)])
+def test_time_that_the_supervisor_slept_through_is_no_stall(world, clock, monkeypatch, step_s, stalls):
+    monkeypatch.setattr(supervise, "AwakeClock", lambda: AwakeClock(clock))
+
+    def passes():
+        clock.now += step_s
+
+    script = [world.learns(1), *[passes] * 7, *([] if stalls else [world.asks(stop="asked")])]
+    outcome = world.run(*script, learner={"stall_timeout_s": 10})
+    assert outcome.exit_code == (4 if stalls else 0)
 
 
 def test_updates_keep_the_run_from_stalling(world):

@@ -1,5 +1,7 @@
 """Checkpointer: when a save is due, what it holds, and that training goes on from it bit by bit."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -110,6 +112,30 @@ def test_the_newest_and_the_best_are_kept(tmp_path):
     resumed.observe_episodes([29.0] * 100, [1] * 100)
     again.save()
     assert best_path(tmp_path).name == "ckpt-000000000002"
+
+
+def test_a_full_disk_is_tried_again_later_and_the_best_is_still_the_best(tmp_path, clock, monkeypatch):
+    state = LearnerState(run_id="r", updates=1)
+    checkpointer = make(tmp_path, state, every_updates=1)
+    state.observe_episodes([30.0] * 100, [1] * 100)
+    fsync = os.fsync
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    state.updates = 2
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        checkpointer.save()
+    assert list(tmp_path.iterdir()) == []
+    assert (checkpointer.due, checkpointer.behind, state.best_saved_return) == (False, True, None)
+    clock.now += checkpointer_module.RETRY_S
+    assert checkpointer.due
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert best_path(tmp_path) is None
+    assert checkpointer.save() == best_path(tmp_path)
+    assert state.best_saved_return == 30.0
+    assert not checkpointer.due
 
 
 def test_nothing_to_restore(tmp_path):

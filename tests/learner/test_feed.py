@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from distrl import wire
 from distrl.errors import NonFiniteError
+from distrl.learner import feed as feed_module
 from distrl.learner.feed import REFUSED_GRADIENTS, stack
 from distrl.learner.rounds import Rounds
 from distrl.memory_backend.codec import encode_unroll
 from distrl.memory_backend.gradient_codec import GradientSchema, encode_contribution
+from distrl.memory_backend.keys import entry_fields
 from distrl.types import Contribution, Differentiated, UnrollHeader
 
 STEPS = 5  # valid steps of one unroll
@@ -685,3 +687,63 @@ def test_unrolls_for_a_replay_memory_come_one_by_one_as_they_travelled(run):
     assert [unroll.rewards[0, 0] for unroll in second.unrolls] == [20]
     assert (second.lags_updates, second.highest) == ([5], {(0, 1): 1})
     assert run.ledger.in_flight == 2
+
+
+# ------------------------------------------------------------------------------------------------ what kills learners
+
+
+class Death(BaseException):
+    """Stands for the end of the learner's process: nothing below it runs."""
+
+
+@pytest.fixture
+def deadly(monkeypatch):
+    """Decoding the payloads in it kills the learner."""
+    payloads, decode = set(), feed_module.decode_unroll
+
+    def die_of(header, payload, schema):
+        if payload in payloads:
+            raise Death
+        return decode(header, payload, schema)
+
+    monkeypatch.setattr(feed_module, "decode_unroll", die_of)
+    return payloads
+
+
+def test_an_unroll_that_three_learners_died_of_is_dropped_and_the_stream_goes_on(run, unroll, deadly):
+    deadly.add(encode_unroll(unroll(0, 1, tag=1)))
+    for sequence in range(3):
+        run.push(0, sequence)
+    first = run.feed()
+    run.use(first.collect())
+    for feed in (first, run.feed(applied={SOURCE: 0}), run.feed(applied={SOURCE: 0})):
+        assert run.dropped == {}
+        with pytest.raises(Death):
+            feed.collect()
+    feed = run.feed(applied={SOURCE: 0})
+    parcel = feed.collect()
+    assert tags(parcel) == [2]
+    assert (run.dropped, run.dead) == ({"poison": 1}, ["poison"])
+    run.use(parcel)
+    assert feed.collect() is None
+    assert run.ledger.lost == 0
+    assert not run.backend._run.suspects
+
+
+def test_a_forged_one_is_foreign_as_well(run, unroll, deadly):
+    deadly.add(encode_unroll(unroll(0, 0)))
+    run.forge(entry_fields(UnrollHeader(9, 1, 0, 1, STEPS), next(iter(deadly))))
+    for _ in range(3):
+        with pytest.raises(Death):
+            run.feed().collect()
+    assert run.feed().collect() is None
+    assert (run.ledger.foreign, run.dropped, run.ledger.in_flight) == (1, {"poison": 1}, 0)
+
+
+def test_learners_that_die_of_something_else_leave_no_suspicion(run):
+    """However often they are killed with it in their hands: it had been decoded."""
+    run.push(0, 0)
+    for _ in range(10):
+        assert tags(run.feed().collect()) == [0]
+        assert not run.backend._run.suspects
+    assert run.dropped == {}

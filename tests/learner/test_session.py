@@ -13,6 +13,7 @@ from distrl.actors.policy import Policy
 from distrl.data_store.checkpoints import best_path, load_newest
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import CheckpointError, NonFiniteError
+from distrl.learner.checkpointer import Checkpointer
 from distrl.learner.policy_files import best_return, read_policy
 from distrl.learner.prefetch import PrefetchingFeed
 from distrl.memory_backend.backend import Evaluation, QueueCaps
@@ -273,6 +274,30 @@ def test_the_best_checkpoint_is_marked(train, tmp_path):
     worse.run()
     assert best.read_text() == "ckpt-000000000001\n"
     assert {path.name for path in (tmp_path / "checkpoints").glob("ckpt-*")} == {f"ckpt-{i:012d}" for i in (1, 2)}
+
+
+@pytest.mark.parametrize("actors", [0, 1])
+def test_a_disk_that_refuses_costs_no_training_but_in_deterministic_mode(train, monkeypatch, actors):
+    refused = iter([True, True, False, False, False])
+    write = Checkpointer._write
+
+    def sometimes(checkpointer):
+        if next(refused):
+            raise OSError(28, "No space left on device")
+        return write(checkpointer)
+
+    monkeypatch.setattr(Checkpointer, "_write", sometimes)
+    monkeypatch.setattr("distrl.learner.checkpointer.RETRY_S", 0.0)
+    monkeypatch.setattr("distrl.learner.reporter.EVERY_S", 0.0)
+    training = train(stop__updates=4, checkpoint__every_updates=1, actors__count=actors)
+    if not actors:
+        with pytest.raises(OSError, match="No space left"):
+            training.run()
+        return
+    assert training.run() == "updates"
+    assert training.saved == [3, 4]
+    told = [snapshot["unsaved"] for snapshot in training.snapshots]
+    assert told == [*["[Errno 28] No space left on device"] * 2, None, None, None]
 
 
 # ------------------------------------------------------------------------------------------------------- not finite

@@ -50,6 +50,7 @@ def use_every_noun(backend):
     for sequence in range(4):
         backend.unrolls.push(UnrollHeader(0, 1, sequence, 1, 1), b"x")
     taken = backend.unrolls.take(2, 0.0)
+    backend.unrolls.suspect(taken[0].entry_id)
     backend.unrolls.reject(taken[0], "schema", fence, {})
     backend.unrolls.acknowledge(taken[1:], fence, {"trained": 1}, {(0, 1): 1})
     backend.tickets.take((0, 1), 0.0)

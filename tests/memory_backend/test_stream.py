@@ -328,3 +328,15 @@ def test_three_in_the_same_three_out_once_and_a_full_stream_holds_producers_back
     counts = backend.ledger.counts()
     assert (counts.produced, counts.trained, counts.queued, counts.in_flight) == (11, 3, 8, 0)
     assert [entry.header.sequence for entry in backend.unrolls.take(8, 0.0)] == [*range(3, 11)]
+
+
+def test_suspicions_are_counted_until_they_are_absolved(run):
+    learner, successor = run.backend, run.connect()
+    assert [learner.unrolls.suspect("5-0"), successor.unrolls.suspect("5-0"), successor.unrolls.suspect("6-0")] == [
+        1,
+        2,
+        1,
+    ]
+    successor.unrolls.absolve("5-0")
+    successor.unrolls.absolve("7-0")  # nobody suspected it
+    assert [successor.unrolls.suspect("5-0"), successor.unrolls.suspect("6-0")] == [1, 2]

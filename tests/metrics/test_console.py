@@ -3,7 +3,7 @@ import sys
 import pytest
 
 from distrl.config import RunConfig
-from distrl.metrics.console import PlainView, QuietView, line, make_view
+from distrl.metrics.console import PlainView, QuietView, UntilGoneView, line, make_view
 from distrl.metrics.live import LiveView
 from distrl.metrics.progress import History
 from distrl.metrics.summary import Summary
@@ -88,13 +88,40 @@ def test_quiet_says_events_and_no_progress():
 
 
 def test_which_view(monkeypatch, capsys):
-    assert type(make_view()) is PlainView  # under test stdout is no terminal
+    assert type(make_view()._view) is PlainView  # under test stdout is no terminal
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    assert type(make_view()) is LiveView
-    assert type(make_view(plain=True)) is PlainView
-    assert type(make_view(quiet=True)) is QuietView
+    assert type(make_view()._view) is LiveView
+    assert type(make_view(plain=True)._view) is PlainView
+    assert type(make_view(quiet=True)._view) is QuietView
     make_view(plain=True).event("hello")
     assert capsys.readouterr().out == "  0.0 s  hello\n"
+
+
+def test_nothing_is_shown_once_the_terminal_is_gone(monkeypatch, tmp_path):
+    """EIO of a terminal that was closed, or EPIPE of a pipe: nothing of it reaches the run."""
+    told = []
+
+    def write(text):
+        told.append(text)
+        raise BrokenPipeError
+
+    with (tmp_path / "out").open("w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        view = UntilGoneView(QuietView(write=write))
+        stdout.write("what is left in the buffer")
+        for text in ("a", "b"):
+            view.event(text)
+        view.stop()
+    assert told == ["a"]
+    assert (tmp_path / "out").read_text() == ""  # it went nowhere, and did not fail
+
+
+def test_other_errors_of_a_view_are_errors():
+    def write(text):
+        raise KeyError(text)
+
+    with pytest.raises(KeyError):
+        UntilGoneView(QuietView(write=write)).event("a")
 
 
 def test_evaluations_are_in_the_line_with_what_is_asked_of_them():

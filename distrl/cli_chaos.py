@@ -1,0 +1,52 @@
+"""`distrl chaos`: whether a training of yours survives what happens to machines."""
+
+import random
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from distrl.cli_control import IdOption, UrlOption, find_target, open_backend
+from distrl.errors import ConfigError
+
+KINDS = ("actor", "learner", "evaluator")
+
+
+def chaos(
+    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="A run's directory.")] = None,
+    kill: Annotated[
+        list[str] | None, typer.Option(metavar="ROLE", help=f"What to kill: {', '.join(KINDS)}; repeatable.")
+    ] = None,
+    every: Annotated[float, typer.Option(min=1.0, metavar="S", help="Seconds from one kill to the next.")] = 10.0,
+    seconds: Annotated[float, typer.Option(min=1.0, metavar="S", help="For how long.")] = 60.0,
+    within: Annotated[float, typer.Option(min=1.0, metavar="S", help="Longest time to be back at work.")] = 15.0,
+    seed: Annotated[int | None, typer.Option(metavar="N", help="Of who is killed.")] = None,
+    redis_url: UrlOption = None,
+    run_id: IdOption = None,
+) -> None:
+    """Kill roles of a running job, one at a time by SIGKILL on this machine, and see whether they come back.
+
+    Exits with 1 if one of them did not, or if an unroll is not accounted for. Long trials need a larger
+    actors.restart_budget.
+
+    [cyan]distrl chaos runs/first --kill actor --every 10 --seconds 600[/]
+
+    [cyan]distrl chaos runs/first --kill actor --kill learner --within 30[/]
+    """
+    if run is None and run_id is None:
+        raise ConfigError("which run? For example: distrl chaos runs/first --kill actor")
+    wrong = [name for name in kill or () if name not in KINDS]
+    if not kill or wrong:
+        raise ConfigError(f"--kill {wrong[0] if wrong else 'is missing'}: name {', '.join(KINDS)}")
+    from distrl.launch.chaos import Chaos
+
+    target = find_target(run, redis_url, run_id)
+    if target.summary is not None:
+        raise ConfigError(f"{run} has ended ({target.summary.stop_reason}); chaos needs a run that goes on")
+    with open_backend(target) as backend:
+        kills = Chaos(backend, set(kill), within, random.Random(seed)).run(every, seconds, typer.echo)
+        imbalance = backend.ledger.counts().imbalance  # of a run that has just ended, all counts are 0
+    back = [one.back_after_s for one in kills if one.back_after_s is not None]
+    slowest = f", the slowest after {max(back):.1f} s" if back else ""
+    typer.echo(f"{len(kills)} killed, {len(back)} back{slowest}; {imbalance or 'no'} unrolls are not accounted for")
+    raise typer.Exit(1 if imbalance or len(back) < len(kills) else 0)

@@ -1,0 +1,129 @@
+"""Kills roles of a run on purpose, one after the other, and sees whether they come back."""
+
+import os
+import random
+import signal
+import socket
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from distrl.errors import ConfigError
+from distrl.launch.plan import Role
+from distrl.launch.role import HEARTBEAT_S
+from distrl.memory_backend.backend import Backend, RoleStatus
+
+LOOK_EVERY_S = 0.1
+SILENT_S = 3.5 * HEARTBEAT_S
+"""Who has not told of itself for so long is no victim: its process may be gone, and its number another's."""
+NOT_AT_WORK = ("starting", "waiting: policy", "stopping")
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One role that was killed.
+
+    Attributes:
+        name: "learner", "actor 3".
+        back_after_s: From the kill until its successor was at work; None: it was not within the time allowed.
+    """
+
+    name: str
+    pid: int
+    back_after_s: float | None
+
+
+class RunEndedError(Exception):
+    """The run stops, so that nobody comes back any more."""
+
+
+class Chaos:
+    """Kills one role at a time, by SIGKILL, on this machine alone.
+
+    Args:
+        backend: Of the run.
+        kinds: Of roles that may be killed: "actor", "learner", "evaluator".
+        within_s: A role that is not at work again after that is given up.
+    """
+
+    def __init__(self, backend: Backend, kinds: Collection[str], within_s: float, choice: random.Random) -> None:
+        self._backend = backend
+        self._kinds = kinds
+        self._within_s = within_s
+        self._choice = choice
+        self._beats: dict[Role, tuple[int, int, float]] = {}  # incarnation, beat, when it was first seen
+
+    def run(self, every_s: float, for_s: float, tell: Callable[[str], None]) -> list[Kill]:
+        """A kill every `every_s` seconds, for `for_s` seconds or until the run stops.
+
+        Raises:
+            ConfigError: No such role of the run is at work on this machine, or it is somebody else's.
+            MemoryBackendError: Redis is gone, and the run with it.
+        """
+        ends_at, kills = time.monotonic() + for_s, list[Kill]()
+        try:
+            self._wait_until(time.monotonic() + SILENT_S)  # to know who is silent
+            while time.monotonic() < ends_at:
+                next_at = time.monotonic() + every_s
+                kills.append(self._kill(self._victim(), tell))
+                self._wait_until(min(next_at, ends_at))
+        except RunEndedError:
+            tell("the run stops")
+        return kills
+
+    def _victim(self) -> RoleStatus:
+        here, now = socket.gethostname(), time.monotonic()
+        found = [
+            role
+            for role in self._look()
+            if role.role in self._kinds and role.host == here and now - self._beats[_role(role)][2] < SILENT_S
+        ]
+        if not found:
+            raise ConfigError(f"no {' or '.join(sorted(self._kinds))} of this run is at work on {here}")
+        return self._choice.choice(found)
+
+    def _kill(self, victim: RoleStatus, tell: Callable[[str], None]) -> Kill:
+        name, began = _role(victim).name, time.monotonic()
+        tell(f"killing {name} (process {victim.pid})")
+        try:
+            os.kill(victim.pid, signal.SIGKILL)
+        except ProcessLookupError:  # it has just ended by itself: whether it comes back counts all the same
+            tell("  it was gone already")
+        except PermissionError as error:
+            raise ConfigError(f"{name} (process {victim.pid}) is another user's; run chaos as that user") from error
+        while (passed_s := time.monotonic() - began) < self._within_s:
+            if any(_succeeds(role, victim) for role in self._look()):
+                tell(f"  back after {passed_s:.1f} s")
+                return Kill(name, victim.pid, passed_s)
+            time.sleep(LOOK_EVERY_S)
+        tell(f"  not back after {self._within_s:.1f} s")
+        return Kill(name, victim.pid, None)
+
+    def _wait_until(self, at: float) -> None:
+        while (left_s := at - time.monotonic()) > 0.0:
+            self._look()
+            time.sleep(min(left_s, LOOK_EVERY_S))
+
+    def _look(self) -> list[RoleStatus]:
+        """All heartbeats, taking note of new ones.
+
+        Raises:
+            RunEndedError: It has been asked to stop, or has removed its keys.
+        """
+        roles = self._backend.registry.roles()
+        if self._backend.registry.control().stop is not None or not roles:
+            raise RunEndedError
+        for role in roles:
+            if self._beats.get(_role(role), ())[:2] != (role.incarnation, role.beat):
+                self._beats[_role(role)] = (role.incarnation, role.beat, time.monotonic())
+        return roles
+
+
+def _role(status: RoleStatus) -> Role:
+    return Role(status.role, status.id)
+
+
+def _succeeds(role: RoleStatus, victim: RoleStatus) -> bool:
+    """Whether this is the victim's successor, and at work."""
+    newer = _role(role) == _role(victim) and role.incarnation > victim.incarnation
+    return newer and not role.state.startswith(NOT_AT_WORK)

@@ -1,0 +1,14 @@
+"""What `distrl doctor` says of one thing: how it is, and what to do where it is not well."""
+
+from typing import Literal, NamedTuple
+
+Health = Literal["ok", "warning", "error"]
+
+
+class Finding(NamedTuple):
+    """One line of the report; an error keeps a training from running or from going on."""
+
+    health: Health
+    name: str
+    found: str
+    advice: str = ""

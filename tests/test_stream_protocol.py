@@ -1,0 +1,285 @@
+"""The stream's protocol as a machine of states: pushes, copies, gaps, rubbish, updates, checkpoints, learners' deaths.
+
+Hypothesis walks through it at random, on Redis and on the in-memory twin side by side. After every step both must say
+the same, every unroll must be accounted for, and none may be trained on twice.
+"""
+
+import copy
+import os
+import uuid
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from distrl.errors import ConfigError, FencedError
+from distrl.learner.feed import Feed
+from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.codec import UnrollSchema, encode_unroll
+from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
+from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.keys import entry_fields
+from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
+
+CAPS = QueueCaps(entries=4, bytes=10_000)
+SPEC = EnvSpec("Toy", {"observation": ArraySpec((1,), "float32")}, {"action": DiscreteSpec(2)})
+SCHEMA = UnrollSchema.of(SPEC, 1, 1, {})
+ACTORS = st.integers(0, 2)
+CONTENTS = ("good", "not bytes of an unroll", "not finite")
+
+
+def payload(content):
+    if content == CONTENTS[1]:
+        return b"\xc1"
+    unroll = Unroll(
+        header=UnrollHeader(0, 1, 0, 0, 1),
+        observations={"observation": np.zeros((2, 1, 1), np.float32)},
+        actions={"action": np.zeros((1, 1), np.int32)},
+        rewards=np.full((1, 1), np.nan if content == CONTENTS[2] else 1.0, np.float32),
+        terminated=np.zeros((1, 1), np.bool_),
+        truncated=np.zeros((1, 1), np.bool_),
+        valid=np.ones((1, 1), np.bool_),
+        behaviour_log_probabilities=np.zeros((1, 1), np.float32),
+        recurrent_state={},
+        episode_returns=np.zeros(0, np.float32),
+        episode_lengths_steps=np.zeros(0, np.int32),
+    )
+    return encode_unroll(unroll)
+
+
+FORGED = (
+    {b"nothing": b""},
+    {b"actor": b"0", b"incarnation": b"-1", b"payload": b"x"},
+    entry_fields(UnrollHeader(0, 10_000, 0, 1, 1), payload("good")),
+)
+"""Entries that no actor of the run has pushed."""
+PAYLOADS = {content: payload(content) for content in CONTENTS}
+
+
+class Weights:
+    """What a checkpoint holds of a learner.
+
+    Attributes:
+        applied: Producer -> highest sequence in the weights.
+        used: (actor, incarnation, sequence) of every unroll in the weights.
+    """
+
+    def __init__(self):
+        self.applied = {}
+        self.used = []
+
+
+class Side:
+    """One of the two backends, with a learner of its own."""
+
+    def __init__(self, backend):
+        self.backend = backend
+        self.weights, self.saved = Weights(), Weights()
+        self.fence = 0
+        self.start()
+
+    def start(self):
+        """A learner takes over from the newest checkpoint, as `session.prepare` does."""
+        self.weights = copy.deepcopy(self.saved)
+        self.fence = self.backend.acquire_fence()
+        self.version = self.backend.weights.version() + 1
+        counts = self.backend.ledger.counts()
+        rolled_back = counts.trained - counts.rolled_back - len(self.weights.used)
+        if rolled_back > 0:
+            self.backend.ledger.roll_back(rolled_back, self.fence)
+        self.backend.weights.publish(self.version, b"", 0, self.fence)
+        self.parcels = []
+        self.feed = Feed(
+            self.backend,
+            SCHEMA,
+            batch_size=1,
+            max_staleness_updates=None,
+            fence=self.fence,
+            applied=self.weights.applied,
+            first_version=self.version,
+            stop=lambda: True,
+            block_s=0.0,
+        )
+
+    def forge(self, fields):
+        """Puts an entry into the stream past every rule."""
+        if isinstance(self.backend, InMemoryBackend):
+            self.backend._run.append(dict(fields))
+            return
+        parts = [part for pair in fields.items() for part in pair]
+        self.backend._client.call("XADD", self.backend._keys.unrolls, "*", *parts)
+
+    def collect(self):
+        """What of the parcel must be the same on both sides; None where there is nothing to train on."""
+        parcel = self.feed.collect()
+        if parcel is None:
+            return None
+        self.parcels.append(parcel)
+        return parcel.highest, parcel.lags_updates, parcel.env_steps
+
+    def update(self):
+        """Trains on the oldest parcel, publishes, acknowledges."""
+        parcel = self.parcels.pop(0)
+        self.weights.applied.update(parcel.highest)
+        self.weights.used += [(*producer, sequence) for producer, sequence in parcel.highest.items()]
+        self.version += 1
+        self.backend.weights.publish(self.version, b"", 0, self.fence)
+        self.backend.unrolls.acknowledge(parcel.entries, self.fence, {"trained": 1}, parcel.highest)
+
+
+class Protocol(RuleBasedStateMachine):
+    """Both sides, and what actors know."""
+
+    def __init__(self, url):
+        super().__init__()
+        run_id = f"protocol-{uuid.uuid4().hex[:8]}"
+        self.redis = RedisBackend.open(url, run_id, CAPS, name="test", give_up_s=5.0)
+        self.sides = []
+        for backend in (InMemoryBackend(run_id, CAPS), self.redis):
+            backend.create("{}")
+            self.sides.append(Side(backend))
+        self.next_sequence = {}  # (actor, incarnation) -> sequence
+        self.newest = {}  # actor -> incarnation
+        self.last_push = {}  # actor -> header and content
+        self.good, self.copies, self.bad, self.forged, self.gaps = set(), 0, 0, 0, Counter()
+        self.ever_used = set()
+
+    def both(self, call):
+        """The one answer of both sides."""
+        twin, real = (call(side) for side in self.sides)
+        assert twin == real
+        return twin
+
+    @initialize()
+    def one_actor_is_there(self):
+        self._start(0)
+
+    @rule(actor=ACTORS)
+    def an_actor_starts(self, actor):
+        self._start(actor)
+
+    def _start(self, actor):
+        incarnation = self.both(lambda side: side.backend.registry.register_actor(actor))
+        self.newest[actor] = incarnation
+        self.next_sequence[actor, incarnation] = 0
+
+    @rule(actor=ACTORS, content=st.sampled_from(CONTENTS))
+    def it_pushes_an_unroll(self, actor, content):
+        admission = self.both(lambda side: side.backend.unrolls.admission())
+        if actor not in self.newest or not admission.has_room:
+            return
+        producer = (actor, self.newest[actor])
+        sequence = self.next_sequence[producer]
+        self.next_sequence[producer] += 1
+        header = UnrollHeader(*producer, sequence, admission.weights_version, 1)
+        self.last_push[actor] = (header, content)
+        self.both(lambda side: side.backend.unrolls.push(header, PAYLOADS[content]))
+        if content == "good":
+            self.good.add((*producer, sequence))
+        else:
+            self.bad += 1
+
+    @rule(actor=ACTORS)
+    def it_pushes_the_same_once_more_for_want_of_a_reply(self, actor):
+        if actor in self.last_push:
+            header, content = self.last_push[actor]
+            self.copies += 1
+            self.both(lambda side: side.backend.unrolls.push(header, PAYLOADS[content]))
+
+    @rule(actor=ACTORS)
+    def redis_loses_its_next_unroll(self, actor):
+        if actor in self.newest:
+            producer = (actor, self.newest[actor])
+            self.next_sequence[producer] += 1
+            self.gaps[producer] += 1
+
+    @rule(fields=st.sampled_from(FORGED))
+    def somebody_else_writes_into_the_stream(self, fields):
+        self.forged += 1
+        for side in self.sides:
+            side.forge(fields)
+
+    @rule()
+    def the_learner_takes_a_batch(self):
+        self.both(Side.collect)
+
+    @precondition(lambda self: self.sides[0].parcels)
+    @rule()
+    def it_trains_on_a_batch(self):
+        self._train()
+
+    def _train(self):
+        self.both(Side.update)
+        self.ever_used.update(self.sides[0].weights.used)
+
+    @rule()
+    def it_saves_a_checkpoint(self):
+        for side in self.sides:
+            side.saved = copy.deepcopy(side.weights)
+
+    @rule()
+    def it_dies_and_another_one_takes_over(self):
+        for side in self.sides:
+            fence = side.fence
+            side.start()
+            with pytest.raises(FencedError):
+                side.backend.unrolls.acknowledge([], fence, {"trained": 1}, {})
+            with pytest.raises(FencedError):
+                side.backend.weights.publish(side.version + 1, b"", 0, fence)
+
+    @invariant()
+    def both_say_the_same_and_all_is_accounted_for(self):
+        counts = self.both(lambda side: side.backend.ledger.counts())
+        assert counts.imbalance == 0
+        self.both(lambda side: side.backend.unrolls.highest())
+        used = self.both(lambda side: side.weights.used)
+        assert len(set(used)) == len(used)
+        assert counts.trained - counts.rolled_back == len(used)
+        assert set(used) <= self.good
+
+    def teardown(self):
+        """Whatever has happened, a learner that goes on uses every good unroll, and the stream is empty."""
+        for side in self.sides:
+            side.start()
+        while self.both(Side.collect) is not None:
+            self._train()
+        counts = self.both(lambda side: side.backend.ledger.counts())
+        assert (counts.queued, counts.in_flight, counts.stream_bytes, counts.imbalance) == (0, 0, 0, 0)
+        assert self.ever_used == self.good
+        assert counts.foreign == self.forged
+        refused = sum(counts.dropped.values()) - counts.dropped["duplicate"]  # a copy may be refused once more
+        assert self.bad + self.forged <= refused <= self.bad + self.copies + self.forged
+        assert counts.lost <= sum(self.gaps.values())
+        assert self.both(lambda side: side.backend.unrolls.admission()).has_room
+        self.redis.delete()
+        self.redis.close()
+
+
+@pytest.fixture(scope="module")
+def server():
+    try:
+        find_server()
+    except ConfigError as error:
+        if "CI" in os.environ:
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+    with EmbeddedRedis.start(maxmemory_bytes=2**28, max_bulk_bytes=2**24) as started:
+        yield started
+
+
+@pytest.mark.redis
+def test_every_unroll_is_used_once_and_accounted_for_whatever_happens(server):
+    run_state_machine_as_test(
+        lambda: Protocol(server.url), settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
+    )
