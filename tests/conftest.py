@@ -4,13 +4,16 @@ import gc
 import os
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import settings
+
+from distrl.errors import ConfigError
+from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -41,6 +44,19 @@ def free_port() -> int:
         except OSError:
             continue
     raise RuntimeError(f"no port from {first} to {first + PORTS_EACH - 1} is free")
+
+
+@pytest.fixture(scope="module")
+def redis_url() -> Iterator[str]:
+    """A real redis-server for the tests of one module."""
+    try:
+        find_server()
+    except ConfigError as error:
+        if "CI" in os.environ:
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+    with EmbeddedRedis.start(maxmemory_bytes=2**28, max_bulk_bytes=2**26) as server:
+        yield server.url
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,11 @@ from contextlib import contextmanager
 import pytest
 
 from distrl import cli, cli_chaos
+from distrl.errors import MemoryBackendError
 from distrl.launch import chaos
 from distrl.launch.chaos import Kill
 from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.in_memory import InMemoryBackend, InMemoryLedger
 
 
 @pytest.fixture
@@ -59,6 +60,23 @@ def test_who_did_not_come_back_is_exit_1(run_dir, monkeypatch, capsys, kills, co
     assert cli.main(command) == code
     assert asked == [({"actor", "learner"}, 15.0), (5.0, 30.0)]
     assert capsys.readouterr().out.startswith(told)
+
+
+def test_of_a_run_whose_redis_is_gone_the_tally_is_told_all_the_same(run_dir, monkeypatch, capsys):
+    class Ends:
+        def __init__(self, *_):
+            pass
+
+        def run(self, every, seconds, tell):
+            return [Kill("actor 0", 1, 2.0)]
+
+    def gone(ledger):
+        raise MemoryBackendError("Redis is unreachable")
+
+    monkeypatch.setattr(chaos, "Chaos", Ends)
+    monkeypatch.setattr(InMemoryLedger, "counts", gone)
+    assert cli.main(["chaos", run_dir, "--kill", "actor"]) == 0
+    assert capsys.readouterr().out.startswith("1 killed, 1 back, the slowest after 2.0 s; distrl status tells how")
 
 
 @pytest.mark.parametrize(

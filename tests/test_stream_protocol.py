@@ -5,7 +5,6 @@ the same, every unroll must be accounted for, and none may be trained on twice.
 """
 
 import copy
-import os
 import uuid
 from collections import Counter
 
@@ -22,11 +21,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from distrl.errors import ConfigError, FencedError
+from distrl.errors import FencedError
 from distrl.learner.feed import Feed
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.codec import UnrollSchema, encode_unroll
-from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
 from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.memory_backend.keys import entry_fields
 from distrl.memory_backend.redis_backend import RedisBackend
@@ -266,20 +264,8 @@ class Protocol(RuleBasedStateMachine):
         self.redis.close()
 
 
-@pytest.fixture(scope="module")
-def server():
-    try:
-        find_server()
-    except ConfigError as error:
-        if "CI" in os.environ:
-            pytest.fail(str(error))
-        pytest.skip(str(error))
-    with EmbeddedRedis.start(maxmemory_bytes=2**28, max_bulk_bytes=2**24) as started:
-        yield started
-
-
 @pytest.mark.redis
-def test_every_unroll_is_used_once_and_accounted_for_whatever_happens(server):
+def test_every_unroll_is_used_once_and_accounted_for_whatever_happens(redis_url):
     run_state_machine_as_test(
-        lambda: Protocol(server.url), settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
+        lambda: Protocol(redis_url), settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
     )

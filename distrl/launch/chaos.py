@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, MemoryBackendError
 from distrl.launch.plan import Role
 from distrl.launch.role import HEARTBEAT_S
 from distrl.memory_backend.backend import Backend, RoleStatus
@@ -58,7 +58,6 @@ class Chaos:
 
         Raises:
             ConfigError: No such role of the run is at work on this machine, or it is somebody else's.
-            MemoryBackendError: Redis is gone, and the run with it.
         """
         ends_at, kills = time.monotonic() + for_s, list[Kill]()
         try:
@@ -67,8 +66,8 @@ class Chaos:
                 next_at = time.monotonic() + every_s
                 kills.append(self._kill(self._victim(), tell))
                 self._wait_until(min(next_at, ends_at))
-        except RunEndedError:
-            tell("the run stops")
+        except (RunEndedError, MemoryBackendError) as error:  # its own Redis goes with it
+            tell(f"the run has ended{f': {error}' if str(error) else ''}")
         return kills
 
     def _victim(self) -> RoleStatus:

@@ -1,6 +1,5 @@
 """Roles whose ends the tests decide, and a registry that the tests write, so that no process is needed."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 
 from distrl.config import RunConfig
 from distrl.environments.probe import probe
-from distrl.errors import ConfigError
 from distrl.launch import fleet, supervise
 from distrl.launch.description import RunDescription
 from distrl.launch.monitor import Monitor
@@ -18,7 +16,6 @@ from distrl.launch.plan import Role
 from distrl.launch.role import open_backend
 from distrl.launch.supervise import Interrupt, Outcome, Supervisor
 from distrl.memory_backend.backend import QueueCaps, RoleStatus
-from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
 from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.memory_backend.redis_backend import RedisBackend
 
@@ -170,19 +167,6 @@ def world(tmp_path, backend, launcher, view, monkeypatch) -> World:
     monkeypatch.setattr(fleet, "FIRST_BACKOFF_S", 0.0)
     (tmp_path / "logs").mkdir()
     return World(tmp_path, backend, launcher, view, Interrupt())
-
-
-@pytest.fixture(scope="module")
-def redis_url() -> Iterator[str]:
-    """A real redis-server for the tests of one module."""
-    try:
-        find_server()
-    except ConfigError as error:
-        if "CI" in os.environ:
-            pytest.fail(str(error))
-        pytest.skip(str(error))
-    with EmbeddedRedis.start(maxmemory_bytes=2**28, max_bulk_bytes=2**26) as server:
-        yield server.url
 
 
 @pytest.fixture

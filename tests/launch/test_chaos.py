@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, MemoryBackendError
 from distrl.launch import chaos
 from distrl.launch.chaos import Chaos
 from distrl.memory_backend.backend import RoleStatus
@@ -98,7 +98,7 @@ def test_nobody_is_killed_of_a_run_that_stops(backend, killed):
     backend.registry.set_control(stop="asked")
     told = []
     assert Chaos(backend, {"actor"}, 15.0, random.Random(0)).run(10.0, 60.0, told.append) == []
-    assert (killed[0], told) == ([], ["the run stops"])
+    assert (killed[0], told) == ([], ["the run has ended"])
 
 
 def test_a_run_that_stops_meanwhile_owes_nobody(backend, killed, monkeypatch):
@@ -115,6 +115,21 @@ def test_a_run_that_stops_meanwhile_owes_nobody(backend, killed, monkeypatch):
     monkeypatch.setattr(chaos.time, "sleep", stop_later)
     assert Chaos(backend, {"actor"}, 500.0, random.Random(0)).run(10.0, 60.0, print) == []
     assert len(killed[0]) == 1
+
+
+def test_a_redis_that_went_with_its_run_leaves_the_tally(backend, killed, monkeypatch):
+    roles = backend.registry.roles
+
+    def gone():
+        if len(killed[0]) == 2:
+            raise MemoryBackendError("Redis is unreachable")
+        return roles()
+
+    monkeypatch.setattr(backend.registry, "roles", gone)
+    told = []
+    kills = Chaos(backend, {"actor"}, 15.0, random.Random(0)).run(10.0, 60.0, told.append)
+    assert len(kills) == 1
+    assert told[-1] == "the run has ended: Redis is unreachable"
 
 
 def test_a_process_that_has_just_ended_counts(backend, killed, monkeypatch):
