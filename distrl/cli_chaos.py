@@ -61,4 +61,6 @@ def _accounted(backend: "Backend") -> tuple[str, bool]:
         imbalance = backend.ledger.counts().imbalance
     except MemoryBackendError:
         return "distrl status tells how the run has ended, and whether its unrolls are accounted for", True
-    return f"{imbalance or 'no'} unrolls are not accounted for", imbalance == 0
+    if imbalance:
+        return f"{imbalance:,} unrolls are not accounted for", False
+    return "every unroll is accounted for", True

@@ -34,14 +34,14 @@ def run_dir(tmp_path, monkeypatch):
         (
             [Kill("actor 0", 1, 2.0), Kill("actor 1", 2, 3.25)],
             0,
-            "2 killed, 2 back, the slowest after 3.2 s; no unrolls",
+            "2 killed, 2 back, the slowest after 3.2 s; every unroll is accounted for",
         ),
         (
             [Kill("actor 0", 1, 2.0), Kill("learner", 2, None)],
             1,
-            "2 killed, 1 back, the slowest after 2.0 s; no unrolls",
+            "2 killed, 1 back, the slowest after 2.0 s; every unroll is accounted for",
         ),
-        ([], 0, "0 killed, 0 back; no unrolls"),
+        ([], 0, "0 killed, 0 back; every unroll is accounted for"),
     ],
 )
 def test_who_did_not_come_back_is_exit_1(run_dir, monkeypatch, capsys, kills, code, told):
