@@ -12,7 +12,7 @@ NEEDS_VENV   := $(PYTHON) lacks its venv module: sudo apt-get install python3-ve
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install train test check long format bench learning performance capabilities lock clean
+.PHONY: help install train test check long format bench learning performance endurance capabilities lock clean
 
 help:  ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -45,6 +45,9 @@ learning: $(VENV)/installed-dev  ## Measures what every preset learns, hours; AR
 
 performance: $(VENV)/installed-dev  ## Measures speed, an hour; ARGS=--publish writes docs/performance.md.
 	for name in throughput startup solve transport broadcast scaling bottleneck accelerator; do $(BIN)/python -m benchmarks.$$name $(ARGS) || exit; done
+
+endurance: $(VENV)/installed-dev  ## Kills, starves and feeds it anything for two hours; ARGS=--publish writes docs/reliability.md.
+	$(BIN)/python -m benchmarks.endurance $(ARGS)
 
 capabilities: $(VENV)/installed-dev  ## Writes docs/capabilities.md anew from the tests' marks.
 	$(BIN)/python docs/capabilities.py

@@ -31,7 +31,9 @@ Block = Callable[[Mapping[str, Any]], str]
 """From a report to what the page says of it."""
 
 
-def parser(module_doc: str | None, name: str, names: Sequence[str]) -> argparse.ArgumentParser:
+def parser(
+    module_doc: str | None, name: str, names: Sequence[str], page: Path | None = None
+) -> argparse.ArgumentParser:
     """What every benchmark of speed takes; the rest of the module's docstring is the help's end, examples and all."""
     first, _, rest = (module_doc or "").partition("\n")
     made = argparse.ArgumentParser(
@@ -43,7 +45,7 @@ def parser(module_doc: str | None, name: str, names: Sequence[str]) -> argparse.
     told = f"what to measure: {', '.join(names)}; * stands for anything"
     made.add_argument("--only", nargs="+", default=[], metavar="NAME", help=told)
     made.add_argument("--out", type=Path, default=Path("runs") / name, metavar="DIR", help="for the report and files")
-    made.add_argument("--publish", action="store_true", help=f"into benchmarks/results/ and {PAGE.name}")
+    made.add_argument("--publish", action="store_true", help=f"into benchmarks/results/ and {(page or PAGE).name}")
     return made
 
 
@@ -69,7 +71,9 @@ def stamp() -> dict[str, str | float]:
     }
 
 
-def finish(name: str, entries: Sequence[Entry], given: argparse.Namespace, block: Block) -> None:
+def finish(
+    name: str, entries: Sequence[Entry], given: argparse.Namespace, block: Block, page: Path | None = None
+) -> None:
     """Writes the report and what it says, prints it, and publishes it if asked to."""
     report = {"command": command_line(name), "results": list(entries)}
     keep(given.out / f"{name}.json", report)
@@ -77,7 +81,7 @@ def finish(name: str, entries: Sequence[Entry], given: argparse.Namespace, block
     say(f"\n{block(report)}")
     if given.publish:
         publish(name, report)
-        write_page(name, block)
+        write_page(name, block, page)
 
 
 def command_line(name: str) -> str:
@@ -98,9 +102,10 @@ def publish(name: str, report: Mapping[str, Any]) -> None:
     keep(path, {**report, "results": [*kept, *measured.values()]})
 
 
-def write_page(name: str, block: Block) -> None:
-    """Writes what `docs/performance.md` says of the committed report."""
-    PAGE.write_text(published(PAGE.read_text("utf-8"), name, page_text(name, block)), encoding="utf-8")
+def write_page(name: str, block: Block, page: Path | None = None) -> None:
+    """Writes what `docs/performance.md`, or another page, says of the committed report."""
+    page = page or PAGE
+    page.write_text(published(page.read_text("utf-8"), name, page_text(name, block)), encoding="utf-8")
 
 
 def page_text(name: str, block: Block) -> str:

@@ -2,11 +2,12 @@
 
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from distrl.cli_control import IdOption, UrlOption, find_target, open_backend
+from distrl.cli_durations import seconds
 from distrl.errors import ConfigError, MemoryBackendError
 
 if TYPE_CHECKING:
@@ -15,14 +16,19 @@ if TYPE_CHECKING:
 KINDS = ("actor", "learner", "evaluator")
 
 
+def _length(told: str, *names: str) -> Any:
+    """An option that takes a length of time."""
+    return typer.Option(*names, parser=seconds, metavar="TIME", help=told)
+
+
 def chaos(
     run: Annotated[Path | None, typer.Argument(metavar="RUN", help="A run's directory.")] = None,
     kill: Annotated[
         list[str] | None, typer.Option(metavar="ROLE", help=f"What to kill: {', '.join(KINDS)}; repeatable.")
     ] = None,
-    every: Annotated[float, typer.Option(min=1.0, metavar="S", help="Seconds from one kill to the next.")] = 10.0,
-    seconds: Annotated[float, typer.Option(min=1.0, metavar="S", help="For how long.")] = 60.0,
-    within: Annotated[float, typer.Option(min=1.0, metavar="S", help="Longest time to be back at work.")] = 15.0,
+    every: Annotated[float, _length("From one kill to the next.")] = 10.0,
+    length: Annotated[float, _length("For how long.", "--for")] = 60.0,
+    within: Annotated[float, _length("Longest time to be back at work.")] = 15.0,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Of who is killed.")] = None,
     redis_url: UrlOption = None,
     run_id: IdOption = None,
@@ -32,7 +38,7 @@ def chaos(
     Exits with 1 if one of them did not, or if an unroll is not accounted for. Long trials need a larger
     actors.restart_budget.
 
-    [cyan]distrl chaos runs/first --kill actor --every 10 --seconds 600[/]
+    [cyan]distrl chaos runs/first --kill actor --every 10s --for 10m[/]
 
     [cyan]distrl chaos runs/first --kill actor --kill learner --within 30[/]
     """
@@ -47,7 +53,7 @@ def chaos(
     if target.summary is not None:
         raise ConfigError(f"{run} has ended ({target.summary.stop_reason}); chaos needs a run that goes on")
     with open_backend(target) as backend:
-        kills = Chaos(backend, set(kill), within, random.Random(seed)).run(every, seconds, typer.echo)
+        kills = Chaos(backend, set(kill), within, random.Random(seed)).run(every, length, typer.echo)
         accounted, balances = _accounted(backend)
     back = [one.back_after_s for one in kills if one.back_after_s is not None]
     slowest = f", the slowest after {max(back):.1f} s" if back else ""

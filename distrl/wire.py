@@ -11,6 +11,7 @@ arrays of Python objects over foreign bytes. `unpack` is an allow-list instead: 
 
 import math
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 import msgpack
@@ -25,6 +26,14 @@ MAX_DEPTH = 16
 MAX_ITEMS = 65_536
 
 _MAX_DIMENSIONS = 32
+_ARRAY_ITEMS = 48
+"""Elements of one array's description, with its name, at most."""
+_LONGEST_KEPT = 256
+"""Longest key that is remembered as encoded: foreign trees are encoded too, and their keys may be of any length."""
+_SHORT = 512
+"""Longest map or sequence that is decoded before anybody has looked at the nesting. msgpack's own limit is a depth of
+1024, it makes room for a whole container at its head, and its hooks count one when it has ended: 5 KB of nothing but
+heads were 66 MB, and containers that never end held any number of elements uncounted."""
 _ARRAY_KEYS = frozenset({b"nd", b"type", b"kind", b"shape", b"data"})
 _SCALAR_KEYS = frozenset({b"nd", b"type", b"data"})
 # Type strings are looked up, never given to np.dtype(): its parser accepts structured and object types.
@@ -80,20 +89,20 @@ def unpack(
     """
     if len(data) > max_bytes:
         raise DecodeError(f"{len(data)} bytes exceed the limit of {max_bytes} bytes")
-    count = _ItemCount(max_items)
     try:
-        plain = msgpack.unpackb(
-            data,
-            raw=False,
-            object_pairs_hook=count.map,
-            list_hook=count.sequence,
-            ext_hook=_refuse_extension,
-            max_array_len=max_items,
-            max_map_len=max_items,
-        )
+        try:
+            plain = _decoded(data, max_items, min(max_items, _SHORT))
+        except ValueError:  # a container is longer, or it is no msgpack at all
+            _check_nesting(data, max_depth, max_items)
+            plain = _decoded(data, max_items, max_items)
     except (ValueError, TypeError, OverflowError, RecursionError, MemoryError, msgpack.UnpackException) as error:
         raise DecodeError(f"not msgpack: {type(error).__name__}: {str(error)[:200]}") from error
     return _checked(plain, max_depth)
+
+
+def items_of(arrays: int) -> int:
+    """`max_items` for a tree of so many arrays, or plain values, and a few maps around them: whoever knows, says so."""
+    return _ARRAY_ITEMS * (arrays + 8)
 
 
 def _write(tree: Tree, parts: list[Any]) -> None:
@@ -105,7 +114,7 @@ def _write(tree: Tree, parts: list[Any]) -> None:
         for key, child in tree.items():
             if type(key) is not str:
                 raise TypeError(f"map keys must be str, not {key!r}")
-            parts.append(_key(key))
+            parts.append(_key(key) if len(key) <= _LONGEST_KEPT else msgpack.packb(key))
             _write(child, parts)
     elif isinstance(tree, tuple | list):
         parts.append(msgpack.Packer().pack_array_header(len(tree)))
@@ -145,6 +154,20 @@ def _check_dtype(dtype: np.dtype[Any]) -> None:
         raise TypeError(f"dtype {dtype} has no encoding; use bool, integer, float or complex arrays")
 
 
+def _decoded(data: bytes | memoryview, max_items: int, longest: int) -> Any:
+    """msgpack's types; ValueError where a map or sequence has more than `longest` elements, and in other cases."""
+    count = _ItemCount(max_items)
+    return msgpack.unpackb(
+        data,
+        raw=False,
+        object_pairs_hook=count.map,
+        list_hook=count.sequence,
+        ext_hook=_refuse_extension,
+        max_array_len=longest,
+        max_map_len=longest,
+    )
+
+
 class _ItemCount:
     """msgpack's hooks: counts elements while they are decoded, before a small message has become a large tree."""
 
@@ -169,6 +192,50 @@ class _ItemCount:
             raise DecodeError(f"more than {self._max_items} elements")
 
 
+_LENGTH_BYTES = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4, 0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
+_NUMBER_BYTES = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
+
+
+def _check_nesting(data: bytes | memoryview, max_depth: int, max_items: int) -> None:
+    """Raises DecodeError if containers are nested too deeply or have too many elements together; builds none of them.
+
+    Whatever else is wrong is left to msgpack, which meets it in the same place.
+    """
+    at, to_come, left = 0, [1], max_items
+    while to_come and at < len(data):
+        if not to_come[-1]:
+            to_come.pop()
+            continue
+        to_come[-1] -= 1
+        elements, at = _after_head(data, at)
+        if elements:
+            to_come.append(elements)
+            left -= elements
+        if left < 0:
+            raise DecodeError(f"more than {max_items} elements")
+        if len(to_come) > max_depth + 3:  # what holds the tree itself; an array's map and its shape are no depth
+            raise DecodeError("nested too deeply")
+
+
+def _after_head(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """(how many elements the container that begins here has, where the first of them, or what follows, begins)."""
+    head = data[at]
+    at += 1
+    if head in _LENGTH_BYTES:
+        end = at + _LENGTH_BYTES[head]
+        length = int.from_bytes(data[at:end], "big")
+        if head < 0xDC:
+            return 0, end + length
+        return length if head < 0xDE else 2 * length, end
+    if 0x80 <= head < 0x90:
+        return 2 * (head & 0x0F), at
+    if 0x90 <= head < 0xA0:
+        return head & 0x0F, at
+    if 0xA0 <= head < 0xC0:
+        return 0, at + (head & 0x1F)
+    return 0, at + _NUMBER_BYTES.get(head, 0)
+
+
 def _refuse_extension(code: int, _data: bytes) -> Any:
     raise DecodeError(f"extension type {code}")
 
@@ -187,7 +254,7 @@ def _checked(plain: Any, depth_left: int) -> Tree:
         return _array(plain)
     for key in plain:
         if type(key) is not str:
-            raise DecodeError(f"map keys must be str, not {str(key)[:50]}")
+            raise DecodeError(f"map keys must be str, not {_short(key)}")
     return {key: _checked(child, depth_left - 1) for key, child in plain.items()}
 
 
@@ -195,13 +262,13 @@ def _array(plain: dict[Any, Any]) -> Any:
     """One array or NumPy scalar as a view of its bytes."""
     is_array = plain[b"nd"]
     if plain.keys() != (_ARRAY_KEYS if is_array is True else _SCALAR_KEYS) or type(is_array) is not bool:
-        raise DecodeError(f"not an array's keys: {str(sorted(map(str, plain)))[:200]}")
+        raise DecodeError(f"not an array's keys: {str(sorted(map(_short, islice(plain, 10))))[:200]}")
     if plain.get(b"kind", b"") != b"":
-        raise DecodeError(f"array kind {str(plain[b'kind'])[:50]} is refused: only plain arrays are decoded")
+        raise DecodeError(f"array kind {_short(plain[b'kind'])} is refused: only plain arrays are decoded")
     name, data = plain[b"type"], plain[b"data"]
     dtype = _DTYPES.get(name) if type(name) is str else None
     if dtype is None:
-        raise DecodeError(f"dtype {str(name)[:50]} is refused")
+        raise DecodeError(f"dtype {_short(name)} is refused")
     if type(data) is not bytes:
         raise DecodeError("an array's data must be bytes")
     shape = _shape(plain[b"shape"]) if is_array else ()
@@ -213,12 +280,19 @@ def _array(plain: dict[Any, Any]) -> Any:
     return array if is_array else array[()]
 
 
+def _short(value: Any) -> str:
+    """A few characters of it for a message: as text, bytes are four times as long, and there may be millions."""
+    if isinstance(value, dict | list):
+        return type(value).__name__
+    return str(value[:50] if isinstance(value, str | bytes) else value)[:50]
+
+
 def _shape(plain: Any) -> tuple[int, ...]:
     if type(plain) is not list or len(plain) > _MAX_DIMENSIONS:
         raise DecodeError("an array's shape must be a short sequence")
     for size in plain:
         if type(size) is not int or not 0 <= size <= MAX_BYTES:
-            raise DecodeError(f"{str(size)[:50]} is no size of an array's axis")
+            raise DecodeError(f"{_short(size)} is no size of an array's axis")
     if (
         math.prod(max(size, 1) for size in plain) > MAX_BYTES
     ):  # an empty array's other axes must still fit NumPy's index

@@ -1,17 +1,20 @@
 """Settings for every test, made before anything imports TensorFlow. No global seeds: tests that draw say from what."""
 
 import gc
+import json
 import os
 import socket
 import struct
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import settings
 
+from benchmarks.endurance import DIRECTORY_VARIABLE
 from distrl.errors import ConfigError
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
 
@@ -57,6 +60,21 @@ def redis_url() -> Iterator[str]:
         pytest.skip(str(error))
     with EmbeddedRedis.start(maxmemory_bytes=2**28, max_bulk_bytes=2**26) as server:
         yield server.url
+
+
+@pytest.fixture
+def measured(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Notes what a test has measured for a row of docs/reliability.md: `measured(4, reconnect_s=2.5)`."""
+    directory = os.environ.get(DIRECTORY_VARIABLE)
+
+    def note(row: int, **found: float | int | str) -> None:
+        print(f"row {row}: {found}")
+        if directory is not None:
+            path = Path(directory) / f"{row:02}-{request.node.name}.json"
+            file = str(request.path.relative_to(request.config.rootpath))
+            path.write_text(json.dumps({"row": row, "test": request.node.name, "file": file, "found": found}))
+
+    return note
 
 
 @pytest.fixture(scope="session")

@@ -68,6 +68,7 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "typer": (
         "cli.py",
         "cli_chaos.py",
+        "cli_durations.py",
         "cli_control.py",
         "cli_doctor.py",
         "cli_env.py",
@@ -106,7 +107,7 @@ WHOLE_PROJECT_TESTS = {
     "test_straight_line.py",
     "algorithms/test_backends.py",  # returns and losses on every Keras backend
 }
-WHOLE_PROJECT_FOLDERS = {"learning", "failures"}
+WHOLE_PROJECT_FOLDERS = {"learning", "failures", "security"}
 
 
 class Violation(NamedTuple):

@@ -56,7 +56,7 @@ def test_who_did_not_come_back_is_exit_1(run_dir, monkeypatch, capsys, kills, co
             return kills
 
     monkeypatch.setattr(chaos, "Chaos", Scripted)
-    command = ["chaos", run_dir, "--kill", "actor", "--kill", "learner", "--every", "5", "--seconds", "30"]
+    command = ["chaos", run_dir, "--kill", "actor", "--kill", "learner", "--every", "5s", "--for", "0.5m"]
     assert cli.main(command) == code
     assert asked == [({"actor", "learner"}, 15.0), (5.0, 30.0)]
     assert capsys.readouterr().out.startswith(told)

@@ -141,7 +141,7 @@ def test_status_as_json(capsys, backend, workplace):
     populate(backend)
     told = json.loads(run(capsys, "status", "--json", "--run", "first")[1])
     assert told["run_id"] == "r1"
-    assert told["control"] == {"paused": False, "stop": None, "target_actors": None}
+    assert told["control"] == {"paused": False, "stop": None, "target_actors": None, "stacks": False}
     assert told["snapshot"]["updates"] == 1204
     assert [role["role"] for role in sorted(told["roles"], key=lambda role: role["pid"])] == ["learner", "actor"]
     assert (told["ledger"]["produced"], told["ledger"]["queued"], told["imbalance"]) == (1, 1, 0)

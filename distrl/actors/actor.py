@@ -15,6 +15,7 @@ from distrl.actors.priorities import FirstPriorities
 from distrl.actors.unroll import UnrollBuilder, restarted
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
+from distrl.errors import MemoryBackendError
 from distrl.memory_backend.backend import Admission, Backend, Producer
 from distrl.memory_backend.codec import decode_weights, encode_unroll
 from distrl.metrics.counters import Waits
@@ -216,10 +217,16 @@ class Actor:
         self._exploration.move_to(fetched.env_steps)
 
     def _obstacle(self, admission: Admission) -> str | None:
-        """Why no unroll may start now, as the state to show; None if nothing is in the way."""
+        """Why no unroll may start now, as the state to show; None if nothing is in the way.
+
+        Raises:
+            MemoryBackendError: The run is gone.
+        """
         if admission.paused:
             return "paused"
         if admission.weights_version == 0:
+            if self._policy.version > 0:  # versions never go back
+                raise MemoryBackendError("the run is gone: it has ended, or Redis has lost its data")
             return "waiting: weights"
         if self._in_rounds and admission.weights_version == self._shipped_version and not self._was_lost():
             return "waiting: round"

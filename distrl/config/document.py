@@ -12,6 +12,8 @@ _FLOAT_TAG = "tag:yaml.org,2002:float"
 _TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
 # YAML 1.1 wants a dot and a signed exponent and reads `1e-3` as text; YAML 1.2, JSON and people do not.
 _EXPONENT = re.compile(r"^[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
+MOST_VALUES = 100_000
+"""In one document, each counted as often as it is referred to: aliases make any number of a few lines."""
 _LINE_ENDS = "\n\r\x85\u2028\u2029"  # YAML's
 # One resolver table for reading and writing, so that the writer quotes exactly what the reader would take for a number.
 _RESOLVERS = {
@@ -26,6 +28,12 @@ class _Loader(yaml.SafeLoader):
     """The safe loader, without dates and without silently overwritten keys."""
 
     yaml_implicit_resolvers = _RESOLVERS
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """As the safe loader does, up to so many keys."""
+        super().flatten_mapping(node)
+        if len(node.value) > MOST_VALUES:
+            raise yaml.constructor.ConstructorError(None, None, f"more than {MOST_VALUES} values", node.start_mark)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """As the safe loader does, after a check that no key is there twice."""
@@ -109,13 +117,18 @@ def _one_line(error: yaml.YAMLError) -> str:
 
 
 def _check_plain(value: Any, what: str) -> None:
-    if isinstance(value, Mapping):
-        for key, child in value.items():
-            if not isinstance(key, str):
-                raise ConfigError(f"{what}: the key {shown(key)} must be text; write it in quotes")
-            _check_plain(child, what)
-    elif isinstance(value, list):
-        for child in value:
-            _check_plain(child, what)
-    elif not isinstance(value, str | int | float | bool | None):
-        raise ConfigError(f"{what}: a value of type {type(value).__name__} is not plain data")
+    left, values = MOST_VALUES, [value]
+    while values:
+        each = values.pop()
+        left -= 1
+        if left < 0:
+            raise ConfigError(f"{what} has more than {MOST_VALUES} values, each counted as often as an alias names it")
+        if isinstance(each, Mapping):
+            for key in each:
+                if not isinstance(key, str):
+                    raise ConfigError(f"{what}: the key {shown(key)} must be text; write it in quotes")
+            values += each.values()
+        elif isinstance(each, list):
+            values += each
+        elif not isinstance(each, str | int | float | bool | None):
+            raise ConfigError(f"{what}: a value of type {type(each).__name__} is not plain data")

@@ -204,7 +204,8 @@ def _nearest_key(path: Path, parent: Any) -> str:
     beside = get_close_matches(key, here, n=1, cutoff=0.7)
     if beside:
         return f"did you mean {prefix}{beside[0]}?"
-    paths = known_paths()
+    # The very key may be known: of another algorithm than this one.
+    paths = [dotted for dotted in known_paths() if dotted != prefix + key]
     names = {dotted.rpartition(".")[2] for dotted in paths}
     elsewhere = get_close_matches(key, sorted(names), n=1, cutoff=0.7)
     if elsewhere:

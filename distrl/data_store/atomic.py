@@ -72,16 +72,21 @@ def remove_directory(path: Path) -> None:
     if path.exists():
         doomed = path.with_name(f"{_TEMPORARY}{path.name}.doomed")
         path.rename(doomed)
-        shutil.rmtree(doomed)
+        _remove(doomed)
 
 
 def remove_temporaries(directory: Path) -> None:
     """Removes what crashes have left in `directory`. Its one writer calls this before it writes."""
     for path in directory.glob(f"{_TEMPORARY}*"):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """A directory with all its files; of a link, whatever it leads to, the link alone."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def _write(path: Path, content: bytes) -> None:

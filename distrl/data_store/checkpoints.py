@@ -13,7 +13,9 @@ the next save removes. One process writes a directory of checkpoints at a time; 
 
 import hashlib
 import json
+import os
 import re
+import stat
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -30,6 +32,8 @@ JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | Non
 
 _GROUP = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 _CHECKPOINT = re.compile(r"ckpt-(\d{12,})(\.replaced)?")
+_MANIFEST_BYTES = 2**20
+"""Longest manifest that is read: its own length is written nowhere."""
 _LIBRARIES = ("distrl", "numpy", "keras", "tensorflow", "tensorflow-cpu", "jax")
 
 
@@ -103,8 +107,8 @@ def load(path: Path, groups: Collection[str] | None = None) -> LoadedCheckpoint:
         groups: Read these alone, beside `meta`; one that it does not hold is left out. None: all.
 
     Raises:
-        CheckpointError: A file is missing, unreadable, cut short, changed, from another schema version, or holds what
-            a checkpoint may not (objects, unknown files).
+        CheckpointError: A file is missing, unreadable, cut short, changed, from another schema version, a link, or
+            holds what a checkpoint may not (objects, unknown files).
     """
     try:
         manifest = _read_manifest(path)
@@ -114,9 +118,11 @@ def load(path: Path, groups: Collection[str] | None = None) -> LoadedCheckpoint:
             if groups is None or name == "meta.json" or name.removesuffix(".npz") in groups
         }
         meta = json.loads(files.pop("meta.json"))
+        if not isinstance(meta, dict):
+            raise ValueError(f"meta.json holds a {type(meta).__name__}, not a mapping")
         arrays = {name.removesuffix(".npz"): npz.decode(content) for name, content in files.items()}
         return LoadedCheckpoint(manifest["step"], arrays, meta, path)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         # A manifest or a file that is not what `save` writes can fail in each of these ways.
         reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise CheckpointError(f"checkpoint {path} is not valid: {' '.join(reason.split())}") from error
@@ -182,7 +188,9 @@ def _json(value: Any) -> bytes:
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
-    manifest: dict[str, Any] = json.loads((path / "manifest.json").read_bytes())
+    if path.is_symlink():
+        raise ValueError("it is a symbolic link")
+    manifest: dict[str, Any] = json.loads(_read_own(path / "manifest.json", None))
     if manifest["schema_version"] != SCHEMA_VERSION:
         raise ValueError(f"schema version {manifest['schema_version']}, this distrl reads {SCHEMA_VERSION}")
     if f"ckpt-{manifest['step']:012d}" != path.name.removesuffix(".replaced"):
@@ -194,15 +202,30 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _read_file(path: Path, entry: Mapping[str, Any]) -> bytes:
-    """The file's bytes, never more of them than the manifest says."""
-    with path.open("rb") as file:
-        content = file.read(entry["bytes"] + 1)
-    if len(content) != entry["bytes"]:
-        longer = "more" if len(content) > entry["bytes"] else f"{len(content)}"
-        raise ValueError(f"{path.name} has {longer} bytes instead of {entry['bytes']}")
+    """The file's bytes, if they are those that the manifest says."""
+    content = _read_own(path, entry["bytes"])
     if hashlib.sha256(content).hexdigest() != entry["sha256"]:
         raise ValueError(f"{path.name} does not match its sha256")
     return content
+
+
+def _read_own(path: Path, size_bytes: int | None) -> bytes:
+    """What is in a file of the directory's own: a link leads elsewhere, a pipe never ends, a device may be endless.
+
+    Args:
+        size_bytes: As the manifest says; None: of the manifest itself.
+    """
+    # Without O_NONBLOCK, to open a pipe waits until somebody writes.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        told = os.fstat(descriptor)
+        if not stat.S_ISREG(told.st_mode):
+            raise ValueError(f"{path.name} is no file")
+        limit = _MANIFEST_BYTES if size_bytes is None else size_bytes
+        if told.st_size > limit or (size_bytes is not None and told.st_size != size_bytes):
+            longer = "more" if told.st_size > limit else f"{told.st_size}"
+            raise ValueError(f"{path.name} has {longer} bytes instead of {limit}")
+        return file.read(told.st_size)
 
 
 def _checkpoints(directory: Path) -> list[tuple[int, Path]]:

@@ -130,7 +130,7 @@ def _reading(file: IO[bytes]) -> Iterator[Arrays]:
     try:
         with zipfile.ZipFile(file) as archive:
             yield Arrays(archive, file.seek(0, io.SEEK_END))
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, SyntaxError, TokenError) as error:
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OverflowError) as error:
         raise ValueError(f"not an archive of arrays: {error}") from error
 
 
@@ -146,7 +146,11 @@ def _header(name: str, file: IO[bytes], size_bytes: int) -> tuple[tuple[int, ...
     if major not in (1, 2):
         raise ValueError(f"array {name!r} has npy format version {major}")
     header = npy.read_array_header_1_0 if major == 1 else npy.read_array_header_2_0
-    shape, fortran_order, dtype = header(file)
+    try:
+        shape, fortran_order, dtype = header(file)
+    # It is a Python literal: the parser, and NumPy with what comes of it, fail in each of these ways.
+    except (SyntaxError, TokenError, RecursionError, MemoryError, TypeError, LookupError, AttributeError) as error:
+        raise ValueError(f"array {name!r} has no header of an array: {type(error).__name__}: {error}") from error
     if dtype.kind not in _KINDS:
         raise ValueError(f"array {name!r} has dtype {dtype}, which is neither a boolean nor a number")
     left = size_bytes - file.tell()

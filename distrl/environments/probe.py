@@ -105,8 +105,9 @@ def _doing(config: EnvironmentConfig) -> str:
 
 def _run_child(config: EnvironmentConfig, timeout_s: float, answer: IO[bytes], output: IO[bytes]) -> int | None:
     """Exit code of the probing process (negative: a signal), or None if it had to be killed."""
-    dump_at = time.time() + _WHERE_IT_HANGS_AT * timeout_s
-    times = {"dump_at": dump_at, "end_at": time.time() + timeout_s + 0.5}
+    now = time.monotonic()  # the same for every process of a machine, and nobody sets it
+    dump_at = now + _WHERE_IT_HANGS_AT * timeout_s
+    times = {"dump_at": dump_at, "end_at": now + timeout_s + 0.5}
     search_path = [str(Path(distrl.__file__).parent.parent), *(entry or os.getcwd() for entry in sys.path)]
     # -P: the working directory must not shadow the standard library. Files, not pipes: a process that the environment
     # left behind would hold a pipe open. A session of its own: so that such a process can be killed with it.
@@ -153,8 +154,8 @@ def _main() -> int:
     faulthandler.enable()
     # The kernel ends this process even if the environment holds the interpreter and the parent, who would, was killed.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, max(0.1, request["end_at"] - time.time()))
-    faulthandler.dump_traceback_later(max(0.1, request["dump_at"] - time.time()))
+    signal.setitimer(signal.ITIMER_REAL, max(0.1, request["end_at"] - time.monotonic()))
+    faulthandler.dump_traceback_later(max(0.1, request["dump_at"] - time.monotonic()))
     try:
         spec = _try_out(EnvironmentConfig.model_validate(request["config"]), answer)
     except DistrlError as error:

@@ -13,7 +13,7 @@ from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
 from distrl.launch.awake import AwakeClock
 from distrl.launch.framework import import_framework
-from distrl.launch.role import Heartbeat, await_bundle, here, join, log, open_backend
+from distrl.launch.role import Heartbeat, await_bundle, here, join, log, make_environment, open_backend
 from distrl.memory_backend.backend import RoleStatus
 
 
@@ -49,7 +49,7 @@ class ActorRole:
             beats = Heartbeat(connection, self.status, self._stop)
             beats.start()
             cleanup.callback(beats.close)
-            environment = VectorEnvironment(config.environment, config.actors.environments)
+            environment = make_environment(config.environment, config.actors.environments, self._producer[1])
             cleanup.callback(environment.close)
             shipper = self._make_shipper(environment)
             self._enter("waiting: policy")

@@ -6,10 +6,9 @@ from contextlib import ExitStack
 
 from distrl.actors.policy import Policy
 from distrl.actors.published_evaluator import PublishedEvaluator
-from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError, FencedError
 from distrl.launch.awake import AwakeClock
-from distrl.launch.role import Heartbeat, await_bundle, here, join, log, open_backend
+from distrl.launch.role import Heartbeat, await_bundle, here, join, log, make_environment, open_backend
 from distrl.memory_backend.backend import RoleStatus
 from distrl.memory_backend.registry import newest_evaluator
 
@@ -50,7 +49,7 @@ class EvaluatorRole:
             beats = Heartbeat(connection, self.status, self._stop)
             beats.start()
             cleanup.callback(beats.close)
-            environment = VectorEnvironment(config.environment, config.evaluation.environments_used)
+            environment = make_environment(config.environment, config.evaluation.environments_used, self._incarnation)
             cleanup.callback(environment.close)
             self._enter("waiting: policy")
             bundle = await_bundle(self._backend, self._stop)

@@ -79,7 +79,8 @@ def _ask(loaded: LoadedConfig, name: str, timeout_s: float) -> Any:
     request = {"config": loaded.config.model_dump(mode="json", exclude_unset=True), "origins": loaded.origins}
     search_path = [str(Path(distrl.__file__).parent.parent), *(entry or os.getcwd() for entry in sys.path)]
     with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as output:
-        asked.write(json.dumps(request | {"end_at": time.time() + timeout_s + 0.5}).encode())
+        end_at = time.monotonic() + timeout_s + 0.5  # the same for every process of a machine, and nobody sets it
+        asked.write(json.dumps(request | {"end_at": end_at}).encode())
         asked.seek(0)
         # -P: the working directory must not shadow the standard library. Files, not pipes, and a session of its own:
         # what the class may have started must not keep this process waiting.
@@ -132,7 +133,7 @@ def _main() -> int:
     request = json.load(sys.stdin)
     # The kernel ends this process even if the class holds the interpreter and the parent, who would, was killed.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, max(0.1, request["end_at"] - time.time()))
+    signal.setitimer(signal.ITIMER_REAL, max(0.1, request["end_at"] - time.monotonic()))
     loaded = LoadedConfig(RunConfig.model_validate(request["config"]), request["origins"])
     try:
         import_framework(loaded.config.learner.backend)

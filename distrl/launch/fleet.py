@@ -10,7 +10,9 @@ from typing import Protocol
 from distrl.launch.plan import Role
 
 FIRST_BACKOFF_S = 0.5
-LONGEST_BACKOFF_S = 15.0
+LONGEST_BACKOFF_S = 5.0
+HEALTHY_S = 30.0
+"""Who lived so long died of something else than its start: waiting helps nobody."""
 BUDGET_WINDOW_S = 600.0
 LOG_TAIL_BYTES = 65536
 
@@ -40,6 +42,8 @@ class Member:
     handle: Handle | None = None
     start_at: float = 0.0  # monotonic seconds; when it is down, the time of the next start
     deaths: deque[float] = field(default_factory=deque)
+    started_at: float = 0.0
+    short_lives: int = 0  # in a row
     restarts: int = 0
     last_code: int | None = None
 
@@ -59,7 +63,7 @@ class Fleet:
         self.restarts = 0  # of all roles, retired ones included
 
     def add(self, role: Role) -> None:
-        self.members[role] = Member(role, self._launcher.start(role))
+        self.members[role] = Member(role, self._launcher.start(role), started_at=self._clock())
 
     @property
     def actors(self) -> list[Member]:
@@ -81,7 +85,10 @@ class Fleet:
             member.deaths.popleft()
         if len(member.deaths) >= self._budget:
             return None
-        delay = min(FIRST_BACKOFF_S * 2.0 ** len(member.deaths), LONGEST_BACKOFF_S)
+        if now - member.started_at >= HEALTHY_S:
+            member.short_lives = 0
+        delay = min(FIRST_BACKOFF_S * 2.0**member.short_lives, LONGEST_BACKOFF_S)
+        member.short_lives += 1
         member.deaths.append(now)
         member.start_at = now + delay
         return delay
@@ -90,7 +97,7 @@ class Fleet:
         """Starts members whose back-off is over."""
         due = [m for m in self.members.values() if m.handle is None and self._clock() >= m.start_at]
         for member in due:
-            member.handle = self._launcher.start(member.role)
+            member.handle, member.started_at = self._launcher.start(member.role), self._clock()
             member.restarts += 1
             self.restarts += 1
         return due

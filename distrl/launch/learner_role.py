@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from distrl.learner.session import Session
 
 
+WAITING_S = 3.0
+"""For unrolls, after which the learner is said to wait: between two batches it always does."""
+
+
 class LearnerRole:
     """The learner of a run.
 
@@ -70,13 +74,14 @@ class LearnerRole:
         if self._session is None:
             return RoleStatus("learner", 0, 0, host, pid, self._state)
         state = self._session.learner.state
+        waits = self._session.waits_for_unrolls_s > WAITING_S
         return RoleStatus(
             role="learner",
             id=0,
             incarnation=self._session.fence,
             host=host,
             pid=pid,
-            state=self._session.activity,
+            state="waiting: unrolls" if waits else self._session.activity,
             env_steps=state.env_steps,
             env_steps_per_s=self._session.env_steps_per_s,
             weights_version=state.weights_version,

@@ -1,8 +1,9 @@
 """Where a run's numbers go: from the learner to the terminal, the CSV and TensorBoard, and into the summary."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from distrl.config import RunConfig
@@ -37,9 +38,10 @@ class Monitor:
         self._after = "0"
         self._evaluations_after = "0"
         self._first: Snapshot = {}
+        self._refused = False  # by the disk, the last time
         self._actors_up = 0
         self._blocked: float | None = None
-        self._blocked_so_far: list[float] = []
+        self._blocked_so_far = (0.0, 0)  # sum and number
         self.latest: Snapshot = {}
         self.ledger = LedgerCounts()
         self.peak_rss_mb: dict[str, float] = {}
@@ -90,24 +92,36 @@ class Monitor:
         if unsaved != self.latest.get("unsaved"):
             self.event(f"no checkpoint can be written: {unsaved}" if unsaved else "checkpoints are written again")
         if self._first and self._blocked is not None:  # until the first update there was nothing to wait for
-            self._blocked_so_far.append(self._blocked)
+            total, looks = self._blocked_so_far
+            self._blocked_so_far = (total + self._blocked, looks + 1)
         blocked = self._blocked
-        if snapshot.get("stop_reason") is not None and self._blocked_so_far:  # the last word is on the whole run
-            blocked = sum(self._blocked_so_far) / len(self._blocked_so_far)
+        total, looks = self._blocked_so_far
+        if snapshot.get("stop_reason") is not None and looks:  # the last word is on the whole run
+            blocked = total / looks
         fleet = {"actors_up": self._actors_up, "restarts": self.restarts, "actors_blocked_share": blocked}
         self.latest = {**snapshot, **fleet}
         self._first = self._first or self.latest
-        self._csv.write(self.latest)
+        self._keep(lambda: self._csv.write(self.latest))
         if self._tensorboard is None:
             self._kept.append(self.latest)
         else:
-            self._tensorboard.write(self.latest)
+            self._keep(partial(self._tensorboard.write, self.latest))
 
     def event(self, text: str) -> None:
         """One line for the user and for logs/events.log."""
-        self._events.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
-        self._events.flush()
+        self._keep(lambda: print(time.strftime("%Y-%m-%d %H:%M:%S"), text, file=self._events, flush=True))
         self._view.event(text)
+
+    def _keep(self, write: Callable[[], object]) -> None:
+        """A disk that is full or refuses costs numbers and events, not the training; it is told of once."""
+        try:
+            write()
+        except OSError as error:
+            if not self._refused:
+                self._view.event(f"numbers and events cannot be kept: {error}")
+            self._refused = True
+        else:
+            self._refused = False
 
     def close(self) -> None:
         """Writes what is kept and closes every file."""

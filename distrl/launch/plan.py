@@ -123,7 +123,7 @@ def replay_note(config: RunConfig, spec: EnvSpec) -> str | None:
 
 
 def check_queue(config: RunConfig, spec: EnvSpec) -> None:
-    """Refuses a queue that is closed before a batch is in it: actors and learner would wait for each other.
+    """Refuses a queue that is to close before a batch is in it, where that can be known: it stays open until then.
 
     Raises:
         ConfigError: Says how large it must be.
@@ -134,7 +134,7 @@ def check_queue(config: RunConfig, spec: EnvSpec) -> None:
     if config.memory.queue_bytes <= (wanted - 1) * least:
         raise ConfigError(
             f"memory.queue_bytes {config.memory.queue_bytes:,} is full before a batch of {wanted} unrolls of "
-            f"{least:,} bytes is in it, and nobody would go on; set at least {wanted * least * 2:,}"
+            f"{least:,} bytes is in it, so that it bounds nothing; set at least {wanted * least * 2:,}"
         )
 
 

@@ -11,12 +11,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from pydantic import ValidationError
 from setproctitle import setproctitle
 
-from distrl.errors import MemoryBackendError
+from distrl.config.environment import EnvironmentConfig
+from distrl.environments.vector import VectorEnvironment
+from distrl.errors import ConfigError, EnvironmentFailedError, MemoryBackendError
 from distrl.launch.description import RunDescription
 from distrl.launch.lifeline import watch_lifeline
 from distrl.launch.plan import Role
+from distrl.launch.stacks import stacks
 from distrl.memory_backend.backend import Backend, QueueCaps, RoleStatus
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.types import PolicyBundle
@@ -31,11 +35,22 @@ log = logging.getLogger("distrl")
 
 
 def join(redis_url: str, run_id: str, name: str) -> tuple[RedisBackend, RunDescription]:
-    """Opens the backend of a run that exists, with the bounds its configuration gives."""
+    """Opens the backend of a run that exists, with the bounds its configuration gives.
+
+    Raises:
+        MemoryBackendError: No such run, or one of another version of distrl.
+    """
     unbounded = QueueCaps(sys.maxsize, sys.maxsize)
     first = RedisBackend.open(redis_url, run_id, unbounded, name=name, give_up_s=5.0)
     try:
         description = RunDescription.model_validate_json(first.config_json())
+    except ValidationError as error:
+        odd = error.errors(include_url=False)[0]
+        where = ".".join(map(str, odd["loc"]))
+        raise MemoryBackendError(
+            f"run {run_id} is not described as this distrl does ({where}: {odd['msg']}); "
+            "use one version of distrl for all roles"
+        ) from error
     finally:
         first.close()
     return open_backend(redis_url, description, name), description
@@ -90,12 +105,32 @@ def give_way(role: Role) -> None:
 
 
 def await_bundle(backend: Backend, stop: threading.Event) -> PolicyBundle | None:
-    """The policy bundle, which the learner exports once it has built the network; None when stopped before that."""
+    """The policy bundle, which the learner exports once it has built the network; None when stopped before that.
+
+    Raises:
+        MemoryBackendError: The run is gone, so that there will be none.
+    """
     while not stop.wait(BUNDLE_POLL_S):
         bundle = backend.weights.get_bundle()
         if bundle is not None:
             return bundle
+        backend.config_json()  # raises where the run is gone
     return None
+
+
+def make_environment(config: EnvironmentConfig, count: int, incarnation: int) -> VectorEnvironment:
+    """The role's environments.
+
+    Raises:
+        ConfigError: They cannot be made.
+        EnvironmentFailedError: They cannot, and it is not the role's first start: that may pass.
+    """
+    try:
+        return VectorEnvironment(config, count)
+    except ConfigError as error:
+        if incarnation == 1:
+            raise
+        raise EnvironmentFailedError(str(error)) from error
 
 
 class Heartbeat:
@@ -112,6 +147,7 @@ class Heartbeat:
         self._status = status
         self._stop = stop
         self._beat = 0
+        self._with_stacks = False
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -123,7 +159,8 @@ class Heartbeat:
     def beat(self) -> None:
         self._beat += 1
         now, peak = memory_mb()
-        self._backend.registry.beat(replace(self._status(), beat=self._beat, rss_mb=now, peak_rss_mb=peak))
+        told = stacks() if self._with_stacks else ""
+        self._backend.registry.beat(replace(self._status(), beat=self._beat, rss_mb=now, peak_rss_mb=peak, stacks=told))
 
     def close(self) -> None:
         self._end.set()
@@ -134,7 +171,9 @@ class Heartbeat:
         while not self._end.wait(HEARTBEAT_S):
             try:
                 self.beat()
-                if self._backend.registry.control().stop is not None:
+                control = self._backend.registry.control()
+                self._with_stacks = control.stacks
+                if control.stop is not None:
                     self._stop.set()
             except MemoryBackendError as error:
                 # The role's own thread meets the same trouble and decides; a missed beat only makes it look old.

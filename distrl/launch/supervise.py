@@ -3,7 +3,8 @@
 import signal
 import time
 from collections import defaultdict, deque
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from distrl.config import RunConfig
@@ -13,8 +14,10 @@ from distrl.launch.fleet import Fleet, Launcher, Member, end, last_error
 from distrl.launch.hang_watch import HangWatch
 from distrl.launch.monitor import Monitor
 from distrl.launch.plan import Role, make_plan
+from distrl.launch.stall_report import stall_report
 from distrl.learner.feed import DEATHS
 from distrl.memory_backend.backend import Backend, RoleStatus
+from distrl.metrics.words import role_states
 
 TICK_S = 0.05
 REGISTRY_EVERY_S = 0.5
@@ -25,6 +28,8 @@ SAME_ERROR = DEATHS + 1
 
 Once more than learners may die of one unroll, which the next one drops.
 """
+QUIET_S = 15.0
+"""Without an update, after which the user is told who waits for what; where updates take long, three of them."""
 FATAL_CODES = {2: "configuration", 5: "non-finite training", 6: "memory backend"}
 
 
@@ -74,6 +79,8 @@ class Supervisor:
         self._target = config.actors.count
         self._registry_at = 0.0
         self._progress = ((0, 0), time.monotonic())  # updates and unrolls used, when they last changed
+        self._quiet = False
+        self._usual_s = 0.0  # from the last progress but one to the last
         self.fleet = Fleet(launcher, config.actors.restart_budget)
 
     def run(self) -> Outcome:
@@ -99,7 +106,16 @@ class Supervisor:
                 time.sleep(TICK_S)
         except MemoryBackendError as error:
             return Outcome(error.exit_code, FATAL_CODES[error.exit_code], str(error))
+        if outcome.error is not None and outcome.exit_code != MemoryBackendError.exit_code:
+            self._tell_of_failure(outcome)
         return outcome
+
+    def _tell_of_failure(self, outcome: Outcome) -> None:
+        """Roles that joined by hand have no other way to know."""
+        try:
+            self._backend.registry.set_control(stop=outcome.stop_reason)
+        except MemoryBackendError as error:  # they meet the same, and end by themselves
+            self._monitor.event(str(error))
 
     def _round(self) -> Outcome | None:
         now = self._awake.look()
@@ -127,7 +143,7 @@ class Supervisor:
         for status in statuses:
             self._kill_if_hung(status)
         self._monitor.update(self._backend, statuses)
-        return self._check_progress(paused=control.paused)
+        return self._check_progress(statuses, paused=control.paused)
 
     def _is_up(self, status: RoleStatus) -> bool:
         """Not one of ours that is down; roles that were started by hand are nobody's here and count as up."""
@@ -231,16 +247,36 @@ class Supervisor:
             self._hung[role] = f"no environment step for {age_s:.0f} s (environment.step_timeout_s)"
             member.handle.kill()
 
-    def _check_progress(self, *, paused: bool) -> Outcome | None:
+    def _check_progress(self, statuses: Sequence[RoleStatus], *, paused: bool) -> Outcome | None:
         before, since = self._progress
+        age_s = self._awake.age_s(since)
         if paused or self._reached != before:
             self._progress = (self._reached, self._awake.look())
+            if self._quiet and not paused:
+                self._monitor.event(f"learning again after {age_s:.0f} s")
+            if not paused:
+                self._usual_s = age_s
+            self._quiet = False
             return None
-        age_s = self._awake.age_s(since)
+        if age_s > max(QUIET_S, 3.0 * self._usual_s) and self._monitor.updates and not self._quiet:
+            self._quiet = True
+            self._monitor.event(f"nothing learned for {age_s:.0f} s: {_who_does_what(statuses)}")
         if age_s <= self._config.learner.stall_timeout_s:
             return None
-        error = StalledError(f"no update for {age_s:.0f} s (learner.stall_timeout_s); see the logs of the roles")
+        what = f"no update for {age_s:.0f} s (learner.stall_timeout_s)"
+        error = StalledError(f"{what}; {self._keep_report(stall_report(self._backend, what))}")
         return Outcome(error.exit_code, "stalled", str(error))
+
+    def _keep_report(self, report: str) -> str:
+        """Where it is to be found. The disk may be what everybody waits for."""
+        path = self._log_dir / "stall.txt"
+        try:
+            path.write_text(report, encoding="utf-8")
+        except OSError as error:
+            for line in report.splitlines():
+                self._monitor.event(line)
+            return f"what everybody was doing is told above, as it cannot be kept: {error}"
+        return f"{path} tells what everybody was doing"
 
     def _end_roles(self) -> dict[Role, int]:
         """The learner first, so that it saves what it has; then all others, which have nothing to lose.
@@ -262,3 +298,8 @@ class Supervisor:
         killed = f"killed after {LEARNER_GRACE_S:g} s" if code == -signal.SIGKILL else f"ended by signal {-code}"
         why = last_error(self._log_dir / role.log_name) if code > 0 else killed
         return Outcome(code if code > 0 else 1, outcome.stop_reason, f"{role.name} did not end cleanly: {why}")
+
+
+def _who_does_what(statuses: Sequence[RoleStatus]) -> str:
+    nobody = "" if any(status.role == "actor" for status in statuses) else ", no actor is up"
+    return role_states([asdict(status) for status in statuses]) + nobody

@@ -56,7 +56,7 @@ def train(
     Raises:
         ConfigError, CheckpointError, MemoryBackendError: Before anything was launched.
     """
-    started = time.time()
+    started, began = time.time(), time.monotonic()
     loaded = settled(loaded)
     config = loaded.config
     require_framework(config.learner.backend)
@@ -88,7 +88,7 @@ def train(
             raise
         finally:  # also when something is raised: whatever was launched is accounted for
             monitor.close()
-            summary = summarize(description, monitor, outcome, started)
+            summary = summarize(description, monitor, outcome, started, time.monotonic() - began)
             summary.write(run_dir / "summary.json")
     view.close(summary)
     return summary
@@ -219,8 +219,15 @@ def _make_launcher(description: RunDescription, redis_url: str, head_start: Head
     return ProcessLauncher(where, head_start)
 
 
-def summarize(description: RunDescription, monitor: Monitor, outcome: Outcome, started: float) -> Summary:
-    """summary.json from the newest snapshot, the ledger and how the run ended."""
+def summarize(
+    description: RunDescription, monitor: Monitor, outcome: Outcome, started: float, wall_s: float
+) -> Summary:
+    """summary.json from the newest snapshot, the ledger and how the run ended.
+
+    Args:
+        started: When it was launched, in seconds since 1970: the first update is told by the learner's clock.
+        wall_s: How long it took, by a clock that nobody sets.
+    """
     config, latest, ledger = description.config, monitor.latest, monitor.ledger
     first_update = latest.get("first_update_unix_s")
     counts = {name: int(latest.get(name) or 0) for name in COUNTS}
@@ -235,7 +242,7 @@ def summarize(description: RunDescription, monitor: Monitor, outcome: Outcome, s
         evaluation_mean_return=_number(latest.get("evaluation_mean_return")),
         evaluation_env_steps=_whole(latest.get("evaluation_env_steps")),
         best_evaluation_return=_number(latest.get("best_evaluation_return")),
-        wall_s=time.time() - started,
+        wall_s=wall_s,
         time_to_first_update_s=None if first_update is None else float(first_update) - started,
         env_steps_per_s=monitor.rate("env_steps"),
         updates_per_s=monitor.rate("updates"),

@@ -1,7 +1,12 @@
-"""When the learner saves, and what a checkpoint holds: every copy of every network, the optimizer, `LearnerState`."""
+"""When the learner saves, and what a checkpoint holds: every copy of every network, the optimizer, `LearnerState`.
 
+A disk may be slow, so what is to be saved is copied at once and written beside the training.
+"""
+
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from distrl.algorithms.algorithm import Networks
@@ -13,6 +18,7 @@ from distrl.learner.state import LearnerState
 from distrl.memory_backend.replay import Replay
 from distrl.types import Array
 
+log = logging.getLogger(__name__)
 RETRY_S = 10.0
 """After a disk has refused."""
 
@@ -23,6 +29,7 @@ class Checkpointer:
     Args:
         replay: Saved as well, beside the newest checkpoint; None: there is none, or it is not to outlive the learner.
         by_evaluation: Which checkpoint is the best is decided by evaluations.
+        on_thread: Write beside the training. Deterministic mode has no threads.
     """
 
     def __init__(
@@ -34,6 +41,7 @@ class Checkpointer:
         *,
         replay: Replay | None = None,
         by_evaluation: bool = False,
+        on_thread: bool = True,
     ) -> None:
         self._replay = replay
         self._by_evaluation = by_evaluation
@@ -44,12 +52,16 @@ class Checkpointer:
         self._saved_at = time.monotonic()
         self._saved_updates = state.updates
         self._retry_at = 0.0
+        self._thread = ThreadPoolExecutor(1, "checkpoint") if on_thread else None
+        self._writing: Future[int] | None = None
+        self._undo: Callable[[], None] = lambda: None
+        self._abandoned = False
 
     @property
     def due(self) -> bool:
-        """A save is due: time or updates have passed, and something was learned since."""
+        """A save is due: time or updates have passed, something was learned since, and none is being written."""
         since = self._state.updates - self._saved_updates
-        if since == 0 or time.monotonic() < self._retry_at:
+        if since == 0 or self._writing is not None or time.monotonic() < self._retry_at:
             return False
         by_updates = self._config.every_updates is not None and since >= self._config.every_updates
         by_time = self._config.every_s is not None and time.monotonic() - self._saved_at >= self._config.every_s
@@ -57,41 +69,105 @@ class Checkpointer:
 
     @property
     def behind(self) -> bool:
-        """There are updates that no checkpoint holds."""
+        """There are updates that no checkpoint holds, nor one that is being written."""
         return self._state.updates > self._saved_updates or self._state.updates == 0
 
-    def save(self) -> Path:
-        """Writes one checkpoint; it is the best if no saved one had as high a mean return, or best evaluation.
+    def begin(self, and_then: Callable[[], None] = lambda: None) -> None:
+        """Copies everything and begins to write; `finish` tells what came of it.
+
+        The checkpoint is the best if no saved one had as high a mean return, or best evaluation. A replay memory is too
+        large for a copy, and is written before this returns.
+
+        Args:
+            and_then: Called by the thread that writes, once the checkpoint is there; may raise OSError.
 
         Raises:
-            OSError: The disk is full or refuses. Earlier checkpoints are as they were; none is due for `RETRY_S`.
+            OSError: The disk refuses the replay memory.
         """
-        state = self._state
-        saved = state.best_saved_return, state.best_saved_evaluation
-        try:
-            path = self._write()
-        except OSError:
-            state.best_saved_return, state.best_saved_evaluation = saved
-            self._retry_at = time.monotonic() + RETRY_S
-            raise
-        self._saved_at, self._saved_updates = time.monotonic(), state.updates
-        return path
+        assert self._writing is None  # one at a time
+        state, saved = self._state, (self._saved_at, self._saved_updates)
+        best_before = state.best_saved_return, state.best_saved_evaluation
 
-    def _write(self) -> Path:
+        def undo() -> None:
+            self._saved_at, self._saved_updates = saved
+            state.best_saved_return, state.best_saved_evaluation = best_before
+
+        best = state.take_best(by_evaluation=self._by_evaluation)
         arrays = {
             f"{name}.{group}": values
             for name, network in self._networks.items()
             for group, values in network.state_arrays().items()
         }
-        if self._replay is not None:
-            save_replay(self._directory, self._replay, self._state)
-        best = self._state.take_best(by_evaluation=self._by_evaluation)
-        path = save(
-            self._directory, self._state.updates, arrays, self._state.to_meta(), keep=self._config.keep, best=best
-        )
-        if self._replay is not None:
-            remove_older(self._directory, self._state.updates)
-        return path
+        updates, meta, keep = state.updates, state.to_meta(), self._config.keep
+
+        def write() -> int:
+            if self._abandoned:
+                return updates
+            save(self._directory, updates, arrays, meta, keep=keep, best=best)
+            if self._replay is not None:
+                remove_older(self._directory, updates)
+            if not self._abandoned:
+                and_then()
+            return updates
+
+        self._undo = undo
+        self._saved_at, self._saved_updates = time.monotonic(), updates
+        try:
+            if self._replay is not None:
+                save_replay(self._directory, self._replay, state)
+        except OSError:
+            self._failed()
+            raise
+        self._writing = _written(write) if self._thread is None else self._thread.submit(write)
+
+    def finish(self, *, at_once: bool = False) -> int | None:
+        """The number of updates in the checkpoint that was begun, once it is there; None: nothing was, or it goes on.
+
+        Args:
+            at_once: Do not wait for it.
+
+        Raises:
+            OSError: The disk is full or refuses. Earlier checkpoints are as they were; none is due for `RETRY_S`.
+        """
+        if self._writing is None or (at_once and not self._writing.done()):
+            return None
+        writing, self._writing = self._writing, None
+        try:
+            return writing.result()
+        except OSError:
+            self._failed()
+            raise
+
+    @property
+    def writing_s(self) -> float:
+        """For how long what was begun is being written by now; 0 if nothing is."""
+        return 0.0 if self._writing is None else time.monotonic() - self._saved_at
+
+    def close(self, *, abandon: bool = False) -> None:
+        """Waits for what was begun, whatever comes of it.
+
+        Args:
+            abandon: The directory is somebody else's by now: what has not been written yet is not written any more.
+        """
+        self._abandoned = abandon
+        if self._thread is not None:
+            self._thread.shutdown()
+        if self._writing is not None and (error := self._writing.exception()) is not None:
+            log.error("no checkpoint: %s", error)
+
+    def _failed(self) -> None:
+        self._undo()
+        self._retry_at = time.monotonic() + RETRY_S
+
+
+def _written(write: Callable[[], int]) -> Future[int]:
+    """As a thread would have done it."""
+    done: Future[int] = Future()
+    try:
+        done.set_result(write())
+    except OSError as error:
+        done.set_exception(error)
+    return done
 
 
 def restore(directory: Path, networks: Networks) -> tuple[LearnerState, LoadedCheckpoint] | None:

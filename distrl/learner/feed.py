@@ -42,6 +42,7 @@ class Parcel:
         items: int64 [N]. Which items of the replay memory it was sampled from; None: it is of the stream.
         publish: The weights after its update are published. With a replay memory, only before new unrolls are wanted.
         unrolls: On their way into a replay memory, as they travelled; no update is made of them.
+        held: Which entries these are; whoever has acknowledged them says so there.
     """
 
     batch: Batch | Contributions
@@ -56,6 +57,15 @@ class Parcel:
     items: Array | None = None
     publish: bool = True
     unrolls: tuple[Unroll, ...] = ()
+    held: "Held" = field(default_factory=lambda: Held(()))
+
+
+@dataclass
+class Held:
+    """Ids of entries that somebody has in hand until they are settled: acknowledged."""
+
+    ids: tuple[str, ...]
+    settled: bool = False
 
 
 class Feed:
@@ -106,6 +116,10 @@ class Feed:
         self._stuck = False
         self._refused_gradients = 0
         self._inherits = True  # what comes was a predecessor's
+        self._collected: list[str] = []  # ids of the batch that is being collected
+        self._handed_over: list[Held] = []
+        self._in_hand: frozenset[str] = frozenset()  # when the connection broke for the last time
+        self._interruptions = backend.unrolls.interruptions
         self._poison: str | None = None
 
     def collect(self) -> Parcel | None:
@@ -116,6 +130,7 @@ class Feed:
                 after the other is not finite.
         """
         taken: list[tuple[Entry, Unroll | Contribution]] = []
+        self._collected.clear()
         self._look_at_version()
         if self._rounds is not None:
             self._rounds.begin(self._version)
@@ -127,13 +142,24 @@ class Feed:
                 self._replace_lost_tickets(self._batch_size - len(taken))
                 continue
             self._stuck = False
+            if entry.entry_id in self._in_hand:
+                continue  # Redis came back without knowing that it has delivered it
             self._look_at_version()
             unroll = self._judge_inherited(entry) if self._inherits else self._judge(entry)
             if unroll is not None:
                 taken.append((entry, unroll))
+                self._collected.append(entry.entry_id)
         parcel = self._parcel(taken)
+        self._handed_over = [*self._unsettled(), parcel.held]
         self._version += 1
         return parcel
+
+    def _unsettled(self) -> list[Held]:
+        return [held for held in self._handed_over if not held.settled]
+
+    def _note_in_hand(self, handed_over: Sequence[Held]) -> None:
+        """What is in hand is nobody's duplicate, however often it comes, and whenever it is acknowledged."""
+        self._in_hand |= {*self._collected, *(entry_id for held in handed_over for entry_id in held.ids)}
 
     def _look_at_version(self) -> None:
         if self._newest_version is not None:
@@ -143,17 +169,32 @@ class Feed:
         return len(taken) >= self._batch_size if self._rounds is None else self._rounds.is_over()
 
     def _entries(self) -> Iterator[Entry | None]:
-        """First what a predecessor took and did not acknowledge, one by one; then new entries. None: nothing came."""
+        """First what a predecessor took and did not acknowledge, one by one; then new entries. None: nothing came.
+
+        A Redis that was gone may have forgotten acknowledgements: what was taken and used is there once more.
+        """
+        yield from self._unacknowledged()
+        self._inherits = False
+        while True:
+            before = self._unsettled()  # before Redis is asked: the learner may acknowledge meanwhile
+            entries = self._backend.unrolls.take(self._batch_size, self._block_s)
+            if self._interruptions != self._backend.unrolls.interruptions:
+                self._interruptions = self._backend.unrolls.interruptions
+                self._in_hand = frozenset()
+                self._note_in_hand(before)
+                yield from entries
+                self._note_in_hand(self._unsettled())
+                yield from self._unacknowledged()
+                continue
+            yield from entries
+            if not entries:
+                yield None
+
+    def _unacknowledged(self) -> Iterator[Entry]:
         after = "0"
         while left := self._backend.unrolls.unacknowledged(after, 1):
             after = left[0].entry_id
             yield left[0]
-        self._inherits = False
-        while True:
-            entries = self._backend.unrolls.take(self._batch_size, self._block_s)
-            yield from entries
-            if not entries:
-                yield None
 
     def _judge_inherited(self, entry: Entry) -> Unroll | Contribution | None:
         """As `_judge`. A predecessor may have died of it: that it is being decoded is noted until it has been."""
@@ -289,6 +330,7 @@ class Feed:
             episode_returns=[float(value) for unroll in unrolls for value in unroll.episode_returns],
             episode_lengths_steps=[int(value) for unroll in unrolls for value in unroll.episode_lengths_steps],
             missing=[] if self._rounds is None else self._rounds.missing,
+            held=Held(tuple(self._collected)),
             unrolls=tuple(unroll for unroll in unrolls if isinstance(unroll, Unroll)) if into_replay else (),
         )
         self._env_steps = 0

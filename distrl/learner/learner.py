@@ -91,6 +91,7 @@ class Learner:
                 self._backend.unrolls.acknowledge(
                     parcel.entries, self._fence, {"trained": len(parcel.entries)}, parcel.highest
                 )
+            parcel.held.settled = True
         self.last_update_at = time.monotonic()
         return parcel, update
 

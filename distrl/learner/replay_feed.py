@@ -97,6 +97,7 @@ class ReplayFeed:
         # First: where Redis fails, a checkpoint is saved, and it must not hold what comes again.
         counts = {"trained": len(parcel.entries)}
         self._backend.unrolls.acknowledge(parcel.entries, self._fence, counts, parcel.highest)
+        parcel.held.settled = True
         with self._waits.measure("insert"):
             for unroll in parcel.unrolls:
                 self._replay.insert(unroll, unroll.priorities)

@@ -13,16 +13,17 @@ from distrl.algorithms import make_algorithm
 from distrl.algorithms.algorithm import Algorithm, Networks
 from distrl.config import RunConfig
 from distrl.errors import FencedError, MemoryBackendError
-from distrl.learner.checkpointer import RETRY_S, Checkpointer, restore
+from distrl.learner.checkpointer import Checkpointer, restore
 from distrl.learner.evaluations import EvaluationReader, restore_evaluations
 from distrl.learner.feed import BLOCK_S, Feed
 from distrl.learner.learner import Learner, NonFiniteBatchError
-from distrl.learner.policy_files import write_bundle, write_rewards, write_weights
+from distrl.learner.policy_files import write_bundle
 from distrl.learner.publisher import Publisher
 from distrl.learner.replay_feed import ReplayFeed, UnrollSource
 from distrl.learner.replay_set_up import make_replay, restore_replay
 from distrl.learner.reporter import Reporter, Snapshot
 from distrl.learner.rounds import Rounds
+from distrl.learner.saver import Saver
 from distrl.learner.state import LearnerState
 from distrl.learner.stopping import ASKED, stop_reason
 from distrl.memory_backend.backend import Backend
@@ -35,7 +36,7 @@ from distrl.networks import backend as numeric_backend
 from distrl.networks.bundle import export_bundle
 from distrl.networks.relu_zeros import ReluZeros
 from distrl.networks.weights import is_mixed
-from distrl.types import Batch, Contributions, EnvSpec, Weights
+from distrl.types import Batch, Contributions, EnvSpec
 
 log = logging.getLogger(__name__)
 LOOK_AFTER_S = 5.0
@@ -177,7 +178,6 @@ class Session:
         self._config = config
         self._report = report
         self._stop = stop
-        self._after_save = after_save
         self._evaluate = evaluate
         self._evaluations = EvaluationReader.of(config, prepared.backend.registry)
         self._networks = prepared.networks
@@ -199,15 +199,25 @@ class Session:
             replay,
             acts_with_noise=config.exploring is not None and config.exploring.kind == "noisy_network",
         )
-        self._checkpointer = Checkpointer(
+        self._reporter = Reporter(config, state, prepared.backend, waits, replay)
+        checkpointer = Checkpointer(
             prepared.run_dir / "checkpoints",
             config.checkpoint,
             prepared.networks,
             state,
             replay=_outliving(replay, config),
             by_evaluation=self._evaluations is not None,
+            on_thread=not config.deterministic,
         )
-        self._reporter = Reporter(config, state, prepared.backend, waits, replay)
+        self._saver = Saver(
+            checkpointer,
+            self.learner,
+            prepared.networks["main"],
+            self._policy_dir,
+            self._reporter,
+            strict=config.deterministic,
+            after_save=after_save,
+        )
         self._relu_zeros = ReluZeros(prepared.networks["main"].online)
         # In deterministic mode two runs look at the same updates, however long it takes.
         self._look_at = 0.0 if config.deterministic else time.monotonic() + LOOK_AFTER_S
@@ -237,6 +247,11 @@ class Session:
         return "training" if limiter is None or not limiter.filling else limiter.progress
 
     @property
+    def waits_for_unrolls_s(self) -> float:
+        """For how long by now; 0 while it does something."""
+        return self._waits.under_way_s("unrolls")
+
+    @property
     def env_steps_per_s(self) -> float:
         return self._reporter.env_steps_per_s
 
@@ -250,16 +265,18 @@ class Session:
         self.activity = self._doing()
         try:
             reason = self._train()
+            self.activity = "stopping"
+            self._look_at_evaluations(at_once=True)
+            self.learner.publish_newest()
+            self._saver.save_what_is_left()
         except FencedError:
-            raise  # the checkpoints are another learner's now
-        except MemoryBackendError:
-            if self._checkpointer.behind:
-                self._save()  # what was learned needs no Redis
+            self._saver.close(abandon=True)  # the checkpoints are another learner's now
             raise
-        self.activity = "stopping"
-        self._look_at_evaluations(at_once=True)
-        if self._checkpointer.behind:
-            self._publish_and_save()
+        except MemoryBackendError:
+            self._saver.save_what_is_left()  # what was learned needs no Redis
+            raise
+        finally:
+            self._saver.close()
         self._report(self._reporter.snapshot(stop_reason=reason))
         return reason
 
@@ -276,8 +293,7 @@ class Session:
             state.wall_s = time.monotonic() - self._began
             self._reporter.record(*outcome)
             self._look_at_evaluations()
-            if self._checkpointer.due:
-                self._try_to_save()
+            self._saver.save_if_due()
             if self._reporter.due:
                 self._look_into(outcome[0].batch)
                 self._report(self._reporter.snapshot())
@@ -310,32 +326,6 @@ class Session:
             self._reporter.record_relu_zeros(self._relu_zeros(batch))
         if not self._config.deterministic:
             self._look_at = began + (time.monotonic() - began) / LOOK_SHARE
-
-    def _try_to_save(self) -> None:
-        """A disk that is full or refuses costs no training: it is told of and tried again."""
-        try:
-            self._publish_and_save()
-        except OSError as error:
-            if self._config.deterministic:
-                raise  # a resumption could not repeat what follows
-            self._reporter.unsaved = str(error)
-            log.error("no checkpoint: %s; tried again in %g s", error, RETRY_S)
-        else:
-            self._reporter.unsaved = None
-
-    def _publish_and_save(self) -> None:
-        # So that actors of a learner that goes on and of one that resumes here have the same weights.
-        self.learner.publish_newest()
-        self._save()
-
-    def _save(self) -> None:
-        self._checkpointer.save()
-        state, network = self.learner.state, self._networks["main"]
-        write_weights(self._policy_dir, Weights(state.weights_version, network.online.policy_weights()))
-        if network.rewards is not None:
-            write_rewards(self._policy_dir, network.rewards.described())
-        if self._after_save is not None:
-            self._after_save(self.learner.state.updates)
 
     def _dump(self, error: NonFiniteBatchError) -> None:
         """Saves the batch that was not finite beside the log, for whoever looks for the cause."""

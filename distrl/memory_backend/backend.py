@@ -67,6 +67,7 @@ class Control:
     paused: bool = False
     stop: str | None = None  # the reason, once asked
     target_actors: int | None = None
+    stacks: bool = False  # heartbeats are to tell what every thread is doing
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class RoleStatus:
     rss_mb: float = 0.0
     peak_rss_mb: float = 0.0
     blocked_share: float = 0.0  # of an actor's time since the beat before: waiting for the learner
+    stacks: str = ""  # of every thread, while somebody asks for them
 
 
 def blocked_share(roles: Sequence[RoleStatus]) -> float | None:
@@ -130,6 +132,11 @@ class BestEvaluation(NamedTuple):
 
 class UnrollStream(ABC):
     """Unrolls on their way to the learner; bounded by admission at the producer, never trimmed."""
+
+    @property
+    @abstractmethod
+    def interruptions(self) -> int:
+        """How often the connection has broken so far; each time, Redis may have forgotten what it was told last."""
 
     @abstractmethod
     def admission(self) -> Admission: ...
@@ -275,7 +282,12 @@ class Registry(ABC):
 
     @abstractmethod
     def set_control(
-        self, *, paused: bool | None = None, stop: str | None = None, target_actors: int | None = None
+        self,
+        *,
+        paused: bool | None = None,
+        stop: str | None = None,
+        target_actors: int | None = None,
+        stacks: bool | None = None,
     ) -> None:
         """Changes what is given and leaves the rest."""
 
@@ -329,10 +341,15 @@ class Ledger(ABC):
 
 @dataclass(frozen=True, slots=True)
 class QueueCaps:
-    """Bounds of the stream; producers wait at either."""
+    """Bounds of the stream; producers wait at either.
+
+    Attributes:
+        batch: So many entries there is always room for, however large they are: the learner takes them together.
+    """
 
     entries: int
     bytes: int
+    batch: int = 1
 
     @staticmethod
     def of(config: RunConfig) -> "QueueCaps":
@@ -343,7 +360,8 @@ class QueueCaps:
         """
         if config.in_rounds:
             return QueueCaps(sys.maxsize, sys.maxsize)
-        return QueueCaps(config.memory.queue_batches * config.unrolls_at_once, config.memory.queue_bytes)
+        batch = config.unrolls_at_once
+        return QueueCaps(config.memory.queue_batches * batch, config.memory.queue_bytes, batch)
 
 
 class Backend(ABC):

@@ -78,6 +78,12 @@ class UnrollSchema:
     tells_priorities: bool = False
     layouts: Layouts = field(default_factory=Layouts, compare=False, repr=False)
 
+    @property
+    def max_items(self) -> int:
+        """For `wire.unpack`, of one unroll."""
+        named = (self.observations, self.actions, self.recurrent_state, self.reward_moments)
+        return wire.items_of(sum(map(len, named)) + len(_FIELDS))
+
     @staticmethod
     def of(
         spec: EnvSpec,
@@ -127,7 +133,7 @@ def decode_unroll(header: UnrollHeader, payload: bytes, schema: UnrollSchema) ->
         NonFiniteUnrollError: NaN or infinity in floating observations, actions, recurrent state, rewards,
             log-probabilities, priorities, episode returns or moments.
     """
-    tree = schema.layouts.unpack(payload)
+    tree = schema.layouts.unpack(payload, max_items=schema.max_items)
     fields = _FIELDS | {_PRIORITIES} if schema.tells_priorities else _FIELDS
     if not isinstance(tree, dict) or tree.keys() != fields:
         raise SchemaError(f"an unroll has the fields {sorted(fields)}, not {named(tree)}")
@@ -173,11 +179,15 @@ def decode_weights(blob: bytes) -> Weights:
         raise DecodeError(f"weights have the fields version, arrays and halves, not {named(tree)}")
     version, arrays, halves = tree["version"], tree["arrays"], tree["halves"]
     if type(version) is not int or version < 0:
-        raise DecodeError(f"weights version must be a non-negative integer, not {str(version)[:50]}")
+        raise DecodeError(
+            f"weights version must be a non-negative integer, not {version if type(version) is int else named(version)}"
+        )
     if not isinstance(arrays, dict) or not all(isinstance(array, np.ndarray) for array in arrays.values()):
         raise DecodeError("weights must be named arrays")
     if not isinstance(halves, dict) or not halves.keys() <= arrays.keys():
         raise DecodeError("the 16-bit arrays of weights must be among their arrays")
+    if not all(isinstance(dtype, str) for dtype in halves.values()):  # comparing an array with text gives an array
+        raise DecodeError("the dtypes of 16-bit weights must be text")
     widened = {name: narrow.widened(name, arrays[name], dtype) for name, dtype in halves.items()}
     return Weights(version, {**arrays, **widened})
 
@@ -197,7 +207,7 @@ def _highest_choices(action: ActionSpec) -> tuple[int, ...]:
 
 def named(tree: Any) -> str:
     """What a foreign tree turned out to be, short enough for a message."""
-    return str(sorted(tree) if isinstance(tree, dict) else type(tree).__name__)[:200]
+    return str(sorted(name[:200] for name in tree) if isinstance(tree, dict) else type(tree).__name__)[:200]
 
 
 def check_group(name: str, arrays: Any, expected: Mapping[str, Form]) -> None:

@@ -48,6 +48,12 @@ class GradientSchema:
     moments: Mapping[str, Mapping[str, Form]]
     reward_moments: Mapping[str, Form]
 
+    @property
+    def max_items(self) -> int:
+        """For `wire.unpack`, of one contribution."""
+        named = (self.gradients, self.averages, self.reward_moments)
+        return wire.items_of(sum(map(len, named)) + 3 * len(self.moments) + MAX_METRICS + len(_FIELDS))
+
     @staticmethod
     def of(
         steps: int,
@@ -93,7 +99,7 @@ def decode_contribution(header: UnrollHeader, payload: bytes, schema: GradientSc
         SchemaError: Names, dtypes, shapes, episode lengths or the header's number of steps are not what they can be.
         NonFiniteUnrollError: NaN or infinity in gradients, averages, moments, metrics or episode returns.
     """
-    tree = wire.unpack(payload)
+    tree = wire.unpack(payload, max_items=schema.max_items)
     if not isinstance(tree, dict) or tree.keys() != _FIELDS:
         raise SchemaError(f"a gradient has the fields {sorted(_FIELDS)}, not {named(tree)}")
     check_group("gradients", tree["gradients"], schema.gradients)

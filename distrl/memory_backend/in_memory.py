@@ -95,6 +95,8 @@ class _Run:
 class InMemoryUnrollStream(UnrollStream):
     """A queue and what was taken from it."""
 
+    interruptions = 0
+
     def __init__(self, run: _Run) -> None:
         self._run = run
         self._newest_pushed: int | None = None
@@ -278,7 +280,12 @@ class InMemoryRegistry(Registry):
             return self._run.control
 
     def set_control(
-        self, *, paused: bool | None = None, stop: str | None = None, target_actors: int | None = None
+        self,
+        *,
+        paused: bool | None = None,
+        stop: str | None = None,
+        target_actors: int | None = None,
+        stacks: bool | None = None,
     ) -> None:
         with self._run.changed:
             now = self._run.control
@@ -286,6 +293,7 @@ class InMemoryRegistry(Registry):
                 paused=now.paused if paused is None else paused,
                 stop=now.stop if stop is None else stop,
                 target_actors=now.target_actors if target_actors is None else target_actors,
+                stacks=now.stacks if stacks is None else stacks,
             )
 
     def add_snapshot(self, snapshot: Mapping[str, float | int | str | None]) -> None:

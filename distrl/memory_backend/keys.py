@@ -54,7 +54,7 @@ TABLE = (
         "unrolls for the learner, with its consumer group; fields as in stream.py",
         "actors",
         "learner",
-        "queue caps + one unroll per actor, by admission at the producer; never trimmed",
+        "queue caps, or one batch, + one unroll per actor, by admission at the producer; never trimmed",
     ),
     Row(
         "suspects",
@@ -88,7 +88,7 @@ TABLE = (
         "learner",
         "one field per actor",
     ),
-    Row("control", "hash", "paused, stop, target_actors", "operators", "all", "3 fields"),
+    Row("control", "hash", "paused, stop, target_actors, stacks", "operators, supervisor", "all", "4 fields"),
     Row("tickets", "list", "free permissions to start an unroll", "learner, supervisor", "actors", "k + 1 batches"),
     Row("held:{actor}.{incarnation}", "list", "tickets a producer has taken", "actors", "supervisor", "one ticket"),
     Row("ledger", "hash", "counts; fields as in ledger.py", "actors, learner", "supervisor, dashboard", "14 fields"),
@@ -100,7 +100,7 @@ TABLE = (
         "learner",
         "one field per incarnation",
     ),
-    Row("metrics", "stream", "snapshots as JSON", "learner, supervisor", "dashboard", "about 2000 entries"),
+    Row("metrics", "stream", "snapshots as JSON", "learner, supervisor", "dashboard", "about 200 entries"),
     Row(
         "evaluations",
         "stream",

@@ -14,6 +14,9 @@ MOST_LAYOUTS = 256
 MOST_TEXT_BYTES = 65_536
 """Of one layout; a message of nobody's making may be text alone, as long as it likes, and is not kept."""
 
+MOST_VALUES = 512
+"""In one layout, several times what an unroll has: an empty map is one byte of text and 64 of Python's."""
+
 
 class Layouts:
     """Unpacks messages of one kind, which differ in what their arrays hold and in little else.
@@ -25,7 +28,7 @@ class Layouts:
     def __init__(self) -> None:
         self._known: dict[int, _Layout] = {}
 
-    def unpack(self, data: bytes) -> Tree:
+    def unpack(self, data: bytes, *, max_items: int = wire.MAX_ITEMS) -> Tree:
         """As `wire.unpack`.
 
         Returns:
@@ -37,7 +40,9 @@ class Layouts:
         known = self._known.get(len(data))
         if known is not None and known.fits(data):
             return _viewed(known.tree, data)
-        tree = wire.unpack(data)
+        tree = wire.unpack(data, max_items=max_items)
+        if not _is_small(tree):
+            return tree
         layout = _Layout.of(tree)
         if sum(len(text) for _, text in layout.texts) <= MOST_TEXT_BYTES and layout.fits(data):
             if len(self._known) >= MOST_LAYOUTS:
@@ -90,6 +95,18 @@ class _Layout:
         if not all([data.startswith(text, at) for at, text in self.texts]):
             return False
         return not any([data[place].translate(None, b"\x00\x01") for place in self.bools])
+
+
+def _is_small(tree: Tree) -> bool:
+    left, nodes = MOST_VALUES, [tree]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, dict | tuple):
+            left -= len(node)
+            if left < 0:
+                return False
+            nodes += node.values() if isinstance(node, dict) else node
+    return True
 
 
 def _placed(tree: Tree, places: Iterator[_Place]) -> Any:

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 
 from distrl.memory_backend.backend import DROP_REASONS, Ledger, LedgerCounts
 from distrl.memory_backend.keys import GROUP, RunKeys
-from distrl.memory_backend.redis_client import Command, RedisClient
+from distrl.memory_backend.redis_client import RedisClient
+from distrl.memory_backend.resp import Command
 
 _EVENTS = frozenset({"produced", "foreign", "trained", "lost", *(f"dropped.{reason}" for reason in DROP_REASONS)})
 

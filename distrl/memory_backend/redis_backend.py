@@ -4,8 +4,9 @@ from distrl.errors import MemoryBackendError
 from distrl.memory_backend.backend import Backend, QueueCaps
 from distrl.memory_backend.keys import GROUP, PROTOCOL_VERSION, RunKeys
 from distrl.memory_backend.ledger import RedisLedger
-from distrl.memory_backend.redis_client import Command, RedisClient, connect
+from distrl.memory_backend.redis_client import RedisClient, connect
 from distrl.memory_backend.registry import RedisRegistry
+from distrl.memory_backend.resp import Command
 from distrl.memory_backend.stream import RedisUnrollStream
 from distrl.memory_backend.tickets import RedisTicketBox
 from distrl.memory_backend.weights import RedisWeightStore

@@ -11,7 +11,6 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -21,6 +20,7 @@ from redis.retry import Retry
 
 from distrl.errors import ConfigError, FencedError, MemoryBackendError
 from distrl.memory_backend.keys import RunKeys
+from distrl.memory_backend.resp import Command, Value, packed
 
 BLOCK_S = 1.0
 """Longest single blocking command; longer waits are made of several."""
@@ -31,13 +31,9 @@ _FIRST_BACK_OFF_S = 0.02
 _LONGEST_BACK_OFF_S = 1.0
 _WATCH_ATTEMPTS = 10
 _OLDEST_SERVER = (6, 2)
-_LONG_BYTES = 262_144
-"""From here on a value is sent by itself: one system call more costs less than copying it."""
 _READ_BYTES = 2**18
 """Taken from the socket at once, at most."""
 
-Value = str | bytes | int | float
-Command = tuple[Value, ...]
 Reply = Any  # what redis-py makes of a reply; the callers know their commands
 Result = TypeVar("Result")
 
@@ -90,6 +86,7 @@ class RedisClient:
         self._translations = dict(connection.response_callbacks)
         self._guarded: tuple[Command, Reply] | None = None
         self.url = public_url
+        self.interruptions = 0
         self._session = uuid.uuid4().hex
         self._operations = 0
         self._jitter = random.Random()
@@ -141,18 +138,21 @@ class RedisClient:
             fence: The caller's fencing token.
             prepare: Given the replies to `reads`, returns the commands; may raise. Runs again after every conflict.
             what: The operation, for errors.
-            reads: Commands that only read. Without any, one round trip is all it takes where the operation before was a
-                fenced one as well.
+            reads: Commands that only read. Without any, one round trip is all it takes after another fenced operation.
 
         Raises:
             FencedError: Another learner has a newer token; nothing was changed.
+            MemoryBackendError: The run is gone.
         """
 
         def checked(token: Reply, replies: Sequence[Reply]) -> Sequence[Command]:
-            if int(token or 0) != fence:
-                raise FencedError(
-                    f"{what}: another learner runs {keys.run_id} (token {int(token or 0)}, ours {fence}); stop this one"
-                )
+            newest = int(token or 0)
+            if newest < fence:  # nobody has taken over: what was learned is still the newest
+                gone = f"run {keys.run_id} is gone from {self.url}: it has ended, or Redis has lost its data"
+                raise MemoryBackendError(f"{what}: {gone}")
+            if newest > fence:
+                another = f"another learner runs {keys.run_id} (token {newest}, ours {fence}); stop this one"
+                raise FencedError(f"{what}: {another}")
             return prepare(replies)
 
         self.exactly_once(keys, ("HGET", keys.run, "fence"), checked, what, reads)
@@ -170,8 +170,7 @@ class RedisClient:
         Args:
             keys: The run's keys; `applied` remembers the operation.
             guard: A command that reads one key; that key is watched.
-            prepare: Given the replies to `guard` and `reads`, returns the commands; may raise. Runs again after every
-                conflict.
+            prepare: Given the replies to `guard` and `reads`, returns the commands. Runs again after conflicts.
             what: The operation, for errors.
             reads: Further commands that only read.
         """
@@ -243,6 +242,7 @@ class RedisClient:
                     f"Redis at {self.url} refuses the login ({_line(error)}); check the URL"
                 ) from error
             except (redis.ConnectionError, redis.TimeoutError) as error:
+                self.interruptions += 1
                 now = time.monotonic()
                 deadline = now + self.give_up_s if deadline is None else deadline
                 if now >= deadline:
@@ -329,40 +329,6 @@ class RedisClient:
             except redis.WatchError:  # the watched key changed: prepared anew
                 time.sleep(self._jitter.uniform(0.0, _FIRST_BACK_OFF_S))
         raise MemoryBackendError(f"{what}: {_WATCH_ATTEMPTS} conflicts at {self.url}; is another learner starting?")
-
-
-def packed(commands: Sequence[Command]) -> list[bytes]:
-    """Commands as Redis reads them: arrays of strings with their lengths (the RESP protocol).
-
-    Args:
-        commands: Values are sent as they are if bytes, and as their text otherwise.
-
-    Returns:
-        Pieces to send one after the other; a long value is a piece of its own, the very object.
-    """
-    pieces: list[bytes] = []
-    text: list[bytes] = []
-    for command in commands:
-        text.append(b"*%d\r\n" % len(command))
-        for value in command:
-            if type(value) is not bytes:
-                text.append(_written(value))
-            elif len(value) < _LONG_BYTES:
-                text.append(b"$%d\r\n%b\r\n" % (len(value), value))
-            else:
-                text.append(b"$%d\r\n" % len(value))
-                pieces += (b"".join(text), value)
-                text = [b"\r\n"]
-    pieces.append(b"".join(text))
-    return pieces
-
-
-@lru_cache(maxsize=1024, typed=True)  # of names of commands, keys and fields, which are the same all the time
-def _written(value: Value) -> bytes:
-    if not isinstance(value, str | int | float):
-        raise TypeError(f"a value of a command is bytes, str, int or float, not {type(value).__name__}")
-    data = str(value).encode()
-    return b"$%d\r\n%b\r\n" % (len(data), data)
 
 
 def _checked(reply: Reply) -> Reply:

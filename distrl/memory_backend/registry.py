@@ -10,9 +10,13 @@ from pydantic import TypeAdapter, ValidationError
 from distrl.errors import FencedError, MemoryBackendError
 from distrl.memory_backend.backend import BestEvaluation, Control, Evaluation, Producer, Registry, RoleStatus
 from distrl.memory_backend.keys import RunKeys
-from distrl.memory_backend.redis_client import Command, RedisClient, Reply
+from distrl.memory_backend.redis_client import RedisClient, Reply
+from distrl.memory_backend.resp import Command
 
-SNAPSHOTS = EVALUATIONS = 2000
+# A snapshot is a second: enough for whoever looks in to draw the last minutes; the whole history is in `metrics.csv`.
+# A long one would make Redis grow for the first half hour of every run, a kilobyte each.
+SNAPSHOTS = 200
+EVALUATIONS = 2000
 
 _STATUS = TypeAdapter(RoleStatus)
 _EVALUATION = TypeAdapter(Evaluation)
@@ -75,19 +79,27 @@ class RedisRegistry(Registry):
 
     def control(self) -> Control:
         """What operators ask."""
-        paused, stop, target = self._client.call("HMGET", self._keys.control, "paused", "stop", "target_actors")
+        fields = ("paused", "stop", "target_actors", "stacks")
+        paused, stop, target, stacks = self._client.call("HMGET", self._keys.control, *fields)
         return Control(
             paused=paused == b"1",
             stop=None if stop is None else stop.decode(),
             target_actors=None if target is None else int(target),
+            stacks=stacks == b"1",
         )
 
     def set_control(
-        self, *, paused: bool | None = None, stop: str | None = None, target_actors: int | None = None
+        self,
+        *,
+        paused: bool | None = None,
+        stop: str | None = None,
+        target_actors: int | None = None,
+        stacks: bool | None = None,
     ) -> None:
         """Changes what is given and leaves the rest."""
-        given = {"paused": None if paused is None else int(paused), "stop": stop, "target_actors": target_actors}
-        fields = [part for name, value in given.items() if value is not None for part in (name, value)]
+        given = {"paused": paused, "stop": stop, "target_actors": target_actors, "stacks": stacks}
+        told = {name: int(value) if isinstance(value, bool) else value for name, value in given.items()}
+        fields = [part for name, value in told.items() if value is not None for part in (name, value)]
         if fields:
             self._client.call("HSET", self._keys.control, *fields)
 

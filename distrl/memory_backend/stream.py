@@ -11,19 +11,23 @@ from collections.abc import Collection, Mapping, Sequence
 from distrl.memory_backend.backend import Admission, Entry, Producer, QueueCaps, UnrollStream
 from distrl.memory_backend.keys import GROUP, RunKeys, entry_fields, entry_header, producer_field, producer_of
 from distrl.memory_backend.ledger import checked_increments, increment_commands, rejected_increments
-from distrl.memory_backend.redis_client import Command, RedisClient, Reply
+from distrl.memory_backend.redis_client import RedisClient, Reply
+from distrl.memory_backend.resp import Command
 from distrl.types import UnrollHeader
 
 DEAD_ENTRIES = 100
 DEAD_PAYLOAD_BYTES = 65_536
+DOUBTS = 16
+"""Settlements after a connection broke whose entries are looked for first: more than can be in hand."""
 
 
 def has_room(caps: QueueCaps, entries: int, stream_bytes: int) -> bool:
-    """Whether a producer may start an unroll: below both caps, and always into an empty stream.
+    """Whether a producer may start an unroll: below both caps, and always while a batch is not complete.
 
-    The second half keeps a forged entry, whose bytes were never counted, from closing the stream for good.
+    The second half keeps large unrolls, and a forged entry, whose bytes were never counted, from closing the stream for
+    good: how large they are is not known before there is one.
     """
-    return entries < caps.entries and (stream_bytes < caps.bytes or entries == 0)
+    return entries < caps.entries and (stream_bytes < caps.bytes or entries < caps.batch)
 
 
 def pushed_among(entries: Sequence[Entry], foreign: int, registered: Collection[Producer]) -> list[Entry]:
@@ -61,6 +65,10 @@ def dead_fields(entry: Entry, reason: str) -> dict[str, str | bytes | int]:
     return fields
 
 
+class _InterruptedError(Exception):
+    """The connection broke on the way of a settlement; nothing of it was applied."""
+
+
 class RedisUnrollStream(UnrollStream):
     """The stream `unrolls:0` with one consumer group and one consumer."""
 
@@ -68,8 +76,15 @@ class RedisUnrollStream(UnrollStream):
         self._client = client
         self._keys = keys
         self._caps = caps
+        self._interruptions = client.interruptions
+        self._doubts = 0  # so many settlements to come may be of entries that Redis has forgotten
         self._newest_taken = "0"
         self._newest_pushed: bytes | None = None
+
+    @property
+    def interruptions(self) -> int:
+        """How often the connection has broken so far."""
+        return self._client.interruptions
 
     def admission(self) -> Admission:
         """One round trip."""
@@ -190,19 +205,37 @@ class RedisUnrollStream(UnrollStream):
         commands: list[Command],
         what: str,
     ) -> None:
-        """Removes entries and changes ledger and highest sequences in one fenced transaction, with `commands`."""
-        keys = self._keys
+        """Removes entries and changes ledger and highest sequences in one fenced transaction, with `commands`.
+
+        An entry that Redis has forgotten while it was in hand is counted as produced once more, with what became of it.
+        """
+        keys, ids = self._keys, [entry.entry_id for entry in entries]
         foreign = counts.get("foreign", 0)
-        reads: list[Command] = [("HGETALL", keys.incarnations)] if 0 < foreign < len(entries) else []
+        mixed = 0 < foreign < len(entries)
+        reads: list[Command] = [("HGETALL", keys.incarnations)] if mixed else []
+        doubtful = self._is_doubtful()
+        looks: list[Command] = [("XRANGE", keys.unrolls, entry_id, entry_id) for entry_id in ids] if doubtful else []
 
         def prepare(replies: Sequence[Reply]) -> list[Command]:
-            registered = _registered(replies[0], entries) if replies else ()
-            pushed = pushed_among(entries, foreign, registered)
-            ids = [entry.entry_id for entry in entries]
+            if ids and not doubtful and self._interruptions != self._client.interruptions:
+                raise _InterruptedError
+            pushed = pushed_among(entries, foreign, _registered(replies[0], entries) if mixed else ())
+            forgotten = {entry_id for entry_id, found in zip(ids, replies[len(reads) :], strict=False) if not found}
+            there = [entry for entry in pushed if entry.entry_id not in forgotten]
+            again = {"produced": counts.get("produced", 0) + len(pushed) - len(there)}
             removal: list[Command] = [("XACK", keys.unrolls, GROUP, *ids), ("XDEL", keys.unrolls, *ids)] if ids else []
-            return [*removal, *_raised({**counts, **released(pushed)}, keys, highest), *commands]
+            return [*removal, *_raised({**counts, **again, **released(there)}, keys, highest), *commands]
 
-        self._client.fenced(keys, fence, prepare, what, reads)
+        try:
+            self._client.fenced(keys, fence, prepare, what, [*reads, *looks])
+        except _InterruptedError:  # on the way: once more, with a look at what is still there
+            self._settle(entries, fence, counts, highest, commands, what)
+
+    def _is_doubtful(self) -> bool:
+        if self._interruptions != self._client.interruptions:
+            self._interruptions, self._doubts = self._client.interruptions, DOUBTS
+        self._doubts -= 1
+        return self._doubts >= 0
 
 
 def _entries(reply: Reply) -> list[Entry]:

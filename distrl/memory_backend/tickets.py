@@ -6,7 +6,8 @@ any moment leaves its ticket where `reclaim` finds it.
 
 from distrl.memory_backend.backend import Producer, TicketBox
 from distrl.memory_backend.keys import RunKeys
-from distrl.memory_backend.redis_client import Command, RedisClient, Reply
+from distrl.memory_backend.redis_client import RedisClient, Reply
+from distrl.memory_backend.resp import Command
 
 _TICKET = "1"
 

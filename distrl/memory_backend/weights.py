@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from distrl.errors import MemoryBackendError
 from distrl.memory_backend.backend import Published, WeightStore
 from distrl.memory_backend.keys import RunKeys
-from distrl.memory_backend.redis_client import Command, RedisClient, Reply
+from distrl.memory_backend.redis_client import RedisClient, Reply
+from distrl.memory_backend.resp import Command
 from distrl.types import PolicyBundle
 
 

@@ -35,6 +35,12 @@ class Waits:
             with self._lock:
                 self._count(name, self._open.pop(name), self._clock())
 
+    def under_way_s(self, name: str) -> float:
+        """Seconds since a measurement under that name began, or the last call of `shares`; 0 if none is under way."""
+        with self._lock:
+            began = self._open.get(name)
+            return 0.0 if began is None else self._clock() - began
+
     def shares(self) -> dict[str, float]:
         """Share of the wall time since the last call (at first: since the start), by name: 0 to 1 each.
 

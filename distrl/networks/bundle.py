@@ -45,6 +45,9 @@ OPSET = 17
 TOLERANCE = 1e-5
 """Largest difference between ONNX and Keras, absolute up to magnitude 1 and relative above."""
 
+_NOWHERE = "/dev/null"
+"""Where ONNX Runtime looks for external data, as actors do: a graph that reads files is refused before it is used."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -242,6 +245,7 @@ def _open_session(graph: bytes, weights: dict[str, Array]) -> onnxruntime.Infere
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # a refused graph is reported by whoever called
     options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", _NOWHERE)
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
     if values:
         options.add_external_initializers(list(weights), values)

@@ -158,6 +158,8 @@ def test_what_is_no_algorithm_is_one_line(name, line):
     ("given", "line"),
     [
         ("algorithm.dept=3", "unknown key algorithm.dept (from flag --set); did you mean algorithm.depth?"),
+        # Another algorithm's own key is no advice.
+        ("algorithm.minibatches=2", "unknown key algorithm.minibatches (from flag --set); valid keys in algorithm: "),
         ("algorithm.depth=0", "algorithm.depth: 0 (from flag --set) must be greater than or equal to 1"),
         ("algorithm.depth=true", "algorithm.depth: true (from flag --set) must be a number, not a boolean"),
         ("algorithm.depth=many", "algorithm.depth: 'many' (from flag --set) must be a valid integer"),

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import speed
+from benchmarks import endurance, speed
 from benchmarks.report import markers
 
 WHERE = {"commit": "abc1234", "date": "2026-01-02", "machine": "2 cores (X)", "load_before": 0.1}
@@ -112,3 +112,8 @@ def test_the_page_says_what_the_committed_report_says(name):
     module = __import__("benchmarks.peers.table" if name == "peers" else f"benchmarks.{name}", fromlist=["block"])
     page = speed.PAGE.read_text("utf-8")
     assert speed.published(page, name, speed.page_text(name, module.block)) == page
+
+
+def test_the_page_of_reliability_says_what_the_committed_report_says():
+    page = endurance.PAGE.read_text("utf-8")
+    assert speed.published(page, "endurance", speed.page_text("endurance", endurance.block)) == page

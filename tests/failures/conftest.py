@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-import distrl
 from distrl.memory_backend.backend import QueueCaps, RoleStatus
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.metrics.summary import Summary
+from tests.faults.arguments import environment, sets
 
 WAIT_S = 150.0
 """For whatever is sure to come: many times what it takes on an idle machine, as CI's may be slow and shared."""
@@ -36,9 +36,11 @@ def alive(pid: int) -> bool:
         return False
 
 
-def environment(**changes: str) -> dict[str, str]:
-    """What commands run with: distrl can be imported from anywhere, and no CI settings leak in."""
-    return {**os.environ, "PYTHONPATH": str(Path(distrl.__file__).parent.parent), **changes}
+def timed_until(condition: Callable[[], object], what: str, seconds: float = WAIT_S) -> float:
+    """The same; how many seconds it took."""
+    began = time.monotonic()
+    wait_until(condition, what, seconds)
+    return time.monotonic() - began
 
 
 class Run:
@@ -46,6 +48,7 @@ class Run:
 
     alive = staticmethod(alive)
     wait_until = staticmethod(wait_until)
+    timed_until = staticmethod(timed_until)
 
     def __init__(self, run_dir: Path, *arguments: str, cwd: Path, **streams: Any) -> None:
         self.run_dir = run_dir
@@ -53,15 +56,23 @@ class Run:
         self.errors = run_dir.parent / f"{run_dir.name}.err"
         command = [sys.executable, "-m", "distrl", "train", "--plain", "--run-dir", str(run_dir), *arguments]
         with self.output.open("wb") as output, self.errors.open("wb") as errors:
-            usual = {"stdout": output, "stderr": errors, "start_new_session": True}
-            self.process = subprocess.Popen(command, cwd=cwd, env=environment(), **(usual | streams))
+            usual = {"stdout": output, "stderr": errors, "start_new_session": True, "env": environment()}
+            self.process = subprocess.Popen(command, cwd=cwd, **(usual | streams))
         self._backend: RedisBackend | None = None
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """run.json, as soon as it is there."""
+        written = self.run_dir / "run.json"
+        wait_until(lambda: written.exists() or self.process.poll() is not None, "run.json is written")
+        assert written.exists(), self.told
+        record: dict[str, Any] = json.loads(written.read_text())
+        return record
 
     @property
     def backend(self) -> RedisBackend:
         if self._backend is None:
-            wait_until(lambda: (self.run_dir / "run.json").exists(), "run.json is written")
-            run = json.loads((self.run_dir / "run.json").read_text())
+            run = self.record
             caps = QueueCaps(1, 1)
             self._backend = RedisBackend.open(run["redis_url"], run["run_id"], caps, name="test", give_up_s=1.0)
         return self._backend
@@ -150,6 +161,13 @@ def endless(cartpole: list[str]) -> list[str]:
 
 
 @pytest.fixture
+def slow_steps() -> list[str]:
+    """Of any algorithm: two actors in an environment that sleeps, and an update of every unroll of eight steps."""
+    shape = sets("actors.count=2", "actors.environments=1", "actors.unroll_length_steps=8", "learner.batch_size=1")
+    return ["--env", "benchmarks.sleeping:Sleeping", "--set", "environment.kwargs={step_s: 0.005}", *shape]
+
+
+@pytest.fixture
 def unhurried(endless: list[str]) -> list[str]:
     """Endless as well, in an environment that sleeps, so that whoever acts on the run has the processor."""
     steps = ["--set", "environment.kwargs={step_s: 0.005}", "--set", "actors.unroll_length_steps=8"]
@@ -161,7 +179,7 @@ def unhurried(endless: list[str]) -> list[str]:
 def distrl_command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs one command line to its end, in the directory of the test."""
 
-    def run(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, timeout: float = WAIT_S, **changes: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "distrl", *arguments]
         return subprocess.run(
             command,
@@ -169,7 +187,7 @@ def distrl_command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[
             env=environment(**changes),
             capture_output=True,
             text=True,
-            timeout=WAIT_S,
+            timeout=timeout,
             check=False,
         )
 

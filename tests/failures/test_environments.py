@@ -14,7 +14,9 @@ import os
 import time
 
 import numpy as np
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 
 from distrl.environments.toy import StepCounter
 
@@ -60,28 +62,85 @@ class HangsInReset(StepCounter):
 
 
 class Strange(StepCounter):
-    """Its hundredth step is not what its space says."""
+    """Its hundredth step is not what its space says, or is no step at all."""
 
     def __init__(self, how):
         super().__init__(truncate_at_steps=7, terminate_at_steps=None)
         self._how, self._all = how, 0
         if how == "space":
             self.observation_space = Discrete(8)
+        if how in WHOLE:
+            self.observation_space = Box(0, 100, (1,), np.int8)
 
     def reset(self, *, seed=None, options=None):
         observation, info = super().reset(seed=seed, options=options)
-        return (np.int64(0) if self._how == "space" else observation), info
+        return self._declared(observation), info
 
     def step(self, action):
-        observation, *rest = super().step(action)
+        observation, reward, *rest = super().step(action)
         self._all += 1
+        if self._all < 100:
+            return self._declared(observation), reward, *rest
+        return strange(self._how, observation), np.nan if self._how == "reward" else reward, *rest
+
+    def _declared(self, observation):
         if self._how == "space":
-            return np.int64(8 if self._all == 100 else self._steps), *rest
-        if self._all == 100:
-            if self._how == "raises":
-                raise ValueError("the dice are loaded")
-            observation = observation * np.nan if self._how == "nan" else np.zeros(2, np.float32)
-        return observation, *rest
+            return np.int64(observation[0])
+        return observation.astype(self.observation_space.dtype)
+
+
+WHOLE = {"dtype": 0.5, "range": 300}
+
+
+def strange(how, observation):
+    """In place of an observation, or of those of a vector."""
+    if how == "raises":
+        raise ValueError("the dice are loaded")
+    if how == "hangs":
+        time.sleep(3600)
+    if how == "space":
+        return np.int64(8) if len(observation) == 1 else np.full(len(observation), 8)
+    if how in WHOLE:
+        return np.full(observation.shape, WHOLE[how])
+    if how == "shape":
+        return np.zeros((*observation.shape[:-1], 2), np.float32)
+    return observation * np.nan if how == "nan" else observation
+
+
+class StrangeVector(VectorEnv):
+    """The same, `num_envs` at once: its hundredth step is of all of them."""
+
+    def __init__(self, num_envs, how):
+        single = Strange(how)
+        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.num_envs = num_envs
+        self.single_observation_space, self.single_action_space = single.observation_space, single.action_space
+        self.observation_space = batch_space(single.observation_space, num_envs)
+        self.action_space = batch_space(single.action_space, num_envs)
+        self._how, self._all = how, 0
+
+    def reset(self, *, seed=None, options=None):
+        self._steps = 0
+        return self._declared(np.zeros((self.num_envs, 1), np.float32)), {}
+
+    def step(self, actions):
+        self._all += 1
+        self._steps = self._steps % 8 + 1
+        observations = np.full((self.num_envs, 1), self._steps % 8, np.float32)
+        paid, never = np.ones(self.num_envs), np.zeros(self.num_envs, bool)
+        rest = (never, np.full(self.num_envs, self._steps == 7), {})
+        if self._all < 100:
+            return self._declared(observations), paid, *rest
+        return strange(self._how, observations), paid * np.nan if self._how == "reward" else paid, *rest
+
+    def _declared(self, observations):
+        if self._how == "space":
+            return observations[:, 0].astype(np.int64)
+        return observations.astype(self.single_observation_space.dtype)
+
+
+class StrangeVectors(Strange):
+    vector_entry_point = StrangeVector
 
 
 class Raises(StepCounter):
@@ -163,35 +222,64 @@ def test_an_environment_that_hangs_in_reset_is_as_one_that_hangs_in_step(start_r
     assert "(environment.step_timeout_s)); starting again" in run.told
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("vectorization", ["sync", "async"])
+STRANGE = {
+    "raises": "ValueError: the dice are loaded",
+    "nan": "ValueError: observation 'observation' is not finite",
+    "reward": "ValueError: a reward is nan",
+    "shape": "",  # in NumPy's words
+    "dtype": "",
+    "range": "",
+    "space": "ValueError: observation 'observation': ",
+}
+"""What the hundredth step is -> why it is refused."""
+WHOLE_UNROLLS = {"sync": 7, "async": 7, "own": 6}
+"""Of 16 rows each, before that step; in those of single environments a reset is a row and no step."""
+IN_CI = {("raises", "own"), ("shape", "sync")}
+
+
 @pytest.mark.parametrize(
-    ("how", "words"),
+    ("how", "vectorization"),
     [
-        ("raises", "failed in step: ValueError: the dice are loaded"),
-        ("nan", "failed in step: ValueError: observation 'observation' is not finite"),
-        ("shape", "failed in step: ValueError: "),
-        ("space", "failed in step: ValueError: "),
+        pytest.param(how, vectorization, marks=() if (how, vectorization) in IN_CI else pytest.mark.long)
+        for how in STRANGE
+        for vectorization in ("sync", "async", "own")
     ],
 )
-def test_what_comes_at_step_100_is_counted_and_ends_the_run_beyond_the_budget(
-    start_run, module, how, words, vectorization
-):
+def test_what_comes_at_step_100_is_counted_and_ends_the_run_beyond_the_budget(start_run, module, how, vectorization):
+    """One step in a hundred, from each of the environments: the actor that starts again finds the same."""
+    name = "my_environments:StrangeVectors" if vectorization == "own" else "my_environments:Strange"
     run = start_run(
-        *("--env", "my_environments:Strange", "--set", f"environment.kwargs={{how: {how}}}", *SMALL),
-        *("--set", f"environment.vectorization={vectorization}", "--set", "actors.restart_budget=1", "--actors", "1"),
+        *("--env", name, "--set", f"environment.kwargs={{how: {how}}}", *SMALL, "--actors", "1"),
+        *("--set", f"environment.vectorization={vectorization}", "--set", "actors.restart_budget=1"),
     )
     summary = run.finish(LONG_S)
     assert (run.process.returncode, summary.exit_code, summary.stop_reason) == (3, 3, "restart budget spent")
     assert (summary.restarts, summary.imbalance) == (1, 0)
-    assert f"environment my_environments:Strange {words}" in run.errors.read_text()
+    assert f"environment {name} failed in step: {STRANGE[how]}" in run.errors.read_text()
     # What came before it was trained on, and nothing of it.
-    assert summary.trained > 0
+    assert 0 < summary.trained <= 2 * WHOLE_UNROLLS[vectorization]
     assert summary.dropped["nonfinite"] == summary.dropped["schema"] == 0
     # The log has the environment's own traceback, or where what it gave was found wrong.
     log = (run.run_dir / "logs" / "actor-0.log").read_text()
     assert "Traceback" in log
     assert ("my_environments.py" in log) == (how == "raises")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("vectorization", ["sync", "async", "own"])
+def test_an_environment_that_keeps_hanging_ends_the_run_beyond_the_budget(start_run, module, vectorization):
+    name = "my_environments:StrangeVectors" if vectorization == "own" else "my_environments:Strange"
+    run = start_run(
+        *("--env", name, "--set", "environment.kwargs={how: hangs}", *SMALL, "--actors", "1"),
+        *("--set", f"environment.vectorization={vectorization}", "--set", "actors.restart_budget=1"),
+        *("--set", "environment.step_timeout_s=8"),
+    )
+    summary = run.finish(LONG_S)
+    assert (run.process.returncode, summary.exit_code, summary.stop_reason) == (3, 3, "restart budget spent")
+    assert (summary.restarts, summary.imbalance) == (1, 0)
+    assert "(environment.step_timeout_s))" in run.errors.read_text()
+    assert 0 < summary.trained <= 2 * WHOLE_UNROLLS[vectorization]
+    assert sum(summary.dropped.values()) == 0
 
 
 def test_an_environment_that_keeps_raising_ends_the_run_with_its_own_words(start_run, module):

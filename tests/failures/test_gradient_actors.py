@@ -216,3 +216,18 @@ def test_the_same_as_ray_actors(start_run, algorithm):
     assert counts.keys() == {(0, 1), (1, 1)}
     if algorithm == "a2c":
         assert set(counts.values()) == {30}
+
+
+@pytest.mark.parametrize("algorithm", ["a3c", pytest.param("a2c", marks=pytest.mark.long)])
+def test_gradients_that_are_not_finite_are_counted_passed_over_and_end_the_run_once_there_are_no_others(
+    start_run, algorithm
+):
+    """One may be an accident, and the training goes on; sixteen in a row, or a whole round, are none."""
+    run = start_run(*endless(f"cartpole-{algorithm}"), "--actors", "2", "--set", "algorithm.reward_scale=1e38")
+    summary = run.finish()
+    assert (run.process.returncode, summary.exit_code, summary.stop_reason) == (5, 5, "non-finite training")
+    assert run.errors.read_text().endswith(f"distrl: error: {summary.error}\n")
+    assert (summary.updates, summary.trained, summary.restarts) == (0, 0, 0)
+    assert summary.dropped["nonfinite"] == (16 if algorithm == "a3c" else 2)
+    assert (summary.imbalance, summary.lost) == (0, 0)
+    assert list((run.run_dir / "checkpoints").iterdir()) == []

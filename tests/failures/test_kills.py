@@ -32,6 +32,8 @@ def test_a_killed_actor_is_replaced_and_the_run_goes_on(start_run, endless):
 def test_a_killed_learner_resumes_from_the_newest_checkpoint(start_run, endless):
     run = start_run(*endless, "--set", "checkpoint.every_updates=10", "--set", "stop.updates=150")
     run.wait_for_updates(40)
+    folder = run.run_dir / "checkpoints"  # whose checkpoints are written beside the training
+    run.wait_until(lambda: any(path.name >= f"ckpt-{40:012}" for path in folder.glob("ckpt-*")), "one of 40 updates")
     version = run.backend.weights.version()
     saved = max(int(path.name.removeprefix("ckpt-")) for path in (run.run_dir / "checkpoints").glob("ckpt-*"))
     fence = run.role("learner").incarnation
@@ -60,15 +62,21 @@ def test_nothing_is_left_of_a_run_whose_parent_was_killed(start_run, endless):
     assert any((run.run_dir / "checkpoints").glob("ckpt-*"))
 
 
-@pytest.mark.long
-def test_a_run_that_was_stopped_and_continued_goes_on_and_blames_nobody(start_run, unhurried):
+@pytest.mark.parametrize(
+    "asleep_s",
+    [
+        pytest.param(35.0, marks=pytest.mark.long),
+        pytest.param(300.0, marks=[pytest.mark.endurance, pytest.mark.timeout(900)]),
+    ],
+)
+def test_a_run_that_was_stopped_and_continued_goes_on_and_blames_nobody(start_run, unhurried, measured, asleep_s):
     """As a laptop's lid does: everything stands still for longer than any time-out, and comes back one by one."""
     run = start_run(*unhurried, "--set", "environment.step_timeout_s=20", "--set", "learner.stall_timeout_s=30")
     run.wait_for_updates(5)
     pids = [pid for pid in run.pids if pid != run.process.pid]
     for pid in (run.process.pid, *pids):
         os.kill(pid, signal.SIGSTOP)
-    time.sleep(35.0)
+    time.sleep(asleep_s)
     os.kill(run.process.pid, signal.SIGCONT)
     time.sleep(1.0)  # the supervisor is the first that wakes up
     for pid in pids:
@@ -78,12 +86,13 @@ def test_a_run_that_was_stopped_and_continued_goes_on_and_blames_nobody(start_ru
     run.process.terminate()
     summary = run.finish()
     assert (summary.exit_code, summary.stop_reason, summary.restarts, summary.imbalance) == (0, "SIGTERM", 0, 0)
+    measured(13, asleep_s=asleep_s, restarts=summary.restarts, lost=summary.lost)
 
 
 def test_chaos_kills_and_tells_who_came_back(start_run, unhurried, distrl_command):
     run = start_run(*unhurried, "--set", "actors.restart_budget=50")
     run.wait_for_updates(3)
-    trial = ["chaos", str(run.run_dir), "--kill", "actor", "--every", "3", "--seconds", "9", "--within", "60"]
+    trial = ["chaos", str(run.run_dir), "--kill", "actor", "--every", "3s", "--for", "9s", "--within", "1m"]
     done = distrl_command(*trial)
     assert done.returncode == 0, done.stdout + done.stderr
     kills = done.stdout.count("killing actor")

@@ -9,7 +9,7 @@ import pytest
 
 from distrl.config import RunConfig
 from distrl.environments.probe import probe
-from distrl.launch import fleet, supervise
+from distrl.launch import fleet, stall_report, supervise
 from distrl.launch.description import RunDescription
 from distrl.launch.monitor import Monitor
 from distrl.launch.plan import Role
@@ -165,6 +165,7 @@ def world(tmp_path, backend, launcher, view, monkeypatch) -> World:
     monkeypatch.setattr(supervise, "TICK_S", 0.0)
     monkeypatch.setattr(supervise, "REGISTRY_EVERY_S", 0.0)
     monkeypatch.setattr(fleet, "FIRST_BACKOFF_S", 0.0)
+    monkeypatch.setattr(stall_report, "ANSWER_S", 0.0)
     (tmp_path / "logs").mkdir()
     return World(tmp_path, backend, launcher, view, Interrupt())
 

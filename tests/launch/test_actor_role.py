@@ -60,7 +60,7 @@ def test_while_its_environment_is_made_the_age_goes_on(described_run, redis_url,
         def close(self):
             pass
 
-    monkeypatch.setattr("distrl.launch.actor_role.VectorEnvironment", Slow)
+    monkeypatch.setattr("distrl.launch.role.VectorEnvironment", Slow)
     stop = threading.Event()
     role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=stop)
     thread = threading.Thread(target=role.run)

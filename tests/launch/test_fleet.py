@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from distrl.launch.fleet import BUDGET_WINDOW_S, LOG_TAIL_BYTES, LONGEST_BACKOFF_S, Fleet, end, last_error
+from distrl.launch.fleet import BUDGET_WINDOW_S, HEALTHY_S, LOG_TAIL_BYTES, LONGEST_BACKOFF_S, Fleet, end, last_error
 from distrl.launch.plan import Role
 
 
@@ -28,8 +28,22 @@ def test_restarts_wait_longer_each_time(launcher, clock):
         assert fleet.start_due() == []
         clock.now += 0.02
         assert fleet.start_due() == [member]
-    assert delays == [0.5, 1, 2, 4, 8, LONGEST_BACKOFF_S, LONGEST_BACKOFF_S]
+    assert delays == [0.5, 1, 2, 4, LONGEST_BACKOFF_S, LONGEST_BACKOFF_S, LONGEST_BACKOFF_S]
     assert fleet.restarts == 7
+
+
+def test_who_lived_for_a_while_is_started_again_at_once(launcher, clock):
+    fleet = Fleet(launcher, 100, clock)
+    fleet.add(Role("actor", 0))
+    delays = []
+    for lived_s in (1.0, 1.0, 1.0, HEALTHY_S, 1.0, 1.0, HEALTHY_S, 2 * HEALTHY_S):
+        clock.now += lived_s
+        launcher.started[-1].code = -9
+        (member,) = fleet.dead()
+        delays.append(fleet.restart_later(member))
+        clock.now += delays[-1]
+        assert fleet.start_due() == [member]
+    assert delays == [0.5, 1, 2, 0.5, 1, 2, 0.5, 0.5]
 
 
 def test_the_budget_is_per_ten_minutes(launcher, clock):

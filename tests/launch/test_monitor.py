@@ -9,6 +9,7 @@ import pytest
 from distrl.config import RunConfig
 from distrl.launch.monitor import Monitor
 from distrl.memory_backend.backend import Evaluation, RoleStatus
+from distrl.metrics.sinks import CsvSink
 
 ACTOR = RoleStatus("actor", 0, 1, "host", 1, "acting", rss_mb=90.0, peak_rss_mb=100.0)
 LEARNER = RoleStatus("learner", 0, 1, "host", 1, "training", peak_rss_mb=500.0)
@@ -50,6 +51,30 @@ def test_every_snapshot_is_taken_once_with_what_only_the_supervisor_knows(make_m
     told = [(row["updates"], row["actors_up"], row["restarts"]) for row in rows(tmp_path)]
     assert told == [("1", "1", "0"), ("2", "2", "4"), ("3", "2", "4")]
     assert (monitor.updates, monitor.latest["env_steps"]) == (3, 300)
+
+
+def test_a_disk_that_refuses_costs_numbers_and_events_and_not_the_training(
+    make_monitor, backend, tmp_path, view, monkeypatch
+):
+    monitor = make_monitor()
+    refuses = True
+    write = CsvSink.write
+
+    def sometimes(sink, snapshot):
+        if refuses:
+            raise OSError(28, "No space left on device")
+        write(sink, snapshot)
+
+    monkeypatch.setattr(CsvSink, "write", sometimes)
+    for updates in (1, 2):
+        backend.registry.add_snapshot(snapshot(updates, float(updates)))
+        monitor.update(backend, [LEARNER])
+    refuses = False
+    backend.registry.add_snapshot(snapshot(3, 3.0))
+    monitor.update(backend, [LEARNER])
+    assert view.events == ["numbers and events cannot be kept: [Errno 28] No space left on device"] * 2
+    assert monitor.updates == 3
+    assert [row["updates"] for row in rows(tmp_path)] == ["3"]
 
 
 def test_actors_that_wait_for_the_learner_are_told_of_and_at_the_end_over_the_whole_run(

@@ -12,10 +12,11 @@ import time
 import pytest
 
 from distrl.config import RunConfig
-from distrl.errors import MemoryBackendError
+from distrl.config.environment import EnvironmentConfig
+from distrl.errors import ConfigError, EnvironmentFailedError, MemoryBackendError
 from distrl.launch import role
 from distrl.launch.description import RunDescription
-from distrl.launch.role import Heartbeat, here, memory_mb, open_backend
+from distrl.launch.role import Heartbeat, here, make_environment, memory_mb, open_backend
 from distrl.memory_backend.backend import QueueCaps, RoleStatus
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
@@ -35,6 +36,22 @@ def heartbeat(backend, monkeypatch):
     beats = Heartbeat(backend, lambda: status, stop)
     yield beats, stop
     beats._end.set()
+
+
+@pytest.mark.parametrize(("incarnation", "error"), [(1, ConfigError), (2, EnvironmentFailedError)])
+def test_what_could_be_made_before_is_worth_another_try(incarnation, error):
+    with pytest.raises(error, match="NoSuchEnvironment-v0"):
+        make_environment(EnvironmentConfig(id="NoSuchEnvironment-v0"), 1, incarnation)
+
+
+def test_stacks_are_told_while_somebody_asks_for_them(heartbeat, backend):
+    beats, _ = heartbeat
+    beats.start()
+    assert backend.registry.roles()[0].stacks == ""
+    backend.registry.set_control(stacks=True)
+    wait_until(lambda: "thread heartbeat:\n" in backend.registry.roles()[0].stacks)
+    backend.registry.set_control(stacks=False)
+    wait_until(lambda: backend.registry.roles()[0].stacks == "")
 
 
 def wait_until(condition):

@@ -281,9 +281,63 @@ def test_no_update_for_too_long_ends_the_run_with_4_but_a_pause_is_no_stall(worl
     go_on = (world.asks(paused=False), world.learns(1), nothing, lambda: time.sleep(0.1), nothing, nothing)
     outcome = world.run(*pause, *go_on, learner=stall)
     assert (outcome.exit_code, outcome.stop_reason) == (4, "stalled")
-    assert outcome.error == "no update for 0 s (learner.stall_timeout_s); see the logs of the roles"
+    report = world.run_dir / "logs" / "stall.txt"
+    assert outcome.error == f"no update for 0 s (learner.stall_timeout_s); {report} tells what everybody was doing"
+    assert report.read_text().startswith("no update for 0 s (learner.stall_timeout_s)\n\nunrolls: 0 queued, ")
     # It stalled after the pause, not in it.
     assert world.backend.registry.control().paused is False
+
+
+def test_a_stall_is_told_where_the_disk_does_not_take_the_report(world):
+    (world.run_dir / "logs" / "stall.txt").mkdir()  # which nobody can write over
+    outcome = world.run(nothing, lambda: time.sleep(0.1), nothing, nothing, learner={"stall_timeout_s": 0.05})
+    assert (outcome.exit_code, outcome.stop_reason) == (4, "stalled")
+    assert "as it cannot be kept: [Errno 21] Is a directory" in outcome.error
+    assert "unrolls: 0 queued, 0 in flight, 0 bytes" in world.view.events
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_who_joined_by_hand_is_told_that_the_run_has_failed(world, monkeypatch, gone):
+    """Where that cannot be told, what has happened counts all the same."""
+    set_control = world.backend.registry.set_control
+
+    def unreachable(**changes):
+        if gone:
+            raise MemoryBackendError("Redis is unreachable")
+        set_control(**changes)
+
+    monkeypatch.setattr(world.backend.registry, "set_control", unreachable)
+    outcome = world.run(world.dies(LEARNER, 5))
+    assert (outcome.exit_code, outcome.stop_reason) == (5, "non-finite training")
+    assert world.backend.registry.control().stop == (None if gone else "non-finite training")
+
+
+def test_updates_that_always_take_long_are_no_news(world, clock, monkeypatch):
+    monkeypatch.setattr(supervise, "AwakeClock", lambda: AwakeClock(clock))
+
+    def passes():
+        clock.now += 2.0
+
+    slow = [step for updates in range(2, 6) for step in (*[passes] * 9, world.learns(updates))]
+    world.run(world.learns(1), *slow, world.asks(stop="asked"), learner={"stall_timeout_s": 100})
+    told = [event for event in world.view.events if "learn" in event]
+    assert told == ["nothing learned for 16 s: no role has reported yet, no actor is up", "learning again after 18 s"]
+
+
+def test_the_user_is_told_once_that_nothing_is_learned_and_once_that_it_goes_on(world, clock, monkeypatch):
+    monkeypatch.setattr(supervise, "AwakeClock", lambda: AwakeClock(clock))
+
+    def passes():
+        clock.now += 2.0
+
+    starting = [passes] * 9  # of which the panel tells
+    waiting = (world.learns(1), world.beats(LEARNER, state="waiting: unrolls"), *[passes] * 9)
+    world.run(*starting, *waiting, world.learns(2), world.asks(stop="asked"), learner={"stall_timeout_s": 100})
+    told = [event for event in world.view.events if "learn" in event]
+    assert told == [
+        "nothing learned for 16 s: learner waiting: unrolls, no actor is up",
+        "learning again after 18 s",
+    ]
 
 
 @pytest.mark.parametrize(("step_s", "stalls"), [(2.0, True), (1000.0, False)])

@@ -87,7 +87,7 @@ def test_after_nohup_a_terminal_may_close():
 
 def test_a_run_that_trained_nothing_has_a_summary_without_numbers(tmp_path):
     outcome = Outcome(6, "memory backend", "Redis is gone")
-    summary = summarize(description(tmp_path), monitor(), outcome, started=1e9)
+    summary = summarize(description(tmp_path), monitor(), outcome, started=1e9, wall_s=7.5)
     assert (summary.run_id, summary.env, summary.algorithm, summary.seed) == ("r1", "X", "impala", 3)
     assert (summary.exit_code, summary.stop_reason, summary.error) == (6, "memory backend", "Redis is gone")
     assert (summary.updates, summary.mean_return_100, summary.time_to_first_update_s) == (0, None, None)
@@ -111,7 +111,7 @@ def test_a_summary_is_the_newest_snapshot_and_the_ledger(tmp_path):
         produced=45, foreign=1, trained=40, queued=2, in_flight=1, dropped={"stale": 3}, rolled_back=4
     )
     told = monitor(latest=latest, ledger=ledger, restarts=2, rate={"env_steps": 10.0, "updates": 0.1}.get)
-    summary = summarize(description(tmp_path), told, Outcome(0, "updates"), started=1000.0)
+    summary = summarize(description(tmp_path), told, Outcome(0, "updates"), started=1000.0, wall_s=7.5)
     assert (summary.updates, summary.env_steps, summary.trained_steps, summary.weights_version) == (40, 5000, 4900, 41)
     assert (summary.mean_return_100, summary.best_mean_return_100) == (99.5, None)
     assert (summary.policy_lag.mean, summary.policy_lag.p95, summary.policy_lag.max) == (1.5, None, 3.0)

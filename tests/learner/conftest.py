@@ -1,5 +1,6 @@
 """One small run in memory: unrolls made by hand on one side, the learner's parts on the other."""
 
+import copy
 import dataclasses
 
 import numpy as np
@@ -98,6 +99,17 @@ class SmallRun:
         """What the learner does with a parcel after the update."""
         counts = {"trained": len(parcel.entries)}
         self.backend.unrolls.acknowledge(parcel.entries, self.fence, counts, parcel.highest)
+        parcel.held.settled = True
+
+    def remember(self):
+        """What a Redis would have on its disk now."""
+        run = self.backend._run
+        return {name: copy.copy(getattr(run, name)) for name in ("queue", "pending", "ledger", "highest")}
+
+    def come_back(self, disk):
+        """As a Redis whose machine lost its power does: with what was on its disk."""
+        self.backend._run.__dict__.update(disk)
+        self.backend.unrolls.interruptions += 1
 
     def publish(self, version):
         self.backend.weights.publish(version, b"", 0, self.fence)

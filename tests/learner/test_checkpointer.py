@@ -1,12 +1,13 @@
 """Checkpointer: when a save is due, what it holds, and that training goes on from it bit by bit."""
 
 import os
+import threading
 
 import numpy as np
 import pytest
 
 from distrl.config.run import CheckpointConfig
-from distrl.data_store.checkpoints import best_path, load
+from distrl.data_store.checkpoints import best_path, load, newest_first
 from distrl.errors import CheckpointError
 from distrl.learner import checkpointer as checkpointer_module
 from distrl.learner.checkpointer import Checkpointer, restore
@@ -32,6 +33,13 @@ def make(directory, state, networks=None, **config):
     return Checkpointer(directory, CheckpointConfig(**{"every_s": None, **config}), networks or {}, state)
 
 
+def save(checkpointer):
+    """To the end; the newest checkpoint's directory."""
+    checkpointer.begin()
+    checkpointer.finish()
+    return newest_first(checkpointer._directory)[0]
+
+
 def steps(directory):
     return sorted(load(path).step for path in directory.glob("ckpt-*"))
 
@@ -45,7 +53,7 @@ def test_due_by_updates(tmp_path, clock):
         clock.now += 1000.0
         if checkpointer.due:
             due.append(state.updates)
-            checkpointer.save()
+            save(checkpointer)
     assert due == [10, 13, 16]
 
 
@@ -57,7 +65,7 @@ def test_due_by_time_if_something_was_learned(tmp_path, clock):
     assert not checkpointer.due  # nothing to save yet
     state.updates = 1
     assert checkpointer.due
-    checkpointer.save()
+    save(checkpointer)
     assert not checkpointer.due
     state.updates = 2
     clock.now += 59.0
@@ -71,7 +79,7 @@ def test_due_by_whichever_comes_first(tmp_path, clock):
     checkpointer = make(tmp_path, state, every_s=10.0, every_updates=5)
     state.updates = 5
     assert checkpointer.due
-    checkpointer.save()
+    save(checkpointer)
     state.updates = 6
     clock.now += 10.0
     assert checkpointer.due
@@ -83,7 +91,7 @@ def test_neither_means_never_but_there_is_something_behind(tmp_path, clock):
     assert checkpointer.behind  # not even the initial weights are saved
     state.updates, clock.now = 1_000_000, 1e9
     assert (checkpointer.due, checkpointer.behind) == (False, True)
-    checkpointer.save()
+    save(checkpointer)
     assert not checkpointer.behind
     state.updates += 1
     assert checkpointer.behind
@@ -101,7 +109,7 @@ def test_the_newest_and_the_best_are_kept(tmp_path):
     for updates, value in enumerate((10.0, 30.0, 20.0, 30.0, 25.0), start=1):
         state.updates = updates
         state.observe_episodes([value] * 100, [1] * 100)
-        saved.append((checkpointer.save(), best_path(tmp_path)))
+        saved.append((save(checkpointer), best_path(tmp_path)))
     assert steps(tmp_path) == [2, 4, 5]
     assert [best.name for _, best in saved] == [f"ckpt-{step:012d}" for step in (1, 2, 2, 2, 2)]
     # The best saved return is in the checkpoint, so that a resumed run does not call something worse the best.
@@ -110,7 +118,7 @@ def test_the_newest_and_the_best_are_kept(tmp_path):
     again = make(tmp_path, resumed, keep=2)
     resumed.updates = 6
     resumed.observe_episodes([29.0] * 100, [1] * 100)
-    again.save()
+    save(again)
     assert best_path(tmp_path).name == "ckpt-000000000002"
 
 
@@ -126,16 +134,63 @@ def test_a_full_disk_is_tried_again_later_and_the_best_is_still_the_best(tmp_pat
     state.updates = 2
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        checkpointer.save()
+        save(checkpointer)
     assert list(tmp_path.iterdir()) == []
     assert (checkpointer.due, checkpointer.behind, state.best_saved_return) == (False, True, None)
     clock.now += checkpointer_module.RETRY_S
     assert checkpointer.due
     monkeypatch.setattr(os, "fsync", fsync)
     assert best_path(tmp_path) is None
-    assert checkpointer.save() == best_path(tmp_path)
+    assert save(checkpointer) == best_path(tmp_path)
     assert state.best_saved_return == 30.0
     assert not checkpointer.due
+
+
+def test_a_checkpoint_that_takes_long_is_told_of_by_how_long(tmp_path, clock, monkeypatch):
+    begun, leave = threading.Event(), threading.Event()
+
+    def slow(*_, **__):
+        begun.set()
+        assert leave.wait(60.0)
+
+    monkeypatch.setattr(checkpointer_module, "save", slow)
+    checkpointer = make(tmp_path, LearnerState(run_id="r", updates=1), every_updates=1)
+    assert checkpointer.writing_s == 0.0
+    checkpointer.begin()
+    assert begun.wait(60.0)
+    clock.now += 7.0
+    assert (checkpointer.writing_s, checkpointer.finish(at_once=True)) == (7.0, None)
+    leave.set()
+    assert checkpointer.finish() == 1
+    assert checkpointer.writing_s == 0.0
+
+
+def test_who_is_fenced_out_writes_nothing_more_than_it_has_begun(tmp_path, monkeypatch):
+    """The policy comes after the checkpoint, and another learner may have written a newer one by then."""
+    begun, leave, policies = threading.Event(), threading.Event(), []
+
+    def slow(*_, **__):
+        begun.set()
+        assert leave.wait(60.0)
+
+    monkeypatch.setattr(checkpointer_module, "save", slow)
+    checkpointer = make(tmp_path, LearnerState(run_id="r", updates=1))
+    checkpointer.begin(lambda: policies.append("written"))
+    assert begun.wait(60.0)
+    threading.Timer(0.1, leave.set).start()
+    checkpointer.close(abandon=True)
+    assert policies == []
+
+
+def test_what_the_disk_refused_at_the_end_is_in_the_log(tmp_path, monkeypatch, caplog):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpointer_module, "save", full)
+    checkpointer = make(tmp_path, LearnerState(run_id="r", updates=1))
+    checkpointer.begin()
+    checkpointer.close()
+    assert "no checkpoint: [Errno 28] No space left on device" in caplog.text
 
 
 def test_nothing_to_restore(tmp_path):
@@ -157,7 +212,7 @@ def test_training_goes_on_bit_by_bit_from_a_checkpoint(prepared, acting, toy_con
     for _ in range(3):
         record(shuffled(template, random))
     state = LearnerState(run_id="toy", updates=3, weights_version=4, applied={(0, 1): 5})
-    path = Checkpointer(tmp_path / "checkpoints", config.checkpoint, made.networks, state).save()
+    path = save(Checkpointer(tmp_path / "checkpoints", config.checkpoint, made.networks, state))
     assert sorted(load(path).arrays) == ["main.online", "main.optimizer", "main.statistics"]
     uninterrupted = [record(shuffled(template, random)) for _ in range(10)]
 
@@ -191,7 +246,7 @@ def shuffled(batch, random):
 )
 def test_a_checkpoint_of_other_networks_is_refused(prepared, toy_config, tmp_path, paths, message):
     made = prepared(toy_config())
-    path = Checkpointer(tmp_path / "checkpoints", toy_config().checkpoint, made.networks, made.state).save()
+    path = save(Checkpointer(tmp_path / "checkpoints", toy_config().checkpoint, made.networks, made.state))
     with pytest.raises(CheckpointError, match=message) as raised:
         prepared(toy_config(**paths))
     assert str(raised.value).startswith(f"{path} does not fit the configuration: ")
@@ -202,10 +257,10 @@ def test_a_checkpoint_of_other_networks_is_refused(prepared, toy_config, tmp_pat
 def test_networks_go_by_their_whole_names(prepared, tmp_path):
     made = prepared()
     other = {"main": made.networks["main"], "main2": made.networks["main"]}
-    Checkpointer(tmp_path / "two", made.config.checkpoint, other, made.state).save()
+    save(Checkpointer(tmp_path / "two", made.config.checkpoint, other, made.state))
     assert restore(tmp_path / "two", other) is not None
     with pytest.raises(CheckpointError, match="holds network main2, configured are main"):
         restore(tmp_path / "two", made.networks)
-    Checkpointer(tmp_path / "one", made.config.checkpoint, made.networks, made.state).save()
+    save(Checkpointer(tmp_path / "one", made.config.checkpoint, made.networks, made.state))
     with pytest.raises(CheckpointError, match=r"has \['online', 'optimizer', 'statistics'\], the checkpoint has \[\]"):
         restore(tmp_path / "one", other)

@@ -20,6 +20,7 @@ from distrl.config.run import CheckpointConfig, StopConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import MemoryBackendError
 from distrl.launch.deterministic import InlineFeed
+from distrl.learner.checkpointer import Checkpointer
 from distrl.learner.session import prepare
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.in_memory import InMemoryBackend
@@ -265,7 +266,8 @@ def test_a_restarted_learner_never_has_an_unroll_twice(q_run, checkpoint):
     first = q_run(checkpoint=checkpoint)
     first.learner.start()
     steps_of(first, 3)
-    first.session._publish_and_save()
+    first.learner.publish_newest()
+    first.session._saver.save_what_is_left()
     before = first.state.trained_unrolls
     steps_of(first, 2)  # of which no checkpoint tells
     taken_in = first.state.trained_unrolls
@@ -369,9 +371,8 @@ def test_a_checkpoint_that_holds_every_update_is_left_alone_when_redis_goes(q_ru
     Gone(run.backend.unrolls, monkeypatch, 5, counted=False)
     saved = tmp_path / "checkpoints" / "replay-000000000002.npz"
     seen = []
-    monkeypatch.setattr(
-        run.session._checkpointer, "save", lambda save=run.session._checkpointer.save: seen.append(save())
-    )
+    begin = Checkpointer.begin
+    monkeypatch.setattr(Checkpointer, "begin", lambda one, then: seen.append(begin(one, then)))
     with pytest.raises(MemoryBackendError):
         run.session.run()
     assert len(seen) == 1

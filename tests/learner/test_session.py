@@ -3,6 +3,7 @@
 import logging
 import threading
 from contextlib import contextmanager
+from itertools import groupby
 
 import numpy as np
 import pytest
@@ -10,10 +11,9 @@ import pytest
 from distrl import wire
 from distrl.actors.actor import Actor
 from distrl.actors.policy import Policy
-from distrl.data_store.checkpoints import best_path, load_newest
+from distrl.data_store.checkpoints import best_path, load, load_newest, newest_first, save
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import CheckpointError, NonFiniteError
-from distrl.learner.checkpointer import Checkpointer
 from distrl.learner.policy_files import best_return, read_policy
 from distrl.learner.prefetch import PrefetchingFeed
 from distrl.memory_backend.backend import Evaluation, QueueCaps
@@ -84,7 +84,10 @@ def test_trains_reports_and_saves_until_a_condition_holds(train, tmp_path, monke
     assert training.session.activity == "starting"
     assert training.run() == "updates"
     assert training.session.activity == "stopping"
-    assert training.saved == [4, 8, 11]  # the last one because it ends
+    # The last one because it ends; the one between as soon as the first is written.
+    first, *between, last = training.saved
+    assert (first, last) == (4, 11)
+    assert all(updates >= 8 for updates in between)
     assert training.made.algorithm._step.traces == 1  # nothing is traced again after the first update
     reported = [snapshot["updates"] for snapshot in training.snapshots]
     assert (reported[0], reported[-1]) == (1, 11)
@@ -95,7 +98,9 @@ def test_trains_reports_and_saves_until_a_condition_holds(train, tmp_path, monke
     for snapshot in training.snapshots:
         assert 0.0 <= snapshot[layer] == snapshot["relu_zeros_max"] <= 1.0
     loaded = load_newest(tmp_path / "checkpoints")
-    assert (loaded.step, loaded.meta) == (11, training.state.to_meta())
+    # The time goes on after the last update, whose checkpoint may be the one that was due.
+    assert 0.0 < loaded.meta["wall_s"] <= training.state.wall_s
+    assert (loaded.step, loaded.meta | {"wall_s": training.state.wall_s}) == (11, training.state.to_meta())
     assert (training.state.weights_version, training.state.trained_unrolls) == (12, 22)
     assert 0 < training.state.wall_s < 60
     weights = decode_weights((tmp_path / "policy" / "weights.msgpack").read_bytes())
@@ -278,26 +283,54 @@ def test_the_best_checkpoint_is_marked(train, tmp_path):
 
 @pytest.mark.parametrize("actors", [0, 1])
 def test_a_disk_that_refuses_costs_no_training_but_in_deterministic_mode(train, monkeypatch, actors):
-    refused = iter([True, True, False, False, False])
-    write = Checkpointer._write
+    refused = iter([True, True])
 
-    def sometimes(checkpointer):
-        if next(refused):
+    def sometimes(*arguments, **options):
+        if next(refused, False):
             raise OSError(28, "No space left on device")
-        return write(checkpointer)
+        return save(*arguments, **options)
 
-    monkeypatch.setattr(Checkpointer, "_write", sometimes)
+    monkeypatch.setattr("distrl.learner.checkpointer.save", sometimes)
     monkeypatch.setattr("distrl.learner.checkpointer.RETRY_S", 0.0)
     monkeypatch.setattr("distrl.learner.reporter.EVERY_S", 0.0)
-    training = train(stop__updates=4, checkpoint__every_updates=1, actors__count=actors)
+    training = train(stop__updates=40, checkpoint__every_updates=1, actors__count=actors)
     if not actors:
         with pytest.raises(OSError, match="No space left"):
             training.run()
         return
     assert training.run() == "updates"
-    assert training.saved == [3, 4]
+    assert training.saved == sorted(set(training.saved))
+    assert training.saved[-1] == 40
+    # One word on it after the other, and none from the first checkpoint on.
     told = [snapshot["unsaved"] for snapshot in training.snapshots]
-    assert told == [*["[Errno 28] No space left on device"] * 2, None, None, None]
+    assert [why for why, _ in groupby(told) if why] == ["[Errno 28] No space left on device"]
+    assert told[-1] is None
+
+
+def test_a_disk_that_is_slow_costs_no_training(train, tmp_path, monkeypatch):
+    """Ten updates are made while the first checkpoint is being written, and it holds what there was when it began."""
+    done = threading.Event()
+
+    def slow(directory, step, arrays, meta, **options):
+        assert done.wait(60.0)
+        return save(directory, step, arrays, meta, **options)
+
+    monkeypatch.setattr("distrl.learner.checkpointer.save", slow)
+    training = train(stop__updates=12, checkpoint__every_updates=1, checkpoint__keep=20, actors__count=1)
+    collect = training.session.learner._feed.collect
+
+    def released_after_ten():
+        if training.state.updates == 11:
+            done.set()
+        return collect()
+
+    monkeypatch.setattr(training.session.learner._feed, "collect", released_after_ten)
+    assert training.run() == "updates"
+    assert (training.saved[0], training.saved[-1]) == (1, 12)
+    assert not set(training.saved) & set(range(2, 11))
+    assert [load(path).meta["updates"] for path in newest_first(tmp_path / "checkpoints")] == training.saved[::-1]
+    first, last = (load(newest_first(tmp_path / "checkpoints")[i]).arrays["main.online"] for i in (-1, 0))
+    assert any((first[name] != last[name]).any() for name in first)
 
 
 # ------------------------------------------------------------------------------------------------------- not finite

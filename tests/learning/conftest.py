@@ -44,7 +44,8 @@ def train_preset(tmp_path: Path) -> Callable[..., Summary]:
         command = [sys.executable, "-m", "distrl", "train", "--preset", preset, *arguments]
         command += ["--plain", "--run-dir", str(tmp_path / "run")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stderr) == (0, "")
+        told = [line for line in done.stderr.splitlines() if not line.startswith("trying out ")]  # on a busy machine
+        assert (done.returncode, told) == (0, [])
         return Summary.read(tmp_path / "run" / "summary.json")
 
     return train

@@ -8,16 +8,12 @@ import threading
 import time
 from pathlib import Path
 
-import hiredis
 import pytest
 import redis
-from hypothesis import given
-from hypothesis import strategies as st
 
 from distrl.errors import ConfigError, FencedError, MemoryBackendError
-from distrl.memory_backend import redis_client
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
-from distrl.memory_backend.redis_client import connect, packed
+from distrl.memory_backend.redis_client import connect
 from distrl.types import UnrollHeader
 
 pytestmark = pytest.mark.redis
@@ -302,33 +298,6 @@ def test_a_wrong_password_and_missing_rights_are_refusals_not_outages(own_server
     client.close()
 
 
-values = st.one_of(st.text(), st.binary(max_size=40), st.integers(), st.floats(allow_nan=False))
-
-
-@given(st.lists(st.lists(values, min_size=1, max_size=5).map(tuple), min_size=1, max_size=4), st.integers(1, 30))
-def test_commands_are_read_as_they_were_meant_wherever_they_are_cut(commands, long_bytes):
-    reader = hiredis.Reader()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(redis_client, "_LONG_BYTES", long_bytes)
-        for piece in packed(commands):
-            reader.feed(piece)
-    read = [reader.gets() for _ in commands]
-    assert read == [[v if isinstance(v, bytes) else str(v).encode() for v in command] for command in commands]
-    assert not reader.has_data()
-
-
-def test_a_long_value_is_not_copied(monkeypatch):
-    monkeypatch.setattr(redis_client, "_LONG_BYTES", 10)
-    payload = b"x" * 10
-    assert [piece for piece in packed([("SET", "k", payload), ("GET", "k")]) if piece is payload] == [payload]
-
-
-@pytest.mark.parametrize("value", [None, memoryview(b"x"), bytearray(b"x"), (1,)])
-def test_what_is_neither_text_nor_number_is_not_written_as_python_shows_it(value):
-    with pytest.raises(TypeError):
-        packed([("SET", "k", value)])
-
-
 @pytest.fixture
 def round_trips(redis_run, monkeypatch):
     """The commands of every round trip of `redis_run.backend`, by their first words."""
@@ -369,6 +338,20 @@ def test_a_fence_taken_since_the_last_operation_is_noticed(redis_run):
     with pytest.raises(FencedError):
         backend.tickets.issue(1, fence)
     assert backend.tickets.counts() == (2, 0)
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_a_run_that_is_gone_is_no_other_learners(redis_run, used):
+    """Who is fenced out leaves the checkpoints alone; here nobody else has newer ones."""
+    backend = redis_run.backend
+    fence = backend.acquire_fence()
+    if used:  # the token is watched, and read already
+        backend.tickets.issue(1, fence)
+    redis_run.connect().delete()
+    with pytest.raises(MemoryBackendError, match=f"issuing tickets: run {redis_run.run_id} is gone") as caught:
+        backend.tickets.issue(1, fence)
+    assert not isinstance(caught.value, FencedError)
+    assert redis_run.connect()._client.keys(backend._keys.all) == []  # nothing is begun anew
 
 
 def test_a_fence_taken_before_a_refused_read_is_noticed_after_it(redis_run):

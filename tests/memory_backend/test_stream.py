@@ -99,6 +99,12 @@ def test_room(entries, stream_bytes, room):
     assert has_room(QueueCaps(entries=2, bytes=100), entries, stream_bytes) is room
 
 
+@pytest.mark.parametrize(("entries", "room"), [(0, True), (3, True), (4, False), (8, False)])
+def test_there_is_always_room_for_a_batch_however_large_its_entries_are(entries, room):
+    """Otherwise actors and learner would wait for each other."""
+    assert has_room(QueueCaps(entries=8, bytes=100, batch=4), entries, 10**9) is room
+
+
 def test_admission_tells_version_pause_and_stop(backend):
     fence = backend.acquire_fence()
     first = backend.unrolls.admission()
@@ -340,3 +346,49 @@ def test_suspicions_are_counted_until_they_are_absolved(run):
     successor.unrolls.absolve("5-0")
     successor.unrolls.absolve("7-0")  # nobody suspected it
     assert [successor.unrolls.suspect("5-0"), successor.unrolls.suspect("6-0")] == [1, 2]
+
+
+# ----------------------------------------------------------------------------- Redis alone: what it has forgotten
+
+
+def forget(backend, *entry_ids):
+    """As a Redis that came back without its last second: the pushes, and what was counted with them."""
+    client, keys = backend._client, backend._keys
+    for entry_id in entry_ids:
+        client.call("XDEL", keys.unrolls, entry_id)
+        client.call("XACK", keys.unrolls, "learner", entry_id)
+        for name, size in (("produced", 1), ("pushed_bytes", 10), ("stream_entries", 1), ("stream_bytes", 10)):
+            client.call("HINCRBY", keys.ledger, name, -size)
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("when", ["before", "on the way"])
+def test_what_redis_forgot_while_it_was_in_hand_is_counted_once_more_when_it_is_settled(redis_run, monkeypatch, when):
+    backend, fence = redis_run.backend, redis_run.backend.acquire_fence()
+    push(backend, 0, 1, 2)
+    first, second, third = backend.unrolls.take(3, 0.0)
+
+    def come_back():
+        forget(backend, first.entry_id, third.entry_id)
+        backend._client.interruptions += 1
+
+    fenced = backend._client.fenced
+
+    def interrupted(keys, fence, prepare, what, reads=()):
+        def late(replies):
+            if backend._client.interruptions == 0:
+                come_back()
+            return prepare(replies)
+
+        fenced(keys, fence, late, what, reads)
+
+    if when == "before":
+        come_back()
+    else:
+        monkeypatch.setattr(backend._client, "fenced", interrupted)
+    backend.unrolls.acknowledge([first, second], fence, {"trained": 2}, {(0, 1): 1})
+    counts = balanced(backend)
+    assert (counts.produced, counts.trained, counts.foreign, counts.stream_bytes) == (2, 2, 0, 0)
+    backend.unrolls.reject(third, "decode", fence, {})
+    counts = balanced(backend)
+    assert (counts.produced, counts.dropped["decode"], counts.foreign, counts.stream_bytes) == (3, 1, 0, 0)

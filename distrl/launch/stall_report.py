@@ -1,0 +1,61 @@
+"""What a run that makes no progress leaves for whoever looks for the cause: queues, versions, ages, and all stacks."""
+
+import time
+from collections.abc import Iterator, Sequence
+
+from distrl.launch.plan import Role
+from distrl.launch.role import HEARTBEAT_S
+from distrl.launch.stacks import stacks
+from distrl.memory_backend.backend import Backend, RoleStatus
+
+ANSWER_S = 3.5 * HEARTBEAT_S
+"""In which every role that still tells of itself has told its stacks as well."""
+
+
+def stall_report(backend: Backend, why: str) -> str:
+    """Asks all roles for the stacks of their threads, and waits for them for `ANSWER_S` seconds.
+
+    Raises:
+        MemoryBackendError: Redis does not answer.
+    """
+    registry = backend.registry
+    before = {_role(status): status.beat for status in registry.roles()}
+    registry.set_control(stacks=True)
+    time.sleep(ANSWER_S)
+    statuses = registry.roles()
+    registry.set_control(stacks=False)
+    silent = {_role(status) for status in statuses if before.get(_role(status)) == status.beat}
+    return "\n".join([why, "", *_numbers(backend), "", *_roles(statuses, silent), "", *_stacks(statuses)])
+
+
+def _numbers(backend: Backend) -> Iterator[str]:
+    counts, control = backend.ledger.counts(), backend.registry.control()
+    free, held = backend.tickets.counts()
+    dropped = ", ".join(f"{count} {reason}" for reason, count in counts.dropped.items() if count) or "none"
+    yield f"unrolls: {counts.queued} queued, {counts.in_flight} in flight, {counts.stream_bytes:,} bytes"
+    yield f"         {counts.produced} produced, {counts.trained} trained, {counts.lost} lost, dropped: {dropped}"
+    yield f"tickets: {free} free, {held} held"
+    yield f"weights: version {backend.weights.version()}"
+    yield f"asked:   {'to pause' if control.paused else 'nothing'}, actors: {control.target_actors or 'as configured'}"
+
+
+def _roles(statuses: Sequence[RoleStatus], silent: set[Role]) -> Iterator[str]:
+    for status in statuses:
+        role = _role(status)
+        told = f", SILENT for {ANSWER_S:g} s or longer" if role in silent else ""
+        yield (
+            f"{role.name}: {status.state}, incarnation {status.incarnation}, weights version {status.weights_version}, "
+            f"last step {status.last_step_age_s:.1f} s ago, process {status.pid} on {status.host}{told}"
+        )
+    if not statuses:
+        yield "no role has reported"
+
+
+def _stacks(statuses: Sequence[RoleStatus]) -> Iterator[str]:
+    for status in statuses:
+        yield f"===== {_role(status).name}\n{status.stacks or 'did not tell its stacks'}"
+    yield f"===== the run's own command\n{stacks()}"
+
+
+def _role(status: RoleStatus) -> Role:
+    return Role(status.role, status.id)

@@ -1,0 +1,60 @@
+"""A learner much slower than its actors: they wait, nothing piles up, and nothing is lost."""
+
+import json
+import time
+
+import pytest
+
+from tests.faults.arguments import sets
+from tests.faults.processes import Taken, slope_per_h
+
+pytestmark = [pytest.mark.slow, pytest.mark.redis]
+
+BATCHES = 4
+"""That the queue may hold, of one unroll each."""
+
+
+@pytest.mark.parametrize(
+    "length_s", [10.0, pytest.param(1800.0, marks=[pytest.mark.endurance, pytest.mark.timeout(2700)])]
+)
+def test_actors_wait_for_a_learner_that_sleeps_a_second_per_batch(
+    start_run, slow_steps, distrl_command, measured, length_s
+):
+    fast = ["environment.kwargs={step_s: 0}", f"memory.queue_batches={BATCHES}", "algorithm.max_staleness_updates=null"]
+    run = start_run(*slow_steps, "--algorithm", "tests.faults.learners:Sleepy", *sets(*fast))
+    run.wait_for_updates(3)
+    client, keys = run.backend._client, run.backend._keys
+    actors = [run.role("actor", number).pid for number in (0, 1)]
+    pids = [*actors, run.role("learner").pid, int(client.call("INFO", "server")["process_id"])]
+    began, times, sizes, longest, largest_mb = time.monotonic(), [], [], 0, 0.0
+    while (passed := time.monotonic() - began) < length_s:
+        longest = max(longest, client.call("XLEN", keys.unrolls))
+        memory = client.call("INFO", "memory")
+        largest_mb = max(largest_mb, memory["used_memory"] / 1e6)
+        if passed > length_s / 6:
+            times.append(passed)
+            sizes.append([Taken.by(pid).rss_mb for pid in pids])
+        time.sleep(0.2)
+    assert BATCHES <= longest <= BATCHES + len(actors)
+    assert largest_mb < 20.0  # of a gigabyte that it may have: a handful of small unrolls, and snapshots
+    told = json.loads(distrl_command("status", "--json", "--run", str(run.run_dir)).stdout)
+    assert told["snapshot"]["bottleneck"] == "learner"
+    assert "bottleneck learner" in run.told
+    run.process.terminate()
+    summary = run.finish()
+    assert (summary.exit_code, summary.restarts, summary.imbalance, summary.lost) == (0, 0, 0, 0)
+    assert sum(summary.dropped.values()) == 0
+    growth = [slope_per_h(times, list(taken)) for taken in zip(*sizes, strict=True)]
+    if length_s > 1000:
+        assert max(growth) <= 1.0, growth
+    measured(
+        6,
+        minutes=length_s / 60,
+        updates=summary.updates,
+        longest_queue=longest,
+        redis_memory_mb=largest_mb,
+        actor_mb_per_h=max(growth[:2]),
+        learner_mb_per_h=growth[2],
+        redis_mb_per_h=growth[3],
+        actors_blocked_share=summary.actors_blocked_share or 0.0,
+    )
