@@ -28,7 +28,7 @@ check: $(VENV)/installed-dev  ## Formatting, lint, types and tests; ARGS="-k cod
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy --num-workers 2
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 long: $(VENV)/installed-dev  ## What CI has no time for: every seed, launcher and backend.
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m long $(ARGS)
@@ -57,8 +57,8 @@ LOCK := $(BIN)/uv pip compile pyproject.toml --no-config --universal --python-ve
 	--generate-hashes --no-header --annotation-style line --quiet
 
 lock: $(VENV)/installed-dev  ## Writes the locks anew from pyproject.toml; add LOCK_ARGS=--upgrade for newer releases.
-	$(LOCK) $(LOCK_ARGS) --extra cpu --extra jax --extra ray --extra atari --extra mujoco --extra box2d --extra video --extra envpool --extra gym --extra dm-control --extra dev --output-file requirements/dev.lock
-	$(LOCK) $(LOCK_ARGS) --extra cpu --extra ray --extra atari --extra mujoco --extra box2d --extra video --constraints requirements/dev.lock --output-file requirements/train.lock
+	$(LOCK) $(LOCK_ARGS) --extra cpu --extra jax --extra ray --extra atari --extra mujoco --extra box2d --extra video --extra envpool --extra gym --extra dm-control --extra plot --extra dashboard --extra dev --output-file requirements/dev.lock
+	$(LOCK) $(LOCK_ARGS) --extra cpu --extra ray --extra atari --extra mujoco --extra box2d --extra video --extra plot --extra dashboard --constraints requirements/dev.lock --output-file requirements/train.lock
 
 clean:  ## Removes .venv, build products and caches; runs/ stays.
 	rm -rf $(VENV) build dist distrl.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -69,9 +69,13 @@ $(VENV)/created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "$(NEEDS_PYTHON)" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(NEEDS_VENV)" >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
+	@awk '/^uv==/ {found = 1} found {print} found && !/\\$$/ {exit}' requirements/dev.lock > $(VENV)/uv.lock
+	@$(PIP) --require-hashes --requirement $(VENV)/uv.lock || echo "uv cannot be installed here: pip takes its place"
 	@touch $@
 
-INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --quiet
+# uv takes a third of pip's time. Where it cannot (an index that only pip's own configuration knows), pip does it.
+PIP = $(BIN)/python -m pip install --disable-pip-version-check --quiet
+INSTALL = install() { $(BIN)/uv pip install --python $(BIN)/python --quiet "$$@" || $(PIP) "$$@"; }; install
 
 $(VENV)/installed-train: $(VENV)/created requirements/train.lock pyproject.toml
 	@echo "installing distrl into $(VENV) (a few minutes the first time)"

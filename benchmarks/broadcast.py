@@ -150,7 +150,7 @@ def measure(name: str, publications: int) -> Entry:
     select_framework(config.learner.backend)
     # Imported here: they bring the framework, of which actors must see nothing.
     from distrl.learner import publisher as publishing
-    from distrl.learner.session import prepare, wire_dtypes
+    from distrl.learner.preparation import prepare, wire_dtypes
 
     random, published, encodings = np.random.default_rng(0), {}, []
     with ExitStack() as cleanup:

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from distrl.metrics.curves import interquartile_mean
+
 EVERY_RESAMPLE = 4096
 """Up to this many resamples are all taken, each once: the interval of up to five seeds is exact and the same always."""
 RESAMPLES = 2000
@@ -22,25 +24,6 @@ class Interval(NamedTuple):
     def overlaps(self, other: "Interval") -> bool:
         """The two have a number in common."""
         return self.low <= other.high and other.low <= self.high
-
-
-def interquartile_mean(scores: ArrayLike) -> NDArray[np.float64]:
-    """Mean of the middle half along the first axis; scores on its edge count by the share that lies inside.
-
-    Args:
-        scores: [n, ...], n at least 1. Of three the middle one counts fully and the others a quarter each. What failed
-            may be -inf.
-
-    Returns:
-        float64 [...].
-    """
-    ordered = np.sort(np.asarray(scores, np.float64), axis=0)
-    n = len(ordered)
-    position = np.arange(n)
-    inside = np.clip(np.minimum(position + 1, 0.75 * n) - np.maximum(position, 0.25 * n), 0.0, None)
-    counted = ordered[inside > 0.0]  # what is outside may be infinite
-    mean: NDArray[np.float64] = np.tensordot(inside[inside > 0.0], counted, axes=1) / inside.sum()
-    return mean
 
 
 def bootstrap(

@@ -9,6 +9,8 @@ third of a second, when one of their names is first used. `train` imports what i
 """
 
 import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +20,28 @@ if TYPE_CHECKING:
     from distrl.actors.exported_policy import ExportedPolicy
     from distrl.config.load import LoadedConfig, load
     from distrl.config.run import RunConfig
+    from distrl.launch.supervise import Interrupt
+    from distrl.memory_backend.steering import Steering
     from distrl.metrics.console import View
+    from distrl.metrics.listeners import Listener
+    from distrl.metrics.loaded_run import LoadedRun
+    from distrl.metrics.snapshot import Snapshot
     from distrl.metrics.summary import Summary
 
 __version__ = "0.1.0"
-__all__ = ["LoadedConfig", "RunConfig", "__version__", "load", "load_policy", "run_directory", "run_name", "train"]
+__all__ = [
+    "LoadedConfig",
+    "RunConfig",
+    "__version__",
+    "attach",
+    "iterate",
+    "load",
+    "load_policy",
+    "load_run",
+    "run_directory",
+    "run_name",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -40,6 +59,7 @@ def train(
     run_dir: str | Path | None = None,
     resume: str | None = None,
     view: "View | None" = None,
+    callbacks: "Sequence[Listener]" = (),
 ) -> "Summary":
     """Trains until a stop condition of the configuration holds, and leaves everything in the run directory.
 
@@ -49,6 +69,7 @@ def train(
         resume: None: a new run. "auto": go on if `run_dir` holds a valid checkpoint, else start. A directory: go on
             with the run in it; `run_dir` is then not needed.
         view: Where progress is shown; by default a live panel in a terminal and plain lines elsewhere.
+        callbacks: Each is called with every new snapshot, about one a second. What one raises ends the run.
 
     Returns:
         The summary that is also in summary.json. Its `exit_code` is 0 if the run ended as asked; `error` says what
@@ -57,6 +78,39 @@ def train(
     Raises:
         DistrlError: The run could not be started; the class says why (see distrl.errors).
     """
+    return _train(config, run_dir, resume, view, callbacks)
+
+
+def iterate(
+    config: "RunConfig | LoadedConfig",
+    *,
+    run_dir: str | Path | None = None,
+    resume: str | None = None,
+    view: "View | None" = None,
+) -> "Generator[Snapshot, None, Summary]":
+    """Trains as `train` does, and yields every new snapshot; leaving the loop ends the run in order.
+
+        for result in distrl.iterate(config):
+            if result["mean_return_100"] is not None and result["mean_return_100"] > 400:
+                break
+
+    A snapshot is a mapping of the names in `distrl.metrics.snapshot.METRICS`; what is not known yet is None. What the
+    generator returns is the summary, which is also in summary.json. Signals stay with the caller: Ctrl-C leaves the
+    loop. A generator that has a name goes on training until it is closed: `contextlib.closing` does that.
+    """
+    from distrl.launch.iteration import iterate as over
+
+    return over(lambda listener, interrupt: _train(config, run_dir, resume, view, [listener], interrupt))
+
+
+def _train(
+    config: "RunConfig | LoadedConfig",
+    run_dir: str | Path | None,
+    resume: str | None,
+    view: "View | None",
+    callbacks: "Sequence[Listener]",
+    interrupt: "Interrupt | None" = None,
+) -> "Summary":
     # Imported here: roles and the CLI import this package and must stay light.
     from distrl.config.load import LoadedConfig
     from distrl.launch.head_start import head_start
@@ -66,12 +120,37 @@ def train(
     with head_start(loaded.config) as learner:
         from distrl.launch import training  # beside the head start, as they take a while
         from distrl.metrics.console import make_view
+        from distrl.metrics.listeners import ListenedView
 
         shown = view or make_view(run_dir=folder)
+        if callbacks:
+            shown = ListenedView(shown, callbacks)
         try:
-            return training.train(loaded, run_dir=folder, resume=resume, view=shown, head_start=learner)
+            return training.train(
+                loaded, run_dir=folder, resume=resume, view=shown, head_start=learner, interrupt=interrupt
+            )
         finally:
             shown.stop()
+
+
+@contextmanager
+def attach(run_dir: str | Path) -> "Iterator[Steering]":
+    """A job that runs, to ask something of it: pause, resume, stop, scale, checkpoint, evaluate, change parameters.
+
+        with distrl.attach("runs/first") as job:
+            job.change({"network.learning_rate": 1e-4})
+
+    Args:
+        run_dir: The run's directory, on the machine that launched it.
+
+    Raises:
+        ConfigError: It holds no run, or one that has ended.
+        MemoryBackendError: Its Redis does not answer within seconds.
+    """
+    from distrl.launch.attach import find_target, steering
+
+    with steering(find_target(Path(run_dir), None, None), "Python") as job:
+        yield job
 
 
 def load_policy(path: str | Path) -> "ExportedPolicy":
@@ -86,6 +165,19 @@ def load_policy(path: str | Path) -> "ExportedPolicy":
     from distrl.actors import exported_policy
 
     return exported_policy.load_policy(path)
+
+
+def load_run(path: str | Path) -> "LoadedRun":
+    """The run in a directory, live or finished: `path`, `config`, `summary` (or None) and `metrics`.
+
+    `metrics` maps each column of metrics.csv to a float64 array, so that a data frame is one call away.
+
+    Raises:
+        ConfigError: There is none, one of its files is damaged, or today's distrl does not know its configuration.
+    """
+    from distrl.metrics import loaded_run
+
+    return loaded_run.load_run(Path(path))
 
 
 def run_directory(config: "RunConfig", run_dir: str | Path | None, resume: str | None) -> Path:

@@ -19,8 +19,21 @@ import typer
 from typer.exceptions import Abort, TyperException
 
 import distrl
-from distrl import cli_chaos, cli_control, cli_doctor, cli_env, cli_env_server, cli_evaluate, cli_export, cli_presets
+from distrl import (
+    cli_chaos,
+    cli_control,
+    cli_dashboard,
+    cli_doctor,
+    cli_env,
+    cli_env_server,
+    cli_evaluate,
+    cli_export,
+    cli_plot,
+    cli_presets,
+    cli_runs,
+)
 from distrl.config.load import LoadedConfig, dump, load
+from distrl.dashboard.beside import dashboard_beside
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError
 
 if TYPE_CHECKING:
@@ -73,6 +86,7 @@ def train(
     seed: Annotated[int | None, typer.Option(metavar="N", help="Root of all randomness.")] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines instead of the live panel.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Events and the end alone.")] = False,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="Show it on a page too, on this machine.")] = False,
 ) -> None:
     """Train until a stop condition holds.
 
@@ -94,7 +108,7 @@ def train(
         "--seed": seed,
     }
     loaded = load(preset, config, sets or (), flags)
-    _end(_train(loaded, run_dir, resume, plain=plain, quiet=quiet))
+    _end(_train(loaded, run_dir, resume, plain=plain, quiet=quiet, dashboard=dashboard))
 
 
 @app.command(rich_help_panel="Train")
@@ -130,9 +144,19 @@ app.command(rich_help_panel="Train")(cli_evaluate.evaluator)
 app.command(rich_help_panel="Look")(cli_evaluate.evaluate)
 app.command("serve-env", rich_help_panel="Environments")(cli_env_server.serve_env)
 
-for _command in (cli_control.status, cli_control.scale, cli_control.pause, cli_control.resume, cli_control.stop):
+for _command in (
+    cli_control.status,
+    cli_control.scale,
+    cli_control.pause,
+    cli_control.resume,
+    cli_control.stop,
+    cli_control.checkpoint,
+    cli_control.evaluate_now,
+):
     app.command(rich_help_panel="A running job")(_command)
 
+app.command("set", rich_help_panel="A running job")(cli_control.set_parameters)
+app.command(rich_help_panel="A running job")(cli_dashboard.dashboard)
 app.command(rich_help_panel="A running job")(cli_chaos.chaos)
 
 
@@ -168,6 +192,10 @@ def bench(
     print_bench(report)
 
 
+app.command(rich_help_panel="Runs")(cli_runs.runs)
+app.command(rich_help_panel="Runs")(cli_runs.compare)
+app.command(rich_help_panel="Runs")(cli_plot.plot)
+app.command(rich_help_panel="Runs")(cli_plot.report)
 app.command("presets", rich_help_panel="Look")(cli_presets.presets)
 app.command(rich_help_panel="Look")(cli_doctor.doctor)
 app.command(rich_help_panel="A policy")(cli_export.export)
@@ -252,13 +280,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _train(loaded: LoadedConfig, run_dir: Path | None, resume: str | None, *, plain: bool, quiet: bool) -> "Summary":
+def _train(
+    loaded: LoadedConfig, run_dir: Path | None, resume: str | None, *, plain: bool, quiet: bool, dashboard: bool
+) -> "Summary":
     from distrl.metrics.console import make_view
 
     folder = distrl.run_directory(loaded.config, run_dir, resume)
     view = make_view(plain=plain, quiet=quiet, run_dir=folder)
     try:
-        return distrl.train(loaded, run_dir=folder, resume=resume, view=view)
+        with contextlib.ExitStack() as beside:
+            if dashboard:
+                view.event(f"dashboard at {beside.enter_context(dashboard_beside(folder))}")
+            return distrl.train(loaded, run_dir=folder, resume=resume, view=view)
     except ConfigError:
         raise  # nothing has happened yet that a log would explain
     except Exception as error:

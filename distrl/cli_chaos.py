@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from distrl.cli_control import IdOption, UrlOption, find_target, open_backend
+from distrl.cli_control import IdOption, UrlOption
 from distrl.cli_durations import seconds
 from distrl.errors import ConfigError, MemoryBackendError
+from distrl.launch.attach import find_target, open_backend
 
 if TYPE_CHECKING:
     from distrl.memory_backend.backend import Backend

@@ -1,22 +1,24 @@
-"""Commands for a job that runs: status, scale, pause, resume, stop. They act through the run's registry in Redis."""
+"""Commands for a job that runs: they read and ask through its registry in Redis."""
 
 import json
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import BaseModel, ValidationError
 
-from distrl.errors import ConfigError
-from distrl.metrics.summary import Summary, closing_text
+from distrl.config.load import parse_assignment
+from distrl.launch import attach
+from distrl.metrics.summary import closing_text
 
 if TYPE_CHECKING:
-    from distrl.memory_backend.backend import Backend
+    from distrl.memory_backend.registry_interface import Errand
+    from distrl.memory_backend.steering import Steering
 
+POLL_S = 0.1
 RunOption = Annotated[
     Path | None,
     typer.Option("--run", metavar="DIR", help="A run's directory. [dim]Default: the newest under runs/.[/]"),
@@ -25,24 +27,6 @@ UrlOption = Annotated[
     str | None, typer.Option("--redis-url", help="Redis of the run, with --run-id. [dim]Or in DISTRL_REDIS_URL.[/]")
 ]
 IdOption = Annotated[str | None, typer.Option("--run-id", metavar="ID", help="A run by its id, without its directory.")]
-
-
-class RunRecord(BaseModel):
-    """run.json: how to reach the running job. `redis_url` is None where everything is one process."""
-
-    run_id: str
-    redis_url: str | None
-    pid: int
-
-
-@dataclass(frozen=True)
-class Target:
-    """The run a command is meant for; `summary` is set once it has ended."""
-
-    run_id: str
-    redis_url: str | None
-    run_dir: Path | None = None
-    summary: Summary | None = None
 
 
 def status(
@@ -55,12 +39,12 @@ def status(
 
     Example: [cyan]distrl status --run runs/first[/]
     """
-    target = find_target(run, redis_url, run_id)
+    target = attach.find_target(run, redis_url, run_id)
     if target.summary is not None:
         text = closing_text(target.summary, target.run_dir)
         typer.echo(target.summary.model_dump_json(indent=2) if as_json else f"{target.run_id}: {text}")
         return
-    with open_backend(target) as backend:
+    with attach.open_backend(target) as backend:
         registry = backend.registry
         control, roles, counts = registry.control(), registry.roles(), backend.ledger.counts()
         snapshots = registry.snapshots("0")
@@ -88,7 +72,8 @@ def scale(
 
     Example: [cyan]distrl scale 8[/]
     """
-    _ask(find_target(run, redis_url, run_id), lambda backend: backend.registry.set_control(target_actors=actors))
+    with _steering(run, redis_url, run_id) as job:
+        job.scale(actors)
     typer.echo(f"asked for {actors} actors; distrl status shows them come and go")
 
 
@@ -97,7 +82,8 @@ def pause(run: RunOption = None, redis_url: UrlOption = None, run_id: IdOption =
 
     Example: [cyan]distrl pause[/]
     """
-    _ask(find_target(run, redis_url, run_id), lambda backend: backend.registry.set_control(paused=True))
+    with _steering(run, redis_url, run_id) as job:
+        job.pause()
     typer.echo("asked to pause; distrl resume goes on")
 
 
@@ -106,7 +92,8 @@ def resume(run: RunOption = None, redis_url: UrlOption = None, run_id: IdOption 
 
     Example: [cyan]distrl resume[/] (a run that has ended is continued by [cyan]distrl train --resume DIR[/])
     """
-    _ask(find_target(run, redis_url, run_id), lambda backend: backend.registry.set_control(paused=False))
+    with _steering(run, redis_url, run_id) as job:
+        job.resume()
     typer.echo("asked to go on")
 
 
@@ -115,92 +102,69 @@ def stop(run: RunOption = None, redis_url: UrlOption = None, run_id: IdOption = 
 
     Example: [cyan]distrl stop --run runs/first[/]
     """
-    _ask(find_target(run, redis_url, run_id), lambda backend: backend.registry.set_control(stop="asked"))
+    with _steering(run, redis_url, run_id) as job:
+        job.stop()
     typer.echo("asked to stop")
 
 
-def find_target(run: Path | None, redis_url: str | None, run_id: str | None) -> Target:
-    """The run that --run, or --redis-url with --run-id, or nothing at all (the newest under runs/) names.
+def checkpoint(run: RunOption = None, redis_url: UrlOption = None, run_id: IdOption = None) -> None:
+    """Save what is learned now, and say when it is there.
 
-    Raises:
-        ConfigError: No such run, or one whose process is gone without a summary.
+    Example: [cyan]distrl checkpoint[/]
     """
-    if run_id is not None:
-        if run is not None:
-            raise ConfigError(f"--run {run} and --run-id {run_id} both name a run; give one of them")
-        url = redis_url or os.environ.get("DISTRL_REDIS_URL")
-        if url is None:
-            raise ConfigError("--run-id needs --redis-url, or the environment variable DISTRL_REDIS_URL")
-        return Target(run_id, url)
-    if redis_url is not None:
-        raise ConfigError("--redis-url needs --run-id, which the run's title and its run.json show")
-    run_dir = run if run is not None else _newest(Path("runs"))
-    record = _read_record(run_dir / "run.json")
-    if (run_dir / "summary.json").is_file():
-        summary = Summary.read(run_dir / "summary.json")
-        if summary.run_id == record.run_id:  # otherwise that of an earlier launch, which this one has resumed
-            return Target(record.run_id, None, run_dir, summary)
-    if not _alive(record.pid):
-        raise ConfigError(
-            f"{run_dir} does not run: its process {record.pid} is gone and left no summary; "
-            f"go on with distrl train --resume {run_dir}"
-        )
-    return Target(record.run_id, record.redis_url, run_dir)
+    _run_errand("checkpoint", lambda job: job.checkpoint(), run, redis_url, run_id)
+    typer.echo("all that was learned when you asked is in a checkpoint")
 
 
-@contextmanager
-def open_backend(target: Target) -> Iterator["Backend"]:
-    """The memory backend of a run that has not ended.
+def evaluate_now(run: RunOption = None, redis_url: UrlOption = None, run_id: IdOption = None) -> None:
+    """Evaluate the newest weights now, and say when that is done.
 
-    Raises:
-        ConfigError: The run has no Redis.
-        MemoryBackendError: Redis does not answer within seconds, or does not know the run.
+    Example: [cyan]distrl evaluate-now[/] (a run that has ended: [cyan]distrl evaluate DIR[/])
     """
-    if target.redis_url is None:
-        raise ConfigError(f"{target.run_dir} is one process without Redis (actors.count: 0); Ctrl-C ends it")
-    # Imported here: the CLI's help needs no Redis client.
-    import sys
-
-    from distrl.memory_backend.backend import QueueCaps
-    from distrl.memory_backend.redis_backend import RedisBackend
-
-    no_producer = QueueCaps(entries=sys.maxsize, bytes=sys.maxsize)
-    backend = RedisBackend.open(target.redis_url, target.run_id, no_producer, name="cli", give_up_s=3.0)
-    try:
-        backend.config_json()  # raises for a run that is not there, before anything is written under its name
-        yield backend
-    finally:
-        backend.close()
+    _run_errand("evaluation", lambda job: job.evaluate(), run, redis_url, run_id)
+    typer.echo("evaluated; distrl status and the run's events tell what came of it")
 
 
-def _ask(target: Target, change: Callable[["Backend"], None]) -> None:
-    if target.summary is not None:
-        raise ConfigError(f"{target.run_dir} has ended ({target.summary.stop_reason}); distrl status shows how")
-    with open_backend(target) as backend:
-        change(backend)
+def set_parameters(
+    sets: Annotated[
+        list[str] | None, typer.Argument(metavar="PATH=VALUE…", help="As of --set; none: show what can change.")
+    ] = None,
+    run: RunOption = None,
+    redis_url: UrlOption = None,
+    run_id: IdOption = None,
+) -> None:
+    """Change parameters while a run goes on; checkpoints remember them.
+
+    Example: [cyan]distrl set network.learning_rate=1e-4 algorithm.entropy_weight=0.001[/]
+    """
+    assignments = (parse_assignment(text, "distrl set") for text in sets or ())
+    settings = {".".join(path): value for path, value in assignments}
+    with _steering(run, redis_url, run_id) as job:
+        if settings:
+            job.change(settings)
+        now = job.steerable()
+    for parameter in now:
+        value = "(a schedule)" if parameter.value is None else parameter.value
+        typer.echo(f"{parameter.path} = {value}  # {parameter.meaning}")
 
 
-def _newest(runs: Path) -> Path:
-    records = sorted(runs.glob("*/run.json"), key=lambda path: path.stat().st_mtime)
-    if not records:
-        raise ConfigError(f"there is no run under {runs.resolve()}; name one: --run DIR")
-    return records[-1].parent
+def _steering(run: Path | None, redis_url: str | None, run_id: str | None) -> "AbstractContextManager[Steering]":
+    return attach.steering(attach.find_target(run, redis_url, run_id), "command line")
 
 
-def _read_record(path: Path) -> RunRecord:
-    try:
-        return RunRecord.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"{path.parent} is not a run's directory: {path.name}: {error.strerror}") from error
-    except ValidationError as error:
-        raise ConfigError(f"{path} is damaged: {error.errors(include_url=False)[0]['msg']}") from error
+def _run_errand(
+    errand: "Errand",
+    ask: "Callable[[Steering], int]",
+    run: Path | None,
+    redis_url: str | None,
+    run_id: str | None,
+) -> None:
+    """Asks for it and waits until it is done."""
+    # Imported here: rich costs time that other commands need not pay.
+    from rich.console import Console
 
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # somebody else's process, but a process
-        return True
-    return True
+    with _steering(run, redis_url, run_id) as job:
+        number = ask(job)
+        with Console(stderr=True).status(f"{errand} asked for; waiting for it (Ctrl-C leaves it to the run) …"):
+            while not job.is_done(errand, number):
+                time.sleep(POLL_S)

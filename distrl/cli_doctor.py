@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from distrl.cli_control import IdOption, UrlOption, find_target, open_backend
+from distrl.cli_control import IdOption, UrlOption
 from distrl.errors import ConfigError, MemoryBackendError
+from distrl.launch.attach import find_target, open_backend
 
 if TYPE_CHECKING:
     from distrl.launch.findings import Finding

@@ -6,7 +6,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from distrl.memory_backend.backend import Control, LedgerCounts, RoleStatus, blocked_share
+from distrl.memory_backend.backend import LedgerCounts
+from distrl.memory_backend.registry_interface import Control, RoleStatus, blocked_share
 from distrl.metrics.progress import number
 from distrl.metrics.snapshot import Snapshot
 from distrl.metrics.summary import duration

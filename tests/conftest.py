@@ -2,6 +2,7 @@
 
 import gc
 import json
+import logging
 import os
 import socket
 import struct
@@ -75,6 +76,14 @@ def measured(request: pytest.FixtureRequest) -> Callable[..., None]:
             path.write_text(json.dumps({"row": row, "test": request.node.name, "file": file, "found": found}))
 
     return note
+
+
+@pytest.fixture(autouse=True)
+def log_level() -> Iterator[None]:
+    """Roles set it for their process, which here is that of all tests."""
+    before = logging.getLogger().level
+    yield
+    logging.getLogger().setLevel(before)
 
 
 @pytest.fixture(scope="session")

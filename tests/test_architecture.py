@@ -32,9 +32,9 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "learner": UP_TO_PARTS | {"algorithms"},
     "launch": UP_TO_PARTS | {"algorithms", "actors", "learner"},
     "dashboard": FOUNDATION | {"config", "metrics", "memory_backend"},
-    "cli": FOUNDATION | {"config", "memory_backend", "data_store", "metrics", "launch"},
+    "cli": FOUNDATION | {"config", "memory_backend", "data_store", "metrics", "launch", "dashboard"},
     "__main__": {"cli"},
-    "__init__": FOUNDATION | {"config", "metrics", "actors", "launch"},
+    "__init__": FOUNDATION | {"config", "memory_backend", "metrics", "actors", "launch"},
 }
 
 # Third-party module -> the only places that may name it.
@@ -63,19 +63,24 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "msgpack_numpy": ("wire.py",),
     "ray": ("launch/ray_actors.py", "launch/jobs.py"),
     "onnxruntime": ("actors/policy.py", "networks/bundle.py"),
-    "starlette": ("dashboard/app.py",),
-    "uvicorn": ("dashboard/app.py",),
+    "matplotlib": ("metrics/pictures.py",),
+    "starlette": ("dashboard/",),
+    "uvicorn": ("dashboard/server.py",),
+    "prometheus_client": ("dashboard/exposition.py",),
     "typer": (
         "cli.py",
         "cli_chaos.py",
         "cli_durations.py",
         "cli_control.py",
+        "cli_dashboard.py",
         "cli_doctor.py",
         "cli_env.py",
         "cli_env_server.py",
         "cli_evaluate.py",
         "cli_export.py",
+        "cli_plot.py",
         "cli_presets.py",
+        "cli_runs.py",
     ),
 }
 
@@ -102,6 +107,7 @@ WHOLE_PROJECT_TESTS = {
     "test_architecture.py",
     "test_docs.py",
     "test_episode_boundaries.py",
+    "test_notebooks.py",
     "test_project.py",
     "test_stream_protocol.py",
     "test_straight_line.py",
@@ -490,7 +496,7 @@ def test_a_test_without_a_module_is_reported(tmp_path):
 
 @pytest.mark.parametrize("module", ["distrl", "distrl.cli"])
 def test_import_stays_light(module):
-    heavy = ["tensorflow", "keras", "jax", "ray", "gymnasium"]
+    heavy = ["tensorflow", "keras", "jax", "ray", "gymnasium", "matplotlib"]
     program = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, env=dict(os.environ)

@@ -43,7 +43,7 @@ def trained(monkeypatch):
         calls = ()
         outcome = summary()
 
-        def __call__(self, loaded, *, run_dir, resume, view, head_start=None):
+        def __call__(self, loaded, *, run_dir, resume, view, head_start=None, interrupt=None):
             self.calls = (*self.calls, (loaded, run_dir, resume, view))
             if isinstance(self.outcome, BaseException):
                 raise self.outcome
@@ -95,8 +95,10 @@ def test_python_dash_m():
 def test_the_commands_are_those_that_are_built(capsys):
     built = {command.name for command in typer.main.get_command(cli.app).commands.values()}
     assert built == {
-        *("train", "actor", "learner", "serve-env", "status", "scale", "pause", "resume", "stop", "chaos"),
+        *("train", "actor", "learner", "serve-env", "status", "scale", "pause", "resume", "stop", "chaos", "dashboard"),
+        *("set", "checkpoint", "evaluate-now"),
         *("bench", "doctor", "presets", "config", "network", "env", "evaluate", "evaluator", "export"),
+        *("runs", "compare", "plot", "report"),
     }
     code, out, _ = run(capsys, "--help")
     assert code == 0
@@ -109,6 +111,7 @@ def test_the_commands_are_those_that_are_built(capsys):
     [
         *("train", "actor", "learner", "evaluator", "evaluate", "export"),
         *("status", "scale", "pause", "resume", "stop", "chaos", "bench", "doctor", "presets"),
+        *("runs", "compare", "plot", "report"),
     ],
 )
 def test_every_command_has_an_example(capsys, command):

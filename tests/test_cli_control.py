@@ -2,17 +2,22 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from distrl import cli, cli_control
+from distrl import cli
+from distrl.config import RunConfig
 from distrl.errors import ConfigError, MemoryBackendError
-from distrl.memory_backend.backend import Control, QueueCaps, RoleStatus
+from distrl.launch import attach
+from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
 from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.memory_backend.registry_interface import Control, Demand, RoleStatus
 from distrl.metrics.summary import Summary
 from distrl.types import UnrollHeader
 
@@ -65,7 +70,7 @@ def backend(monkeypatch):
         opened.append(target)
         yield twin
 
-    monkeypatch.setattr(cli_control, "open_backend", open_backend)
+    monkeypatch.setattr(attach, "open_backend", open_backend)
     yield twin
     assert all(target.run_id == "r1" for target in opened)
 
@@ -141,7 +146,16 @@ def test_status_as_json(capsys, backend, workplace):
     populate(backend)
     told = json.loads(run(capsys, "status", "--json", "--run", "first")[1])
     assert told["run_id"] == "r1"
-    assert told["control"] == {"paused": False, "stop": None, "target_actors": None, "stacks": False}
+    nothing = {"asked": 0, "done": 0}
+    assert told["control"] == {
+        "paused": False,
+        "stop": None,
+        "target_actors": None,
+        "stacks": False,
+        "settings": {},
+        "checkpoint": nothing,
+        "evaluation": nothing,
+    }
     assert told["snapshot"]["updates"] == 1204
     assert [role["role"] for role in sorted(told["roles"], key=lambda role: role["pid"])] == ["learner", "actor"]
     assert (told["ledger"]["produced"], told["ledger"]["queued"], told["imbalance"]) == (1, 1, 0)
@@ -188,14 +202,14 @@ def test_the_newest_run_is_the_default(workplace):
         path = make_run(workplace / "runs" / name, run_id=name) / "run.json"
         os.utime(path, (1000 - age, 1000 - age))
     (workplace / "runs" / "bare").mkdir()
-    assert cli_control.find_target(None, None, None).run_id == "new"
+    assert attach.find_target(None, None, None).run_id == "new"
 
 
 def test_runs_by_id(monkeypatch):
-    target = cli_control.find_target(None, "redis://h", "r9")
+    target = attach.find_target(None, "redis://h", "r9")
     assert (target.run_id, target.redis_url, target.summary) == ("r9", "redis://h", None)
     monkeypatch.setenv("DISTRL_REDIS_URL", "redis://env")
-    assert cli_control.find_target(None, None, "r9").redis_url == "redis://env"
+    assert attach.find_target(None, None, "r9").redis_url == "redis://env"
 
 
 @pytest.mark.parametrize(
@@ -214,7 +228,7 @@ def test_runs_that_cannot_be_found(workplace, arguments, message):
     (workplace / "damaged" / "run.json").write_text('{"run_id": 3')
     run, url, run_id = arguments
     with pytest.raises(ConfigError) as caught:
-        cli_control.find_target(run and workplace / run, url, run_id)
+        attach.find_target(run and workplace / run, url, run_id)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -261,3 +275,81 @@ def test_status_tells_who_waits_for_whom(capsys, backend, workplace, monkeypatch
     backend.registry.add_snapshot({"updates": 1, "learner_wait_share": 0.01, "bottleneck": "learner"})
     _, out, _ = run(capsys, "status", "--run", "first")
     assert " ".join(out.split()).count("bottleneck learner · waits: learner 1%, actors 62% of the time") == 1
+
+
+@pytest.fixture
+def configured(backend):
+    """The run's description, as far as who steers it reads that."""
+    config = RunConfig.model_validate({"evaluation": {"every_env_steps": 1000}})
+    backend.delete()
+    backend.create(json.dumps({"config": config.model_dump(mode="json")}))
+    return backend
+
+
+def test_parameters_are_set_shown_and_written_down(capsys, configured, workplace):
+    make_run(workplace / "first")
+    code, out, _ = run(capsys, "set", "network.learning_rate=1e-4", "launch.log_level=debug", "--run", "first")
+    assert code == 0
+    assert out.splitlines() == [
+        "network.learning_rate = 0.0001  # learning rate; a schedule is scaled by it",
+        "algorithm.entropy_weight = 0.01  # weight of the entropy that the loss rewards",
+        "launch.log_level = debug  # what roles write",
+    ]
+    assert configured.registry.control().settings == {"network.learning_rate": 1e-4, "launch.log_level": "debug"}
+    assert run(capsys, "set", "--run", "first")[1] == out  # what holds by now
+    asked = [request for _, request in configured.registry.requests("0")]
+    assert [request.what for request in asked] == ['network.learning_rate 0.0001, launch.log_level "debug"']
+    assert all(request.by.endswith(", command line") and "@" in request.by for request in asked)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["network.learning_rate=-1"], "network.learning_rate: -1 (from what was asked) must be greater than 0"),
+        (["network.learning_rate"], "distrl set wants path=value"),
+        (["network.learning_rate="], "distrl set network.learning_rate= has no value"),
+        (["actors.count=3"], "actors.count cannot change while the run goes on"),
+        (["network.learning_rate=1e-3", "actors.count=3"], "actors.count cannot change while the run goes on"),
+    ],
+)
+def test_what_cannot_be_set_changes_nothing(capsys, configured, workplace, arguments, message):
+    make_run(workplace / "first")
+    code, out, error = run(capsys, "set", *arguments, "--run", "first")
+    assert (code, out, error.count("\n")) == (2, "", 1)
+    assert message in error
+    assert (configured.registry.control().settings, configured.registry.requests("0")) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("command", "errand", "said"),
+    [
+        ("checkpoint", "checkpoint", "all that was learned when you asked is in a checkpoint"),
+        ("evaluate-now", "evaluation", "evaluated"),
+    ],
+)
+def test_an_errand_is_waited_for(capsys, configured, workplace, command, errand, said):
+    make_run(workplace / "first")
+    registry = configured.registry
+
+    def fulfil():
+        while not getattr(registry.control(), errand).pending:
+            time.sleep(0.01)
+        registry.fulfil(errand, 1)
+
+    role = threading.Thread(target=fulfil)
+    role.start()
+    code, out, _ = run(capsys, command, "--run", "first")
+    role.join()
+    assert (code, getattr(registry.control(), errand)) == (0, Demand(1, 1))
+    assert out.startswith(said)
+    assert [request.what for _, request in registry.requests("0")] == [f"{errand} now"]
+
+
+def test_without_an_evaluator_nothing_waits_for_one(capsys, backend, workplace):
+    make_run(workplace / "first")
+    backend.delete()
+    backend.create(json.dumps({"config": RunConfig().model_dump(mode="json")}))
+    code, _, error = run(capsys, "evaluate-now", "--run", "first")
+    assert (code, error.count("\n")) == (2, 1)
+    assert "launched without evaluation.every_env_steps" in error
+    assert backend.registry.requests("0") == []

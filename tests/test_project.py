@@ -15,10 +15,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 LOCKS = {
-    "train": {"cpu", "ray", "atari", "mujoco"},
-    "dev": {"cpu", "jax", "ray", "atari", "mujoco", "envpool", "gym", "dm-control", "dev"},
+    "train": {"cpu", "ray", "atari", "mujoco", "plot", "dashboard"},
+    "dev": {"cpu", "jax", "ray", "atari", "mujoco", "envpool", "gym", "dm-control", "plot", "dashboard", "dev"},
 }
-SELF = {"distrl[cpu]", "distrl[image]"}
+SELF = {"distrl[cpu]", "distrl[image]", "distrl[plot]"}
 
 
 def declared() -> list[tuple[str, str]]:
@@ -49,7 +49,7 @@ def test_dependencies_page_is_pyproject():
 
 def test_every_extra_that_users_are_promised():
     promised = {"cpu", "gpu", "jax", "ray", "dashboard", "dev"}
-    promised |= {"image", "atari", "box2d", "mujoco", "video", "envpool", "gym", "dm-control"}
+    promised |= {"image", "atari", "box2d", "mujoco", "video", "envpool", "gym", "dm-control", "plot"}
     assert PROJECT["optional-dependencies"].keys() == promised
     assert PROJECT["requires-python"] == ">=3.11"
 
@@ -94,9 +94,11 @@ def test_lock_names_no_index_and_brings_no_accelerator_libraries(name):
 
 
 def test_package_data_is_declared_and_there():
-    assert PYPROJECT["tool"]["setuptools"]["package-data"] == {"distrl": ["py.typed", "presets/*.yaml"]}
+    data = ["py.typed", "presets/*.yaml", "dashboard/static/**/*"]
+    assert PYPROJECT["tool"]["setuptools"]["package-data"] == {"distrl": data}
     assert (ROOT / "distrl/py.typed").exists()
     assert (ROOT / "distrl/presets/cartpole-impala.yaml").exists()
+    assert (ROOT / "distrl/dashboard/static/index.html").exists()
 
 
 def test_the_version_is_written_once():

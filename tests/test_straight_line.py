@@ -12,6 +12,7 @@ from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.learner.feed import Feed
 from distrl.learner.publisher import Publisher
+from distrl.learner.staleness import StalenessBound
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.codec import UnrollSchema, decode_weights, encode_unroll
 from distrl.memory_backend.in_memory import InMemoryBackend
@@ -91,7 +92,7 @@ def test_the_ten_hops(environment):
         backend,
         schema,
         batch_size=1,
-        max_staleness_updates=None,
+        staleness=StalenessBound(None),
         fence=fence,
         applied={},
         first_version=5,
@@ -116,7 +117,7 @@ def test_the_ten_hops(environment):
     assert moved == set(after)
 
     # 10: published, acknowledged, and back in the actor's hands with the mixing rate.
-    publisher = Publisher(backend, fence, algorithm.memory)
+    publisher = Publisher(backend, fence, algorithm.memory.batch_size, StalenessBound(None))
     publisher.publish(after, version=6, env_steps=parcel.env_steps)
     backend.unrolls.acknowledge(parcel.entries, fence, {"trained": 1}, parcel.highest)
     version, blob, _ = backend.weights.fetch()

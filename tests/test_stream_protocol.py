@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 
 from distrl.errors import FencedError
 from distrl.learner.feed import Feed
+from distrl.learner.staleness import StalenessBound
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.codec import UnrollSchema, encode_unroll
 from distrl.memory_backend.in_memory import InMemoryBackend
@@ -88,7 +89,7 @@ class Side:
         self.start()
 
     def start(self):
-        """A learner takes over from the newest checkpoint, as `session.prepare` does."""
+        """A learner takes over from the newest checkpoint, as `preparation.prepare` does."""
         self.weights = copy.deepcopy(self.saved)
         self.fence = self.backend.acquire_fence()
         self.version = self.backend.weights.version() + 1
@@ -102,7 +103,7 @@ class Side:
             self.backend,
             SCHEMA,
             batch_size=1,
-            max_staleness_updates=None,
+            staleness=StalenessBound(None),
             fence=self.fence,
             applied=self.weights.applied,
             first_version=self.version,

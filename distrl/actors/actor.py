@@ -16,8 +16,9 @@ from distrl.actors.unroll import UnrollBuilder, restarted
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import MemoryBackendError
-from distrl.memory_backend.backend import Admission, Backend, Producer
+from distrl.memory_backend.backend import Admission, Backend
 from distrl.memory_backend.codec import decode_weights, encode_unroll
+from distrl.memory_backend.registry_interface import Producer
 from distrl.metrics.counters import Waits
 from distrl.types import Unroll, UnrollHeader, Weights
 
@@ -54,6 +55,9 @@ class Shipper(Protocol):
     def take_weights(self, weights: Weights, rate: float) -> Weights:
         """Takes note of newly published weights, at the mixing rate; returns those that the policy acts with."""
 
+    def steer(self, config: RunConfig) -> None:
+        """Takes over what operators have changed, between two unrolls."""
+
     def payload(self, unroll: Unroll) -> bytes:
         """The bytes that travel under the unroll's header."""
 
@@ -69,6 +73,9 @@ class UnrollShipper:
     def take_weights(self, weights: Weights, rate: float) -> Weights:
         """All are the policy's."""
         return weights
+
+    def steer(self, config: RunConfig) -> None:
+        """Nothing of it is for who ships unrolls as they are."""
 
     def payload(self, unroll: Unroll) -> bytes:
         """The encoded unroll."""
@@ -111,6 +118,7 @@ class Actor:
         self._needs_ticket = config.algorithm.max_staleness_updates is not None
         self._in_rounds = config.in_rounds
         self._sync_timeout_s = config.learner.sync_timeout_s
+        self._config = self._steered = config
         self._newest: UnrollHeader | None = None  # of the newest push
         self._look_at = 0.0  # monotonic seconds from when on to ask whether it was lost
         self._seed = config.seed
@@ -149,6 +157,10 @@ class Actor:
         if self._priorities is not None:
             self._priorities.begin()
 
+    def steer(self, config: RunConfig) -> None:
+        """Goes by this configuration from the next unroll on, as far as it may change; called by any thread."""
+        self._steered = config
+
     def run(self) -> None:
         """Unrolls until stopped; every wait is named in `progress.state`."""
         admission = self._await_start(self._backend.unrolls.admission())
@@ -158,6 +170,10 @@ class Actor:
 
     def step(self, admission: Admission) -> Admission:
         """One unroll, from pulling the weights to the push; returns what the push's round trip says."""
+        if self._config is not self._steered:
+            self._config = self._steered
+            self._exploration.change(self._config.exploring)
+            self._shipper.steer(self._config)
         self._pull_weights(admission.weights_version)
         self._exploration.perturb(self._policy, self._rng)
         self.progress.state = "acting"

@@ -14,7 +14,7 @@ from distrl.actors.action_selection import ActionSelector
 from distrl.actors.policy import Policy
 from distrl.actors.unroll import restarted
 from distrl.environments.vector import VectorEnvironment
-from distrl.memory_backend.backend import Evaluation
+from distrl.memory_backend.registry_interface import Evaluation
 from distrl.types import Array
 
 

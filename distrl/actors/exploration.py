@@ -64,8 +64,15 @@ class Exploration:
         actions: Mapping[str, ActionSpec],
         crowd: Crowd,
     ) -> None:
+        self._distributions, self._actions, self._crowd = distributions, actions, crowd
+        self._make(parameters)
+        self.reset()
+
+    def _make(self, parameters: ExplorationParameters | None) -> None:
+        distributions, actions = self._distributions, self._actions
+        self._parameters = parameters
         self._explorers = {
-            action: _explorer(one, distributions[action], actions[action], crowd)
+            action: _explorer(one, distributions[action], actions[action], self._crowd)
             for action, one in of_each(parameters, distributions).items()
         }
         self._explored = ActionSelector(distributions, choices=self._explorers)
@@ -75,7 +82,12 @@ class Exploration:
             uniform = {action: uniform_of(actions[action], spec) for action, spec in distributions.items()}
             self._random = ActionSelector(distributions, choices=uniform)
         self._weight_noise = weight_noise_of(parameters)
-        self.reset()
+
+    def change(self, parameters: ExplorationParameters | None) -> None:
+        """Explores by these from now on; what is remembered of environments, such as their noise, begins anew."""
+        if parameters != self._parameters:
+            self._make(parameters)
+            self.move_to(self._env_steps)
 
     def reset(self) -> None:
         """As before anything was known, with every environment at an episode's start."""
@@ -85,6 +97,7 @@ class Exploration:
 
     def move_to(self, env_steps: int) -> None:
         """All actors together have made so many environment steps, as the newest weights tell."""
+        self._env_steps = env_steps
         self._selector = self._random if env_steps < self._random_steps else self._explored
         for explorer in self._explorers.values():
             explorer.move_to(env_steps)

@@ -55,6 +55,10 @@ class GradientShipper:
             network.rewards.take(weights.arrays)
         return Weights(weights.version, {name: weights.arrays[name] for name in weights.arrays if name in self._acting})
 
+    def steer(self, config: RunConfig) -> None:
+        """What the loss reads; the learning rate is the learner's to apply."""
+        self._algorithm.steer(self._networks, config)
+
     def contribution(self, unroll: Unroll) -> Contribution:
         """The gradient of one unroll."""
         return Contribution(

@@ -59,6 +59,11 @@ class PublishedEvaluator:
         return self._evaluator.last_step_at
 
     @property
+    def can_evaluate(self) -> bool:
+        """There are weights."""
+        return self._backend.weights.version() > 0
+
+    @property
     def due(self) -> bool:
         """The newest weights have crossed the next multiple."""
         return self._backend.weights.env_steps() >= self._next
@@ -70,7 +75,7 @@ class PublishedEvaluator:
             FencedError: There is a newer evaluator; the result is dropped.
         """
         published = self._backend.weights.fetch()
-        assert published is not None  # otherwise nothing is due
+        assert published is not None  # otherwise nothing is due, nor can it evaluate
         began = time.monotonic()
         arrays, names = decode_weights(published.blob).arrays, self._policy.weight_names
         self._policy.set_weights(Weights(published.version, {name: arrays[name] for name in arrays if name in names}))

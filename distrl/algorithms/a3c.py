@@ -27,6 +27,7 @@ class ActorCritic(GradientAlgorithm):
     """
 
     heads = (PolicyHeadParameters(), ValueHeadParameters())
+    coefficients = ("entropy_weight",)
 
     def __init__(self, config: RunConfig) -> None:
         super().__init__(config)
@@ -61,6 +62,6 @@ class ActorCritic(GradientAlgorithm):
             self.distribution.entropy(acting),
             batch.valid,
             value_loss_weight=parameters.value_loss_weight,
-            entropy_weight=parameters.entropy_weight,
+            entropy_weight=self.coefficient("entropy_weight"),
             huber=self.config.network.replace_mse_with_huber_loss,
         )

@@ -14,7 +14,7 @@ def actor_critic_loss(
     valid: Tensor,
     *,
     value_loss_weight: float,
-    entropy_weight: float,
+    entropy_weight: Tensor | float,
     huber: bool,
 ) -> Loss:
     """``policy_loss + value_loss_weight * value_loss - entropy_weight * entropy``, each a mean over valid steps.

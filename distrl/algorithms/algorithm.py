@@ -11,7 +11,7 @@ two are enough for gradient actors as well, which take the gradient themselves a
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -134,6 +134,16 @@ class Algorithm(ABC):
             batch: Unrolls; or gradients, where `memory.ships` says so.
         """
 
+    def steer(self, networks: Networks, config: RunConfig) -> None:
+        """Takes over what operators have changed, between two updates: the learning rate, and what a subclass adds.
+
+        Args:
+            config: The run's as it is now; nothing differs but what `config.steering` lets change.
+        """
+        if config.network.optimizer_type != "LBFGS":
+            for network in networks.values():
+                network.set_learning_rate(config.network.learning_rate)
+
 
 class GradientAlgorithm(Algorithm):
     """One network, "main", and one gradient step per batch. A subclass gives `heads` and `loss`.
@@ -145,12 +155,15 @@ class GradientAlgorithm(Algorithm):
         heads: The network's heads, unless the configuration has others of the same kinds.
         has_target: There is a target copy, whose outputs the loss sees as "target/<name>". When it moves is the
             subclass's to say: `update_target_network`.
+        coefficients: Numbers of the section `algorithm` that may change while training; `loss` reads them by
+            `coefficient`.
         config: The run's configuration.
         distribution: Of the policy's actions, those that are drawn from one; known after `build`.
     """
 
     heads: tuple[HeadParameters, ...]
     has_target: ClassVar[bool] = False
+    coefficients: ClassVar[tuple[str, ...]] = ()
     distribution: JointDistribution
 
     def __init__(self, config: RunConfig) -> None:
@@ -158,6 +171,7 @@ class GradientAlgorithm(Algorithm):
         self.memory = MemorySpec.of(config)
         self._step: TrainStep | None = None
         self._gradient_step: GradientStep | None = None
+        self._coefficients: dict[str, Any] = {}
 
     @abstractmethod
     def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
@@ -184,6 +198,10 @@ class GradientAlgorithm(Algorithm):
             seed=self.config.seed,
             reward_normalization=self.config.algorithm.reward_normalization,
         )
+        self._coefficients = {
+            name: network.online.add_coefficient(name, getattr(self.config.algorithm, name))
+            for name in self.coefficients
+        }
         specs = network.online.assembly.action_distributions
         self.distribution = JointDistribution(
             {action: spec for action, spec in specs.items() if not isinstance(spec, ValuesSpecs)}
@@ -193,6 +211,16 @@ class GradientAlgorithm(Algorithm):
         else:
             self._step = self.train_step(network)
         return {"main": network}
+
+    def coefficient(self, name: str) -> Tensor | float:
+        """One of `coefficients`, as it is when the update is made; before `build`, as configured."""
+        variable = self._coefficients.get(name)
+        return float(getattr(self.config.algorithm, name)) if variable is None else variable.value
+
+    def steer(self, networks: Networks, config: RunConfig) -> None:
+        super().steer(networks, config)
+        for name, variable in self._coefficients.items():
+            variable.assign(getattr(config.algorithm, name))
 
     def train_step(self, network: NetworkWrapper) -> TrainStep:
         """What `update` makes of a batch of unrolls: one step of the gradient of `loss`."""

@@ -28,6 +28,7 @@ class Impala(GradientAlgorithm):
     """
 
     heads = (PolicyHeadParameters(), ValueHeadParameters())
+    coefficients = ("entropy_weight",)
 
     def __init__(self, config: RunConfig) -> None:
         super().__init__(config)
@@ -74,7 +75,7 @@ class Impala(GradientAlgorithm):
             self.distribution.entropy(acting),
             batch.valid,
             value_loss_weight=parameters.value_loss_weight,
-            entropy_weight=parameters.entropy_weight,
+            entropy_weight=self.coefficient("entropy_weight"),
             huber=self.config.network.replace_mse_with_huber_loss,
         )
         mean_rho = losses.masked_mean(ops.exp(ops.minimum(log_rhos, 0.0)), batch.valid)

@@ -36,6 +36,7 @@ class Ppo(GradientAlgorithm):
     """
 
     heads = (PPOHeadParameters(), ValueHeadParameters())
+    coefficients = ("entropy_weight",)
     parameters: ProximalSection
     _loss_heads: Sequence[Head[Any]]
 
@@ -121,7 +122,9 @@ class Ppo(GradientAlgorithm):
         old = {name.removeprefix(_OLD): rows for name, rows in made.items() if name.startswith(_OLD)}
         policy_head, value_head = self._loss_heads
         given = {"actions": actions, "advantages": advantages, "old_log_probabilities": made["old_log_probabilities"]}
-        policy_loss = losses.masked_mean(policy_head.loss(outputs, {**given, "old_outputs": old}), valid)
+        entropy = losses.masked_mean(self.distribution.entropy(outputs), valid)
+        surrogate_loss = losses.masked_mean(policy_head.loss(outputs, {**given, "old_outputs": old}), valid)
+        policy_loss = surrogate_loss - self.coefficient("entropy_weight") * entropy
         targets = made["value_targets"]
         clipped = {"targets": targets, "old_values": made["old_values"]}
         value_losses = value_head.loss(outputs, targets if parameters.value_clip_range is None else clipped)
@@ -131,7 +134,7 @@ class Ppo(GradientAlgorithm):
         metrics = {
             "policy_loss": policy_loss,
             "value_loss": value_loss,
-            "entropy": losses.masked_mean(self.distribution.entropy(outputs), valid),
+            "entropy": entropy,
             "kl": losses.masked_mean(self.distribution.kl(old, outputs), valid),
             "clip_fraction": losses.share(beyond, valid),
             "mean_ratio": losses.masked_mean(ratios, valid),
@@ -155,7 +158,7 @@ class Ppo(GradientAlgorithm):
         settings = {
             "clip_range": parameters.clip_range,
             "initial_kl_coefficient": None if penalty is None else penalty.initial_coefficient,
-            "beta_entropy": parameters.entropy_weight,
+            "beta_entropy": 0.0,  # `surrogate_loss` adds the bonus itself, whose weight may change
         }
         return [
             policy.model_copy(update=settings),

@@ -52,6 +52,7 @@ class Sac(Algorithm):
         self.parameters = config.algorithm
         self.memory = MemorySpec.of(config)
         self._step: TrainStep | None = None
+        self._log_temperature: TrainedNumber | None = None
 
     def build(self, spec: EnvSpec) -> Networks:
         """The policy, and the critics with a target copy.
@@ -71,6 +72,7 @@ class Sac(Algorithm):
         )
         rate = parameters.temperature_learning_rate or network.learning_rate
         log_temperature = TrainedNumber("log_temperature", math.log(parameters.initial_temperature), rate)
+        self._log_temperature = log_temperature
         noise = keras.random.SeedGenerator(seed)
         main.beside = {"temperature": log_temperature.variables, "noise": {"state": noise.state}}
         objective = Objective(parameters, main, critic, log_temperature.variable, noise, scales)
@@ -95,6 +97,14 @@ class Sac(Algorithm):
             for network in networks.values():
                 network.observe(batch)
         return Update(metrics, priorities)
+
+    def steer(self, networks: Networks, config: RunConfig) -> None:
+        """The learning rate of whatever has none of its own."""
+        rate, parameters = config.network.learning_rate, self.parameters
+        networks["main"].set_learning_rate(rate)
+        networks["critic"].set_learning_rate(parameters.critic_learning_rate or rate)
+        assert self._log_temperature is not None  # `build` made it, as it did the networks
+        self._log_temperature.set_learning_rate(parameters.temperature_learning_rate or rate)
 
     def _head(self) -> HeadParameters:
         """The policy's head; raises ConfigError where it is configured as something else than a squashed Gaussian."""

@@ -36,6 +36,8 @@ class Vpg(GradientAlgorithm):
         gae                                   of all, weighted by gae_lambda^k
     """
 
+    coefficients = ("entropy_weight",)
+
     def __init__(self, config: RunConfig) -> None:
         super().__init__(config)
         assert isinstance(config.algorithm, VpgParameters)  # it is what selects this class
@@ -79,7 +81,7 @@ class Vpg(GradientAlgorithm):
             entropies,
             batch.valid,
             value_loss_weight=self.parameters.value_loss_weight,
-            entropy_weight=self.parameters.entropy_weight,
+            entropy_weight=self.coefficient("entropy_weight"),
             huber=self.config.network.replace_mse_with_huber_loss,
         )
 
@@ -105,7 +107,7 @@ class Vpg(GradientAlgorithm):
             "entropy": -entropy_loss,
             "learned_share": losses.share(learned, batch.valid),
         }
-        return Loss({"policy": policy_loss + self.parameters.entropy_weight * entropy_loss}, metrics)
+        return Loss({"policy": policy_loss + self.coefficient("entropy_weight") * entropy_loss}, metrics)
 
     def rescaled_returns(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Without a baseline: what log pi is multiplied by, and where.

@@ -101,10 +101,28 @@ def load(
         if value is not None:
             layers.put(FLAGS[flag].split("."), value, f"flag {flag}")
     for assignment in sets:
-        layers.put(*_parse_set(assignment), "flag --set")
+        layers.put(*parse_assignment(assignment, "--set"), "flag --set")
     config = validated(RunConfig, layers.tree, layers.origin_of)
     leaves = _leaves(config.model_dump(mode="json"))
     return LoadedConfig(config, {dotted: _origin(layers.origin_of, dotted) for dotted, _ in leaves})
+
+
+def parse_assignment(assignment: str, where: str) -> tuple[list[str], Any]:
+    """(path, value) of "dotted.path=value"; the value is YAML, read as data and never evaluated.
+
+    Args:
+        where: It was given, for errors: "--set".
+
+    Raises:
+        ConfigError: It is no assignment.
+    """
+    dotted, equals, text = assignment.partition("=")
+    path = dotted.strip().split(".")
+    if not equals or not all(path):
+        raise ConfigError(f"{where} wants path=value, like network.learning_rate=1e-3, not {shown(assignment)}")
+    if not text.strip():
+        raise ConfigError(f"{where} {dotted}= has no value; write {dotted}=null to unset it")
+    return path, parse(text, f"{where} {dotted}")
 
 
 def validated(model: type[Model], tree: Mapping[str, Any], origin_of: Mapping[str, str]) -> Model:
@@ -192,16 +210,6 @@ def _read(file: Path) -> str:
         raise ConfigError(f"file {file} does not exist{hint}") from error
     except OSError as error:
         raise ConfigError(f"file {file} cannot be read: {error.strerror}") from error
-
-
-def _parse_set(assignment: str) -> tuple[list[str], Any]:
-    dotted, equals, text = assignment.partition("=")
-    path = dotted.strip().split(".")
-    if not equals or not all(path):
-        raise ConfigError(f"--set wants path=value, like network.learning_rate=1e-3, not {shown(assignment)}")
-    if not text.strip():
-        raise ConfigError(f"--set {dotted}= has no value; write {dotted}=null to unset it")
-    return path, parse(text, f"--set {dotted}")
 
 
 def _leaves(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -83,11 +83,17 @@ class StopConfig(Section):
     minutes: float | None = Field(None, gt=0.0)
 
 
+LogLevel = Literal["debug", "info", "warning", "error"]
+LOG_LEVELS: tuple[LogLevel, ...] = ("debug", "info", "warning", "error")
+
+
 class LaunchConfig(Section):
     """Where roles run."""
 
     launcher: Literal["process", "ray"] = "process"
     ray_address: str | None = None
+    log_level: LogLevel = "info"
+    """Of what roles write to their logs, and all that is worse."""
 
 
 _MEAN = "scale_down_gradients_by_number_of_workers_for_sync_training"

@@ -9,12 +9,22 @@ from contextlib import ExitStack
 
 from distrl.actors.actor import FOR_THE_LEARNER, Actor, Shipper
 from distrl.actors.policy import Policy
+from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
 from distrl.launch.awake import AwakeClock
 from distrl.launch.framework import import_framework
-from distrl.launch.role import Heartbeat, await_bundle, here, join, log, make_environment, open_backend
-from distrl.memory_backend.backend import RoleStatus
+from distrl.launch.role import (
+    Heartbeat,
+    await_bundle,
+    here,
+    join,
+    log,
+    make_environment,
+    open_backend,
+    rounded,
+)
+from distrl.memory_backend.registry_interface import RoleStatus
 
 
 class ActorRole:
@@ -31,6 +41,8 @@ class ActorRole:
         self._stop = stop
         self._backend, self._description = join(redis_url, run_id, f"actor {actor}")
         self._producer = (actor, self._backend.registry.register_actor(actor))
+        self._config = self._description.config
+        self._steering = threading.Lock()
         self._actor: Actor | None = None
         self._awake = AwakeClock()
         self._enter("starting")
@@ -46,7 +58,7 @@ class ActorRole:
         with ExitStack() as cleanup:
             cleanup.callback(self._backend.close)
             connection = open_backend(self._redis_url, self._description, f"actor {self._id} heartbeat")
-            beats = Heartbeat(connection, self.status, self._stop)
+            beats = Heartbeat(connection, self.status, self._stop, config, self._steer)
             beats.start()
             cleanup.callback(beats.close)
             environment = make_environment(config.environment, config.actors.environments, self._producer[1])
@@ -57,9 +69,12 @@ class ActorRole:
             if bundle is None:
                 return
             self._enter("starting")
-            self._actor = self._prepare(Policy(bundle), environment, shipper)
+            actor = self._prepare(Policy(bundle), environment, shipper)
+            with self._steering:
+                self._actor = actor
+                actor.steer(self._config)  # what the heartbeat was told meanwhile
             log.info("incarnation %d acts in %d environments", self._producer[1], environment.count)
-            self._actor.run()
+            actor.run()
 
     def status(self) -> RoleStatus:
         """The heartbeat; while the environment is made and reset, its age counts as that of a step."""
@@ -83,7 +98,15 @@ class ActorRole:
             weights_version=self._actor.weights_version,
             last_step_age_s=self._awake.age_s(progress.last_step_at) if progress.state == "acting" else 0.0,
             blocked_share=sum(waits.get(name, 0.0) for name in FOR_THE_LEARNER),
+            waits=rounded(waits),
         )
+
+    def _steer(self, config: RunConfig) -> None:
+        """Operators have changed something."""
+        with self._steering:
+            self._config = config
+            if self._actor is not None:
+                self._actor.steer(config)
 
     def _enter(self, state: str) -> None:
         self._state, self._entered_at = state, time.monotonic()

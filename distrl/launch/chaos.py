@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.launch.plan import Role
 from distrl.launch.role import HEARTBEAT_S
-from distrl.memory_backend.backend import Backend, RoleStatus
+from distrl.memory_backend.backend import Backend
+from distrl.memory_backend.registry_interface import RoleStatus
 
 LOOK_EVERY_S = 0.1
 SILENT_S = 3.5 * HEARTBEAT_S

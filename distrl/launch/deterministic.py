@@ -20,8 +20,9 @@ from distrl.environments.vector import VectorEnvironment
 from distrl.errors import StalledError
 from distrl.launch.description import RunDescription
 from distrl.learner.feed import Feed, Parcel
+from distrl.learner.preparation import prepare
 from distrl.learner.reporter import Snapshot
-from distrl.learner.session import prepare
+from distrl.learner.session import Session
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.types import PolicyBundle
@@ -99,7 +100,7 @@ def run_deterministic(
     evaluator = _make_evaluator(config, backend, bundle, prepared.state)
     try:
         evaluate = None if evaluator is None else partial(evaluator.evaluate_if_due, stop)
-        return prepared.make_session(feed, report, stop, after_save=actor.reset, evaluate=evaluate).run()
+        return Session(prepared, feed, report, stop, after_save=actor.reset, evaluate=evaluate).run()
     finally:
         environment.close()
         if evaluator is not None:

@@ -9,8 +9,8 @@ from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.errors import ConfigError, FencedError
 from distrl.launch.awake import AwakeClock
 from distrl.launch.role import Heartbeat, await_bundle, here, join, log, make_environment, open_backend
-from distrl.memory_backend.backend import RoleStatus
 from distrl.memory_backend.registry import newest_evaluator
+from distrl.memory_backend.registry_interface import RoleStatus
 
 POLL_S = 0.1
 
@@ -46,7 +46,7 @@ class EvaluatorRole:
         with ExitStack() as cleanup:
             cleanup.callback(self._backend.close)
             connection = open_backend(self._redis_url, self._description, "evaluator heartbeat")
-            beats = Heartbeat(connection, self.status, self._stop)
+            beats = Heartbeat(connection, self.status, self._stop, config)
             beats.start()
             cleanup.callback(beats.close)
             environment = make_environment(config.environment, config.evaluation.environments_used, self._incarnation)
@@ -70,10 +70,12 @@ class EvaluatorRole:
         self._enter("waiting: weights")
         while not self._stop.wait(POLL_S):
             newest_evaluator(self._incarnation, self._backend.registry.evaluator_incarnation())
-            if not evaluator.due:
+            asked = self._backend.registry.control().evaluation
+            if not (evaluator.due or (asked.pending and evaluator.can_evaluate)):
                 continue
             self._enter("evaluating")
-            evaluator.evaluate(self._stop.is_set)
+            if evaluator.evaluate(self._stop.is_set) and asked.pending:
+                self._backend.registry.fulfil("evaluation", asked.asked)
             self._enter("waiting: weights")
 
     def status(self) -> RoleStatus:

@@ -2,7 +2,7 @@
 
 from distrl.launch.awake import AwakeClock
 from distrl.launch.plan import Role
-from distrl.memory_backend.backend import RoleStatus
+from distrl.memory_backend.registry_interface import RoleStatus
 
 BUSY = ("starting", "acting", "evaluating")
 """States in which a role is in its environment's hands; in all others it waits for somebody else."""

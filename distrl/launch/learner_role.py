@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from distrl.launch.awake import AwakeClock
 from distrl.launch.framework import import_framework
-from distrl.launch.role import Heartbeat, here, join, log, open_backend
+from distrl.launch.role import Heartbeat, here, join, log, open_backend, rounded
 from distrl.learner.stopping import ASKED
-from distrl.memory_backend.backend import RoleStatus
+from distrl.memory_backend.registry_interface import RoleStatus
 
 if TYPE_CHECKING:
     from distrl.learner.session import Session
@@ -44,7 +44,12 @@ class LearnerRole:
         description = self._description
         with ExitStack() as cleanup:
             cleanup.callback(self._backend.close)
-            beats = Heartbeat(open_backend(self._redis_url, description, "learner heartbeat"), self.status, self._stop)
+            beats = Heartbeat(
+                open_backend(self._redis_url, description, "learner heartbeat"),
+                self.status,
+                self._stop,
+                description.config,
+            )
             beats.start()
             cleanup.callback(beats.close)
             feed_backend = open_backend(self._redis_url, description, "learner feed")
@@ -52,7 +57,8 @@ class LearnerRole:
             import_framework(description.config.learner.backend)
             # Imported here: the framework takes seconds, of which the heartbeat tells.
             from distrl.learner.prefetch import PrefetchingFeed
-            from distrl.learner.session import prepare
+            from distrl.learner.preparation import prepare
+            from distrl.learner.session import Session
 
             self._state = "starting: building the network"
             run_dir = Path(description.run_dir)
@@ -60,7 +66,8 @@ class LearnerRole:
             feed = PrefetchingFeed(prepared.make_feed(feed_backend, self._stop.is_set), self._stop.is_set)
             cleanup.callback(feed.close)
             cleanup.callback(self._stop.set)  # before the feed is closed, which waits for its thread
-            self._session = prepared.make_session(feed, self._backend.registry.add_snapshot, self._stop.is_set)
+            self._session = Session(prepared, feed, self._backend.registry.add_snapshot, self._stop.is_set)
+            feed.while_waiting = self._session.attend
             reason = self._session.run()
             log.info("stopped: %s", reason)
             if reason != ASKED:
@@ -86,4 +93,5 @@ class LearnerRole:
             env_steps_per_s=self._session.env_steps_per_s,
             weights_version=state.weights_version,
             last_step_age_s=self._awake.age_s(self._session.learner.last_update_at),
+            waits=rounded(self._session.time_shares),
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from distrl.launch import machine
 from distrl.launch.findings import Finding
 from distrl.learner.replay_set_up import available_bytes
 
@@ -24,7 +25,7 @@ LEAST_SHARED_MEMORY = 1.0 * GB
 LEAST_DISK, NO_DISK = 5.0 * GB, 0.2 * GB
 KEY_PACKAGES = ("numpy", "tensorflow", "tensorflow-cpu", "jax", "onnxruntime", "gymnasium", "redis", "ray")
 _CGROUP = Path("/sys/fs/cgroup")
-_SHARED_MEMORY, _GPUS = Path("/dev/shm"), Path("/proc/driver/nvidia/gpus")
+_SHARED_MEMORY = Path("/dev/shm")
 
 
 def examine_machine(runs: Path) -> Iterator[Finding]:
@@ -113,7 +114,7 @@ def _applying(requires: Iterable[str]) -> Iterator[tuple[Requirement, str]]:
 
 def cores() -> Finding:
     """Those that this process may use, and what a container allows of them."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = machine.cores()
     quota, period = [*_words(_CGROUP / "cpu.max"), "max", "max"][:2]
     usable = min(count, int(quota) / int(period)) if quota.isdigit() and period.isdigit() else count
     told = f"{count}" + (f", of which the container may use {usable:g}" if usable < count else "")
@@ -135,12 +136,7 @@ def memory() -> Finding:
 
 def gpu() -> Finding:
     """NVIDIA's, as their driver names them, and whether the installed TensorFlow could use one."""
-    models = [
-        line.partition(":")[2].strip()
-        for path in sorted(_GPUS.glob("*/information"))
-        for line in _lines(path)
-        if line.startswith("Model:")
-    ]
+    models = machine.gpu_models()
     if not models:
         return Finding("ok", "GPU", "none; the learner computes on the processor")
     if installed("tensorflow") is None:

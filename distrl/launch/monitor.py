@@ -8,7 +8,8 @@ from pathlib import Path
 
 from distrl.config import RunConfig
 from distrl.launch.plan import Role
-from distrl.memory_backend.backend import Backend, Evaluation, LedgerCounts, RoleStatus, blocked_share
+from distrl.memory_backend.backend import Backend, LedgerCounts
+from distrl.memory_backend.registry_interface import Evaluation, RoleStatus, blocked_share
 from distrl.metrics.console import View
 from distrl.metrics.sinks import CsvSink, TensorBoardSink
 from distrl.metrics.words import return_words
@@ -36,10 +37,11 @@ class Monitor:
         self._kept: list[Snapshot] = []
         self._events = (run_dir / "logs" / "events.log").open("a", encoding="utf-8")
         self._after = "0"
-        self._evaluations_after = "0"
+        self._evaluations_after = self._requests_after = "0"
         self._first: Snapshot = {}
         self._refused = False  # by the disk, the last time
         self._actors_up = 0
+        self._rss_mb = self._cpu_cores = 0.0
         self._blocked: float | None = None
         self._blocked_so_far = (0.0, 0)  # sum and number
         self.latest: Snapshot = {}
@@ -61,6 +63,8 @@ class Monitor:
         self.ledger = backend.ledger.counts()
         self._actors_up = sum(role.role == "actor" for role in roles)
         self._blocked = blocked_share(roles)
+        self._rss_mb = sum(role.rss_mb for role in roles)
+        self._cpu_cores = sum(role.cpu_share for role in roles)
         for role in roles:
             name = Role(role.role, role.id).name
             self.peak_rss_mb[name] = max(self.peak_rss_mb.get(name, 0.0), role.peak_rss_mb)
@@ -71,6 +75,12 @@ class Monitor:
             self._evaluations_after = entry_id
             self.event(_words(evaluation))
         self._view.update(self.latest, [asdict(role) for role in roles], self._config)
+
+    def tell_of_requests(self, backend: Backend) -> None:
+        """Writes down what operators have asked since the last call."""
+        for entry_id, request in backend.registry.requests(self._requests_after):
+            self._requests_after = entry_id
+            self.event(f"asked: {request.what} (by {request.by})")
 
     def rate(self, name: str) -> float:
         """Increase of `name` per second of training in this launch.
@@ -98,7 +108,13 @@ class Monitor:
         total, looks = self._blocked_so_far
         if snapshot.get("stop_reason") is not None and looks:  # the last word is on the whole run
             blocked = total / looks
-        fleet = {"actors_up": self._actors_up, "restarts": self.restarts, "actors_blocked_share": blocked}
+        fleet: Snapshot = {
+            "actors_up": self._actors_up,
+            "rss_mb": round(self._rss_mb, 1),
+            "cpu_cores": round(self._cpu_cores, 3),
+            "restarts": self.restarts,
+            "actors_blocked_share": blocked,
+        }
         self.latest = {**snapshot, **fleet}
         self._first = self._first or self.latest
         self._keep(lambda: self._csv.write(self.latest))

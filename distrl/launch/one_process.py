@@ -1,12 +1,15 @@
 """Deterministic mode as the rest of `launch` sees it; `deterministic.py` brings the framework and is imported late."""
 
+import logging
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from distrl.config.run import LogLevel
 from distrl.errors import DistrlError
 from distrl.launch.description import RunDescription
 from distrl.launch.framework import select_framework
@@ -15,8 +18,9 @@ from distrl.launch.plan import Role, replayed_updates_per_unroll
 from distrl.launch.role import here, memory_mb
 from distrl.launch.run_directory import write_run_json
 from distrl.launch.supervise import FATAL_CODES, Interrupt, Outcome
-from distrl.memory_backend.backend import QueueCaps, RoleStatus
+from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.registry_interface import RoleStatus
 
 SAVE_EVERY_UNROLLS = 100
 """An update each, or as many as a replay memory makes of one. A checkpoint abandons open episodes: few of all."""
@@ -40,7 +44,11 @@ def train_here(description: RunDescription, monitor: Monitor, interrupt: Interru
         f"one process: saves every {description.config.checkpoint.every_updates:,} updates (checkpoint.every_updates)"
     )
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    with standard_error_in(run_dir / "logs" / Role("learner").log_name):
+    level = description.config.launch.log_level
+    log = run_dir / "logs" / Role("learner").log_name
+    # On another thread than the main one, standard error is whoever's program this is.
+    alone = threading.current_thread() is threading.main_thread()
+    with standard_error_in(log) if alone else nullcontext(), log_lines_in(log, level):
         try:
             select_framework(description.config.learner.backend)
             # Imported here: it brings the framework, with all that has to say for itself.
@@ -63,6 +71,23 @@ def save_by_updates(description: RunDescription) -> RunDescription:
     checkpoint = checkpoint.model_copy(update={"every_s": None, "every_updates": every})
     config = description.config.model_copy(update={"checkpoint": checkpoint})
     return description.model_copy(update={"config": config})
+
+
+@contextmanager
+def log_lines_in(path: Path, level: LogLevel) -> Iterator[None]:
+    """While inside, distrl's log lines of that level and above are appended to `path`, as a role's are."""
+    # Not to sys.stderr, which a notebook has put something else in the place of.
+    log, handler = logging.getLogger("distrl"), logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s learner %(levelname)s %(message)s"))
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(level.upper())
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        handler.close()
+        log.setLevel(before)
 
 
 @contextmanager

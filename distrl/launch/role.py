@@ -7,22 +7,26 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
 from setproctitle import setproctitle
 
+from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
+from distrl.config.steering import steered_so_far
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError, EnvironmentFailedError, MemoryBackendError
 from distrl.launch.description import RunDescription
 from distrl.launch.lifeline import watch_lifeline
 from distrl.launch.plan import Role
 from distrl.launch.stacks import stacks
-from distrl.memory_backend.backend import Backend, QueueCaps, RoleStatus
+from distrl.memory_backend.backend import Backend, QueueCaps
 from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.memory_backend.registry_interface import Control, RoleStatus, Setting
 from distrl.types import PolicyBundle
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -140,27 +144,49 @@ class Heartbeat:
         backend: A connection of its own; closed with the heartbeat.
         status: Reads the role's state; called on the heartbeat's thread.
         stop: Set when operators or the learner have ended the run.
+        config: The run's, as it was launched.
+        tell: Takes the configuration whenever operators have changed it; called on the heartbeat's thread.
     """
 
-    def __init__(self, backend: Backend, status: Callable[[], RoleStatus], stop: threading.Event) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        status: Callable[[], RoleStatus],
+        stop: threading.Event,
+        config: RunConfig,
+        tell: Callable[[RunConfig], None] = lambda config: None,
+    ) -> None:
         self._backend = backend
         self._status = status
         self._stop = stop
+        self._config = self._steered = config
+        self._tell = tell
+        self._settings: Mapping[str, Setting] = {}
+        self._held: Mapping[str, Setting] = {}
         self._beat = 0
         self._with_stacks = False
+        self._cpu = (time.monotonic(), time.process_time())
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def start(self) -> None:
         """The first beat goes out before this returns, so that a supervisor knows who holds what."""
+        logging.getLogger().setLevel(self._config.launch.log_level.upper())
         self.beat()
+        self._obey(self._backend.registry.control())
         self._thread.start()
 
     def beat(self) -> None:
         self._beat += 1
         now, peak = memory_mb()
         told = stacks() if self._with_stacks else ""
-        self._backend.registry.beat(replace(self._status(), beat=self._beat, rss_mb=now, peak_rss_mb=peak, stacks=told))
+        status = replace(self._status(), beat=self._beat, rss_mb=now, peak_rss_mb=peak, stacks=told)
+        self._backend.registry.beat(replace(status, cpu_share=self._cpu_share()))
+
+    def _cpu_share(self) -> float:
+        """Of one core, since the beat before."""
+        (at, used), self._cpu = self._cpu, (time.monotonic(), time.process_time())
+        return round((self._cpu[1] - used) / max(self._cpu[0] - at, 1e-9), 3)
 
     def close(self) -> None:
         self._end.set()
@@ -171,13 +197,30 @@ class Heartbeat:
         while not self._end.wait(HEARTBEAT_S):
             try:
                 self.beat()
-                control = self._backend.registry.control()
-                self._with_stacks = control.stacks
-                if control.stop is not None:
-                    self._stop.set()
+                self._obey(self._backend.registry.control())
             except MemoryBackendError as error:
                 # The role's own thread meets the same trouble and decides; a missed beat only makes it look old.
                 log.warning("heartbeat: %s", error)
+
+    def _obey(self, control: Control) -> None:
+        self._with_stacks = control.stacks
+        if control.stop is not None:
+            self._stop.set()
+        settings = {**self._settings, **control.settings}  # what Redis has forgotten, the learner puts back
+        if settings == self._settings:
+            return
+        config, held, problems = steered_so_far(self._config, settings, self._held)
+        for problem in problems:  # nobody who asks by way of distrl gets that far alone
+            log.error("not taken over: %s", problem)
+        if config != self._steered:
+            logging.getLogger().setLevel(config.launch.log_level.upper())
+            self._tell(config)
+        self._steered, self._held, self._settings = config, held, settings
+
+
+def rounded(shares: Mapping[str, float]) -> dict[str, float]:
+    """Shares as heartbeats tell them: to a thousandth."""
+    return {name: round(share, 3) for name, share in shares.items()}
 
 
 def here() -> tuple[str, int]:

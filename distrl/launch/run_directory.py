@@ -1,10 +1,9 @@
-"""A run's own directory: config.yaml, run.json, summary.json, metrics.csv, tensorboard/, checkpoints/, policy/, logs/.
+"""A run's own directory: config.yaml, run.json, manifest.json, summary.json, metrics.csv, and its folders.
 
 Whoever trains in it holds a lock on run.lock, which the kernel lets go of however that process ends.
 """
 
 import fcntl
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from distrl.data_store.checkpoints import load_newest
 from distrl.errors import CheckpointError, ConfigError
+from distrl.metrics.runs import RunRecord, process_mark
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,9 @@ def write_run_json(run_dir: Path, run_id: str, redis_url: str | None) -> None:
 
     The file is private: the URL may hold a password.
     """
-    text = json.dumps({"run_id": run_id, "redis_url": redis_url, "pid": os.getpid(), "started": time.time()}, indent=1)
-    write_private(run_dir / "run.json", text + "\n")
+    pid = os.getpid()
+    record = RunRecord(run_id=run_id, redis_url=redis_url, pid=pid, started=time.time(), process=process_mark(pid))
+    write_private(run_dir / "run.json", record.model_dump_json(indent=1) + "\n")
     (run_dir / "summary.json").unlink(missing_ok=True)
 
 

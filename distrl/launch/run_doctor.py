@@ -8,7 +8,8 @@ from distrl.launch.description import RunDescription
 from distrl.launch.findings import Finding, Health
 from distrl.launch.plan import Role
 from distrl.launch.role import HEARTBEAT_S
-from distrl.memory_backend.backend import Backend, Control, LedgerCounts, RoleStatus
+from distrl.memory_backend.backend import Backend, LedgerCounts
+from distrl.memory_backend.registry_interface import Control, RoleStatus
 from distrl.metrics.snapshot import Snapshot
 from distrl.metrics.summary import Summary, closing_text, duration
 from distrl.metrics.words import role_states, verdict

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from distrl.launch.plan import Role
 from distrl.launch.role import HEARTBEAT_S
 from distrl.launch.stacks import stacks
-from distrl.memory_backend.backend import Backend, RoleStatus
+from distrl.memory_backend.backend import Backend
+from distrl.memory_backend.registry_interface import RoleStatus
 
 ANSWER_S = 3.5 * HEARTBEAT_S
 """In which every role that still tells of itself has told its stacks as well."""

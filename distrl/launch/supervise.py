@@ -16,7 +16,8 @@ from distrl.launch.monitor import Monitor
 from distrl.launch.plan import Role, make_plan
 from distrl.launch.stall_report import stall_report
 from distrl.learner.feed import DEATHS
-from distrl.memory_backend.backend import Backend, RoleStatus
+from distrl.memory_backend.backend import Backend
+from distrl.memory_backend.registry_interface import RoleStatus
 from distrl.metrics.words import role_states
 
 TICK_S = 0.05
@@ -135,6 +136,7 @@ class Supervisor:
 
     def _look_at_registry(self) -> Outcome | None:
         control = self._backend.registry.control()
+        self._monitor.tell_of_requests(self._backend)
         if control.stop is not None and not self._learner_decided(control.stop):
             return self._asked_to_stop(control.stop, 0)
         if control.target_actors is not None and control.target_actors != self._target:

@@ -4,7 +4,7 @@ import secrets
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 
@@ -17,6 +17,7 @@ from distrl.launch.external_algorithm import settled
 from distrl.launch.fleet import Launcher
 from distrl.launch.framework import require_framework
 from distrl.launch.head_start import HeadStart
+from distrl.launch.manifest import write_manifest
 from distrl.launch.monitor import Monitor
 from distrl.launch.one_process import train_here
 from distrl.launch.plan import RoleHome, check_queue, oversubscription_warning, publication_note, replay_note
@@ -41,7 +42,13 @@ COUNTS = ("env_steps", "updates", "episodes", "trained_steps", "weights_version"
 
 
 def train(
-    loaded: LoadedConfig, *, run_dir: Path, resume: str | None, view: View, head_start: HeadStart | None = None
+    loaded: LoadedConfig,
+    *,
+    run_dir: Path,
+    resume: str | None,
+    view: View,
+    head_start: HeadStart | None = None,
+    interrupt: Interrupt | None = None,
 ) -> Summary:
     """Trains until a stop condition holds, somebody asks, or something fails for good.
 
@@ -49,6 +56,7 @@ def train(
         run_dir: The run's own directory, made if missing.
         resume: None, "auto", or anything else for "must resume" (see `open_run_directory`).
         head_start: What becomes the learner, if it is a process.
+        interrupt: Ends the run when its code is set; None: signals do, in the main thread.
 
     Returns:
         The summary, also written to summary.json; `exit_code` and `error` in it say how the run ended.
@@ -69,6 +77,7 @@ def train(
         description = RunDescription(
             run_id=run_id, run_dir=str(run_dir.resolve()), resumed_update=opened.update, config=config, spec=spec
         )
+        write_manifest(run_dir, run_id, config)
         monitor = Monitor(config, run_dir, view)
         outcome = Outcome(1, "unexpected error")
         try:
@@ -77,11 +86,11 @@ def train(
                 *filter(None, [oversubscription_warning(config), replay, publication_note(config)]),
             ]:
                 monitor.event(note)
-            with interruptible() as interrupt:
+            with interruptible() if interrupt is None else nullcontext(interrupt) as asked:
                 if config.deterministic:
-                    outcome = train_here(description, monitor, interrupt)
+                    outcome = train_here(description, monitor, asked)
                 else:
-                    outcome = _train_with_roles(description, monitor, interrupt, head_start)
+                    outcome = _train_with_roles(description, monitor, asked, head_start)
                 keep_config(outcome.exit_code != ConfigError.exit_code)
         except KeyboardInterrupt:  # somebody is in a hurry
             outcome = Outcome(EXIT_INTERRUPTED, "interrupted")
@@ -191,6 +200,7 @@ def _last_look(description: RunDescription, redis_url: str, monitor: Monitor) ->
     """What the roles left behind, before the run's keys go. If Redis is gone, the last known numbers stand."""
     try:
         with closing(open_backend(redis_url, description, "supervisor", give_up_s=LAST_LOOK_S)) as backend:
+            monitor.tell_of_requests(backend)  # such as to stop, which the learner may have seen first
             monitor.update(backend, backend.registry.roles())
             backend.delete()
     except MemoryBackendError as error:

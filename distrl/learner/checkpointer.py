@@ -30,6 +30,9 @@ class Checkpointer:
         replay: Saved as well, beside the newest checkpoint; None: there is none, or it is not to outlive the learner.
         by_evaluation: Which checkpoint is the best is decided by evaluations.
         on_thread: Write beside the training. Deterministic mode has no threads.
+
+    Attributes:
+        wanted: Somebody waits for a checkpoint of so many updates, or more; None: nobody does.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Checkpointer:
         by_evaluation: bool = False,
         on_thread: bool = True,
     ) -> None:
+        self.wanted: int | None = None
         self._replay = replay
         self._by_evaluation = by_evaluation
         self._directory = directory
@@ -51,6 +55,7 @@ class Checkpointer:
         self._state = state
         self._saved_at = time.monotonic()
         self._saved_updates = state.updates
+        self._held = state.updates or -1  # updates of the newest checkpoint that is there or being written; -1: none
         self._retry_at = 0.0
         self._thread = ThreadPoolExecutor(1, "checkpoint") if on_thread else None
         self._writing: Future[int] | None = None
@@ -59,9 +64,13 @@ class Checkpointer:
 
     @property
     def due(self) -> bool:
-        """A save is due: time or updates have passed, something was learned since, and none is being written."""
+        """A save is due: it is wanted, or time or updates have passed; something was learned, and none is under way."""
         since = self._state.updates - self._saved_updates
-        if since == 0 or self._writing is not None or time.monotonic() < self._retry_at:
+        if self._writing is not None or time.monotonic() < self._retry_at:
+            return False
+        if self.wanted is not None and self._held < self.wanted:
+            return True
+        if since == 0:
             return False
         by_updates = self._config.every_updates is not None and since >= self._config.every_updates
         by_time = self._config.every_s is not None and time.monotonic() - self._saved_at >= self._config.every_s
@@ -71,6 +80,10 @@ class Checkpointer:
     def behind(self) -> bool:
         """There are updates that no checkpoint holds, nor one that is being written."""
         return self._state.updates > self._saved_updates or self._state.updates == 0
+
+    def holds(self, updates: int) -> bool:
+        """Whether a checkpoint that is there has so many updates."""
+        return self._writing is None and self._held >= updates
 
     def begin(self, and_then: Callable[[], None] = lambda: None) -> None:
         """Copies everything and begins to write; `finish` tells what came of it.
@@ -85,11 +98,11 @@ class Checkpointer:
             OSError: The disk refuses the replay memory.
         """
         assert self._writing is None  # one at a time
-        state, saved = self._state, (self._saved_at, self._saved_updates)
+        state, saved = self._state, (self._saved_at, self._saved_updates, self._held)
         best_before = state.best_saved_return, state.best_saved_evaluation
 
         def undo() -> None:
-            self._saved_at, self._saved_updates = saved
+            self._saved_at, self._saved_updates, self._held = saved
             state.best_saved_return, state.best_saved_evaluation = best_before
 
         best = state.take_best(by_evaluation=self._by_evaluation)
@@ -111,7 +124,7 @@ class Checkpointer:
             return updates
 
         self._undo = undo
-        self._saved_at, self._saved_updates = time.monotonic(), updates
+        self._saved_at, self._saved_updates, self._held = time.monotonic(), updates, updates
         try:
             if self._replay is not None:
                 save_replay(self._directory, self._replay, state)
@@ -137,6 +150,11 @@ class Checkpointer:
         except OSError:
             self._failed()
             raise
+
+    @property
+    def saved_at(self) -> float:
+        """When the newest checkpoint, or the one that is being written, was begun; monotonic seconds."""
+        return self._saved_at
 
     @property
     def writing_s(self) -> float:

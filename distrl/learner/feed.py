@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 
 from distrl.errors import NonFiniteError, PoisonError, RejectedError, SchemaError
 from distrl.learner.rounds import Rounds
-from distrl.memory_backend.backend import Backend, Entry, Producer
+from distrl.learner.staleness import StalenessBound
+from distrl.memory_backend.backend import Backend, Entry
 from distrl.memory_backend.batching import stack
 from distrl.memory_backend.codec import UnrollSchema, decode_unroll
 from distrl.memory_backend.gradient_codec import GradientSchema, decode_contribution
+from distrl.memory_backend.registry_interface import Producer
 from distrl.types import Array, Batch, Contribution, Contributions, Unroll, UnrollHeader
 
 BLOCK_S = 0.1
@@ -79,7 +81,7 @@ class Feed:
         newest_version: Where unrolls go into a replay memory, so that parcels are no versions: the newest version.
         stop: Asked whenever no entry arrives.
         rounds: Who makes a round; None: a batch is `batch_size` entries, whoever they are from. A gradient of an older
-            version than the round's is too stale whatever `max_staleness_updates` says, and there are no tickets.
+            version than the round's is too stale whatever `staleness` says, and there are no tickets.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class Feed:
         schema: UnrollSchema | GradientSchema,
         *,
         batch_size: int,
-        max_staleness_updates: int | None,
+        staleness: StalenessBound,
         fence: int,
         applied: dict[Producer, int],
         first_version: int,
@@ -102,8 +104,8 @@ class Feed:
         self._schema = schema
         self._batch_size = batch_size
         self._rounds = rounds
-        self._max_staleness = max_staleness_updates if rounds is None else 0
-        self._has_tickets = max_staleness_updates is not None
+        self._staleness = staleness if rounds is None else StalenessBound(0)
+        self._has_tickets = staleness.updates is not None
         self._fence = fence
         self._taken = dict(applied)
         self._acknowledged = backend.unrolls.highest()
@@ -222,7 +224,8 @@ class Feed:
             # Another one of an actor that was started again: everybody contributes once.
             self._drop(entry, header, "duplicate")
             return None
-        if self._max_staleness is not None and self._version - header.weights_version > self._max_staleness:
+        bound = self._staleness.updates
+        if bound is not None and self._version - header.weights_version > bound:
             self._drop(entry, header, "stale")
             self._replace_ticket()
             return None
@@ -288,10 +291,11 @@ class Feed:
         That is so after a Redis failure that lost unrolls or tickets, or where a predecessor left copies in the stream
         that `Publisher.issue_first_tickets` took for unrolls.
         """
-        if not self._has_tickets or self._max_staleness is None:
+        ahead = self._staleness.ahead
+        if not self._has_tickets or ahead is None:
             return
         # Before that version is published, the batch's own tickets are still to come.
-        due = self._backend.weights.version() >= self._version - self._max_staleness
+        due = self._backend.weights.version() >= self._version - ahead
         stuck = due and self._backend.tickets.counts() == (0, 0) and self._backend.ledger.counts().queued == 0
         # At the second time in a row, as the learner publishes first and issues right after.
         if stuck and self._stuck:

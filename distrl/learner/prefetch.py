@@ -12,6 +12,9 @@ class PrefetchingFeed:
 
     Nothing is taken before the first `collect`, by which time the learner has published its weights and issued tickets.
     The thread ends when `stop` says so; what it had taken stays unacknowledged and counts as in flight.
+
+    Attributes:
+        while_waiting: Called by the learner's thread about every `BLOCK_S` as long as `collect` has nothing.
     """
 
     def __init__(self, feed: Feed, stop: Callable[[], bool]) -> None:
@@ -20,6 +23,7 @@ class PrefetchingFeed:
         self._ready: SimpleQueue[Parcel | BaseException | None] = SimpleQueue()
         self._wanted = threading.Semaphore(0)
         self._asked = False
+        self.while_waiting: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
         self._thread.start()
 
@@ -30,7 +34,7 @@ class PrefetchingFeed:
             try:
                 return self._handed_over(self._ready.get(timeout=BLOCK_S))
             except Empty:
-                continue
+                self.while_waiting()
         return None
 
     def poll(self) -> Parcel | None:

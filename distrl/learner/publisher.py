@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from distrl.algorithms.algorithm import MemorySpec
 from distrl.errors import NonFiniteError
+from distrl.learner.staleness import StalenessBound
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.codec import encode_weights
 from distrl.memory_backend.narrow import WireDtype
@@ -17,16 +17,22 @@ class Publisher:
 
     Args:
         wire_dtypes: What weights travel as that do not travel in float32, by name.
-        memory: Its batch size is the number of tickets that come with each version, if its staleness is bounded.
+        batch_size: The number of tickets that come with each version, if staleness is bounded.
     """
 
     def __init__(
-        self, backend: Backend, fence: int, memory: MemorySpec, wire_dtypes: Mapping[str, WireDtype] | None = None
+        self,
+        backend: Backend,
+        fence: int,
+        batch_size: int,
+        staleness: StalenessBound,
+        wire_dtypes: Mapping[str, WireDtype] | None = None,
     ) -> None:
         self._backend = backend
         self._wire_dtypes = wire_dtypes
         self._fence = fence
-        self._memory = memory
+        self._batch_size = batch_size
+        self._staleness = staleness
 
     def publish(self, arrays: Mapping[str, Array], version: int, env_steps: int) -> None:
         """Makes `arrays` version `version`; actors see both or neither.
@@ -41,16 +47,26 @@ class Publisher:
         self._backend.weights.publish(version, blob, env_steps, self._fence)
 
     def issue_tickets(self) -> None:
-        """One batch more, after an update has used one up. Called after `publish`: a ticket promises its version."""
-        if self._memory.max_staleness_updates is not None:
-            self._backend.tickets.issue(self._memory.batch_size, self._fence)
+        """One batch more, after an update has used one up; none where the bound has come down, more where it has risen.
+
+        Called after `publish`: a ticket promises its version.
+        """
+        staleness = self._staleness
+        if staleness.ahead is None or staleness.updates is None:
+            return
+        step = max(staleness.updates - staleness.ahead, -1)
+        staleness.ahead += step
+        if step > -1:
+            self._backend.tickets.issue((1 + step) * self._batch_size, self._fence)
 
     def issue_first_tickets(self) -> None:
         """Tickets for k + 1 batches, less what a predecessor has issued and is still on its way."""
-        if self._memory.max_staleness_updates is None:
+        bound = self._staleness.updates
+        if bound is None:
             return
-        wanted = (self._memory.max_staleness_updates + 1) * self._memory.batch_size
-        missing = wanted - self._outstanding()
+        missing = (bound + 1) * self._batch_size - self._outstanding()
+        # What there is too much of, as the bound was higher, the next updates do not issue.
+        self._staleness.ahead = bound + max(-missing, 0) // self._batch_size
         if missing > 0:
             self._backend.tickets.issue(missing, self._fence)
 

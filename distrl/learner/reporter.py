@@ -11,7 +11,7 @@ from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import Backend, LedgerCounts, QueueCaps
 from distrl.memory_backend.replay import Replay
 from distrl.metrics.counters import LagHistogram, Waits
-from distrl.metrics.snapshot import RELU_ZEROS
+from distrl.metrics.snapshot import RELU_ZEROS, TIME
 
 Snapshot = dict[str, float | int | str | None]
 EVERY_S = 1.0
@@ -25,6 +25,8 @@ class Reporter:
 
     Attributes:
         env_steps_per_s: Over the last snapshot's interval.
+        time_shares: Where the learner's time went in it, by name.
+        saved_at: When the newest checkpoint was begun, in monotonic seconds; None before the first.
     """
 
     def __init__(
@@ -42,10 +44,18 @@ class Reporter:
         self._missing: str | None = None
         self.unsaved: str | None = None
         self._began = time.monotonic()
-        self._last = (self._began, state.env_steps, state.updates)
+        self._last = (
+            self._began,
+            state.env_steps,
+            state.updates,
+            state.episodes,
+            backend.ledger.counts().pushed_bytes,
+        )
         self._first_update_unix_s: float | None = None
         self._waited_s = self._waits_since_s = 0.0
         self.env_steps_per_s = 0.0
+        self.time_shares: Mapping[str, float] = {}
+        self.saved_at: float | None = None
 
     def record(self, parcel: Parcel, update: Update) -> None:
         """Takes note of one update."""
@@ -73,18 +83,19 @@ class Reporter:
     def snapshot(self, stop_reason: str | None = None) -> Snapshot:
         """Everything that changes, by its name in metrics/snapshot.py."""
         state, now = self._state, time.monotonic()
-        since, steps, updates = self._last
-        elapsed = max(now - since, 1e-9)
-        self._last = (now, state.env_steps, state.updates)
-        self.env_steps_per_s = (state.env_steps - steps) / elapsed
+        since, steps, updates, episodes, pushed = self._last
         ledger = self._backend.ledger.counts()
-        wait_share = self._waits.shares().get("unrolls", 0.0)
+        elapsed = max(now - since, 1e-9)
+        self._last = (now, state.env_steps, state.updates, state.episodes, ledger.pushed_bytes)
+        self.env_steps_per_s = (state.env_steps - steps) / elapsed
+        self.time_shares = self._waits.shares()
+        wait_share = self.time_shares.get("unrolls", 0.0)
         if since > self._began:  # the time to the first update went into starting actors
             self._waited_s += wait_share * elapsed
             self._waits_since_s += elapsed
         if stop_reason is not None and self._waits_since_s > 0:  # the last word is on the whole run
             wait_share = self._waited_s / self._waits_since_s
-        lengths = state.recent_lengths_steps
+        lengths, returns = state.recent_lengths_steps, state.recent_returns
         lag = self._lags.summary()
         return {
             "updates": state.updates,
@@ -93,6 +104,8 @@ class Reporter:
             **self._of_replay(),
             "episodes": state.episodes,
             "mean_return_100": state.mean_return_100,
+            "min_return_100": min(returns, default=None),
+            "max_return_100": max(returns, default=None),
             "best_mean_return_100": state.best_mean_return_100,
             "evaluation_mean_return": state.evaluation_mean_return,
             "evaluation_env_steps": state.evaluation_env_steps,
@@ -101,6 +114,7 @@ class Reporter:
             **{name: value for name, value in self._metrics.items() if name != "finite"},
             "relu_zeros_max": max(self._relu_zeros.values(), default=None),
             **{f"{RELU_ZEROS}/{layer}": share for layer, share in self._relu_zeros.items()},
+            **{f"{TIME}/{name}": share for name, share in self.time_shares.items()},
             "policy_lag_mean": lag.mean,
             "policy_lag_p95": lag.p95,
             "policy_lag_max": lag.max,
@@ -112,8 +126,12 @@ class Reporter:
             "missing_workers": self._missing,
             "unsaved": self.unsaved,
             "dropped": sum(ledger.dropped.values()),
+            **{f"dropped_{reason}": count for reason, count in ledger.dropped.items()},
+            "checkpoint_age_s": None if self.saved_at is None else now - self.saved_at,
             "env_steps_per_s": self.env_steps_per_s,
             "updates_per_s": (state.updates - updates) / elapsed,
+            "episodes_per_s": (state.episodes - episodes) / elapsed,
+            "wire_bytes_per_s": (ledger.pushed_bytes - pushed) / elapsed,
             "learner_wait_share": wait_share,
             "bottleneck": bottleneck(wait_share),
             "wall_s": state.wall_s,

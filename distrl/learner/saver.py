@@ -101,5 +101,6 @@ class Saver:
         if updates is None:
             return
         self._reporter.unsaved = None
+        self._reporter.saved_at = self._checkpointer.saved_at
         if self._after_save is not None:
             self._after_save(updates)

@@ -17,6 +17,16 @@ _Count = Annotated[int, Field(ge=0)]
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
+_Setting = _Finite | int | str | None
+
+
+def _to_pairs(settings: Any) -> Any:
+    """JSON has no tuples."""
+    if not isinstance(settings, dict):
+        return settings
+    return {path: tuple(pair) if isinstance(pair, list) else pair for path, pair in settings.items()}
+
+
 def _from_triples(triples: Any) -> Any:
     """[[actor, incarnation, sequence], ...] -> {(actor, incarnation): sequence}; JSON has no tuples as keys."""
     if not isinstance(triples, list):
@@ -54,6 +64,7 @@ class LearnerState:
             with the weights.
         trained_unrolls: Unrolls of this run that did. What the ledger has more is rolled back.
         wall_s: Seconds of training, over all lives.
+        settings: Path of the configuration -> what it said, and what it was changed to while training.
     """
 
     run_id: str
@@ -75,6 +86,7 @@ class LearnerState:
     ] = field(default_factory=dict)
     trained_unrolls: _Count = 0
     wall_s: Annotated[_Finite, Field(ge=0.0)] = 0.0
+    settings: Annotated[dict[str, tuple[_Setting, _Setting]], BeforeValidator(_to_pairs)] = field(default_factory=dict)
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 

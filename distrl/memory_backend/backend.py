@@ -10,12 +10,12 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from distrl.config import RunConfig
+from distrl.memory_backend.registry_interface import Producer, Registry
 from distrl.types import PolicyBundle, UnrollHeader
 
-Producer = tuple[int, int]
 DROP_REASONS = ("stale", "duplicate", "decode", "schema", "nonfinite", "poison")
 
 
@@ -58,76 +58,6 @@ class LedgerCounts:
         """produced + foreign - (trained + queued + in_flight + dropped + lost); 0: all accounted for."""
         arrived = self.produced + self.foreign
         return arrived - self.trained - self.queued - self.in_flight - sum(self.dropped.values()) - self.lost
-
-
-@dataclass(frozen=True, slots=True)
-class Control:
-    """What operators ask of a running job."""
-
-    paused: bool = False
-    stop: str | None = None  # the reason, once asked
-    target_actors: int | None = None
-    stacks: bool = False  # heartbeats are to tell what every thread is doing
-
-
-@dataclass(frozen=True, slots=True)
-class RoleStatus:
-    """One role's heartbeat; `beat` increases with every one."""
-
-    role: Literal["actor", "learner", "evaluator"]
-    id: int
-    incarnation: int
-    host: str
-    pid: int
-    state: str  # starting, waiting: <what>, acting, training, evaluating, paused, stopping
-    beat: int = 0
-    env_steps: int = 0
-    env_steps_per_s: float = 0.0
-    weights_version: int = 0
-    last_step_age_s: float = 0.0  # age of the last finished environment step or update
-    rss_mb: float = 0.0
-    peak_rss_mb: float = 0.0
-    blocked_share: float = 0.0  # of an actor's time since the beat before: waiting for the learner
-    stacks: str = ""  # of every thread, while somebody asks for them
-
-
-def blocked_share(roles: Sequence[RoleStatus]) -> float | None:
-    """Mean over the actors among `roles`; None without any."""
-    shares = [role.blocked_share for role in roles if role.role == "actor"]
-    return sum(shares) / len(shares) if shares else None
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """What greedy episodes beside the training came to.
-
-    Attributes:
-        weights_version: Version of the weights that acted.
-        env_steps: Environment steps of the training behind these weights; steps of evaluations are none of them.
-        std_return: Standard deviation over the episodes, with `episodes` as the divisor.
-        wall_s: How long the episodes took.
-    """
-
-    weights_version: int
-    env_steps: int
-    episodes: int
-    mean_return: float
-    std_return: float
-    min_return: float
-    max_return: float
-    mean_length_steps: float
-    wall_s: float
-
-
-class BestEvaluation(NamedTuple):
-    """The best evaluation of a run.
-
-    Attributes:
-        weights: The very bytes that were evaluated (`codec.encode_weights`).
-    """
-
-    evaluation: Evaluation
-    weights: bytes
 
 
 class UnrollStream(ABC):
@@ -247,85 +177,6 @@ class TicketBox(ABC):
     @abstractmethod
     def counts(self) -> tuple[int, int]:
         """(free, held)."""
-
-
-class Registry(ABC):
-    """Who takes part in the run, and what operators ask of it."""
-
-    @abstractmethod
-    def register_actor(self, actor: int) -> int:
-        """Returns the new incarnation, unique within the run and increasing."""
-
-    @abstractmethod
-    def register_evaluator(self) -> int:
-        """Returns the evaluator's new incarnation, increasing; it is no producer."""
-
-    @abstractmethod
-    def evaluator_incarnation(self) -> int:
-        """The newest of the evaluator's incarnations; 0 before the first."""
-
-    @abstractmethod
-    def is_registered(self, producer: Producer) -> bool: ...
-
-    @abstractmethod
-    def beat(self, status: RoleStatus) -> None: ...
-
-    @abstractmethod
-    def roles(self) -> list[RoleStatus]: ...
-
-    @abstractmethod
-    def forget_actor(self, actor: int) -> None:
-        """Removes a retired actor's heartbeat (its incarnations stay registered)."""
-
-    @abstractmethod
-    def control(self) -> Control: ...
-
-    @abstractmethod
-    def set_control(
-        self,
-        *,
-        paused: bool | None = None,
-        stop: str | None = None,
-        target_actors: int | None = None,
-        stacks: bool | None = None,
-    ) -> None:
-        """Changes what is given and leaves the rest."""
-
-    @abstractmethod
-    def add_snapshot(self, snapshot: Mapping[str, float | int | str | None]) -> None:
-        """Appends a metrics snapshot for dashboards (capped)."""
-
-    @abstractmethod
-    def snapshots(self, after: str) -> list[tuple[str, dict[str, float | int | str | None]]]:
-        """(id, snapshot) of those newer than `after` ('0' for all that are kept)."""
-
-    @abstractmethod
-    def add_evaluation(self, evaluation: Evaluation, weights: bytes, incarnation: int) -> None:
-        """Appends what greedy episodes came to (capped), and keeps the weights if no evaluation was as good.
-
-        Args:
-            weights: What was evaluated, as it was published.
-            incarnation: The evaluator's.
-
-        Raises:
-            FencedError: `incarnation` is not the newest; nothing was changed.
-        """
-
-    @abstractmethod
-    def evaluations(self, after: str) -> list[tuple[str, Evaluation]]:
-        """(id, evaluation) of those newer than `after` ('0' for all that are kept), oldest first."""
-
-    @abstractmethod
-    def best_evaluation(self) -> BestEvaluation | None:
-        """The first of those with the highest mean return; None before any."""
-
-    @abstractmethod
-    def restore_evaluated(self, env_steps: int) -> None:
-        """Tells how far an earlier launch of the training was evaluated, in environment steps."""
-
-    @abstractmethod
-    def evaluated_env_steps(self) -> int:
-        """Environment steps behind what was last evaluated, in this launch or before; 0: nothing was."""
 
 
 class Ledger(ABC):

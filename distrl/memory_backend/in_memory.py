@@ -4,92 +4,29 @@ One `InMemoryBackend` is the run itself, so all roles of the process share it; e
 does what `backend` says. Stream entries are kept as their plain fields and parsed on their way out, as with Redis.
 """
 
-import json
-import threading
-import time
-from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from distrl.errors import FencedError, MemoryBackendError
+from distrl.errors import MemoryBackendError
 from distrl.memory_backend.backend import (
     Admission,
     Backend,
-    BestEvaluation,
-    Control,
     Entry,
-    Evaluation,
     Ledger,
     LedgerCounts,
-    Producer,
     Published,
     QueueCaps,
-    Registry,
-    RoleStatus,
     TicketBox,
     UnrollStream,
     WeightStore,
 )
+from distrl.memory_backend.in_memory_registry import InMemoryRegistry
+from distrl.memory_backend.in_memory_run import Run, number_of
 from distrl.memory_backend.keys import RunKeys, entry_fields, entry_header
 from distrl.memory_backend.ledger import checked_increments, ledger_counts, rejected_increments
-from distrl.memory_backend.registry import EVALUATIONS, SNAPSHOTS, newest_evaluator
-from distrl.memory_backend.stream import DEAD_ENTRIES, dead_fields, has_room, pushed_among, released
+from distrl.memory_backend.registry_interface import Producer
+from distrl.memory_backend.stream import dead_fields, has_room, pushed_among, released
 from distrl.memory_backend.weights import newer
 from distrl.types import PolicyBundle, UnrollHeader
-
-
-class _Run:
-    """What Redis would hold. `changed` is the one lock, notified where somebody may be waiting."""
-
-    def __init__(self, caps: QueueCaps) -> None:
-        self.changed = threading.Condition(threading.RLock())
-        self.caps = caps
-        self.config: str | None = None
-        self.fence = 0
-        self.last_id = 0
-        self.queue: deque[tuple[int, dict[bytes, bytes]]] = deque()
-        self.pending: dict[int, dict[bytes, bytes]] = {}  # in order of ids
-        self.suspects: Counter[str] = Counter()
-        self.dead: deque[dict[str, str | bytes | int]] = deque(maxlen=DEAD_ENTRIES)
-        self.ledger: Counter[str] = Counter()
-        self.highest: dict[Producer, int] = {}
-        self.weights: Published | None = None
-        self.bundle: PolicyBundle | None = None
-        self.free_tickets = 0
-        self.held_tickets: Counter[Producer] = Counter()
-        self.incarnations: Counter[int] = Counter()
-        self.statuses: dict[tuple[str, int], RoleStatus] = {}
-        self.control = Control()
-        self.snapshots: deque[tuple[int, str]] = deque(maxlen=SNAPSHOTS)
-        self.evaluator_incarnation = 0
-        self.evaluations: deque[tuple[int, Evaluation]] = deque(maxlen=EVALUATIONS)
-        self.best_evaluation: BestEvaluation | None = None
-        self.evaluated_env_steps = 0
-
-    def next_id(self) -> int:
-        self.last_id += 1
-        return self.last_id
-
-    def append(self, fields: dict[bytes, bytes]) -> int:
-        """XADD."""
-        with self.changed:
-            number = self.next_id()
-            self.queue.append((number, fields))
-            self.changed.notify_all()
-            return number
-
-    def check_fence(self, fence: int, what: str) -> None:
-        if fence != self.fence:
-            raise FencedError(f"{what}: another learner runs this (token {self.fence}, ours {fence}); stop this one")
-
-    def wait_for(self, ready: Callable[[], bool], block_s: float) -> bool:
-        """Waits under the lock until `ready`, at most `block_s` seconds."""
-        deadline = time.monotonic() + block_s
-        while not ready():
-            left_s = deadline - time.monotonic()
-            if left_s <= 0:
-                return False
-            self.changed.wait(left_s)
-        return True
 
 
 class InMemoryUnrollStream(UnrollStream):
@@ -97,7 +34,7 @@ class InMemoryUnrollStream(UnrollStream):
 
     interruptions = 0
 
-    def __init__(self, run: _Run) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
         self._newest_pushed: int | None = None
 
@@ -135,7 +72,7 @@ class InMemoryUnrollStream(UnrollStream):
     def unacknowledged(self, after: str, count: int) -> list[Entry]:
         run = self._run
         with run.changed:
-            later = [item for item in run.pending.items() if item[0] > _number(after)]
+            later = [item for item in run.pending.items() if item[0] > number_of(after)]
             return [_entry(number, fields) for number, fields in later[:count]]
 
     def suspect(self, entry_id: str) -> int:
@@ -159,7 +96,7 @@ class InMemoryUnrollStream(UnrollStream):
             run.ledger.update(increments)
             run.ledger.update(released(pushed_among(entries, increments.get("foreign", 0), registered)))
             for entry in entries:
-                run.pending.pop(_number(entry.entry_id), None)
+                run.pending.pop(number_of(entry.entry_id), None)
             for producer, sequence in highest.items():
                 run.highest[producer] = max(sequence, run.highest.get(producer, sequence))
 
@@ -176,7 +113,7 @@ class InMemoryUnrollStream(UnrollStream):
 class InMemoryWeightStore(WeightStore):
     """One version and one bundle."""
 
-    def __init__(self, run: _Run) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
 
     def publish(self, version: int, blob: bytes, env_steps: int, fence: int) -> None:
@@ -208,7 +145,7 @@ class InMemoryWeightStore(WeightStore):
 class InMemoryTicketBox(TicketBox):
     """Counts of free and held tickets."""
 
-    def __init__(self, run: _Run) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
 
     def issue(self, count: int, fence: int) -> None:
@@ -239,103 +176,10 @@ class InMemoryTicketBox(TicketBox):
             return self._run.free_tickets, self._run.held_tickets.total()
 
 
-class InMemoryRegistry(Registry):
-    """Heartbeats, incarnations, control, snapshots and evaluations."""
-
-    def __init__(self, run: _Run) -> None:
-        self._run = run
-
-    def register_actor(self, actor: int) -> int:
-        with self._run.changed:
-            self._run.incarnations[actor] += 1
-            return self._run.incarnations[actor]
-
-    def register_evaluator(self) -> int:
-        with self._run.changed:
-            self._run.evaluator_incarnation += 1
-            return self._run.evaluator_incarnation
-
-    def evaluator_incarnation(self) -> int:
-        with self._run.changed:
-            return self._run.evaluator_incarnation
-
-    def is_registered(self, producer: Producer) -> bool:
-        with self._run.changed:
-            return 1 <= producer[1] <= self._run.incarnations[producer[0]]
-
-    def beat(self, status: RoleStatus) -> None:
-        with self._run.changed:
-            self._run.statuses[status.role, status.id] = status
-
-    def roles(self) -> list[RoleStatus]:
-        with self._run.changed:
-            return [status for _key, status in sorted(self._run.statuses.items())]
-
-    def forget_actor(self, actor: int) -> None:
-        with self._run.changed:
-            self._run.statuses.pop(("actor", actor), None)
-
-    def control(self) -> Control:
-        with self._run.changed:
-            return self._run.control
-
-    def set_control(
-        self,
-        *,
-        paused: bool | None = None,
-        stop: str | None = None,
-        target_actors: int | None = None,
-        stacks: bool | None = None,
-    ) -> None:
-        with self._run.changed:
-            now = self._run.control
-            self._run.control = Control(
-                paused=now.paused if paused is None else paused,
-                stop=now.stop if stop is None else stop,
-                target_actors=now.target_actors if target_actors is None else target_actors,
-                stacks=now.stacks if stacks is None else stacks,
-            )
-
-    def add_snapshot(self, snapshot: Mapping[str, float | int | str | None]) -> None:
-        with self._run.changed:
-            self._run.snapshots.append((self._run.next_id(), json.dumps(dict(snapshot))))
-
-    def snapshots(self, after: str) -> list[tuple[str, dict[str, float | int | str | None]]]:
-        with self._run.changed:
-            kept = [item for item in self._run.snapshots if item[0] > _number(after)]
-        return [(f"{number}-0", json.loads(text)) for number, text in kept]
-
-    def add_evaluation(self, evaluation: Evaluation, weights: bytes, incarnation: int) -> None:
-        run = self._run
-        with run.changed:
-            newest_evaluator(incarnation, run.evaluator_incarnation)
-            run.evaluations.append((run.next_id(), evaluation))
-            run.evaluated_env_steps = evaluation.env_steps
-            best = run.best_evaluation
-            if best is None or evaluation.mean_return > best.evaluation.mean_return:
-                run.best_evaluation = BestEvaluation(evaluation, weights)
-
-    def evaluations(self, after: str) -> list[tuple[str, Evaluation]]:
-        with self._run.changed:
-            return [(f"{number}-0", each) for number, each in self._run.evaluations if number > _number(after)]
-
-    def best_evaluation(self) -> BestEvaluation | None:
-        with self._run.changed:
-            return self._run.best_evaluation
-
-    def restore_evaluated(self, env_steps: int) -> None:
-        with self._run.changed:
-            self._run.evaluated_env_steps = max(self._run.evaluated_env_steps, env_steps)
-
-    def evaluated_env_steps(self) -> int:
-        with self._run.changed:
-            return self._run.evaluated_env_steps
-
-
 class InMemoryLedger(Ledger):
     """A counter."""
 
-    def __init__(self, run: _Run) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
 
     def counts(self) -> LedgerCounts:
@@ -355,7 +199,7 @@ class InMemoryBackend(Backend):
     def __init__(self, run_id: str, caps: QueueCaps) -> None:
         self._run_id = RunKeys(run_id).run_id
         self._caps = caps
-        self._attach(_Run(caps))
+        self._attach(Run(caps))
 
     def create(self, config_json: str) -> None:
         """Raises MemoryBackendError if the run exists."""
@@ -378,12 +222,12 @@ class InMemoryBackend(Backend):
 
     def delete(self) -> None:
         """Forgets the run; the object can create it anew."""
-        self._attach(_Run(self._caps))
+        self._attach(Run(self._caps))
 
     def close(self) -> None:
         """Nothing to close: the run stays until the process ends."""
 
-    def _attach(self, run: _Run) -> None:
+    def _attach(self, run: Run) -> None:
         self._run = run
         self.unrolls = InMemoryUnrollStream(run)
         self.weights = InMemoryWeightStore(run)
@@ -394,7 +238,3 @@ class InMemoryBackend(Backend):
 
 def _entry(number: int, fields: dict[bytes, bytes]) -> Entry:
     return Entry(f"{number}-0", entry_header(fields), fields.get(b"payload", b""))
-
-
-def _number(entry_id: str) -> int:
-    return int(entry_id.split("-")[0])

@@ -88,7 +88,22 @@ TABLE = (
         "learner",
         "one field per actor",
     ),
-    Row("control", "hash", "paused, stop, target_actors, stacks", "operators, supervisor", "all", "4 fields"),
+    Row(
+        "control",
+        "hash",
+        "paused, stop, target_actors, stacks; checkpoint and evaluation: .asked, .done; 'set <path>' -> value as JSON",
+        "operators, supervisor, learner, evaluator",
+        "all",
+        "8 fields and one per setting",
+    ),
+    Row(
+        "requests",
+        "stream",
+        "by, what: what operators asked, for the event log",
+        "operators",
+        "supervisor",
+        "about 200",
+    ),
     Row("tickets", "list", "free permissions to start an unroll", "learner, supervisor", "actors", "k + 1 batches"),
     Row("held:{actor}.{incarnation}", "list", "tickets a producer has taken", "actors", "supervisor", "one ticket"),
     Row("ledger", "hash", "counts; fields as in ledger.py", "actors, learner", "supervisor, dashboard", "14 fields"),
@@ -142,6 +157,7 @@ class RunKeys:
         self.actors = prefix + "actors"
         self.incarnations = prefix + "incarnations"
         self.control = prefix + "control"
+        self.requests = prefix + "requests"
         self.tickets = prefix + "tickets"
         self.ledger = prefix + "ledger"
         self.highest = prefix + "highest"

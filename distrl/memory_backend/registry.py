@@ -8,15 +8,31 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from distrl.errors import FencedError, MemoryBackendError
-from distrl.memory_backend.backend import BestEvaluation, Control, Evaluation, Producer, Registry, RoleStatus
 from distrl.memory_backend.keys import RunKeys
 from distrl.memory_backend.redis_client import RedisClient, Reply
+from distrl.memory_backend.registry_interface import (
+    ERRANDS,
+    BestEvaluation,
+    Control,
+    Demand,
+    Errand,
+    Evaluation,
+    Producer,
+    Registry,
+    Request,
+    RoleStatus,
+    Setting,
+)
 from distrl.memory_backend.resp import Command
 
 # A snapshot is a second: enough for whoever looks in to draw the last minutes; the whole history is in `metrics.csv`.
 # A long one would make Redis grow for the first half hour of every run, a kilobyte each.
 SNAPSHOTS = 200
 EVALUATIONS = 2000
+REQUESTS = 200
+
+_SETTING = "set "
+"""First part of the control hash's fields that hold settings; their paths follow."""
 
 _STATUS = TypeAdapter(RoleStatus)
 _EVALUATION = TypeAdapter(Evaluation)
@@ -78,15 +94,18 @@ class RedisRegistry(Registry):
         self._client.call("HDEL", self._keys.actors, f"actor:{actor}")
 
     def control(self) -> Control:
-        """What operators ask."""
-        fields = ("paused", "stop", "target_actors", "stacks")
-        paused, stop, target, stacks = self._client.call("HMGET", self._keys.control, *fields)
-        return Control(
-            paused=paused == b"1",
-            stop=None if stop is None else stop.decode(),
-            target_actors=None if target is None else int(target),
-            stacks=stacks == b"1",
-        )
+        """What operators ask.
+
+        Raises:
+            MemoryBackendError: It is not what `set_control` writes.
+        """
+        told: dict[bytes, bytes] = self._client.call("HGETALL", self._keys.control)
+        try:
+            return _control(told)
+        except ValueError as error:
+            raise MemoryBackendError(
+                f"what operators ask of {self._keys.run_id} is malformed ({error}); use one version of distrl for all"
+            ) from error
 
     def set_control(
         self,
@@ -95,13 +114,36 @@ class RedisRegistry(Registry):
         stop: str | None = None,
         target_actors: int | None = None,
         stacks: bool | None = None,
+        settings: Mapping[str, Setting] | None = None,
     ) -> None:
-        """Changes what is given and leaves the rest."""
+        """Changes what is given and leaves the rest, single settings included."""
         given = {"paused": paused, "stop": stop, "target_actors": target_actors, "stacks": stacks}
         told = {name: int(value) if isinstance(value, bool) else value for name, value in given.items()}
         fields = [part for name, value in told.items() if value is not None for part in (name, value)]
+        fields += [part for path, value in (settings or {}).items() for part in (_SETTING + path, json.dumps(value))]
         if fields:
             self._client.call("HSET", self._keys.control, *fields)
+
+    def demand(self, errand: Errand) -> int:
+        """Asks for it once more. Repeated over a broken connection it can ask twice."""
+        return int(self._client.call("HINCRBY", self._keys.control, f"{errand}.asked", 1))
+
+    def fulfil(self, errand: Errand, number: int) -> None:
+        """It was run for everybody who had asked up to the `number`-th time."""
+        self._client.call("HSET", self._keys.control, f"{errand}.done", number)
+
+    def add_request(self, request: Request) -> None:
+        """Appends one request; about the newest `REQUESTS` are kept. Over a broken connection it can be there twice."""
+        fields = ("by", request.by, "what", request.what)
+        self._client.call("XADD", self._keys.requests, "MAXLEN", "~", REQUESTS, "*", *fields)
+
+    def requests(self, after: str) -> list[tuple[str, Request]]:
+        """(id, request) of those newer than the id `after`; '0' for all that are kept."""
+        entries: list[tuple[bytes, Any]] = self._client.call("XRANGE", self._keys.requests, f"({after}", "+")
+        return [
+            (entry_id.decode(), Request(fields[b"by"].decode(), fields[b"what"].decode()))
+            for entry_id, fields in entries
+        ]
 
     def add_snapshot(self, snapshot: Mapping[str, float | int | str | None]) -> None:
         """Appends one snapshot; about the newest `SNAPSHOTS` are kept."""
@@ -173,3 +215,25 @@ class RedisRegistry(Registry):
                 f"an evaluation of {self._keys.run_id} is malformed ({first['loc']}: {first['msg']}); "
                 "use one version of distrl for all roles"
             ) from error
+
+
+def _demand(told: Mapping[bytes, bytes], errand: Errand) -> Demand:
+    asked, done = (int(told.get(f"{errand}.{which}".encode(), 0)) for which in ("asked", "done"))
+    return Demand(asked, done)
+
+
+def _control(told: Mapping[bytes, bytes]) -> Control:
+    """Raises ValueError for what no distrl writes."""
+    stop, target = told.get(b"stop"), told.get(b"target_actors")
+    return Control(
+        paused=told.get(b"paused") == b"1",
+        stop=None if stop is None else stop.decode(),
+        target_actors=None if target is None else int(target),
+        stacks=told.get(b"stacks") == b"1",
+        settings={
+            name.decode().removeprefix(_SETTING): json.loads(value)
+            for name, value in told.items()
+            if name.startswith(_SETTING.encode())
+        },
+        **{errand: _demand(told, errand) for errand in ERRANDS},
+    )

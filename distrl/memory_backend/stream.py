@@ -8,10 +8,11 @@ use; a learner that dies in between leaves it pending, and its successor takes i
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 
-from distrl.memory_backend.backend import Admission, Entry, Producer, QueueCaps, UnrollStream
+from distrl.memory_backend.backend import Admission, Entry, QueueCaps, UnrollStream
 from distrl.memory_backend.keys import GROUP, RunKeys, entry_fields, entry_header, producer_field, producer_of
 from distrl.memory_backend.ledger import checked_increments, increment_commands, rejected_increments
 from distrl.memory_backend.redis_client import RedisClient, Reply
+from distrl.memory_backend.registry_interface import Producer
 from distrl.memory_backend.resp import Command
 from distrl.types import UnrollHeader
 

@@ -4,9 +4,10 @@ A ticket is always in exactly one list: free, or held by a producer. Moves are a
 any moment leaves its ticket where `reclaim` finds it.
 """
 
-from distrl.memory_backend.backend import Producer, TicketBox
+from distrl.memory_backend.backend import TicketBox
 from distrl.memory_backend.keys import RunKeys
 from distrl.memory_backend.redis_client import RedisClient, Reply
+from distrl.memory_backend.registry_interface import Producer
 from distrl.memory_backend.resp import Command
 
 _TICKET = "1"

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from array import array
 from pathlib import Path
 from typing import Protocol
 
@@ -29,7 +30,8 @@ class CsvSink:
 
     def __init__(self, path: Path) -> None:
         self._columns: list[str] = []
-        self._rows: list[tuple[int, int]] = []  # (updates, where the row begins), in order
+        # Updates of every row, and where it begins, in order. Machine numbers: days of training are many rows.
+        self._updates, self._begins = array("q"), array("q")
         path.touch()
         self._file = path.open("r+b")
         self._read()
@@ -48,7 +50,7 @@ class CsvSink:
             raise ValueError(f"no column of {self._file.name} is named {', '.join(unknown)}")
         updates = int(snapshot.get("updates") or 0)
         self._take_back(updates)
-        self._rows.append((updates, self._file.tell()))
+        self._note(updates, self._file.tell())
         self._append([_cell(snapshot.get(name)) for name in self._columns])
 
     def close(self) -> None:
@@ -65,15 +67,20 @@ class CsvSink:
             if begin == 0:
                 self._columns = cells
             else:
-                self._rows.append((int(cells[self._columns.index("updates")] or 0), begin))
+                self._note(int(cells[self._columns.index("updates")] or 0), begin)
             begin += len(line)
         self._file.seek(begin)
         self._file.truncate()
 
     def _take_back(self, updates: int) -> None:
-        while self._rows and self._rows[-1][0] >= updates:
-            self._file.seek(self._rows.pop()[1])
+        while self._updates and self._updates[-1] >= updates:
+            self._updates.pop()
+            self._file.seek(self._begins.pop())
             self._file.truncate()
+
+    def _note(self, updates: int, begin: int) -> None:
+        self._updates.append(updates)
+        self._begins.append(begin)
 
     def _append(self, cells: list[str]) -> None:
         text = io.StringIO()

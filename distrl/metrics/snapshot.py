@@ -46,6 +46,8 @@ METRICS = (
     Metric("replay_steps", "progress", "steps", "valid environment steps in the replay memory"),
     Metric("episodes", "progress", "episodes", "episodes that ended"),
     Metric("mean_return_100", "return", "", "mean undiscounted return of the last 100 episodes"),
+    Metric("min_return_100", "return", "", "least return of these episodes"),
+    Metric("max_return_100", "return", "", "greatest return of these episodes"),
     Metric("best_mean_return_100", "return", "", "best of it over full windows of 100 episodes"),
     Metric("evaluation_mean_return", "evaluation", "", "mean undiscounted return of the newest evaluation's episodes"),
     Metric("evaluation_env_steps", "evaluation", "steps", "steps of training behind that evaluation's weights"),
@@ -69,11 +71,19 @@ METRICS = (
     Metric("queue_bytes", "queue", "bytes", "their payload", timed=True),
     Metric("queue_fill", "queue", "share", "fill of the queue, by the bound that is nearer: 0 to 1", timed=True),
     Metric("dropped", "queue", "unrolls", "unrolls dropped, for whatever reason", timed=True),
+    Metric("dropped_stale", "dropped", "unrolls", "of these: weights too old", timed=True),
+    Metric("dropped_duplicate", "dropped", "unrolls", "of these: there before", timed=True),
+    Metric("dropped_decode", "dropped", "unrolls", "of these: no unroll at all", timed=True),
+    Metric("dropped_schema", "dropped", "unrolls", "of these: of another shape, type or space", timed=True),
+    Metric("dropped_nonfinite", "dropped", "unrolls", "of these: NaN or infinity in it", timed=True),
+    Metric("dropped_poison", "dropped", "unrolls", "of these: learners died of it", timed=True),
     Metric("incomplete_rounds", "fleet", "rounds", "rounds that went on without a worker's gradient", timed=True),
     Metric("missing_workers", "", "", "whose gradient the last round went on without", timed=True),
     Metric("unsaved", "", "", "why the last checkpoint could not be written; none where it was", timed=True),
     Metric("env_steps_per_s", "speed", "steps/s", "environment steps per second of all actors", timed=True),
     Metric("updates_per_s", "speed", "updates/s", "updates per second", timed=True),
+    Metric("episodes_per_s", "speed", "episodes/s", "episodes that ended per second", timed=True),
+    Metric("wire_bytes_per_s", "speed", "bytes/s", "payload that actors pushed per second", timed=True),
     Metric("learner_wait_share", "speed", "share", "share of the learner's time spent waiting for unrolls", timed=True),
     Metric(
         "actors_blocked_share",
@@ -84,6 +94,9 @@ METRICS = (
         timed=True,
     ),
     Metric("actors_up", "fleet", "actors", "actors with a heartbeat", "supervisor", timed=True),
+    Metric("rss_mb", "fleet", "MB", "resident memory of all roles", "supervisor", timed=True),
+    Metric("cpu_cores", "fleet", "cores", "processor time that all roles take", "supervisor", timed=True),
+    Metric("checkpoint_age_s", "fleet", "s", "age of the newest checkpoint of this learner", timed=True),
     Metric("restarts", "fleet", "restarts", "roles that were started again", "supervisor", timed=True),
     Metric("bottleneck", "fleet", "", "what limits the speed: actors, learner, environment, or - for none", timed=True),
     Metric("wall_s", "progress", "s", "time of training, over all resumptions", timed=True),
@@ -92,10 +105,15 @@ METRICS = (
 )
 COLUMNS = tuple(metric.name for metric in METRICS if metric.group)
 TOLD_ONCE = frozenset(metric.name for metric in METRICS if not metric.group)
+TEXTS = frozenset({"bottleneck"})
+"""Columns of words."""
 TIMED = frozenset(metric.name for metric in METRICS if metric.timed)
 TAGS = {metric.name: metric.tag for metric in METRICS if metric.group}
 RELU_ZEROS = "network/relu_zeros"
 """First part of the tags of single relu layers, ``network/relu_zeros/<layer>``."""
+
+TIME = "learner_time"
+"""First part of the tags of where the learner's time goes, ``learner_time/<name>``, shares of the last interval."""
 
 
 def columns_of(snapshot: Snapshot) -> set[str]:

@@ -15,7 +15,7 @@ from distrl.config.network import NetworkParameters
 from distrl.networks.backend import Apply, Gradients
 from distrl.networks.network_copy import NetworkCopy
 from distrl.networks.objective import RANDOM_STATES, over_rows
-from distrl.networks.optimizers import clip_gradients, create_optimizer, global_norm
+from distrl.networks.optimizers import clip_gradients, create_optimizer, global_norm, set_learning_rate
 from distrl.networks.savers import OnnxSaver, WeightsSaver, savers_of
 from distrl.networks.weights import to_numpy
 from distrl.types import Array, EnvSpec
@@ -47,6 +47,7 @@ class Architecture(NetworkCopy):
         self._accumulated: list[Array] | None = None
         self._gradients: dict[tuple[str, ...], Gradients] = {}
         self._optimizer: Any = None
+        self._learning_rate = parameters.learning_rate
         self._apply: Apply | None = None
 
     @staticmethod
@@ -135,7 +136,14 @@ class Architecture(NetworkCopy):
         if self._optimizer is None:
             self._optimizer = create_optimizer(self.parameters)
             self._optimizer.build(self.model.trainable_variables)
+            self.set_learning_rate(self._learning_rate)
         return self._optimizer
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Goes on as if `parameters.learning_rate` were `rate`: see `optimizers.set_learning_rate`."""
+        self._learning_rate = rate
+        if self._optimizer is not None:
+            set_learning_rate(self._optimizer, self.parameters, rate)
 
     def apply_gradients(
         self,

@@ -71,6 +71,10 @@ class TrainedNumber:
         )
         self.optimizer.build([self.variable])
 
+    def set_learning_rate(self, rate: float) -> None:
+        """Of the updates from now on."""
+        self.optimizer.learning_rate = rate
+
     @property
     def part(self) -> Part:
         """As a part of a step."""

@@ -29,6 +29,7 @@ class NetworkCopy:
         model: The Keras model of one step: {name: [batch, ...]} -> {name: [batch, ...]}.
         variables: All variables by name: weights in the network's order, states of random generators among them, and
             then the heads' adjustable numbers.
+        coefficients: Numbers by name that a loss reads and that may be changed while training: see `add_coefficient`.
         name: First part of every weight's path.
         parameters: What the network was built from; `compute_dtype` is never auto.
 
@@ -57,6 +58,7 @@ class NetworkCopy:
             for key, scalar in head.scalars.items()
         }
         self.is_training = False
+        self.coefficients: dict[str, Any] = {}
         self._together: dict[tuple[int, ...], Outputs] = {}
         self._mixes: dict[tuple[NetworkCopy, bool], Mix] = {}  # by the copy that is pulled from, and whether as it is
         self._reads: dict[tuple[str, ...], Read] = {}
@@ -135,6 +137,12 @@ class NetworkCopy:
     def set_variable_value(self, name: str, value: float) -> None:
         """Sets such a number; the next loss uses it."""
         self._scalar(name).assign(value)
+
+    def add_coefficient(self, name: str, value: float) -> Any:
+        """A number that losses compiled from now on read, float32 []: what it is assigned, the next update sees."""
+        variable = keras.Variable(value, trainable=False, name=name, dtype="float32")
+        self.coefficients[name] = variable
+        return variable
 
     def get_weights(self) -> list[Array]:
         """Copies of all weights, in the network's order."""
@@ -218,10 +226,11 @@ class NetworkCopy:
     def state_variables(self) -> list[Any]:
         """Variables that a step may assign although no gradient moves them: averages, states of random generators.
 
-        The heads' adjustable numbers are among them, as a loss that is compiled must see what they become.
+        The heads' adjustable numbers and coefficients are among them, as a loss that is compiled must see what they
+        become.
         """
         scalars = [scalar for head in self.assembly.heads for scalar in head.scalars.values()]
-        return [*self.model.non_trainable_variables, *scalars]
+        return [*self.model.non_trainable_variables, *scalars, *self.coefficients.values()]
 
     @property
     def random_states(self) -> list[Any]:

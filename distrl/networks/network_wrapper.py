@@ -21,7 +21,7 @@ from distrl.networks.full_batch import FullBatchStep
 from distrl.networks.gradient_step import GradientStep, moving_averages, names_of, normalized_inputs
 from distrl.networks.minibatch_step import MinibatchStep
 from distrl.networks.objective import UnrollLoss, over_unrolls
-from distrl.networks.optimizers import clip_gradients, create_optimizer, state_variables
+from distrl.networks.optimizers import clip_gradients, state_variables
 from distrl.networks.own_optimizers import OwnOptimizers
 from distrl.networks.savers import OnnxSaver, WeightsSaver, savers_of
 from distrl.networks.statistics import StateArrays, Statistics
@@ -73,7 +73,7 @@ class NetworkWrapper:
         self.sync()  # a shared global copy has been trained already, and a user's model may draw as it likes
         self._own: OwnOptimizers | None = None
         if self.global_ is not None and not parameters.shared_optimizer:
-            self._own = OwnOptimizers(lambda: create_optimizer(parameters), self.global_.model.trainable_variables)
+            self._own = OwnOptimizers(parameters, self.global_.model.trainable_variables)
         self._statistics = Statistics([*self.copies.values()], reward_normalization)
         self.moments, self.rewards = self._statistics.moments, self._statistics.rewards
         self.beside: dict[str, dict[str, Any]] = {}
@@ -88,6 +88,13 @@ class NetworkWrapper:
         if self._own is not None:
             return self._own.optimizer(worker)
         return (self.global_ or self.online).optimizer
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Goes on as if `parameters.learning_rate` were `rate`: see `optimizers.set_learning_rate`."""
+        for copy in self.copies.values():
+            copy.set_learning_rate(rate)
+        if self._own is not None:
+            self._own.set_learning_rate(rate)
 
     @property
     def copies(self) -> dict[str, Architecture]:

@@ -55,14 +55,35 @@ def create_optimizer(parameters: OptimizerParameters) -> Any:
         "Muon": (keras.optimizers.Muon, {"exclude_layers": [_HEADS], **muon, **decay, **epsilon}),
     }
     make, arguments = makers[kind]
-    return make(learning_rate=learning_rate(parameters), name="optimizer", **arguments)
+    rate = learning_rate(parameters)
+    if not callable(rate):
+        return make(learning_rate=rate, name="optimizer", **arguments)
+    scaled = Scaled(rate)
+    optimizer = make(learning_rate=scaled, name="optimizer", **arguments)
+    # As the rate itself is where it is a number: what a compiled step reads, it must know of.
+    optimizer._track_variable(scaled.factor)
+    return optimizer
+
+
+def set_learning_rate(optimizer: Any, parameters: OptimizerParameters, rate: float) -> None:
+    """Goes on as if `parameters.learning_rate` were `rate`; a schedule is scaled as a whole. Nothing is compiled anew.
+
+    Args:
+        optimizer: Made by `create_optimizer` of these parameters.
+    """
+    schedule = optimizer._learning_rate
+    if isinstance(schedule, Scaled):
+        schedule.factor.assign(rate / parameters.learning_rate)
+    else:
+        optimizer.learning_rate = rate
 
 
 def state_variables(optimizer: Any) -> dict[str, Any]:
     """What an optimizer keeps from update to update, by path: counts and moments."""
     # The learning rate is configuration, not state: a run resumed with another one shall use that.
-    rate_path = f"{optimizer.name}/learning_rate"
-    return {variable.path: variable for variable in optimizer.variables if variable.path != rate_path}
+    schedule = optimizer._learning_rate
+    rate = schedule.factor if isinstance(schedule, Scaled) else schedule
+    return {variable.path: variable for variable in optimizer.variables if variable is not rate}
 
 
 def learning_rate(parameters: OptimizerParameters) -> Any:
@@ -106,6 +127,22 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[m
         step = ops.convert_to_tensor(step)
         then = self._then(ops.maximum(step - self._updates, 0)) if callable(self._then) else self._then
         return then * (ops.cast(ops.minimum(step, self._updates), "float32") / self._updates)
+
+
+class Scaled(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
+    """A schedule times a factor that can be changed while training.
+
+    Attributes:
+        factor: float32 [], 1 at first.
+    """
+
+    def __init__(self, schedule: Any) -> None:
+        self._schedule = schedule
+        self.factor = keras.Variable(1.0, trainable=False, name="learning_rate_factor", dtype="float32")
+
+    def __call__(self, step: Any) -> Any:
+        """The rate of the update that `step` updates came before."""
+        return self._schedule(step) * self.factor.value
 
 
 def global_norm(gradients: Sequence[Any]) -> Any:

@@ -1,10 +1,12 @@
 """One optimizer for each worker, all of them moving the same weights: `network.shared_optimizer: false`."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from distrl.config.optimizers import OptimizerParameters
 from distrl.networks.backend import Apply
+from distrl.networks.optimizers import create_optimizer, set_learning_rate
 from distrl.types import Array
 
 _GROUP = re.compile(r"optimizer(?:_(\d+))?")
@@ -14,12 +16,13 @@ class OwnOptimizers:
     """Optimizers by worker, each with moments of its own, fed by that worker's gradients alone.
 
     Args:
-        create: Makes an optimizer.
+        parameters: What each is made of.
         variables: What all of them move.
     """
 
-    def __init__(self, create: Callable[[], Any], variables: Sequence[Any]) -> None:
-        self._create = create
+    def __init__(self, parameters: OptimizerParameters, variables: Sequence[Any]) -> None:
+        self._parameters = parameters
+        self._learning_rate = parameters.learning_rate
         self._variables = variables
         self._steps: dict[int | None, tuple[Any, Apply]] = {}
 
@@ -31,9 +34,16 @@ class OwnOptimizers:
         """One step of a worker's optimizer with ``scaler * gradients``."""
         self._step(worker)[1](gradients, scaler)
 
+    def set_learning_rate(self, rate: float) -> None:
+        """Of all there are, and of those that come: see `optimizers.set_learning_rate`."""
+        self._learning_rate = rate
+        for optimizer, _ in self._steps.values():
+            set_learning_rate(optimizer, self._parameters, rate)
+
     def like(self, groups: Iterable[str]) -> "OwnOptimizers":
         """The optimizers that a checkpoint has, by its groups: those that are here, and new ones; nothing else."""
-        made = OwnOptimizers(self._create, self._variables)
+        made = OwnOptimizers(self._parameters, self._variables)
+        made._learning_rate = self._learning_rate
         for match in filter(None, map(_GROUP.fullmatch, groups)):
             worker = None if match[1] is None else int(match[1])
             if worker in self._steps:
@@ -51,7 +61,8 @@ class OwnOptimizers:
 
     def _step(self, worker: int | None) -> tuple[Any, Apply]:
         if worker not in self._steps:
-            optimizer = self._create()
+            optimizer = create_optimizer(self._parameters)
+            set_learning_rate(optimizer, self._parameters, self._learning_rate)
             optimizer.build(self._variables)
             self._steps[worker] = (optimizer, Apply(optimizer, self._variables))
         return self._steps[worker]

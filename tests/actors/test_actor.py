@@ -16,6 +16,7 @@ from distrl.config import RunConfig
 from distrl.config.exploration import EpsilonGreedyParameters, ParameterNoiseParameters, PolicySamplingParameters
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.schedules import ConstantSchedule, LinearSchedule
+from distrl.config.steering import steered
 from distrl.environments.toy import StepCounter
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import EnvironmentFailedError
@@ -649,3 +650,23 @@ def test_what_a_push_says_is_what_the_actor_acts_on(make_run):
     run.publish(2)
     assert actor.step(admission) == Admission(has_room=True, weights_version=2, paused=True, stop=True)
     assert actor.weights_version == 1  # it trusted what it was told
+
+
+def test_what_operators_change_holds_from_the_next_unroll_on(make_run):
+    given = {"kind": "epsilon_greedy", "epsilon": {"kind": "constant", "value": 0.0}}
+    run = make_run(RunConfig.model_validate({**configure().model_dump(mode="json"), "exploration": given}))
+    actor = run.actor(exploration=run.config.exploration)
+    run.publish(1, value=0.0)  # the policy is uniform, and epsilon does not matter to it
+    run.publish(2)
+    before = run.step(actor)
+    actor.steer(steered(run.config, {"exploration.epsilon": 1.0}))
+    assert float(actor._exploration._explorers["action"].epsilon) == 0.0  # not before an unroll begins
+    after = run.step(actor)
+    uniform = np.float32(np.log(1.0 / 3.0))
+    assert not np.allclose(before.behaviour_log_probabilities, uniform, atol=1e-3)
+    np.testing.assert_allclose(after.behaviour_log_probabilities[after.valid], uniform, rtol=1e-5)
+    # What does not concern exploration leaves it alone.
+    explorer = actor._exploration._explorers["action"]
+    actor.steer(steered(run.config, {"exploration.epsilon": 1.0, "network.learning_rate": 0.5}))
+    run.step(actor)
+    assert actor._exploration._explorers["action"] is explorer

@@ -174,6 +174,20 @@ def test_actions_are_random_until_enough_steps_are_made():
     assert explorer.sample(outputs, np.random.default_rng(0))[0]["switches"].mean() == pytest.approx(0.5, abs=0.01)
 
 
+def test_it_changes_while_training_and_remembers_how_far_that_is():
+    made = exploration({"kind": "boltzmann", "temperature": {"kind": "linear", "start": 4.0, "end": 1.0, "steps": 100}})
+    made.move_to(100)
+    explorer = made._explorers["turn"]
+    made.change(read({"kind": "boltzmann", "temperature": {"kind": "linear", "start": 4.0, "end": 1.0, "steps": 100}}))
+    assert made._explorers["turn"] is explorer  # nothing is forgotten where nothing changes
+    made.change(read({"kind": "boltzmann", "temperature": {"kind": "linear", "start": 4.0, "end": 2.0, "steps": 200}}))
+    assert float(made._explorers["turn"]._inverse) == pytest.approx(1.0 / 3.0)  # halfway, after 100 steps
+    logits = tiled("turn", [0.0, 1.0, 2.0])
+    actions, log_probabilities = made.sample(logits, np.random.default_rng(1))
+    tempered = np.exp(np.array([0.0, 1.0, 2.0]) / 3.0)
+    np.testing.assert_allclose(log_probabilities, np.log(tempered / tempered.sum())[actions["turn"]], rtol=1e-5)
+
+
 def test_episodes_begin_anew_after_rows_that_are_not_valid():
     given = {"kind": "ornstein_uhlenbeck", "sigma": 0.0, "mean": 1.0, "dt": 1.0}
     explorer = exploration(given, ["force"], 2)

@@ -11,6 +11,7 @@ from distrl.actors.gradient_actor import GradientShipper, make_shipper
 from distrl.actors.policy import Policy
 from distrl.actors.unroll import UnrollBuilder
 from distrl.config import RunConfig
+from distrl.config.steering import steered
 from distrl.environments.vector import Step, VectorEnvironment
 from distrl.errors import ConfigError
 from distrl.memory_backend.backend import QueueCaps
@@ -305,3 +306,22 @@ def test_rewards_are_normalised_by_what_comes_with_the_weights(make_run):
     assert set(seen[unroll.valid].tolist()) == {0.0, -4.0}
     assert set(seen[~unroll.valid].tolist()) <= {0.0}
     assert run.policy.version == 1  # acting reads no scale, and takes none
+
+
+def test_a_gradient_is_of_the_loss_as_operators_have_changed_it(make_run):
+    was, wanted = (configure(algorithm="a3c") for _ in range(2))
+    settings = {"algorithm.entropy_weight": 0.75, "network.learning_rate": 0.5}
+    changed, configured = make_run(was), make_run(steered(wanted, settings))
+    uneven = {name: 4.0 * array for name, array in changed.network.online.named_weights().items()}
+    for run in (changed, configured):
+        run.publish(1, 0.0, **uneven)
+    first = [run.step() for run in (changed, configured)]
+    changed.actor.steer(steered(was, settings))
+    second = [run.step() for run in (changed, configured)]
+
+    def gradients(contribution):
+        return np.concatenate([array.ravel() for array in contribution.differentiated.gradients.values()])
+
+    assert not np.allclose(gradients(first[0]), gradients(first[1]), rtol=1e-3)
+    np.testing.assert_allclose(gradients(second[0]), gradients(second[1]), rtol=1e-4, atol=1e-6)
+    assert changed.network.global_._optimizer is None  # it differentiates, and applies nothing

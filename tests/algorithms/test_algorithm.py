@@ -272,3 +272,87 @@ def test_gradient_actors_normalise_rewards_by_what_was_published_with_the_weight
         metrics = learner.update(learning, (contribution,)).metrics
         assert metrics == pytest.approx(expected, rel=1e-5)
     assert metrics["highest"] == pytest.approx((1.0 - 3.75) / np.std([0.0, 2.0, 4.0, 9.0]), rel=1e-5)
+
+
+STEERED = {
+    "constant": ({"learning_rate": 0.5}, {"learning_rate": 0.25}),
+    "schedule": (
+        {
+            "learning_rate": 0.5,
+            "learning_rate_schedule": "linear",
+            "learning_rate_final": 0.125,
+            "learning_rate_schedule_updates": 40,
+        },
+        {
+            "learning_rate": 0.25,
+            "learning_rate_schedule": "linear",
+            "learning_rate_final": 0.0625,
+            "learning_rate_schedule_updates": 40,
+        },
+    ),
+    "warm-up": (
+        {"learning_rate": 0.5, "learning_rate_warm_up_updates": 4, "optimizer_type": "Adam"},
+        {"learning_rate": 0.25, "learning_rate_warm_up_updates": 4, "optimizer_type": "Adam"},
+    ),
+}
+
+
+@pytest.mark.parametrize("how", STEERED)
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"name": "impala"},
+        {"name": "impala", "minibatches": 2},
+        {"name": "ppo", "epochs": 2, "minibatches": 2},
+        {"name": "vpg"},
+    ],
+    ids=lambda section: "-".join(map(str, section.values())),
+)
+def test_what_is_changed_while_training_is_as_if_configured(section, how):
+    before, after = STEERED[how]
+    now = config(network=after, algorithm=section | {"entropy_weight": 0.5})
+    was = config(network=before, algorithm=section | {"entropy_weight": 0.0})
+    told, weights = {}, {}
+    for name, given in (("steered", was), ("configured", now)):
+        algorithm = make_algorithm(given)
+        networks = algorithm.build(SPEC)
+        if name == "steered":
+            # Compiled before, so that nothing of the new values can have been a constant of the program.
+            saved = networks["main"].state_arrays()
+            algorithm.update(networks, batch(sequences=4))
+            networks["main"].restore(saved)
+            algorithm.steer(networks, now)
+        told[name] = [algorithm.update(networks, batch(sequences=4)).metrics for _ in range(3)]
+        weights[name] = networks["main"].online.get_weights()
+        assert algorithm._step.traces == 1
+    for steered_metrics, configured_metrics in zip(told["steered"], told["configured"], strict=True):
+        assert steered_metrics == pytest.approx(configured_metrics, rel=1e-5, abs=1e-6)
+    for one, other in zip(weights["steered"], weights["configured"], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+    assert told["steered"][-1]["learning_rate"] != pytest.approx(0.0)
+
+
+def test_a_workers_own_optimizer_that_comes_later_has_the_new_rate():
+    network = {"shared_optimizer": False, "async_training": True}
+    algorithm = make_algorithm(config(algorithm={"name": "a3c"}, network=network))
+    networks = algorithm.build(SPEC)
+    main = networks["main"]
+    first = main.optimizer_of(0)
+    algorithm.steer(networks, config(algorithm={"name": "a3c"}, network=network | {"learning_rate": 0.125}))
+    assert [float(main.optimizer_of(worker).learning_rate.numpy()) for worker in (0, 1)] == [0.125, 0.125]
+    assert main.optimizer_of(0) is first
+
+
+def test_what_steers_is_no_part_of_a_checkpoint():
+    given = config(network=STEERED["schedule"][0])
+    algorithm = make_algorithm(given)
+    networks = algorithm.build(SPEC)
+    before = networks["main"].state_arrays()
+    algorithm.steer(networks, config(network=STEERED["schedule"][1]))
+    after = networks["main"].state_arrays()
+    assert {group: [*arrays] for group, arrays in after.items()} == {
+        group: [*arrays] for group, arrays in before.items()
+    }
+    for group, arrays in after.items():
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(array, before[group][name])

@@ -254,7 +254,8 @@ def test_the_algorithm_says_what_the_heads_losses_are():
         value_clip_range=0.4,
     )
     policy, value = algorithm._heads()
-    assert (policy.units, policy.clip_range, policy.beta_entropy) == ((8,), 0.3, 0.1)
+    assert (policy.units, policy.clip_range) == ((8,), 0.3)
+    assert policy.beta_entropy == 0.0  # the algorithm adds the bonus, whose weight may change while it trains
     assert (policy.initial_kl_coefficient, value.clip_range) == (2.0, 0.4)
 
 

@@ -46,7 +46,7 @@ def explained(tree, origin_of=None):
         ),
         (
             {"launch": {"xyzzy": 1}},
-            "unknown key launch.xyzzy; valid keys in launch: launcher, ray_address",
+            "unknown key launch.xyzzy; valid keys in launch: launcher, ray_address, log_level",
         ),
         (
             {"xyzzy": 1},
@@ -78,7 +78,7 @@ def test_an_unknown_key_names_the_nearest_valid_one(tree, line):
             {"launch": {"launcher": 3}},
             "launch.launcher: 3 must be 'process' or 'ray'",
         ),
-        ({"launch": 3}, "launch: 3 must be a mapping of launcher, ray_address"),
+        ({"launch": 3}, "launch: 3 must be a mapping of launcher, ray_address, log_level"),
         ({"environment": {"kwargs": 3}}, "environment.kwargs: 3 must be a mapping"),
         (
             {"network": {"heads_parameters": 5}},

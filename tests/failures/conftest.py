@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from distrl.memory_backend.backend import QueueCaps, RoleStatus
+from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.memory_backend.registry_interface import RoleStatus
 from distrl.metrics.summary import Summary
 from tests.faults.arguments import environment, sets
 
@@ -79,8 +80,13 @@ class Run:
 
     @property
     def updates(self) -> int:
+        return int(self.snapshot.get("updates") or 0)
+
+    @property
+    def snapshot(self) -> dict[str, Any]:
+        """The newest one; empty before the first."""
         snapshots = self.backend.registry.snapshots("0")
-        return int(snapshots[-1][1]["updates"] or 0) if snapshots else 0
+        return snapshots[-1][1] if snapshots else {}
 
     def wait_for_updates(self, count: int) -> None:
         wait_until(lambda: self.updates >= count or self.process.poll() is not None, f"{count} updates")

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from distrl.data_store.checkpoints import load_newest
+from distrl.metrics.manifest import Manifest
+from distrl.metrics.runs import open_run
 from distrl.metrics.snapshot import TIMED
 
 pytestmark = pytest.mark.slow
@@ -79,6 +81,9 @@ def test_two_runs_are_equal_and_so_is_one_that_was_resumed(distrl_command, tmp_p
     assert rows(tmp_path / "one") == rows(tmp_path / "other")
     assert len(rows(tmp_path / "one")) == 4
     assert_bit_equal(tmp_path / "one", tmp_path / "other")
+    run, manifest = open_run(tmp_path / "one"), Manifest.read(tmp_path / "one" / "manifest.json")
+    assert (run.state, run.record.run_id, manifest.seed) == ("ended", manifest.run_id, 1)
+    assert manifest.command[:2] == ("distrl", "train")
 
     half = tmp_path / "half"  # where there is nothing but the checkpoint of update 20
     shutil.copytree(tmp_path / "one" / "checkpoints" / f"ckpt-{20:012}", half / "checkpoints" / f"ckpt-{20:012}")

@@ -73,7 +73,7 @@ def test_a_round_goes_on_without_a_killed_worker_whose_replacement_joins_again(s
 
 
 @pytest.mark.row("A02")
-@pytest.mark.parametrize("algorithm", ["a3c", "a2c"])
+@pytest.mark.parametrize("algorithm", [pytest.param("a3c", marks=pytest.mark.long), "a2c"])
 def test_only_rounds_wait_for_a_slow_worker(start_run, tmp_path, algorithm):
     (tmp_path / "uneven.py").write_text(MODULE)
     run = start_run(

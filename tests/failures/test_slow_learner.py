@@ -45,8 +45,8 @@ def test_actors_wait_for_a_learner_that_sleeps_a_second_per_batch(
     assert (summary.exit_code, summary.restarts, summary.imbalance, summary.lost) == (0, 0, 0, 0)
     assert sum(summary.dropped.values()) == 0
     growth = [slope_per_h(times, list(taken)) for taken in zip(*sizes, strict=True)]
-    # Actors are what must stay flat here; Redis has its bound above. Everybody's hour is in test_constant_kills: a learner
-    # with one update a second is still warming up when this ends.
+    # Actors are what must stay flat here; Redis has its bound above. Everybody's hour is in test_constant_kills: a
+    # learner with one update a second is still warming up when this ends.
     if length_s > 1000:
         assert max(growth[:2]) <= 1.0, growth
     measured(

@@ -15,9 +15,10 @@ from distrl.launch.monitor import Monitor
 from distrl.launch.plan import Role
 from distrl.launch.role import open_backend
 from distrl.launch.supervise import Interrupt, Outcome, Supervisor
-from distrl.memory_backend.backend import QueueCaps, RoleStatus
+from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.memory_backend.registry_interface import RoleStatus
 
 ACTOR = Role("actor")
 

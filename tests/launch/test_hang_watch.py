@@ -6,7 +6,7 @@ import pytest
 
 from distrl.launch.awake import AwakeClock
 from distrl.launch.hang_watch import HangWatch
-from distrl.memory_backend.backend import RoleStatus
+from distrl.memory_backend.registry_interface import RoleStatus
 
 STATUS = RoleStatus("actor", 0, 1, "host", 1, "acting", beat=1, last_step_age_s=4.0)
 

@@ -3,7 +3,7 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from distrl.launch import machine_doctor
+from distrl.launch import machine, machine_doctor
 from distrl.launch.machine_doctor import (
     cores,
     descriptors,
@@ -23,7 +23,7 @@ GB = 1e9
 def system(monkeypatch, tmp_path):
     """system(path=text, ...): files of the kernel; what is not given is not there."""
     monkeypatch.setattr(machine_doctor, "_CGROUP", tmp_path)
-    monkeypatch.setattr(machine_doctor, "_GPUS", tmp_path / "gpus")
+    monkeypatch.setattr(machine, "_GPUS", tmp_path / "gpus")
 
     def write(files):
         for name, text in files.items():

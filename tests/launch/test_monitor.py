@@ -8,7 +8,7 @@ import pytest
 
 from distrl.config import RunConfig
 from distrl.launch.monitor import Monitor
-from distrl.memory_backend.backend import Evaluation, RoleStatus
+from distrl.memory_backend.registry_interface import Evaluation, Request, RoleStatus
 from distrl.metrics.sinks import CsvSink
 
 ACTOR = RoleStatus("actor", 0, 1, "host", 1, "acting", rss_mb=90.0, peak_rss_mb=100.0)
@@ -51,6 +51,25 @@ def test_every_snapshot_is_taken_once_with_what_only_the_supervisor_knows(make_m
     told = [(row["updates"], row["actors_up"], row["restarts"]) for row in rows(tmp_path)]
     assert told == [("1", "1", "0"), ("2", "2", "4"), ("3", "2", "4")]
     assert (monitor.updates, monitor.latest["env_steps"]) == (3, 300)
+
+
+def test_what_all_roles_take_is_told_together(make_monitor, backend, tmp_path):
+    monitor = make_monitor()
+    backend.registry.add_snapshot(snapshot(1, 1.0))
+    monitor.update(backend, [replace(ACTOR, cpu_share=0.25), replace(LEARNER, rss_mb=410.5, cpu_share=0.9)])
+    assert [(row["rss_mb"], row["cpu_cores"]) for row in rows(tmp_path)] == [("500.5", "1.15")]
+
+
+def test_what_operators_ask_is_written_down_once(make_monitor, backend, tmp_path, view):
+    monitor = make_monitor()
+    backend.registry.add_request(Request("ada@box, dashboard", "pause"))
+    monitor.tell_of_requests(backend)
+    monitor.tell_of_requests(backend)
+    backend.registry.add_request(Request("ada@box, command line", "resume"))
+    monitor.tell_of_requests(backend)
+    told = ["asked: pause (by ada@box, dashboard)", "asked: resume (by ada@box, command line)"]
+    assert view.events == told
+    assert [line[20:] for line in (tmp_path / "logs" / "events.log").read_text().splitlines()] == told
 
 
 def test_a_disk_that_refuses_costs_numbers_and_events_and_not_the_training(

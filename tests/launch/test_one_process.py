@@ -1,5 +1,6 @@
 """Deterministic mode's surroundings: where standard error goes, and that no clock decides when to save."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import pytest
 
 from distrl.config.load import load
 from distrl.launch.description import RunDescription
-from distrl.launch.one_process import save_by_updates, standard_error_in
+from distrl.launch.one_process import log_lines_in, save_by_updates, standard_error_in
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
 SPEC = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
@@ -51,3 +52,16 @@ def test_checkpoints_come_by_updates_alone(given, preset, every):
     checkpoint = save_by_updates(description).config.checkpoint
     assert (checkpoint.every_s, checkpoint.every_updates, checkpoint.keep) == (None, every, 3)
     assert description.config.checkpoint.every_s == 60.0
+
+
+@pytest.mark.parametrize(("level", "lines"), [("info", 2), ("warning", 1), ("error", 0)])
+def test_log_lines_of_distrl_go_where_standard_error_goes(tmp_path, level, lines):
+    log = logging.getLogger("distrl.learner.preparation")
+    with standard_error_in(tmp_path / "log"), log_lines_in(tmp_path / "log", level):
+        log.info("restored")
+        log.warning("passed over")
+        log.debug("of no use")
+    log.error("afterwards")
+    told = (tmp_path / "log").read_text().splitlines()
+    expected = ["learner INFO restored", "learner WARNING passed over"]
+    assert [line.split(",")[1][4:] for line in told] == expected[2 - lines :]

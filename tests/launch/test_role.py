@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,8 +18,9 @@ from distrl.errors import ConfigError, EnvironmentFailedError, MemoryBackendErro
 from distrl.launch import role
 from distrl.launch.description import RunDescription
 from distrl.launch.role import Heartbeat, here, make_environment, memory_mb, open_backend
-from distrl.memory_backend.backend import QueueCaps, RoleStatus
+from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.memory_backend.registry_interface import RoleStatus
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
 SPEC = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
@@ -33,7 +35,7 @@ def heartbeat(backend, monkeypatch):
     monkeypatch.setattr(role, "HEARTBEAT_S", 0.01)
     stop = threading.Event()
     status = RoleStatus("actor", 3, 2, "host", 1, "acting", env_steps=5)
-    beats = Heartbeat(backend, lambda: status, stop)
+    beats = Heartbeat(backend, lambda: status, stop, RunConfig())
     yield beats, stop
     beats._end.set()
 
@@ -52,6 +54,42 @@ def test_stacks_are_told_while_somebody_asks_for_them(heartbeat, backend):
     wait_until(lambda: "thread heartbeat:\n" in backend.registry.roles()[0].stacks)
     backend.registry.set_control(stacks=False)
     wait_until(lambda: backend.registry.roles()[0].stacks == "")
+
+
+def test_what_operators_change_is_told_once_and_the_log_level_holds(backend, monkeypatch):
+    monkeypatch.setattr(role, "HEARTBEAT_S", 0.01)
+    told, before = [], logging.getLogger().level
+    status = RoleStatus("actor", 3, 2, "host", 1, "acting")
+    given = config(launch={"log_level": "warning"})
+    backend.registry.set_control(settings={"network.learning_rate": 0.5})
+    beats = Heartbeat(backend, lambda: status, threading.Event(), given, told.append)
+    try:
+        beats.start()
+        assert [one.network.learning_rate for one in told] == [0.5]  # before anything else is done
+        assert logging.getLogger().level == logging.WARNING
+        backend.registry.set_control(settings={"launch.log_level": "debug"})
+        wait_until(lambda: len(told) == 2)
+        assert (told[1].network.learning_rate, told[1].launch.log_level) == (0.5, "debug")
+        assert logging.getLogger().level == logging.DEBUG
+        backend.registry.set_control(settings={"network.learning_rate": -1.0})  # past all that checks it
+        beat = backend.registry.roles()[0].beat
+        wait_until(lambda: backend.registry.roles()[0].beat > beat + 1)
+        assert len(told) == 2
+    finally:
+        beats._end.set()
+        logging.getLogger().setLevel(before)
+
+
+def test_a_heartbeat_tells_the_processor_time_of_its_interval(backend, monkeypatch):
+    now = {"monotonic": 10.0, "process_time": 3.0}
+    monkeypatch.setattr(role, "time", SimpleNamespace(**{name: lambda name=name: now[name] for name in now}))
+    beats = Heartbeat(backend, lambda: RoleStatus("actor", 3, 2, "h", 1, "acting"), threading.Event(), RunConfig())
+    now |= {"monotonic": 12.0, "process_time": 4.5}
+    beats.beat()
+    assert backend.registry.roles()[0].cpu_share == 0.75
+    now |= {"monotonic": 13.0, "process_time": 4.5}
+    beats.beat()
+    assert backend.registry.roles()[0].cpu_share == 0.0
 
 
 def wait_until(condition):

@@ -16,7 +16,7 @@ from distrl.launch import actor_role, learner_role, roles
 from distrl.launch.lifeline import LIFELINE_VARIABLE
 from distrl.launch.plan import Role
 from distrl.launch.roles import run_role
-from distrl.memory_backend.backend import RoleStatus
+from distrl.memory_backend.registry_interface import RoleStatus
 
 
 class Ends:

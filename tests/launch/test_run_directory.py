@@ -1,6 +1,7 @@
 """A run's directory is made, protected against a second run, and resumed only when there is something to resume."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from distrl.data_store.checkpoints import save
 from distrl.errors import CheckpointError, ConfigError
 from distrl.launch.run_directory import Opened, open_run_directory, write_run_json
+from distrl.metrics.runs import process_mark
 
 
 def checkpoint(run_dir: Path, step: int, *, corrupt: bool = False) -> None:
@@ -34,7 +36,8 @@ def test_run_json_is_private_and_the_summary_of_an_earlier_launch_goes(tmp_path:
     (tmp_path / "summary.json").write_text("{}")
     write_run_json(tmp_path, "r1", "redis://:secret@host")
     assert (tmp_path / "run.json").stat().st_mode & 0o777 == 0o600
-    assert json.loads((tmp_path / "run.json").read_text())["run_id"] == "r1"
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert (record["run_id"], record["pid"], record["process"]) == ("r1", os.getpid(), process_mark(os.getpid()))
     assert not (tmp_path / "summary.json").exists()
 
 

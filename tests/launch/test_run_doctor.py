@@ -7,8 +7,9 @@ from distrl.environments.probe import probe
 from distrl.launch import run_doctor
 from distrl.launch.description import RunDescription
 from distrl.launch.run_doctor import Look, compared, ended, examine_run
-from distrl.memory_backend.backend import DROP_REASONS, Control, LedgerCounts, QueueCaps, RoleStatus
+from distrl.memory_backend.backend import DROP_REASONS, LedgerCounts, QueueCaps
 from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.registry_interface import Control, RoleStatus
 from distrl.metrics.summary import Summary
 
 LEARNER = RoleStatus("learner", 0, 1, "here", 11, "training", beat=5, last_step_age_s=0.5, rss_mb=700.0)

@@ -2,9 +2,10 @@
 
 import pytest
 
+from distrl.config import RunConfig
 from distrl.launch import role, stall_report
 from distrl.launch.role import Heartbeat
-from distrl.memory_backend.backend import RoleStatus
+from distrl.memory_backend.registry_interface import RoleStatus
 from distrl.types import UnrollHeader
 
 
@@ -14,7 +15,7 @@ def answers(backend, monkeypatch):
     monkeypatch.setattr(role, "HEARTBEAT_S", 0.02)
     monkeypatch.setattr(stall_report, "ANSWER_S", 1.0)
     status = RoleStatus("actor", 0, 3, "here", 71, "waiting: room", weights_version=8, last_step_age_s=2.5)
-    beats = Heartbeat(backend, lambda: status, role.threading.Event())
+    beats = Heartbeat(backend, lambda: status, role.threading.Event(), RunConfig())
     beats.start()
     yield
     beats.close()

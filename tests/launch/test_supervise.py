@@ -8,7 +8,7 @@ from distrl.errors import MemoryBackendError
 from distrl.launch import supervise
 from distrl.launch.awake import AwakeClock
 from distrl.launch.plan import Role
-from distrl.memory_backend.backend import RoleStatus
+from distrl.memory_backend.registry_interface import RoleStatus
 from distrl.types import UnrollHeader
 
 LEARNER, ACTOR, EVALUATOR = Role("learner"), Role("actor"), Role("evaluator")

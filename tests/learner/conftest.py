@@ -12,7 +12,8 @@ from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.launch.deterministic import InlineFeed
 from distrl.learner.feed import Feed
-from distrl.learner.session import prepare
+from distrl.learner.preparation import prepare
+from distrl.learner.staleness import StalenessBound
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.codec import UnrollSchema, encode_unroll
 from distrl.memory_backend.in_memory import InMemoryBackend
@@ -85,7 +86,7 @@ class SmallRun:
             self.backend,
             self.schema,
             batch_size=batch_size,
-            max_staleness_updates=k,
+            staleness=StalenessBound(k) if not isinstance(k, StalenessBound) else k,
             fence=self.fence,
             applied=dict(applied or {}),
             first_version=first_version,

@@ -12,6 +12,7 @@ from distrl.errors import CheckpointError
 from distrl.learner import checkpointer as checkpointer_module
 from distrl.learner.checkpointer import Checkpointer, restore
 from distrl.learner.publisher import Publisher
+from distrl.learner.staleness import StalenessBound
 from distrl.learner.state import LearnerState
 
 
@@ -83,6 +84,28 @@ def test_due_by_whichever_comes_first(tmp_path, clock):
     state.updates = 6
     clock.now += 10.0
     assert checkpointer.due
+
+
+def test_due_when_somebody_wants_it_until_that_is_there(tmp_path, clock):
+    state = LearnerState(run_id="r", updates=5)
+    checkpointer = make(tmp_path, state, every_s=1e6)  # what is restored is there
+    assert (checkpointer.due, checkpointer.holds(5), checkpointer.holds(6)) == (False, True, False)
+    state.updates = checkpointer.wanted = 7
+    assert (checkpointer.due, checkpointer.holds(7)) == (True, False)
+    save(checkpointer)
+    assert (checkpointer.due, checkpointer.holds(7)) == (False, True)
+    state.updates = 9  # nobody wanted these
+    assert (checkpointer.due, checkpointer.holds(8)) == (False, False)
+
+
+def test_a_checkpoint_can_be_wanted_before_the_first_update(tmp_path, clock):
+    state = LearnerState(run_id="r")
+    checkpointer = make(tmp_path, state, every_s=60.0)
+    assert not checkpointer.holds(0)
+    checkpointer.wanted = 0
+    assert checkpointer.due
+    save(checkpointer)
+    assert (checkpointer.due, checkpointer.holds(0), steps(tmp_path)) == (False, True, [0])
 
 
 def test_neither_means_never_but_there_is_something_behind(tmp_path, clock):
@@ -226,7 +249,7 @@ def test_training_goes_on_bit_by_bit_from_a_checkpoint(prepared, acting, toy_con
 
 
 def a_batch(made, acting):
-    publisher = Publisher(made.backend, made.fence, made.algorithm.memory)
+    publisher = Publisher(made.backend, made.fence, made.algorithm.memory.batch_size, StalenessBound(None))
     publisher.publish(made.networks["main"].online.named_weights(), 1, 0)
     return acting(made).collect().batch
 

@@ -6,9 +6,10 @@ from distrl.config import RunConfig
 from distrl.learner.evaluations import EvaluationReader, restore_evaluations
 from distrl.learner.policy_files import best_return, write_best
 from distrl.learner.state import LearnerState
-from distrl.memory_backend.backend import BestEvaluation, Evaluation, QueueCaps
+from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.codec import encode_weights
 from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.registry_interface import BestEvaluation, Evaluation
 from distrl.types import Weights
 
 

@@ -7,6 +7,7 @@ from distrl import nest
 from distrl.algorithms.algorithm import MemorySpec
 from distrl.learner.learner import Learner, NonFiniteBatchError
 from distrl.learner.publisher import Publisher
+from distrl.learner.staleness import StalenessBound
 from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_unroll
 from distrl.metrics.counters import Waits
 
@@ -19,7 +20,7 @@ def learner(prepared, acting, toy_config):
         made = prepared(config or toy_config())
         made.algorithm.memory = MemorySpec(unroll_length_steps=4, batch_size=2, max_staleness_updates=k)
         feed = acting(made)
-        publisher = Publisher(made.backend, made.fence, made.algorithm.memory)
+        publisher = Publisher(made.backend, made.fence, 2, StalenessBound(k))
         learner = Learner(made.algorithm, made.networks, made.state, feed, publisher, made.backend, made.fence, Waits())
         return learner, made
 

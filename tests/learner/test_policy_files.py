@@ -11,8 +11,8 @@ from distrl.actors.policy import Policy
 from distrl.data_store import checkpoints
 from distrl.errors import CheckpointError, ConfigError
 from distrl.learner.policy_files import best_return, forget_best, read_policy, write_best, write_bundle, write_weights
-from distrl.memory_backend.backend import BestEvaluation, Evaluation
 from distrl.memory_backend.codec import decode_weights, encode_weights
+from distrl.memory_backend.registry_interface import BestEvaluation, Evaluation
 from distrl.types import PolicyBundle, Weights
 
 

@@ -67,6 +67,21 @@ def test_staleness_counts_the_parcel_that_waits(run, prefetch):
     assert run.dropped == {"stale": 1}
 
 
+def test_while_it_has_nothing_the_learner_can_do_something_else(run, prefetch):
+    feed = prefetch()
+    waited = []
+
+    def push_at_last():
+        waited.append(threading.current_thread())
+        if len(waited) == 3:
+            run.push(0, 0)
+
+    feed.while_waiting = push_at_last
+    assert len(feed.collect().entries) == 1
+    assert len(waited) >= 3
+    assert set(waited) == {threading.current_thread()}
+
+
 def test_an_error_of_the_thread_reaches_the_caller(run, prefetch):
     feed = prefetch()
     run.push(0, 0, payload=b"\xc1")  # to be rejected, which only the newest learner may

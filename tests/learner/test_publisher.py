@@ -5,16 +5,12 @@ import threading
 import numpy as np
 import pytest
 
-from distrl.algorithms.algorithm import MemorySpec
 from distrl.errors import FencedError, NonFiniteError
 from distrl.learner.publisher import Publisher
+from distrl.learner.staleness import StalenessBound
 from distrl.memory_backend.codec import decode_weights
 
 KERNEL = {"main/policy/kernel": np.arange(6, dtype=np.float32).reshape(2, 3)}
-
-
-def memory(k, batch_size=3):
-    return MemorySpec(unroll_length_steps=2, batch_size=batch_size, max_staleness_updates=k)
 
 
 @pytest.fixture
@@ -22,8 +18,9 @@ def publisher(run):
     """Makes the publisher of a learner that has just taken over."""
 
     def make(k=None, batch_size=3):
+        bound = k if isinstance(k, StalenessBound) else StalenessBound(k)
         run.fence = run.backend.acquire_fence()
-        return Publisher(run.backend, run.fence, memory(k, batch_size))
+        return Publisher(run.backend, run.fence, batch_size, bound)
 
     return make
 
@@ -82,6 +79,30 @@ def test_tickets_for_k_plus_1_batches_and_then_one_batch_per_update(run, publish
 
 
 @pytest.mark.parametrize(
+    ("before", "after", "issued"),
+    [
+        (1, 1, [3, 3, 3]),
+        (1, 3, [9, 3, 3]),  # two batches ahead more, and from then on one per update
+        (3, 1, [0, 0, 3]),  # two fewer: two updates bring none
+        (2, 0, [0, 0, 3]),
+        (0, 1, [6, 3, 3]),
+    ],
+)
+def test_tickets_follow_a_bound_that_changes(run, publisher, before, after, issued):
+    bound = StalenessBound(before)
+    made = publisher(bound)
+    made.issue_first_tickets()
+    count = (before + 1) * 3
+    bound.updates = after
+    for more in issued:
+        made.issue_tickets()
+        count += more
+        assert run.backend.tickets.counts() == (count, 0)
+    # As many as would be there if it had always been so, once as many updates have used theirs.
+    assert count - 3 * len(issued) == (after + 1) * 3
+
+
+@pytest.mark.parametrize(
     ("free", "held", "queued", "in_flight", "issued"),
     [
         (0, 0, 0, 0, 6),
@@ -101,6 +122,22 @@ def test_after_a_restart_only_the_missing_ones(run, publisher, free, held, queue
         run.backend.tickets.take((actor % 3, 1), 0.0)
     publisher(k=1).issue_first_tickets()
     assert run.backend.tickets.counts() == (free + issued, held)
+
+
+def test_a_restart_after_the_bound_came_down_uses_up_what_is_too_much(run, publisher):
+    bound = StalenessBound(8)
+    publisher(bound).issue_first_tickets()
+    assert run.backend.tickets.counts() == (27, 0)
+    bound = StalenessBound(1)  # as a restarted learner is told
+    made = publisher(bound)
+    made.issue_first_tickets()
+    for _ in range(10):
+        for _ in range(3):  # an update uses up a batch's
+            run.backend.tickets.take((0, 1), 0.0)
+            run.backend.tickets.reclaim((0, 1))
+            run.backend._run.free_tickets -= 1
+        made.issue_tickets()
+    assert run.backend.tickets.counts() == (6, 0)
 
 
 def test_tickets_that_move_while_they_are_counted_are_counted_once(run, publisher, monkeypatch):

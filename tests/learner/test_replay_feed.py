@@ -21,7 +21,8 @@ from distrl.environments.vector import VectorEnvironment
 from distrl.errors import MemoryBackendError
 from distrl.launch.deterministic import InlineFeed
 from distrl.learner.checkpointer import Checkpointer
-from distrl.learner.session import prepare
+from distrl.learner.preparation import prepare
+from distrl.learner.session import Session
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.in_memory import InMemoryBackend
 
@@ -92,7 +93,7 @@ class Run:
             60.0,
         )
         self.feed = feed
-        self.session = self.made.make_session(feed, self.snapshots.append, lambda: False, self.actor.reset)
+        self.session = Session(self.made, feed, self.snapshots.append, lambda: False, self.actor.reset)
         self.learner = self.session.learner
         self.state = self.made.state
 

@@ -84,6 +84,40 @@ def test_the_first_snapshot_is_due_right_after_the_first_update_and_then_one_a_s
     assert due == [False, False, False, True, False, False, False, True]
 
 
+def test_rates_and_ages_are_of_the_interval(reporting, clock):
+    reporting.update(worked_s=2.0)
+    reporting.reporter.snapshot()
+    before = reporting.run.ledger.pushed_bytes
+    reporting.update(waited_s=1.0, worked_s=3.0)
+    clock.now += 1.0
+    reporting.reporter.saved_at = clock.now - 2.5
+    told = reporting.reporter.snapshot()
+    assert told["episodes_per_s"] == pytest.approx(2 / 5.0)  # two unrolls, an episode each
+    assert told["wire_bytes_per_s"] == pytest.approx((reporting.run.ledger.pushed_bytes - before) / 5.0)
+    assert told["checkpoint_age_s"] == 2.5
+    assert (told["min_return_100"], told["max_return_100"]) == (0.0, 3.0)
+    assert (told["learner_time/unrolls"], told["learner_time/update"]) == pytest.approx((0.2, 0.6))
+    assert reporting.reporter.time_shares == pytest.approx({"unrolls": 0.2, "update": 0.6})
+
+
+def test_what_a_predecessor_received_is_nobodys_rate(run, clock):
+    run.push(0, 0)
+    reporting = Reporting(run, clock, CONFIG)
+    clock.now += 1.0
+    assert reporting.reporter.snapshot()["wire_bytes_per_s"] == 0.0
+
+
+def test_unrolls_are_dropped_by_reason(reporting):
+    reporting.update(worked_s=1.0)
+    reporting.run.push(0, 0, 3)  # there before
+    reporting.update(worked_s=1.0)
+    told = reporting.reporter.snapshot()
+    assert {name: value for name, value in told.items() if name.startswith("dropped") and value} == {
+        "dropped": 1,
+        "dropped_duplicate": 1,
+    }
+
+
 @pytest.mark.parametrize("first", [0, 10, 37])
 def test_deterministic_mode_reports_at_the_same_updates_whatever_came_before(run, clock, first):
     config = RunConfig.model_validate({"actors": {"count": 0}})

@@ -16,9 +16,11 @@ from distrl.environments.vector import VectorEnvironment
 from distrl.errors import CheckpointError, NonFiniteError
 from distrl.learner.policy_files import best_return, read_policy
 from distrl.learner.prefetch import PrefetchingFeed
-from distrl.memory_backend.backend import Evaluation, QueueCaps
+from distrl.learner.session import Session
+from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_unroll, encode_weights
 from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.registry_interface import Evaluation
 from distrl.networks.description import BundleDescription
 from distrl.types import Weights
 
@@ -29,7 +31,9 @@ from distrl.types import Weights
 @pytest.mark.parametrize("force_cpu", [False, True])
 def test_force_cpu_reaches_the_framework_and_the_variables(prepared, toy_config, monkeypatch, force_cpu):
     configured = []
-    monkeypatch.setattr("distrl.learner.session.numeric_backend.configure", lambda **given: configured.append(given))
+    monkeypatch.setattr(
+        "distrl.learner.preparation.numeric_backend.configure", lambda **given: configured.append(given)
+    )
     made = prepared(toy_config(network__force_cpu=force_cpu))
     assert configured[0]["device"] == ("cpu" if force_cpu else "auto")
     variables = made.networks["main"].online.model.variables
@@ -45,7 +49,7 @@ class Training:
     def __init__(self, made, acting, stop=lambda: False):
         self.made = made
         self.saved, self.snapshots = [], []
-        self.session = made.make_session(acting(made, stop=stop), self.snapshots.append, stop, self.saved.append)
+        self.session = Session(made, acting(made, stop=stop), self.snapshots.append, stop, self.saved.append)
         self.state = self.session.learner.state
 
     def run(self):
@@ -109,6 +113,31 @@ def test_trains_reports_and_saves_until_a_condition_holds(train, tmp_path, monke
         np.testing.assert_array_equal(weights.arrays[name], array)
     ledger = training.made.backend.ledger.counts()
     assert (ledger.trained, ledger.imbalance) == (22, 0)
+
+
+def test_what_operators_change_holds_while_training_and_after_a_resumption(train, monkeypatch):
+    monkeypatch.setattr("distrl.learner.steering.LOOK_S", 0.0)
+    monkeypatch.setattr("distrl.learner.reporter.EVERY_S", 0.0)
+
+    def change():
+        if training.state.updates == 3:
+            registry.set_control(settings={"network.learning_rate": 0.125})
+        return False
+
+    training = train(stop=change, stop__updates=6)
+    registry = training.made.backend.registry
+    training.run()
+    rates = {snapshot["updates"]: snapshot["learning_rate"] for snapshot in training.snapshots}
+    assert [rates[updates] for updates in (1, 2, 3)] == pytest.approx([0.01] * 3)
+    assert [rates[updates] for updates in (5, 6)] == [0.125] * 2
+    assert training.made.algorithm._step.traces == 1
+    resumed = train(stop__updates=8)
+    resumed.run()
+    assert {snapshot["learning_rate"] for snapshot in resumed.snapshots} == {0.125}
+    assert resumed.made.backend.registry.control().settings == {"network.learning_rate": 0.125}
+    other = train(stop__updates=9, network__learning_rate=0.25)
+    other.run()
+    assert {snapshot["learning_rate"] for snapshot in other.snapshots} == {0.25}
 
 
 @pytest.mark.parametrize("when", ["before the first update", "between updates", "while it waits"])
@@ -259,7 +288,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(train, tmp_path, caplog):
     (tmp_path / "checkpoints" / "ckpt-000000000004" / "main.online.npz").write_bytes(b"damaged")
     with caplog.at_level(logging.INFO, "distrl"):
         assert train().state.updates == 2
-    told = [record.message for record in caplog.records if record.name == "distrl.learner.session"]
+    told = [record.message for record in caplog.records if record.name == "distrl.learner.preparation"]
     assert told[0].startswith("passed over ckpt-000000000004: ")
     assert told[1] == "restored ckpt-000000000002"
     (tmp_path / "checkpoints" / "ckpt-000000000002" / "meta.json").write_text("{}")
@@ -427,7 +456,7 @@ class Learning:
     def __init__(self, made):
         self.stop = threading.Event()
         self.feed = PrefetchingFeed(made.make_feed(made.backend, self.stop.is_set), self.stop.is_set)
-        self.session = made.make_session(self, lambda snapshot: None, self.stop.is_set)
+        self.session = Session(made, self, lambda snapshot: None, self.stop.is_set)
         self.lags = []
 
     def collect(self):

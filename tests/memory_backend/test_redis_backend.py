@@ -6,9 +6,10 @@ import pytest
 import redis
 
 from distrl.errors import ConfigError, MemoryBackendError
-from distrl.memory_backend.backend import Evaluation, QueueCaps, RoleStatus
+from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.keys import TABLE
 from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.memory_backend.registry_interface import Evaluation, Request, RoleStatus
 from distrl.types import PolicyBundle, UnrollHeader
 
 CAPS = QueueCaps(8, 1000)
@@ -41,6 +42,7 @@ def use_every_noun(backend):
     fence, incarnation = backend.acquire_fence(), backend.registry.register_actor(0)
     backend.registry.beat(RoleStatus("actor", 0, incarnation, "host", 1, "acting"))
     backend.registry.set_control(paused=True, stop="x", target_actors=1)
+    backend.registry.add_request(Request("ada, test", "pause"))
     backend.registry.add_snapshot({"updates": 1})
     evaluator = backend.registry.register_evaluator()
     backend.registry.add_evaluation(Evaluation(1, 100, 20, 1.0, 0.0, 1.0, 1.0, 1.0, 0.5), b"w", evaluator)

@@ -6,8 +6,8 @@ import pytest
 import redis
 
 from distrl.errors import FencedError, MemoryBackendError
-from distrl.memory_backend.backend import BestEvaluation, Control, Evaluation, RoleStatus
 from distrl.memory_backend.registry import SNAPSHOTS
+from distrl.memory_backend.registry_interface import BestEvaluation, Control, Demand, Evaluation, Request, RoleStatus
 
 ACTOR = RoleStatus(
     role="actor",
@@ -124,6 +124,48 @@ def test_control_changes_what_is_given_and_leaves_the_rest(backend):
     registry.set_control(paused=False, stop="asked by an operator")
     registry.set_control(target_actors=0)
     assert registry.control() == Control(paused=False, stop="asked by an operator", target_actors=0)
+
+
+def test_settings_change_one_by_one_and_keep_their_types(run):
+    registry = run.backend.registry
+    assert registry.control().settings == {}
+    registry.set_control(settings={"network.learning_rate": 1e-3, "launch.log_level": "debug"})
+    registry.set_control(settings={"network.learning_rate": 5e-4, "algorithm.max_staleness_updates": 3})
+    registry.set_control(paused=True)
+    control = run.connect().registry.control()
+    assert control.paused
+    assert control.settings == {
+        "network.learning_rate": 5e-4,
+        "launch.log_level": "debug",
+        "algorithm.max_staleness_updates": 3,
+    }
+    assert type(control.settings["algorithm.max_staleness_updates"]) is int
+
+
+def test_an_errand_is_pending_until_it_was_run_for_all_who_asked(run):
+    registry, role = run.backend.registry, run.connect().registry
+    assert (registry.control().checkpoint, registry.control().checkpoint.pending) == (Demand(0, 0), False)
+    assert [registry.demand("checkpoint") for _ in range(3)] == [1, 2, 3]
+    assert role.control().checkpoint == Demand(3, 0)
+    assert role.control().evaluation == Demand(0, 0)
+    role.fulfil("checkpoint", 2)  # the third came while it was being written
+    assert registry.control().checkpoint == Demand(3, 2)
+    assert registry.control().checkpoint.pending
+    role.fulfil("checkpoint", 3)
+    assert not registry.control().checkpoint.pending
+    assert registry.demand("evaluation") == 1
+    assert registry.control().evaluation == Demand(1, 0)
+
+
+def test_requests_are_read_from_where_one_stopped(run):
+    registry = run.backend.registry
+    assert registry.requests("0") == []
+    registry.add_request(Request("ada@host, command line", "pause"))
+    registry.add_request(Request("Zoë, dashboard", "actors: 4"))
+    (first, one), (second, two) = run.connect().registry.requests("0")
+    assert (one, two) == (Request("ada@host, command line", "pause"), Request("Zoë, dashboard", "actors: 4"))
+    assert registry.requests(first) == [(second, two)]
+    assert registry.requests(second) == []
 
 
 def test_snapshots_are_read_from_where_one_stopped(backend):

@@ -131,7 +131,7 @@ if not ON_JAX:
         assert " passed" in done.stdout
         assert "skipped" not in done.stdout
 
-    @pytest.mark.slow
+    @pytest.mark.long
     @pytest.mark.skipif(JAX_MISSING, reason="JAX is not installed")
     def test_compiled_programs_are_kept_unless_jax_is_told_otherwise(tmp_path):
         body = """

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from distrl.config.optimizers import OptimizerParameters
 from distrl.networks.own_optimizers import OwnOptimizers
 
 ONE = [np.ones(1, np.float32)]
@@ -10,7 +11,8 @@ ONE = [np.ones(1, np.float32)]
 
 def make():
     weight = keras.Variable(np.zeros(1, np.float32), name="weight")
-    return OwnOptimizers(lambda: keras.optimizers.Adam(0.1, name="optimizer"), [weight]), weight
+    parameters = OptimizerParameters(learning_rate=0.1, adam_optimizer_beta2=0.999, optimizer_epsilon=1e-7)
+    return OwnOptimizers(parameters, [weight]), weight
 
 
 def test_every_worker_has_moments_of_its_own():
@@ -36,3 +38,12 @@ def test_groups_are_those_that_exist_and_those_that_a_checkpoint_has():
     assert groups["optimizer_2"] is optimizers.optimizer(2)
     assert int(groups["optimizer_2"].iterations) == 1
     assert int(groups["optimizer_10"].iterations) == 0
+
+
+def test_a_rate_that_changes_is_everybodys_and_of_those_that_come():
+    optimizers, _ = make()
+    optimizers.apply(2, ONE, 1.0)
+    optimizers.set_learning_rate(0.25)
+    like = optimizers.like(["optimizer_2", "optimizer_5"])
+    rates = [float(like.optimizer(worker).learning_rate) for worker in (2, 5)]
+    assert (rates, float(optimizers.optimizer(7).learning_rate)) == ([0.25, 0.25], 0.25)

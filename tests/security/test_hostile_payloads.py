@@ -13,6 +13,7 @@ import pytest
 from distrl import wire
 from distrl.errors import DecodeError, RejectedError
 from distrl.learner.feed import Feed
+from distrl.learner.staleness import StalenessBound
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.codec import decode_weights
 from distrl.memory_backend.in_memory import InMemoryBackend
@@ -181,7 +182,7 @@ class Learner:
             backend,
             schema,
             batch_size=1,
-            max_staleness_updates=None,
+            staleness=StalenessBound(None),
             fence=self.fence,
             applied={},
             first_version=1,

@@ -1,0 +1,79 @@
+"""`distrl dashboard`: the page beside trainings."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from distrl.dashboard.beside import require_dashboard
+from distrl.errors import EXIT_INTERRUPTED, ConfigError
+
+TOKEN_VARIABLE = "DISTRL_DASHBOARD_TOKEN"
+READ_ONLY_TOKEN_VARIABLE = "DISTRL_DASHBOARD_READ_ONLY_TOKEN"
+
+
+def dashboard(
+    runs: Annotated[
+        Path, typer.Argument(metavar="RUNS_DIR", help="Where the runs are; or one run's own directory.")
+    ] = Path("runs"),
+    host: Annotated[str, typer.Option(metavar="HOST", help="What to listen on; others than loopback need a token.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, metavar="N", help="[dim]Default: 8720, or the next free one.[/]")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help=f"Holds the token. [dim]Or in {TOKEN_VARIABLE}.[/]")
+    ] = None,
+    read_only_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help=f"Holds one of those who may only look. [dim]Or in {READ_ONLY_TOKEN_VARIABLE}.[/]"
+        ),
+    ] = None,
+    open_page: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
+) -> None:
+    """Show runs, live and finished, on a page; steer those that run.
+
+    [cyan]distrl dashboard[/]
+
+    [cyan]distrl dashboard /data/runs --host 0.0.0.0 --token-file token[/]
+    """
+    require_dashboard()
+    if not runs.is_dir():
+        raise ConfigError(f"{runs} is no directory; name the one that holds the runs: distrl dashboard RUNS_DIR")
+    # Imported here: other commands need no web server.
+    from distrl.dashboard.access import Access
+    from distrl.dashboard.sockets import listen, url_of
+
+    access = Access(
+        host,
+        _token(token_file, TOKEN_VARIABLE),
+        _token(read_only_token_file, READ_ONLY_TOKEN_VARIABLE),
+    )
+
+    with listen(host, port) as listening:
+        from distrl.dashboard.server import make_server
+
+        server = make_server(runs, access)
+        url = url_of(listening)
+        print(f"distrl dashboard of {runs} at {url} (Ctrl-C ends it)", flush=True)
+        if open_page:
+            typer.launch(url)
+        try:
+            server.run(sockets=[listening])
+        except KeyboardInterrupt:  # uvicorn has ended in order, and raises it again
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def _token(file: Path | None, variable: str) -> str | None:
+    if file is None:
+        return os.environ.get(variable) or None
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--token-file {file} cannot be read: {error}") from error
+    if not text:
+        raise ConfigError(f"--token-file {file} is empty; write a token into it")
+    return text

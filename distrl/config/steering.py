@@ -1,0 +1,135 @@
+"""What of a configuration may change while a run goes on, by the paths that `--set` takes, and how it is checked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from distrl.config.algorithms import ExternalAlgorithmParameters
+from distrl.config.load import validated
+from distrl.config.presets import nearest
+from distrl.config.run import LOG_LEVELS, RunConfig
+from distrl.errors import ConfigError
+
+Value = float | int | str | None
+Kind = Literal["number", "count", "choice"]
+
+_STRENGTHS: Mapping[str, tuple[str, str]] = {
+    "epsilon_greedy": ("epsilon", "probability of a random action"),
+    "boltzmann": ("temperature", "temperature of the softmax that actions are drawn from"),
+    "gaussian_noise": ("stddev", "standard deviation of the noise on actions"),
+    "ornstein_uhlenbeck": ("sigma", "volatility of the noise on actions"),
+    "constant_noise": ("value", "what is added to actions"),
+    "parameter_noise": ("stddev", "standard deviation of the noise on weights"),
+}
+"""Kind of exploration -> the number that says how much there is of it, and its meaning."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One value that may change.
+
+    Attributes:
+        path: Dotted, as in the configuration.
+        value: What it is now; None for a schedule, which a number would take the place of.
+        meaning: One line.
+        choices: All values there are, of a choice.
+    """
+
+    path: str
+    kind: Kind
+    value: Value
+    meaning: str
+    choices: tuple[str, ...] = ()
+
+
+def steerable(config: RunConfig) -> list[Parameter]:
+    """What may change in this run; of another algorithm or exploration it is something else."""
+    found = []
+    if config.network.optimizer_type != "LBFGS":
+        rate = config.network.learning_rate
+        found.append(Parameter("network.learning_rate", "number", rate, "learning rate; a schedule is scaled by it"))
+    algorithm = config.algorithm
+    # What an algorithm of the user's own makes of its parameters is not known here.
+    if not isinstance(algorithm, ExternalAlgorithmParameters) and hasattr(algorithm, "entropy_weight"):
+        meaning = "weight of the entropy that the loss rewards"
+        found.append(Parameter("algorithm.entropy_weight", "number", algorithm.entropy_weight, meaning))
+    if algorithm.max_staleness_updates is not None and not config.in_rounds:
+        meaning = "updates that an unroll's weights may be old"
+        found.append(Parameter(_STALENESS, "count", algorithm.max_staleness_updates, meaning))
+    exploring = config.exploring
+    if exploring is not None and exploring.kind in _STRENGTHS:
+        name, meaning = _STRENGTHS[exploring.kind]
+        strength = getattr(exploring, name)
+        now = strength if isinstance(strength, float) else getattr(strength, "value", None)
+        found.append(Parameter(f"exploration.{name}", "number", now, meaning))
+    found.append(Parameter("launch.log_level", "choice", config.launch.log_level, "what roles write", LOG_LEVELS))
+    return found
+
+
+_STALENESS = "algorithm.max_staleness_updates"
+LARGEST = 1e30
+"""Of numbers: what is learned with is float32, which ends near 3e38."""
+
+
+def steered_so_far(
+    config: RunConfig, settings: Mapping[str, Value], before: Mapping[str, Value] | None = None
+) -> tuple[RunConfig, dict[str, Value], list[str]]:
+    """`steered` with as many of the settings as go together, in the order of their paths.
+
+    They come from Redis: two operators at once, or a hand, may have put what each alone would be refused.
+
+    Args:
+        before: What has held until now, and goes on where a setting cannot be.
+
+    Returns:
+        The configuration, the settings that hold in it, and why others do not, a line each.
+    """
+    held: dict[str, Value] = {}
+    problems = []
+    for path, value in sorted(settings.items()):
+        for candidate in (value, (before or {}).get(path)):
+            try:
+                steered(config, {**held, path: candidate})
+            except ConfigError as error:
+                problems += [str(error)] if candidate is value else []
+            else:
+                held[path] = candidate
+                break
+    return steered(config, held), held, problems
+
+
+def steered(config: RunConfig, settings: Mapping[str, Value]) -> RunConfig:
+    """The configuration with these values in place of its own.
+
+    Args:
+        settings: Dotted path -> value.
+
+    Raises:
+        ConfigError: A path is not among `steerable`, or the configuration would not hold with a value.
+    """
+    if not settings:
+        return config
+    tree = config.model_dump(mode="json")
+    known = {parameter.path: parameter for parameter in steerable(config)}
+    for path, value in settings.items():
+        if path not in known:
+            raise ConfigError(f"{path} cannot change while the run goes on; {nearest(path, [*known])}")
+        if value is None:
+            raise ConfigError(f"{path}: null says nothing while the run goes on; give a value")
+        if isinstance(value, float) and abs(value) > LARGEST:
+            raise ConfigError(f"{path}: {value:g} is beyond {LARGEST:g}, which is all that float32 allows for")
+        section, _, name = path.rpartition(".")
+        if section == "exploration":
+            assert config.exploring is not None  # or it would not be known
+            tree["exploration"] = _explored(config, name, value)
+        else:
+            tree[section][name] = value
+    return validated(RunConfig, tree, dict.fromkeys(settings, "what was asked"))
+
+
+def _explored(config: RunConfig, name: str, value: Value) -> dict[str, Any]:
+    """The section `exploration` with a constant in place of a number or a schedule."""
+    exploring = config.exploring
+    assert exploring is not None
+    is_number = isinstance(getattr(exploring, name), float)
+    return exploring.model_dump(mode="json") | {name: value if is_number else {"kind": "constant", "value": value}}

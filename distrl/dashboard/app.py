@@ -1,0 +1,118 @@
+"""The dashboard's addresses, and the application that answers them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from distrl.dashboard import views
+from distrl.dashboard.access import Access
+from distrl.dashboard.files import NotThereError
+from distrl.dashboard.guard import Guard, TooLargeError, login
+from distrl.dashboard.index import Index
+from distrl.dashboard.payloads import Runs
+from distrl.dashboard.stream import Streams
+from distrl.errors import ConfigError, MemoryBackendError
+
+STATIC = Path(__file__).parent / "static"
+SWEEP_S = 10.0
+
+
+def make_app(root: Path, access: Access, stopping: Callable[[], bool] = lambda: False) -> Starlette:
+    """The dashboard of the runs below `root`.
+
+    Args:
+        stopping: Whether the server is about to end.
+    """
+    streams = Streams(stopping)
+
+    async def sign_in(request: Request) -> Response:
+        return await login(request, access)
+
+    async def stream(request: Request) -> Response:
+        return streams.answer(request)
+
+    routes = [
+        Route("/", _page),
+        Route("/login", sign_in, methods=["GET", "POST"]),
+        Route("/healthz", views.healthy),
+        Route("/metrics", views.metrics),
+        Route("/api/session", views.session),
+        Route("/api/runs", views.listed),
+        Route("/api/runs/{id}", views.described),
+        Route("/api/runs/{id}/curve", views.curves),
+        Route("/api/runs/{id}/config", views.configuration),
+        Route("/api/runs/{id}/events", views.events),
+        Route("/api/runs/{id}/logs/{role}", views.log),
+        Route("/api/runs/{id}/video", views.film),
+        Route("/api/runs/{id}/settable", views.settable),
+        Route("/api/runs/{id}/control", views.act, methods=["POST"]),
+        Route("/api/compare", views.compared),
+        Route("/api/fleet", views.fleet),
+        Route("/api/stream", stream),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        sweeper = asyncio.create_task(_sweep(app.state.runs))
+        yield
+        sweeper.cancel()
+        with suppress(asyncio.CancelledError):  # as asked
+            await sweeper
+        app.state.runs.live.let_go(idle_s=0.0)
+        app.state.runs.index.close()
+
+    guard = [Middleware(Guard, access=access)]
+    app = Starlette(routes=routes, middleware=guard, exception_handlers=_answers(), lifespan=lifespan)
+    app.state.access = access
+    app.state.runs = Runs(Index(root))
+    return app
+
+
+async def _page(request: Request) -> Response:
+    return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+
+
+async def _sweep(runs: Runs) -> None:
+    while True:
+        await asyncio.sleep(SWEEP_S)
+        await asyncio.to_thread(runs.live.let_go)
+
+
+def _answers() -> dict[Any, Callable[[Request, Exception], Response]]:
+    """Of what goes wrong."""
+    return {
+        TooLargeError: _answering(413),
+        NotThereError: _answering(404),
+        ConfigError: _answering(400),
+        MemoryBackendError: _answering(409),
+        OSError: _unreadable,
+        HTTPException: _http_error,
+    }
+
+
+def _answering(status: int) -> Callable[[Request, Exception], Response]:
+    def answer(request: Request, error: Exception) -> Response:
+        return JSONResponse({"error": " ".join(str(error).split())}, status)
+
+    return answer
+
+
+def _unreadable(request: Request, error: Exception) -> Response:
+    """A file that went, or that others may read; its path is nobody's business."""
+    return JSONResponse({"error": "a file of the run cannot be read"}, 404)
+
+
+def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": str(error.detail)}, error.status_code, dict(error.headers or {}))

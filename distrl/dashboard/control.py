@@ -1,0 +1,83 @@
+"""What pages ask of a running job, as requests say it and as the job's `Steering` takes it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from distrl.errors import ConfigError
+from distrl.memory_backend.steering import Steering
+
+Action = Literal["pause", "resume", "stop", "scale", "checkpoint", "evaluate", "set"]
+
+
+class Request(BaseModel):
+    """The body of a control request.
+
+    Attributes:
+        value: Of "scale": the number of actors; of "set": {"path": …, "value": …}; otherwise none.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    action: Action
+    value: int | dict[str, Any] | None = None
+
+    @classmethod
+    def read(cls, body: bytes) -> "Request":
+        """Raises ConfigError unless `body` is a request in JSON."""
+        try:
+            return cls.model_validate_json(body)
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            where = ".".join(str(part) for part in problem["loc"]) or "the body"
+            raise ConfigError(f"{where}: {problem['msg']}; send {{action, value}} in JSON") from error
+
+
+def apply(request: Request, hands: Steering) -> str:
+    """Does what is asked; says what was.
+
+    Raises:
+        ConfigError: A value that cannot be.
+    """
+    if request.action == "scale":
+        actors = _whole(request.value)
+        hands.scale(actors)
+        return f"asked for {actors} {'actor' if actors == 1 else 'actors'}"
+    if request.action == "set":
+        path, value = _assignment(request.value)
+        hands.change({path: value})
+        return f"asked for {path} = {value}"
+    verbs: Mapping[str, tuple[Callable[[], object], str]] = {
+        "pause": (hands.pause, "asked to pause"),
+        "resume": (hands.resume, "asked to go on"),
+        "stop": (hands.stop, "asked to stop"),
+        "checkpoint": (hands.checkpoint, "asked for a checkpoint"),
+        "evaluate": (hands.evaluate, "asked for an evaluation"),
+    }
+    do, told = verbs[request.action]
+    do()
+    return told
+
+
+def parameters(hands: Steering) -> list[dict[str, Any]]:
+    """What "set" takes, and the values by now."""
+    return [asdict(parameter) for parameter in hands.steerable()]
+
+
+MOST_ACTORS = 10_000
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int or not 1 <= value <= MOST_ACTORS:
+        raise ConfigError(f"scale wants a number of actors from 1 to {MOST_ACTORS:,}")
+    return value
+
+
+def _assignment(value: object) -> tuple[str, float | int | str]:
+    if not isinstance(value, dict) or value.keys() != {"path", "value"} or not isinstance(value["path"], str):
+        raise ConfigError("set wants a path and its value")
+    if not isinstance(value["value"], float | int | str):
+        raise ConfigError(f"{value['path']} wants a number or a word")
+    return value["path"], value["value"]

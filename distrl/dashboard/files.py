@@ -1,0 +1,121 @@
+"""Files of a run as the dashboard may read them: regular ones, inside the run's own directory, with secrets masked."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from distrl.config.secrets import masked_text
+from distrl.errors import ConfigError
+
+TAIL_BYTES = 64 * 1024
+"""What is shown of a log at first."""
+PIECE_BYTES = 256 * 1024
+"""Most that is read of a log at once."""
+MOST_EVENTS = 500
+FILMS = ("*.mp4", "*/*.mp4")
+_ROLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_EVENT = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (.*)")
+
+
+class NotThereError(ConfigError):
+    """What was asked for does not exist, or is not the run's own."""
+
+
+class Piece(NamedTuple):
+    """Part of a log.
+
+    Attributes:
+        after: Where the next piece begins, in bytes.
+    """
+
+    text: str
+    after: int
+
+
+class Event(NamedTuple):
+    """One line of logs/events.log; `time` is local, as it was written, "" in a line that has none."""
+
+    time: str
+    text: str
+
+
+def inside(run_dir: Path, *parts: str) -> Path:
+    """A regular file of a run.
+
+    Raises:
+        NotThereError: There is none, or a link leads out of the run's directory.
+    """
+    path = run_dir.joinpath(*parts)
+    try:
+        resolved, home = path.resolve(strict=True), run_dir.resolve(strict=True)
+    except (OSError, ValueError, RuntimeError) as error:  # not there; a name with a null; a ring of links
+        raise NotThereError(f"the run has no {'/'.join(parts)}") from error
+    if not resolved.is_relative_to(home) or not resolved.is_file():
+        raise NotThereError(f"the run has no file {'/'.join(parts)} of its own")
+    return resolved
+
+
+def id_of(path: str) -> str:
+    """What stands for a run in addresses, by its path below the root: the same whenever it is asked."""
+    return hashlib.sha256(path.encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def log_names(run_dir: Path) -> list[str]:
+    """Of logs/*.log, without the suffix; the events are no role's."""
+    names = sorted(path.stem for path in (run_dir / "logs").glob("*.log") if path.stem != "events")
+    return [name for name in names if _ROLE.fullmatch(name)]
+
+
+def log_piece(run_dir: Path, role: str, after: int | None) -> Piece:
+    """What a role has written since `after`, up to the last whole line; None: the end of its log.
+
+    Raises:
+        NotThereError: No such log.
+    """
+    if not _ROLE.fullmatch(role):
+        raise NotThereError("no role has a log of that name")
+    path = inside(run_dir, "logs", f"{role}.log")
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        from_end = after is None or after > size  # longer than it is: the log has begun anew
+        begin = max(size - TAIL_BYTES, 0) if from_end or after is None else after
+        file.seek(max(begin - 1, 0))
+        before = file.read(1) if begin > 0 else b"\n"
+        read = file.read(PIECE_BYTES)
+    if before != b"\n":  # the first line is torn: what masks secrets must see the whole
+        torn = read.find(b"\n") + 1
+        begin, read = begin + (torn or len(read)), read[torn:] if torn else b""
+    whole = read.rfind(b"\n") + 1 or len(read)
+    return Piece(masked_text(read[:whole].decode(errors="replace")), begin + whole)
+
+
+def events(run_dir: Path) -> list[Event]:
+    """The newest of the run's events, oldest first."""
+    try:
+        path = inside(run_dir, "logs", "events.log")
+    except NotThereError:
+        return []
+    with path.open("rb") as file:
+        file.seek(max(file.seek(0, 2) - PIECE_BYTES, 0))
+        lines = file.read().decode(errors="replace").splitlines()
+    return [_event(line) for line in lines[-MOST_EVENTS:]]
+
+
+def film(run_dir: Path) -> Path | None:
+    """The newest film in the run's directory."""
+    found: list[tuple[float, Path]] = []
+    for path in [path for pattern in FILMS for path in run_dir.glob(pattern) if not path.name.startswith(".")]:
+        try:
+            own = inside(run_dir, *path.relative_to(run_dir).parts)
+        except NotThereError:
+            continue
+        found.append((own.stat().st_mtime, own))
+    return max(found, default=(0.0, None))[1]
+
+
+def _event(line: str) -> Event:
+    found = _EVENT.fullmatch(line)
+    told: Sequence[str] = ("", line) if found is None else found.groups()
+    return Event(told[0], masked_text(told[1]))

@@ -1,0 +1,228 @@
+"""What running jobs say of themselves in their Redis: one connection a run, looked through once a second at most.
+
+A Redis that is gone or holds something odd is a `problem` to show, never an error of the page.
+"""
+
+import math
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from distrl.errors import ConfigError, DistrlError
+from distrl.memory_backend.backend import Backend, LedgerCounts, QueueCaps
+from distrl.memory_backend.keys import RunKeys
+from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.memory_backend.redis_client import RedisClient, connect
+from distrl.memory_backend.registry_interface import Control, RoleStatus, blocked_share
+from distrl.metrics.runs import RunRecord
+from distrl.metrics.snapshot import Snapshot, Value
+
+LOOK_S = 0.9
+"""A look is good for that long: a little less than a second, at which pages ask."""
+FIRST_RETRY_S, LONGEST_RETRY_S = 2.0, 30.0
+IDLE_S = 30.0
+"""A run that nobody asks for is let go of after that long."""
+KEPT = 240
+GIVE_UP_S = 1.0
+AT_ONCE = 8
+
+ODD = (DistrlError, ValueError, KeyError, TypeError, AttributeError)
+"""What reading a Redis can end with: unreachable, or bytes that no version of distrl has written."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen of a run.
+
+    Attributes:
+        at: When, in seconds since 1970.
+        snapshots: (id, snapshot), oldest first.
+        seen_s: Role and id -> seconds since its heartbeat last changed, as far as it has been watched.
+        redis: used_bytes, peak_bytes, limit_bytes (0: none), clients, version, url.
+        problem: Why this is not up to date; None if it is.
+    """
+
+    at: float = 0.0
+    snapshots: tuple[tuple[str, Snapshot], ...] = ()
+    roles: tuple[RoleStatus, ...] = ()
+    seen_s: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    control: Control = field(default_factory=Control)
+    counts: LedgerCounts = field(default_factory=LedgerCounts)
+    redis: Mapping[str, Any] = field(default_factory=dict)
+    problem: str | None = None
+
+    @property
+    def latest(self) -> Snapshot:
+        """The newest snapshot with what the supervisor adds to it; empty before the first."""
+        if not self.snapshots:
+            return {}
+        actors = [role.state for role in self.roles if role.role == "actor"]
+        fleet = {"actors_up": len(actors), "actors_blocked_share": blocked_share(self.roles)}
+        return {**self.snapshots[-1][1], **fleet, **self._rates(actors)}
+
+    def _rates(self, actors: Sequence[str]) -> Snapshot:
+        """Of a paused run: nobody learns, so that no snapshot comes that would say so."""
+        if not actors or set(actors) != {"paused"}:
+            return {}
+        learning = any(role.role == "learner" and not role.state.startswith("waiting") for role in self.roles)
+        return {"env_steps_per_s": 0.0} if learning else {"env_steps_per_s": 0.0, "updates_per_s": 0.0}
+
+
+class LiveRun:
+    """One running job. Safe for several threads, which take turns."""
+
+    def __init__(self, record: RunRecord, clock: Callable[[], float] = time.monotonic) -> None:
+        self.record = record
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._client: RedisClient | None = None
+        self._backend: Backend | None = None
+        self._look = Look()
+        self._kept: deque[tuple[str, Snapshot]] = deque(maxlen=KEPT)
+        self._beats: dict[tuple[str, int], tuple[tuple[int, int], float]] = {}
+        self._due = float("-inf")
+        self._retry_s = FIRST_RETRY_S
+        self.asked = clock()
+
+    def look(self) -> Look:
+        """At most `LOOK_S` old; while Redis is gone, what was seen last, with the problem."""
+        self.asked = self._clock()
+        with self._lock:
+            if self._clock() >= self._due:
+                self._refresh()
+            return self._look
+
+    @contextmanager
+    def backend(self) -> Iterator[Backend]:
+        """To act on the run; nobody looks meanwhile.
+
+        Raises:
+            ConfigError: The run has no Redis.
+            MemoryBackendError: It cannot be reached, or does not know the run.
+        """
+        with self._lock:
+            backend = self._connected()
+            backend.config_json()  # raises for a run that is not there, before anything is written under its name
+            self._due = float("-inf")  # whoever looks next sees what was done
+            yield backend
+
+    def close(self) -> None:
+        """Closes the connection; a later look opens it again."""
+        with self._lock:
+            self._disconnect()
+
+    def _refresh(self) -> None:
+        try:
+            self._look = self._taken(self._connected())
+        except ODD as error:
+            self._disconnect()
+            told = str(error) if isinstance(error, DistrlError) else f"its Redis holds something odd ({error!r})"
+            self._look = replace(self._look, at=time.time(), problem=" ".join(told.split())[:300])
+            self._due = self._clock() + self._retry_s
+            self._retry_s = min(2.0 * self._retry_s, LONGEST_RETRY_S)
+        else:
+            self._due = self._clock() + LOOK_S
+            self._retry_s = FIRST_RETRY_S
+
+    def _taken(self, backend: Backend) -> Look:
+        registry = backend.registry
+        backend.config_json()
+        after = self._kept[-1][0] if self._kept else "0"
+        self._kept.extend((entry, finite(snapshot)) for entry, snapshot in registry.snapshots(after))
+        roles = tuple(registry.roles())
+        assert self._client is not None
+        info = self._client.call("INFO")
+        redis = {"url": self._client.url, "version": str(info["redis_version"])}
+        sizes = {"used_bytes": "used_memory", "peak_bytes": "used_memory_peak", "limit_bytes": "maxmemory"}
+        return Look(
+            at=time.time(),
+            snapshots=tuple(self._kept),
+            roles=roles,
+            seen_s=self._seen(roles),
+            control=registry.control(),
+            counts=backend.ledger.counts(),
+            redis={
+                **redis,
+                **{name: int(info.get(key, 0)) for name, key in sizes.items()},
+                "clients": int(info.get("connected_clients", 0)),
+            },
+        )
+
+    def _seen(self, roles: Sequence[RoleStatus]) -> dict[tuple[str, int], float]:
+        now = self._clock()
+        before, self._beats = self._beats, {}
+        for role in roles:
+            name, beat = (role.role, role.id), (role.incarnation, role.beat)
+            kept = before.get(name)
+            self._beats[name] = kept if kept is not None and kept[0] == beat else (beat, now)
+        return {name: now - since for name, (_, since) in self._beats.items()}
+
+    def _connected(self) -> Backend:
+        if self._backend is None:
+            url, run_id = self.record.redis_url, self.record.run_id
+            if url is None:
+                raise ConfigError("one process without Redis (actors.count: 0): its files tell what it does")
+            keys = RunKeys(run_id)
+            no_producer = QueueCaps(entries=sys.maxsize, bytes=sys.maxsize)
+            self._client = connect(url, name="dashboard", give_up_s=GIVE_UP_S)
+            self._backend = RedisBackend(self._client, keys, no_producer)
+        return self._backend
+
+    def _disconnect(self) -> None:
+        if self._backend is not None:
+            self._backend.close()
+        self._backend = self._client = None
+
+
+class LiveRuns:
+    """The running jobs that somebody has asked for."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, LiveRun] = {}
+        self._lock = threading.Lock()
+
+    def of(self, record: RunRecord) -> LiveRun:
+        """The one connection to this launch of a run."""
+        with self._lock:
+            run = self._runs.get(record.run_id)
+            if run is None or run.record != record:
+                if run is not None:  # launched anew under the same id
+                    run.close()
+                run = self._runs[record.run_id] = LiveRun(record)
+            return run
+
+    def looks(self, records: Sequence[RunRecord]) -> list[Look]:
+        """One look each, several at a time: one that cannot be reached takes a second."""
+        if not records:
+            return []
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return [*pool.map(lambda record: self.of(record).look(), records)]
+
+    def let_go(self, idle_s: float = IDLE_S) -> None:
+        """Closes the connections to runs that nobody has asked for."""
+        with self._lock:
+            idle = [name for name, run in self._runs.items() if time.monotonic() - run.asked >= idle_s]
+            gone = [self._runs.pop(name) for name in idle]
+        for run in gone:
+            run.close()
+
+
+def finite(snapshot: Mapping[str, Any]) -> dict[str, Value]:
+    """The numbers and words of a snapshot; NaN and what else JSON cannot say is left out."""
+    known = {str(name): value for name, value in snapshot.items() if type(value) in (int, float, str)}
+    return {name: value for name, value in known.items() if not isinstance(value, float) or math.isfinite(value)}
+
+
+def role_row(role: RoleStatus, look: Look) -> dict[str, Any]:
+    """A heartbeat as pages show it."""
+    newest = int(look.latest.get("weights_version") or 0)
+    row = asdict(role)
+    del row["stacks"]
+    seen_s = look.seen_s.get((role.role, role.id), 0.0)
+    return {**row, "seen_s": seen_s, "restarts": max(role.incarnation - 1, 0), "behind": newest - role.weights_version}

@@ -1,0 +1,268 @@
+"""What pages get as JSON: lists of runs, one run, curves and comparisons."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from distrl.config.document import shown
+from distrl.dashboard import files
+from distrl.dashboard.index import Entry, Index
+from distrl.dashboard.live import LiveRuns, Look, role_row
+from distrl.dashboard.tables import Tables
+from distrl.errors import ConfigError
+from distrl.metrics.curves import Curve, Statistic, band, curve, smoothed, thinned
+from distrl.metrics.runs import Run
+from distrl.metrics.snapshot import METRICS, Snapshot
+from distrl.metrics.summary import Summary
+from distrl.metrics.words import verdict
+
+Json = dict[str, Any]
+LIVE_NUMBERS = (
+    *("env_steps", "updates", "episodes", "mean_return_100", "best_mean_return_100", "evaluation_mean_return"),
+    *("best_evaluation_return", "wall_s", "env_steps_per_s", "restarts", "actors_up"),
+)
+"""Of a running job, in the list."""
+UNROLLS = ("produced", "foreign", "trained", "queued", "in_flight", "dropped", "lost", "rolled_back")
+"""Of the ledger, live or in a summary."""
+ALL = "*"
+"""Groups all runs together, whatever their configuration."""
+
+
+class Runs:
+    """The runs below one directory, as pages see them."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self.live = LiveRuns()
+        self.tables = Tables()
+        self._ended: dict[str, tuple[Entry, Json]] = {}
+
+    def listed(self) -> list[Json]:
+        """Every run, the newest first; those that run with what they say now."""
+        entries = self.index.entries()
+        running = [run for run in map(self.index.opened, entries) if run is not None and run.state == "running"]
+        found = self.live.looks([run.record for run in running])
+        looks = {run.record.run_id: look for run, look in zip(running, found, strict=True)}
+        rows, ended = [], {}
+        for entry in entries:
+            kept = self._ended.get(entry.id)
+            if kept is not None and kept[0] is entry:  # the same row again, so that what has not changed costs nothing
+                row = kept[1]
+            else:
+                row = self._row(entry, looks.get(entry.run_id) if entry.state == "running" else None)
+            if entry.state == "ended":
+                ended[entry.id] = (entry, row)
+            rows.append(row)
+        self._ended = ended
+        return rows
+
+    def look(self, entry: Entry) -> Look | None:
+        """What a running job says; None for a run that does not run."""
+        run = self.running(entry)
+        return None if run is None else self.live.of(run.record).look()
+
+    def running(self, entry: Entry) -> Run | None:
+        """The run, if it runs."""
+        run = self.index.opened(entry)
+        return run if run is not None and run.state == "running" else None
+
+    def latest(self, entry: Entry, look: Look | None) -> Snapshot:
+        """The newest numbers: of the files, and over them what the job says now."""
+        try:
+            row = self.tables.last(self.index.directory(entry))
+        except ConfigError:  # told where curves are asked for
+            row = {}
+        return {**row, **(look.latest if look is not None else {})}
+
+    def described(self, run_id: str) -> Json:
+        """All of one run but its curves, configuration and logs.
+
+        Raises:
+            NotThereError: No such run.
+        """
+        entry = self.index.entry(run_id)
+        look, folder = self.look(entry), self.index.directory(entry)
+        snapshot = self.latest(entry, look)
+        columns = self._columns(entry)
+        return {
+            "run": self._row(entry, look),
+            "snapshot": snapshot,
+            "verdict": verdict_of(snapshot, look),
+            "live": None if look is None else live_part(look),
+            "ledger": self._ledger(entry, look),
+            "columns": columns,
+            "logs": files.log_names(folder),
+            "film": files.film(folder) is not None,
+        }
+
+    def curves(self, run_id: str, names: Sequence[str], over: str, points: int, window: int) -> Json:
+        """Lines of one run: name -> {x, y}; an empty one where the run has no such number yet.
+
+        Raises:
+            NotThereError: No such run.
+            ConfigError: Its metrics.csv is damaged.
+        """
+        table = self.tables.table(self.index.directory(self.index.entry(run_id)))
+        lines = {name: _line(curve(table, name, over), points, window) for name in names if name in table}
+        return {"over": over, "curves": {name: lines.get(name, {"x": [], "y": []}) for name in names}}
+
+    def compared(
+        self, ids: Sequence[str], name: str, over: str, points: int, window: int, group: str, statistic: Statistic
+    ) -> Json:
+        """Lines of several runs, their bands by group, and by what they can be grouped.
+
+        Args:
+            group: A key of the configuration, `ALL`, or "" for no bands.
+
+        Raises:
+            NotThereError: No such run.
+        """
+        entries = [self.index.entry(one) for one in dict.fromkeys(ids)]
+        settings = {entry.id: self._settings(entry) for entry in entries}
+        lines = {entry.id: self._curve_of(entry, name, over, window) for entry in entries}
+        members: dict[str, list[str]] = {}
+        for entry in entries:
+            if group:
+                label = "all runs" if group == ALL else words(settings[entry.id].get(group))
+                members.setdefault(label, []).append(entry.id)
+        label_of = {one: label for label, ones in members.items() for one in ones}
+        return {
+            "runs": [self._row(entry, None) | {"group": label_of.get(entry.id)} for entry in entries],
+            "curves": {one: _line(line, points, 1) for one, line in lines.items()},
+            "bands": [
+                {"label": label, **_band([lines[one] for one in ones], statistic)} for label, ones in members.items()
+            ],
+            "keys": differing(list(settings.values())),
+            "columns": sorted({column for entry in entries for column in self._columns(entry)}),
+        }
+
+    def configuration(self, run_id: str) -> Json:
+        """Every value of a run's configuration with its origin.
+
+        Raises:
+            NotThereError: No such run, or one without a configuration.
+            ConfigError: It is damaged.
+        """
+        leaves = self.index.configuration(self.index.entry(run_id))
+        return {"values": [{**leaf._asdict(), "text": words(leaf.value)} for leaf in leaves]}
+
+    def fleet(self) -> Json:
+        """Hosts with the roles on them, and the Redis of every run that runs."""
+        hosts: dict[str, list[Json]] = {}
+        redis = []
+        for entry in self.index.entries():
+            look = self.look(entry)
+            if look is None:
+                continue
+            named = {"run": entry.id, "name": entry.name}
+            for role in look.roles:
+                hosts.setdefault(role.host, []).append(named | role_row(role, look))
+            queued = {"entries": look.counts.queued + look.counts.in_flight, "stream_bytes": look.counts.stream_bytes}
+            redis.append(named | dict(look.redis) | queued | {"problem": look.problem})
+        return {"hosts": [{"host": host, "roles": roles} for host, roles in sorted(hosts.items())], "redis": redis}
+
+    def _row(self, entry: Entry, look: Look | None) -> Json:
+        row = entry.model_dump()
+        if look is not None:
+            snapshot = look.latest
+            row["numbers"] = {key: snapshot[key] for key in LIVE_NUMBERS if key in snapshot}
+            row["paused"] = look.control.paused
+            row["problem"] = row["problem"] or look.problem
+        elif entry.state in ("gone", "running"):
+            snapshot = self.latest(entry, None)
+            row["numbers"] = {key: snapshot[key] for key in LIVE_NUMBERS if key in snapshot}
+        return row
+
+    def _ledger(self, entry: Entry, look: Look | None) -> Json | None:
+        """Where every unroll is, or was in the end; None where nobody knows."""
+        if look is not None:
+            return {**asdict(look.counts), "imbalance": look.counts.imbalance}
+        if entry.state != "ended":
+            return None
+        summary = Summary.read(files.inside(self.index.directory(entry), "summary.json"))
+        return {**{name: getattr(summary, name) for name in UNROLLS}, "imbalance": summary.imbalance}
+
+    def _columns(self, entry: Entry) -> list[str]:
+        try:
+            return list(self.tables.table(self.index.directory(entry)))
+        except ConfigError:  # told where curves are asked for
+            return []
+
+    def _settings(self, entry: Entry) -> dict[str, Any]:
+        try:
+            return {leaf.path: leaf.value for leaf in self.index.configuration(entry)}
+        except ConfigError:  # without one a run is of no group, and its own page says why
+            return {}
+
+    def _curve_of(self, entry: Entry, name: str, over: str, window: int) -> Curve:
+        if name not in self._columns(entry):  # which a damaged table has none of: its own page says why
+            return Curve(np.empty(0), np.empty(0))
+        table = self.tables.table(self.index.directory(entry))
+        line = curve(table, name, over)
+        return Curve(line.x, smoothed(line.y, window))
+
+
+def verdict_of(snapshot: Snapshot, look: Look | None) -> str | None:
+    """What limits the speed, in words; None before there is any."""
+    if look is not None and look.control.paused:
+        return "paused: the actors wait after the unroll in hand"
+    return verdict(snapshot) if "bottleneck" in snapshot else None
+
+
+def live_part(look: Look) -> Json:
+    """What a running job says, beside its numbers."""
+    return {
+        "at": look.at,
+        "problem": look.problem,
+        "control": {key: value for key, value in asdict(look.control).items() if key != "stacks"},
+        "roles": [role_row(role, look) for role in look.roles],
+        "ledger": {**asdict(look.counts), "imbalance": look.counts.imbalance},
+        "redis": dict(look.redis),
+    }
+
+
+def metric_rows() -> list[Json]:
+    """The table of metrics: name, group, unit, meaning."""
+    return [
+        {"name": metric.name, "group": metric.group, "unit": metric.unit, "meaning": metric.meaning}
+        for metric in METRICS
+        if metric.group and metric.name != "bottleneck"
+    ]
+
+
+def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Keys whose values are not the same in all of them; the seed is last, as it says the least."""
+    known = [one for one in settings if one]
+    keys = dict.fromkeys(key for one in known for key in one)
+    found = [key for key in keys if len({words(one.get(key)) for one in known}) > 1]
+    return sorted(found, key=lambda key: key == "seed")
+
+
+def words(value: Any) -> str:
+    """A value of a configuration in a line."""
+    return value if isinstance(value, str) else shown(value, 200)
+
+
+def numbers(values: Iterable[float]) -> list[float | None]:
+    """Fit for JSON, with seven digits."""
+    return [float(f"{value:.7g}") if math.isfinite(value) else None for value in values]
+
+
+def _line(line: Curve, points: int, window: int) -> Json:
+    kept = thinned(Curve(line.x, smoothed(line.y, window)), points)
+    return {"x": [float(x) for x in kept.x], "y": numbers(kept.y)}
+
+
+def _band(lines: Sequence[Curve], statistic: Statistic) -> Json:
+    known = [line for line in lines if len(line.x)]
+    if not known or max(line.x[0] for line in known) > min(line.x[-1] for line in known):
+        return {"runs": len(known), "x": [], "centre": [], "low": [], "high": []}
+    found = band(known, statistic)
+    return {
+        "runs": len(known),
+        "x": [float(x) for x in found.x],
+        **{name: numbers(getattr(found, name)) for name in ("centre", "low", "high")},
+    }

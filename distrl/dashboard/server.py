@@ -1,0 +1,54 @@
+"""The dashboard as a process: uvicorn on a socket, and an end at Ctrl-C, or with the training that started it."""
+
+import os
+import socket
+import sys
+import threading
+from pathlib import Path
+
+import uvicorn
+
+from distrl.dashboard.access import Access
+from distrl.dashboard.app import make_app
+
+GRACE_S = 2
+MOST_CONNECTIONS = 256
+NICENESS = 10
+"""Beside a training: whatever the page costs, it costs after the roles."""
+
+
+def make_server(root: Path, access: Access) -> uvicorn.Server:
+    """Serves the runs below `root` once it is run."""
+    server = uvicorn.Server(
+        uvicorn.Config(
+            make_app(root, access, stopping=lambda: server.should_exit),
+            log_level="warning",
+            access_log=False,  # tokens must not end up in logs, and who looks is nobody's business
+            server_header=False,
+            timeout_graceful_shutdown=GRACE_S,
+            h11_max_incomplete_event_size=64 * 1024,
+            limit_concurrency=MOST_CONNECTIONS,
+            lifespan="on",
+            http="h11",
+        )
+    )
+    return server
+
+
+def serve_beside(root: Path, descriptor: int) -> None:
+    """What `beside.py` starts: serves on an inherited socket until standard input ends."""
+    os.nice(NICENESS)
+    with socket.socket(fileno=descriptor) as listening:
+        server = make_server(root, Access(listening.getsockname()[0]))
+
+        def end_with_parent() -> None:
+            while sys.stdin.buffer.read(4096):
+                pass
+            server.should_exit = True
+
+        threading.Thread(target=end_with_parent, name="lifeline", daemon=True).start()
+        server.run(sockets=[listening])
+
+
+if __name__ == "__main__":
+    serve_beside(Path(sys.argv[1]), int(sys.argv[2]))

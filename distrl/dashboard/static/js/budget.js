@@ -1,0 +1,78 @@
+// Where each role's time goes, and where every unroll is.
+import { h, say } from "./dom.js";
+import { bytes, percent, result, whole } from "./format.js";
+
+export function budget() {
+  const learner = bar("Learner", "training"), actors = bar("Actors", "acting");
+  const named = h("dl", { class: "facts" }), namedHeading = h("h3", {}, "The learner, by name");
+  const unrollsHeading = h("h3", {}, "Unrolls");
+  const unrolls = h("dl", { class: "facts" });
+  const evaluation = h("dl", { class: "facts" });
+  const heading = h("h3", {}, "Latest evaluation");
+  const memory = h("dl", { class: "facts" }), memoryHeading = h("h3", {}, "Memory");
+  const element = h("div", {}, h("h3", {}, "Where time goes"), learner.element, actors.element,
+    h("p", { class: "legend-line" }, h("span", {}, h("i", { class: "dot" }), "at work"), h("span", {}, h("i", { class: "dot waiting" }), "waiting")),
+    namedHeading, named, unrollsHeading, unrolls, heading, evaluation, memoryHeading, memory);
+  let shown = "";
+
+  function update(snapshot, live, ended) {
+    learner.set(snapshot.learner_wait_share);
+    actors.set(snapshot.actors_blocked_share);
+    const ledger = live?.ledger ?? ended;
+    const rows = ledger ? ledgerRows(ledger) : [];
+    const scores = [["return", snapshot.evaluation_mean_return], ["best", snapshot.best_evaluation_return], ["at step", snapshot.evaluation_env_steps]]
+      .filter(([, value]) => value !== undefined).map(([name, value]) => [name, name === "at step" ? whole(value) : result(value)]);
+    const sizes = live ? memoryRows(live) : [];
+    const waits = live ? waitRows(live) : [];
+    const text = JSON.stringify([rows, scores, sizes, waits]);
+    if (text === shown) return;
+    shown = text;
+    named.replaceChildren(...waits.flatMap(pair));
+    namedHeading.hidden = waits.length === 0;
+    unrolls.replaceChildren(...rows.flatMap(pair));
+    evaluation.replaceChildren(...scores.flatMap(pair));
+    unrollsHeading.hidden = rows.length === 0;
+    heading.hidden = scores.length === 0;
+    memory.replaceChildren(...sizes.flatMap(pair));
+    memoryHeading.hidden = sizes.length === 0;
+  }
+  return { element, update };
+}
+
+function waitRows({ roles }) {
+  const learner = roles.find((role) => role.role === "learner");
+  return Object.entries(learner?.waits ?? {}).filter(([, share]) => share >= 0.005).sort(([, one], [, other]) => other - one)
+    .map(([name, share]) => [name === "unrolls" ? "waiting for unrolls" : name, percent(share)]);
+}
+
+function ledgerRows(ledger) {
+  const dropped = Object.values(ledger.dropped).reduce((sum, count) => sum + count, 0);
+  const reasons = Object.entries(ledger.dropped).filter(([, count]) => count).map(([name, count]) => [`dropped: ${name}`, whole(count)]);
+  return [["produced", whole(ledger.produced)], ["trained", whole(ledger.trained)], ["in the queue", whole(ledger.queued)],
+    ["in flight", whole(ledger.in_flight)], ...(reasons.length ? reasons : [["dropped", whole(dropped)]]),
+    ...(ledger.foreign ? [["foreign", whole(ledger.foreign)]] : []), ...(ledger.lost ? [["lost", whole(ledger.lost)]] : []),
+    ["unaccounted for", whole(ledger.imbalance), "total"]];
+}
+
+function memoryRows({ roles, redis }) {
+  const kinds = [...new Set(roles.map((role) => role.role))];
+  const rows = kinds.map((kind) => [kind === "actor" ? "actors" : kind, bytes(1e6 * roles.filter((role) => role.role === kind).reduce((sum, role) => sum + role.rss_mb, 0))]);
+  const limit = redis.limit_bytes ? ` of ${bytes(redis.limit_bytes)}` : "";
+  return redis.used_bytes ? [...rows, ["Redis", `${bytes(redis.used_bytes)}${limit}`]] : rows;
+}
+
+const pair = ([name, value, kind = ""]) => [h("dt", { class: kind }, name), h("dd", { class: kind }, value)];
+
+function bar(name, work) {
+  const busy = h("i"), waiting = h("i", { class: "waiting" });
+  const told = h("span", { class: "muted" });
+  const track = h("div", { class: "track", "aria-hidden": "true" }, busy, waiting);
+  const set = (share) => {
+    const known = typeof share === "number";
+    busy.style.width = known ? `${100 * (1 - share)}%` : "0";
+    waiting.style.width = known ? `${100 * share}%` : "0";
+    say(told, known ? `${work} ${percent(1 - share)}, waiting ${percent(share)}` : "not known");
+  };
+  set(null);
+  return { element: h("div", { class: "budget" }, h("div", { class: "row" }, h("span", {}, name), told), track), set };
+}

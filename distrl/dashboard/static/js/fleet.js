@@ -1,0 +1,57 @@
+// Hosts with the roles on them, and the Redis of every running job.
+import { h } from "./dom.js";
+import { get } from "./api.js";
+import { bytes, compact, percent, whole } from "./format.js";
+
+const EVERY_MS = 2000;
+
+export async function fleetPage() {
+  const element = h("div", {});
+  const draw = (fleet) => {
+    const hosts = fleet.hosts.map((host) => hostCard(host));
+    const nothing = h("div", { class: "card empty" }, h("p", {}, "No run is running."),
+      h("p", {}, "Start one: ", h("code", {}, "distrl train --preset cartpole-impala")));
+    element.replaceChildren(h("div", { class: "head" }, h("h1", {}, "Fleet"),
+      h("span", { class: "sub" }, `${count(fleet.hosts.length, "host")} · ${count(fleet.redis.length, "running job")}`)),
+      h("div", { class: "stack" }, fleet.redis.length ? [redisCard(fleet.redis), ...hosts] : nothing));
+  };
+  draw(await get("fleet"));
+  const timer = setInterval(async () => {
+    if (document.visibilityState !== "visible") return;
+    try { draw(await get("fleet")); } catch (error) { document.getElementById("connection").textContent = error.message; }
+  }, EVERY_MS);
+  return { element, leave: () => clearInterval(timer) };
+}
+
+const count = (number, noun) => `${whole(number)} ${noun}${number === 1 ? "" : "s"}`;
+const heads = (names) => h("thead", {}, h("tr", {}, names.map(([text, kind]) => h("th", { scope: "col", class: kind }, text))));
+
+function hostCard({ host, roles }) {
+  const memory = roles.reduce((sum, role) => sum + role.rss_mb, 0);
+  return h("section", { class: "card", "aria-label": `Host ${host}` },
+    h("header", {}, h("h2", {}, host), h("span", { class: "muted" }, `${count(roles.length, "role")} · ${bytes(1e6 * memory)} resident`)),
+    h("div", { class: "scroll body" }, h("table", {},
+      heads([["Role"], ["Run"], ["State"], ["Steps/s", "n"], ["Memory", "n"], ["Peak", "n"], ["Process", "n"]]),
+      h("tbody", {}, roles.map((role) => h("tr", {}, h("th", { scope: "row" }, `${role.role} ${role.id}`),
+        h("td", {}, h("a", { href: `#/run/${role.run}` }, role.name)), h("td", {}, role.state),
+        h("td", { class: "n" }, whole(role.env_steps_per_s)), h("td", { class: "n" }, bytes(1e6 * role.rss_mb)),
+        h("td", { class: "n" }, bytes(1e6 * role.peak_rss_mb)), h("td", { class: "n" }, String(role.pid))))))));
+}
+
+function redisCard(rows) {
+  return h("section", { class: "card", "aria-label": "Redis" }, h("header", {}, h("h2", {}, "Redis")),
+    h("div", { class: "scroll body" }, h("table", {},
+      heads([["Run"], ["Address"], ["Version", "n"], ["Memory", "n"], ["Limit", "n"], ["In the queue", "n"], ["Unrolls", "n"], ["Clients", "n"]]),
+      h("tbody", {}, rows.map((row) => h("tr", {}, h("th", { scope: "row" }, h("a", { href: `#/run/${row.run}` }, row.name)),
+        row.problem ? h("td", { colspan: 7 }, row.problem) : [h("td", { class: "mono" }, row.url), h("td", { class: "n" }, row.version),
+          h("td", { class: "n" }, memory(row), bytes(row.used_bytes)),
+          h("td", { class: "n" }, row.limit_bytes ? bytes(row.limit_bytes) : "none"), h("td", { class: "n" }, bytes(row.stream_bytes)),
+          h("td", { class: "n" }, compact(row.entries)), h("td", { class: "n" }, whole(row.clients))]))))));
+}
+
+function memory(row) {
+  if (!row.limit_bytes) return null;
+  const share = row.used_bytes / row.limit_bytes, fill = h("i");
+  fill.style.width = `${Math.min(100, 100 * share)}%`;
+  return h("span", { class: "meter", role: "img", "aria-label": `${percent(share)} of the limit` }, fill);
+}

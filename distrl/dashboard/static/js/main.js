@@ -1,0 +1,78 @@
+// From the address to a page: #/ (runs), #/run/ID, #/compare?id=…, #/fleet.
+import { h, say } from "./dom.js";
+import { get } from "./api.js";
+import { runsPage } from "./runs.js";
+import { runPage } from "./run.js";
+import { comparePage } from "./compare.js";
+import { fleetPage } from "./fleet.js";
+
+const content = document.getElementById("content");
+const scheme = matchMedia("(prefers-color-scheme: dark)");
+let leave = () => {};
+let page = null;
+let turn = 0;
+const RETRY_MS = 2000;
+
+const PAGES = [
+  [/^\/$/, "runs", "Runs", runsPage],
+  [/^\/run\/([0-9a-f]+)$/, "runs", "Run", runPage],
+  [/^\/compare$/, "runs", "Compare", comparePage],
+  [/^\/fleet$/, "fleet", "Fleet", fleetPage],
+];
+
+async function go() {
+  const mine = (turn += 1);
+  leave();
+  leave = () => {};
+  const [path, query = ""] = (location.hash.slice(1) || "/").split("?");
+  const found = PAGES.find(([pattern]) => pattern.test(path));
+  if (!found) return location.replace("#/");
+  const [pattern, section, title, make] = found;
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.dataset.page === section) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  document.title = `${title} · distrl`;
+  try {
+    page = await make({ session: await session, parameters: new URLSearchParams(query), match: path.match(pattern) });
+  } catch (error) {
+    // A run that is just being set up has no directory yet.
+    const again = make === runPage ? setTimeout(go, RETRY_MS) : 0;
+    page = { element: problem(error), leave: () => clearTimeout(again) };
+  }
+  if (mine !== turn) return page.leave(); // somebody has gone on meanwhile
+  leave = () => page.leave();
+  content.replaceChildren(page.element);
+  content.focus({ preventScroll: true });
+  scrollTo(0, 0);
+  page.shown?.();
+}
+
+function problem(error) {
+  return h("div", { class: "empty" }, h("p", {}, error.message || String(error)), h("p", {}, h("a", { href: "#/" }, "All runs")));
+}
+
+function dark() {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === "dark" : scheme.matches;
+}
+
+function labelTheme(button) {
+  button.setAttribute("aria-label", dark() ? "Change to light colours" : "Change to dark colours");
+  say(button, dark() ? "☀" : "☾");
+}
+
+const button = document.getElementById("theme");
+button.addEventListener("click", () => {
+  const next = dark() ? "light" : "dark";
+  document.documentElement.dataset.theme = next;
+  localStorage.setItem("distrl-theme", next);
+  labelTheme(button);
+  page?.themed?.();
+});
+scheme.addEventListener("change", () => { labelTheme(button); page?.themed?.(); });
+labelTheme(button);
+
+const session = get("session");
+addEventListener("hashchange", go);
+go();

@@ -1,0 +1,6 @@
+// Runs before the page is drawn, so that nobody sees the other theme flash.
+"use strict";
+(() => {
+  const stored = localStorage.getItem("distrl-theme");
+  if (stored === "light" || stored === "dark") document.documentElement.dataset.theme = stored;
+})();

@@ -1,0 +1,204 @@
+"""One function an address: what a request asks for, checked, and the answer."""
+
+import re
+from collections.abc import Sequence
+from typing import Any, cast, get_args
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+
+import distrl
+from distrl.dashboard import control, exposition, files
+from distrl.dashboard.files import NotThereError
+from distrl.dashboard.guard import read_body
+from distrl.dashboard.payloads import Runs, metric_rows
+from distrl.errors import ConfigError
+from distrl.memory_backend.steering import Steering
+from distrl.metrics.curves import X_AXES, Statistic
+
+MOST_POINTS, USUAL_POINTS = 4000, 800
+MOST_WINDOW = 1001
+MOST_METRICS, MOST_RUNS = 16, 60
+_METRIC = re.compile(r"[A-Za-z0-9_./-]{1,100}")
+_SORTS = ("started", "name", "env", "algorithm", "state", "env_steps", "mean_return_100", "wall_s", "env_steps_per_s")
+
+
+def session(request: Request) -> Response:
+    """Who asks, and what metrics there are."""
+    runs = _runs(request)
+    return JSONResponse(
+        {
+            "right": request.state.right,
+            "signed_in": not request.app.state.access.open,
+            "version": distrl.__version__,
+            "root": str(runs.index.root.resolve()),
+            "metrics": metric_rows(),
+            "axes": list(X_AXES),
+        }
+    )
+
+
+def listed(request: Request) -> Response:
+    """Every run; `filter` is words that all must occur, `state` one of the states, `sort` a column, `-` before it."""
+    words = _text(request, "filter", "").lower().split()
+    state = _text(request, "state", "")
+    sort = _text(request, "sort", "-started")
+    column = _choice("sort", sort.removeprefix("-"), _SORTS)
+    rows = [row for row in _runs(request).listed() if _fits(row, words, state)]
+
+    def value(row: dict[str, Any]) -> Any:
+        return row[column] if column in row else row["numbers"].get(column)
+
+    known = [row for row in rows if value(row) is not None]
+    known.sort(key=value, reverse=sort.startswith("-"))
+    rows = known + [row for row in rows if value(row) is None]  # what is not known is last, either way
+    return JSONResponse({"runs": rows})
+
+
+def described(request: Request) -> Response:
+    """One run."""
+    return JSONResponse(_runs(request).described(request.path_params["id"]))
+
+
+def curves(request: Request) -> Response:
+    """Lines of one run: `metric` (repeatable), `over`, `points`, `smooth`."""
+    found = _runs(request).curves(
+        request.path_params["id"],
+        _metrics(request),
+        _over(request),
+        _whole(request, "points", USUAL_POINTS, 4, MOST_POINTS),
+        _whole(request, "smooth", 1, 1, MOST_WINDOW),
+    )
+    return JSONResponse(found)
+
+
+def compared(request: Request) -> Response:
+    """Several runs: `id` (repeatable), `metric`, `over`, `points`, `smooth`, `group`, `statistic`."""
+    ids = request.query_params.getlist("id")
+    if not 1 <= len(ids) <= MOST_RUNS:
+        raise ConfigError(f"name 1 to {MOST_RUNS} runs: id=…&id=…")
+    found = _runs(request).compared(
+        ids,
+        _metrics(request)[0],
+        _over(request),
+        _whole(request, "points", USUAL_POINTS, 4, MOST_POINTS),
+        _whole(request, "smooth", 1, 1, MOST_WINDOW),
+        _text(request, "group", ""),
+        cast(Statistic, _choice("statistic", _text(request, "statistic", "mean"), get_args(Statistic))),
+    )
+    return JSONResponse(found)
+
+
+def configuration(request: Request) -> Response:
+    """Every value with its origin, secrets masked."""
+    return JSONResponse(_runs(request).configuration(request.path_params["id"]))
+
+
+def events(request: Request) -> Response:
+    """The newest events, oldest first."""
+    runs = _runs(request)
+    folder = runs.index.directory(runs.index.entry(request.path_params["id"]))
+    return JSONResponse({"events": [event._asdict() for event in files.events(folder)]})
+
+
+def log(request: Request) -> Response:
+    """A role's log from the byte `after` on; without it, the end."""
+    runs = _runs(request)
+    folder = runs.index.directory(runs.index.entry(request.path_params["id"]))
+    after = None if "after" not in request.query_params else _whole(request, "after", 0, 0, 2**62)
+    return JSONResponse(files.log_piece(folder, request.path_params["role"], after)._asdict())
+
+
+def film(request: Request) -> Response:
+    """The newest film."""
+    runs = _runs(request)
+    found = files.film(runs.index.directory(runs.index.entry(request.path_params["id"])))
+    if found is None:
+        raise NotThereError("the run has no film; distrl evaluate RUN --video RUN/best.mp4 makes one")
+    return FileResponse(found, media_type="video/mp4")
+
+
+def fleet(request: Request) -> Response:
+    """Hosts, and the Redis of every running job."""
+    return JSONResponse(_runs(request).fleet())
+
+
+def settable(request: Request) -> Response:
+    """What may change while a run goes on."""
+    runs = _runs(request)
+    run = runs.running(runs.index.entry(request.path_params["id"]))
+    if run is None:
+        return JSONResponse({"settings": []})
+    with runs.live.of(run.record).backend() as backend:
+        return JSONResponse({"settings": control.parameters(Steering(backend, "dashboard"))})
+
+
+async def act(request: Request) -> Response:
+    """Does something to a running job: {"action": …, "value": …}."""
+    asked = control.Request.read(await read_body(request))
+    by = f"{request.client.host if request.client else 'unknown'}, dashboard"
+    told = await run_in_threadpool(_act, _runs(request), request.path_params["id"], asked, by)
+    return JSONResponse({"told": told})
+
+
+def metrics(request: Request) -> Response:
+    """Prometheus' text."""
+    return Response(exposition.exposition(_runs(request)), media_type=exposition.MEDIA_TYPE)
+
+
+def healthy(request: Request) -> Response:
+    """That the server is up."""
+    return JSONResponse({"ok": True})
+
+
+def _act(runs: Runs, run_id: str, asked: control.Request, by: str) -> str:
+    entry = runs.index.entry(run_id)
+    run = runs.running(entry)
+    if run is None:
+        raise ConfigError(f"{entry.name} does not run")
+    with runs.live.of(run.record).backend() as backend:
+        return control.apply(asked, Steering(backend, by))
+
+
+def _runs(request: Request) -> Runs:
+    runs: Runs = request.app.state.runs
+    return runs
+
+
+def _fits(row: dict[str, Any], words: Sequence[str], state: str) -> bool:
+    text = " ".join(str(row[name]) for name in ("name", "path", "env", "algorithm", "run_id", "state")).lower()
+    return (not state or row["state"] == state) and all(word in text for word in words)
+
+
+def _text(request: Request, name: str, usual: str) -> str:
+    value = request.query_params.get(name, usual)
+    if len(value) > 300:
+        raise ConfigError(f"{name} is too long")
+    return value
+
+
+def _choice(name: str, value: str, allowed: Sequence[str]) -> str:
+    if value not in allowed:
+        raise ConfigError(f"{name} is one of {', '.join(allowed)}")
+    return value
+
+
+def _whole(request: Request, name: str, usual: int, low: int, high: int) -> int:
+    text = request.query_params.get(name)
+    if text is None:
+        return usual
+    if not re.fullmatch(r"[0-9]{1,19}", text) or not low <= int(text) <= high:
+        raise ConfigError(f"{name} is a whole number from {low:,} to {high:,}")
+    return int(text)
+
+
+def _over(request: Request) -> str:
+    return _choice("over", _text(request, "over", "steps"), tuple(X_AXES))
+
+
+def _metrics(request: Request) -> list[str]:
+    names = request.query_params.getlist("metric") or ["mean_return_100"]
+    if len(names) > MOST_METRICS or not all(_METRIC.fullmatch(name) for name in names):
+        raise ConfigError(f"metric is a name of a column, at most {MOST_METRICS} of them")
+    return names

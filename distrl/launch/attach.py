@@ -1,0 +1,96 @@
+"""How a job that runs is found and reached by whoever did not launch it."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distrl.errors import ConfigError
+from distrl.metrics.runs import newest_run, open_run
+from distrl.metrics.summary import Summary
+
+if TYPE_CHECKING:
+    from distrl.memory_backend.backend import Backend
+    from distrl.memory_backend.steering import Steering
+
+
+@dataclass(frozen=True)
+class Target:
+    """The run that somebody means; `summary` is set once it has ended."""
+
+    run_id: str
+    redis_url: str | None
+    run_dir: Path | None = None
+    summary: Summary | None = None
+
+
+def find_target(run: Path | None, redis_url: str | None, run_id: str | None) -> Target:
+    """The run that --run, or --redis-url with --run-id, or nothing at all (the newest under runs/) names.
+
+    Raises:
+        ConfigError: No such run, or one whose process is gone without a summary.
+    """
+    if run_id is not None:
+        if run is not None:
+            raise ConfigError(f"--run {run} and --run-id {run_id} both name a run; give one of them")
+        url = redis_url or os.environ.get("DISTRL_REDIS_URL")
+        if url is None:
+            raise ConfigError("--run-id needs --redis-url, or the environment variable DISTRL_REDIS_URL")
+        return Target(run_id, url)
+    if redis_url is not None:
+        raise ConfigError("--redis-url needs --run-id, which the run's title and its run.json show")
+    found = open_run(run if run is not None else newest_run(Path("runs")))
+    if found.state == "gone":
+        raise ConfigError(
+            f"{found.path} does not run: its process {found.record.pid} is gone and left no summary; "
+            f"go on with distrl train --resume {found.path}"
+        )
+    if found.summary is not None:
+        return Target(found.record.run_id, None, found.path, found.summary)
+    return Target(found.record.run_id, found.record.redis_url, found.path)
+
+
+@contextmanager
+def open_backend(target: Target) -> Iterator["Backend"]:
+    """The memory backend of a run that has not ended.
+
+    Raises:
+        ConfigError: The run has no Redis.
+        MemoryBackendError: Redis does not answer within seconds, or does not know the run.
+    """
+    if target.redis_url is None:
+        raise ConfigError(f"{target.run_dir} is one process without Redis (actors.count: 0); Ctrl-C ends it")
+    # Imported here: the CLI's help needs no Redis client.
+    import sys
+
+    from distrl.memory_backend.backend import QueueCaps
+    from distrl.memory_backend.redis_backend import RedisBackend
+
+    no_producer = QueueCaps(entries=sys.maxsize, bytes=sys.maxsize)
+    backend = RedisBackend.open(target.redis_url, target.run_id, no_producer, name="cli", give_up_s=3.0)
+    try:
+        backend.config_json()  # raises for a run that is not there, before anything is written under its name
+        yield backend
+    finally:
+        backend.close()
+
+
+@contextmanager
+def steering(target: Target, by: str) -> Iterator["Steering"]:
+    """To ask something of a run that has not ended.
+
+    Args:
+        by: By which way somebody asks.
+
+    Raises:
+        ConfigError: It has ended, or cannot be asked.
+    """
+    if target.summary is not None:
+        raise ConfigError(f"{target.run_dir} has ended ({target.summary.stop_reason}); distrl status shows how")
+    # Imported here, as above.
+    from distrl.memory_backend.steering import Steering, operator
+
+    with open_backend(target) as backend:
+        yield Steering(backend, operator(by))

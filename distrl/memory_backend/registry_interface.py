@@ -1,0 +1,217 @@
+"""Who takes part in a run, what operators ask of it, and what is told of it: the registry, and what is in it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+Producer = tuple[int, int]
+
+
+Setting = float | int | str | None
+"""What one parameter of the configuration is to be while the run goes on."""
+Errand = Literal["checkpoint", "evaluation"]
+"""What operators can ask to be done now."""
+ERRANDS: tuple[Errand, ...] = ("checkpoint", "evaluation")
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """How often an errand was asked for, and up to which of these it has been run."""
+
+    asked: int = 0
+    done: int = 0
+
+    @property
+    def pending(self) -> bool:
+        return self.asked > self.done
+
+
+NOT_ASKED = Demand()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What somebody asked of the run, for its event log.
+
+    Attributes:
+        by: Who, and by which way: "ada@host, command line".
+    """
+
+    by: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What operators ask of a running job.
+
+    Attributes:
+        settings: Dotted path of the configuration -> what it is to be from now on.
+    """
+
+    paused: bool = False
+    stop: str | None = None  # the reason, once asked
+    target_actors: int | None = None
+    stacks: bool = False  # heartbeats are to tell what every thread is doing
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    checkpoint: Demand = NOT_ASKED
+    evaluation: Demand = NOT_ASKED
+
+
+@dataclass(frozen=True, slots=True)
+class RoleStatus:
+    """One role's heartbeat; `beat` increases with every one."""
+
+    role: Literal["actor", "learner", "evaluator"]
+    id: int
+    incarnation: int
+    host: str
+    pid: int
+    state: str  # starting, waiting: <what>, acting, training, evaluating, paused, stopping
+    beat: int = 0
+    env_steps: int = 0
+    env_steps_per_s: float = 0.0
+    weights_version: int = 0
+    last_step_age_s: float = 0.0  # age of the last finished environment step or update
+    rss_mb: float = 0.0
+    peak_rss_mb: float = 0.0
+    blocked_share: float = 0.0  # of an actor's time since the beat before: waiting for the learner
+    waits: Mapping[str, float] = field(default_factory=dict)  # where its time went lately: name -> share
+    cpu_share: float = 0.0  # of one core, since the beat before; above 1 with several threads
+    stacks: str = ""  # of every thread, while somebody asks for them
+
+
+def blocked_share(roles: Sequence[RoleStatus]) -> float | None:
+    """Mean over the actors among `roles`; None without any."""
+    shares = [role.blocked_share for role in roles if role.role == "actor"]
+    return sum(shares) / len(shares) if shares else None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What greedy episodes beside the training came to.
+
+    Attributes:
+        weights_version: Version of the weights that acted.
+        env_steps: Environment steps of the training behind these weights; steps of evaluations are none of them.
+        std_return: Standard deviation over the episodes, with `episodes` as the divisor.
+        wall_s: How long the episodes took.
+    """
+
+    weights_version: int
+    env_steps: int
+    episodes: int
+    mean_return: float
+    std_return: float
+    min_return: float
+    max_return: float
+    mean_length_steps: float
+    wall_s: float
+
+
+class BestEvaluation(NamedTuple):
+    """The best evaluation of a run.
+
+    Attributes:
+        weights: The very bytes that were evaluated (`codec.encode_weights`).
+    """
+
+    evaluation: Evaluation
+    weights: bytes
+
+
+class Registry(ABC):
+    """Who takes part in the run, and what operators ask of it."""
+
+    @abstractmethod
+    def register_actor(self, actor: int) -> int:
+        """Returns the new incarnation, unique within the run and increasing."""
+
+    @abstractmethod
+    def register_evaluator(self) -> int:
+        """Returns the evaluator's new incarnation, increasing; it is no producer."""
+
+    @abstractmethod
+    def evaluator_incarnation(self) -> int:
+        """The newest of the evaluator's incarnations; 0 before the first."""
+
+    @abstractmethod
+    def is_registered(self, producer: Producer) -> bool: ...
+
+    @abstractmethod
+    def beat(self, status: RoleStatus) -> None: ...
+
+    @abstractmethod
+    def roles(self) -> list[RoleStatus]: ...
+
+    @abstractmethod
+    def forget_actor(self, actor: int) -> None:
+        """Removes a retired actor's heartbeat (its incarnations stay registered)."""
+
+    @abstractmethod
+    def control(self) -> Control: ...
+
+    @abstractmethod
+    def set_control(
+        self,
+        *,
+        paused: bool | None = None,
+        stop: str | None = None,
+        target_actors: int | None = None,
+        stacks: bool | None = None,
+        settings: Mapping[str, Setting] | None = None,
+    ) -> None:
+        """Changes what is given and leaves the rest, single settings included."""
+
+    @abstractmethod
+    def demand(self, errand: Errand) -> int:
+        """Asks for it once more; returns how often that was so, this time included."""
+
+    @abstractmethod
+    def fulfil(self, errand: Errand, number: int) -> None:
+        """It was run for everybody who had asked up to the `number`-th time."""
+
+    @abstractmethod
+    def add_request(self, request: Request) -> None:
+        """Appends to what was asked (capped), for the event log."""
+
+    @abstractmethod
+    def requests(self, after: str) -> list[tuple[str, Request]]:
+        """(id, request) of those newer than `after` ('0' for all that are kept), oldest first."""
+
+    @abstractmethod
+    def add_snapshot(self, snapshot: Mapping[str, float | int | str | None]) -> None:
+        """Appends a metrics snapshot for dashboards (capped)."""
+
+    @abstractmethod
+    def snapshots(self, after: str) -> list[tuple[str, dict[str, float | int | str | None]]]:
+        """(id, snapshot) of those newer than `after` ('0' for all that are kept)."""
+
+    @abstractmethod
+    def add_evaluation(self, evaluation: Evaluation, weights: bytes, incarnation: int) -> None:
+        """Appends what greedy episodes came to (capped), and keeps the weights if no evaluation was as good.
+
+        Args:
+            weights: What was evaluated, as it was published.
+            incarnation: The evaluator's.
+
+        Raises:
+            FencedError: `incarnation` is not the newest; nothing was changed.
+        """
+
+    @abstractmethod
+    def evaluations(self, after: str) -> list[tuple[str, Evaluation]]:
+        """(id, evaluation) of those newer than `after` ('0' for all that are kept), oldest first."""
+
+    @abstractmethod
+    def best_evaluation(self) -> BestEvaluation | None:
+        """The first of those with the highest mean return; None before any."""
+
+    @abstractmethod
+    def restore_evaluated(self, env_steps: int) -> None:
+        """Tells how far an earlier launch of the training was evaluated, in environment steps."""
+
+    @abstractmethod
+    def evaluated_env_steps(self) -> int:
+        """Environment steps behind what was last evaluated, in this launch or before; 0: nothing was."""

@@ -1,0 +1,137 @@
+"""What operators ask of a running job, from the command line, the dashboard or Python alike; and who asked it."""
+
+import getpass
+import json
+import socket
+from collections.abc import Callable, Mapping
+from functools import cached_property
+
+from pydantic import BaseModel, ValidationError
+
+from distrl.config import RunConfig
+from distrl.config.steering import Parameter, Value, steerable, steered, steered_so_far
+from distrl.errors import ConfigError, MemoryBackendError
+from distrl.memory_backend.backend import Backend
+from distrl.memory_backend.registry_interface import Errand, Request
+
+
+class _Description(BaseModel):
+    """Of a run's description, all that is of use here."""
+
+    config: RunConfig
+
+
+class Steering:
+    """Asks through the run's registry; the run's event log tells who asked what, and when.
+
+    Roles look about twice a second: what is asked holds from then, or from the unroll or update after it.
+
+    Args:
+        backend: Of a run that is there; used by this thread alone.
+        by: Who asks and by which way, as `operator` tells it.
+    """
+
+    def __init__(self, backend: Backend, by: str) -> None:
+        self._backend = backend
+        self._registry = backend.registry
+        self._by = by
+
+    @cached_property
+    def _config(self) -> RunConfig:
+        """As the run was launched."""
+        try:
+            return _Description.model_validate_json(self._backend.config_json()).config
+        except ValidationError as error:
+            odd = error.errors(include_url=False)[0]
+            where = ".".join(map(str, odd["loc"]))
+            raise MemoryBackendError(
+                f"the run is not configured as this distrl knows it ({where}: {odd['msg']}); use its version of distrl"
+            ) from error
+
+    def pause(self) -> None:
+        """Actors wait after the unroll in hand; nothing is lost."""
+        self._ask("pause", lambda: self._registry.set_control(paused=True))
+
+    def resume(self) -> None:
+        """Goes on after a pause."""
+        self._ask("resume", lambda: self._registry.set_control(paused=False))
+
+    def stop(self) -> None:
+        """Ends the run in order: it saves a checkpoint, writes its summary and exits with 0."""
+        self._ask("stop", lambda: self._registry.set_control(stop="asked"))
+
+    def scale(self, actors: int) -> None:
+        """Changes the number of actors.
+
+        Raises:
+            ConfigError: There would be none.
+        """
+        if isinstance(actors, bool) or not isinstance(actors, int) or actors < 1:
+            raise ConfigError(f"actors: {actors} must be a whole number, at least 1")
+        self._ask(f"scale to {actors}", lambda: self._registry.set_control(target_actors=actors))
+
+    def checkpoint(self) -> int:
+        """Has the learner write a checkpoint; the number of this demand, see `is_done`."""
+        return self._demand("checkpoint")
+
+    def evaluate(self) -> int:
+        """Has the evaluator evaluate the newest weights; the number of this demand, see `is_done`.
+
+        Raises:
+            ConfigError: The run has no evaluator.
+        """
+        if self._config.evaluation.every_env_steps is None:
+            raise ConfigError("the run has no evaluator: it was launched without evaluation.every_env_steps")
+        return self._demand("evaluation")
+
+    def is_done(self, errand: Errand, number: int) -> bool:
+        """Whether what was asked for the `number`-th time has been done.
+
+        Raises:
+            MemoryBackendError: The run has ended meanwhile.
+        """
+        self._backend.config_json()
+        return bool(getattr(self._registry.control(), errand).done >= number)
+
+    def change(self, settings: Mapping[str, Value]) -> None:
+        """Changes parameters of the configuration, all of them or none.
+
+        Args:
+            settings: Dotted path, one of `steerable` -> value.
+
+        Raises:
+            ConfigError: One cannot change while the run goes on, or not to that value.
+        """
+        _, held, _ = steered_so_far(self._config, self._registry.control().settings)
+        steered(self._config, {**held, **settings})
+        what = ", ".join(f"{path} {json.dumps(value)}" for path, value in settings.items())
+        self._ask(what, lambda: self._registry.set_control(settings=settings))
+
+    def steerable(self) -> list[Parameter]:
+        """What `change` takes, with the values as they are now."""
+        config, _, _ = steered_so_far(self._config, self._registry.control().settings)
+        return steerable(config)
+
+    def _demand(self, errand: Errand) -> int:
+        numbers: list[int] = []
+        self._ask(f"{errand} now", lambda: numbers.append(self._registry.demand(errand)))
+        return numbers[0]
+
+    def _ask(self, what: str, change: Callable[[], None]) -> None:
+        self._backend.config_json()  # raises where the run is gone, of which nothing is to be made anew
+        # Told of first: what happens has then been asked for, whatever becomes of who asks.
+        self._registry.add_request(Request(self._by, what))
+        change()
+
+
+def operator(way: str) -> str:
+    """'ada@host, command line': this user, for `Steering`.
+
+    Args:
+        way: By which way they ask.
+    """
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}, {way}"

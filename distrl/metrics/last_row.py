@@ -1,0 +1,67 @@
+"""The newest row of a run's metrics.csv, without reading the rest of it."""
+
+import csv
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from distrl.errors import ConfigError
+from distrl.metrics.snapshot import TEXTS, Value
+
+TAIL_BYTES = 16384
+"""Read first; a row is some hundred bytes long."""
+
+
+def last_row(path: Path) -> dict[str, Value]:
+    """Column -> value, None where nothing was known; empty where the file has no row yet, or is not there yet.
+
+    A row that is being written is left out.
+
+    Raises:
+        ConfigError: The file cannot be read, or its last row does not fit its header.
+    """
+    if not path.exists():
+        return {}
+    with _opened(path) as file:
+        header = file.readline()
+        row = _last_line(file, first=len(header))
+    if not row:
+        return {}
+    try:
+        names, cells = csv.reader([header.decode(), row.decode()])
+        return {name: _value(name, cell) for name, cell in zip(names, cells, strict=True)}
+    except ValueError as error:  # not UTF-8, not as many cells, not a number
+        raise ConfigError(f"{path} is damaged: its last row does not fit its header ({error})") from error
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _last_line(file: BinaryIO, first: int) -> bytes:
+    """The last whole line that begins at byte `first` or after; b"" if there is none."""
+    end = file.seek(0, os.SEEK_END)
+    length = TAIL_BYTES
+    while True:
+        begin = max(first, end - length)
+        file.seek(begin)
+        whole, newline, _ = file.read(end - begin).rpartition(b"\n")
+        _, cut, line = whole.rpartition(b"\n")
+        if not newline and begin == first:
+            return b""
+        if cut or begin == first:
+            return line
+        length *= 2
+
+
+def _value(name: str, cell: str) -> Value:
+    if not cell:
+        return None
+    return cell if name in TEXTS else float(cell)

@@ -1,0 +1,63 @@
+"""metrics.csv read back: columns of numbers over a run's snapshots."""
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distrl.errors import ConfigError
+from distrl.metrics.snapshot import TEXTS
+
+Numbers: TypeAlias = NDArray[np.float64]
+
+
+class Table(Mapping[str, Numbers]):
+    """Name -> float64 [rows], NaN where nothing was known; in the file's order.
+
+    Attributes:
+        texts: The columns of words; "" where there was none.
+    """
+
+    def __init__(self, numbers: Mapping[str, Numbers], texts: Mapping[str, Sequence[str]]) -> None:
+        self._numbers = numbers
+        self.texts = texts
+
+    def __getitem__(self, name: str) -> Numbers:
+        return self._numbers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        """Number of columns of numbers; rows are `len` of any of them."""
+        return len(self._numbers)
+
+
+def read_table(path: Path) -> Table:
+    """The table in a file metrics.csv, empty where that has no row yet. A row that is being written is left out.
+
+    Raises:
+        ConfigError: The file cannot be read or is not such a table.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    whole = text[: text.rfind("\n") + 1]
+    try:
+        header, *rows = [*csv.reader(whole.splitlines())] or [[]]
+    except csv.Error as error:
+        raise ConfigError(f"{path} is not a table of metrics: {error}") from error
+    width = len(header)
+    if odd := next((number for number, row in enumerate(rows, 2) if len(row) != width), None):
+        raise ConfigError(f"{path} is not a table of metrics: line {odd} has not {width} cells")
+    columns = dict(zip(header, zip(*rows, strict=True) if rows else [()] * width, strict=True))
+    texts = {name: columns.pop(name) for name in TEXTS & columns.keys()}
+    try:
+        numbers = {name: np.array([cell or "nan" for cell in cells], np.float64) for name, cells in columns.items()}
+    except ValueError as error:
+        raise ConfigError(f"{path} is not a table of metrics: {error}") from error
+    return Table(numbers, texts)

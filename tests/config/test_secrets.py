@@ -1,0 +1,42 @@
+import pytest
+
+from distrl.config.secrets import masked, masked_text
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("redis://host:6379/0", "redis://host:6379/0"),
+        ("redis://:pw@host/0", "redis://•••@host/0"),
+        ("rediss://me:p/w@host and unix:///run/a@b", "rediss://•••@host and unix://•••@b"),
+        ("tcp://host:1?token=abc&size=4", "tcp://host:1?token=•••&size=4"),
+        ("--set environment.kwargs.api_key=abc", "--set environment.kwargs.api_key=•••"),
+        ("{password: abc, size: 4}", "{password: •••, size: 4}"),
+        ("""{"Token": "a b", "size": 4}""", """{"Token": •••, "size": 4}"""),
+        ("redis_password='a b' x", "redis_password=••• x"),
+        ("length_tokens: 16", "length_tokens: 16"),
+        ("the token was refused", "the token was refused"),
+    ],
+)
+def test_text(text, told):
+    assert masked_text(text) == told
+
+
+@pytest.mark.parametrize(
+    ("dotted", "value", "told"),
+    [
+        ("memory.url", "redis://me:pw@host", "redis://•••@host"),
+        ("environment.kwargs.api_key", "abc", "•••"),
+        ("environment.kwargs.Password", 12, "•••"),
+        ("environment.kwargs.token", None, None),
+        ("environment.text.length_tokens", 16, 16),
+        ("environment.kwargs.secrets", ["a", "b"], ["•••", "•••"]),
+        ("environment.kwargs.token.value", "abc", "•••"),
+        ("environment.kwargs.openaiApiKey", "abc", "•••"),
+        ("environment.kwargs.access_key", "abc", "•••"),
+        ("environment.kwargs.urls", ["tcp://a:b@c", 3], ["tcp://•••@c", 3]),
+        ("environment.kwargs.login", {"secret": "abc", "name": "me"}, {"secret": "•••", "name": "me"}),
+    ],
+)
+def test_values_by_their_names(dotted, value, told):
+    assert masked(dotted, value) == told

@@ -1,0 +1,57 @@
+import pytest
+
+from distrl.config.load import dump, load
+from distrl.config.settings import Setting, different, read_settings, value_of
+from distrl.errors import ConfigError
+
+
+def written(tmp_path, *sets, name="config.yaml"):
+    path = tmp_path / name
+    path.write_text(dump(load("cartpole-impala", None, sets)))
+    return path
+
+
+def test_every_value_has_its_path_and_its_origin(tmp_path):
+    loaded = load("cartpole-impala", None, ("environment.kwargs={text: 'a  # b', size: 4}",))
+    (tmp_path / "config.yaml").write_text(dump(loaded))
+    found = read_settings(tmp_path / "config.yaml")
+    assert {path: each.origin for path, each in found.items()} == loaded.origins
+    assert found["environment.kwargs.text"] == Setting("a  # b", "flag --set")
+    assert found["network.learning_rate"] == Setting(0.0015, "preset cartpole-impala")
+    assert found["network.middleware_parameters.scheme"].text == "[64, 64]"
+    assert found["stop.minutes"].text == "null"
+
+
+def test_a_configuration_that_todays_distrl_does_not_know_can_be_read(tmp_path):
+    (tmp_path / "config.yaml").write_text("gone:\n  by: 3\nseed: 1  # default\n")
+    assert read_settings(tmp_path / "config.yaml") == {"gone.by": Setting(3, ""), "seed": Setting(1, "default")}
+
+
+def test_secrets_are_masked(tmp_path):
+    found = read_settings(written(tmp_path, "memory.url=redis://me:pw@host"))
+    assert found["memory.url"].value == "redis://•••@host"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(None, "cannot be read"), (b"\xff", "cannot be read"), (b"[", "YAML")]
+)
+def test_what_is_no_configuration(tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "config.yaml").write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        read_settings(tmp_path / "config.yaml")
+
+
+def test_differences_are_in_order_and_what_one_lacks_is_one(tmp_path):
+    one = read_settings(written(tmp_path, "seed=1"))
+    two = read_settings(written(tmp_path, "seed=2", "stop.minutes=3", "environment.kwargs={size: 4}"))
+    assert different([one, two]) == ["seed", "environment.kwargs", "stop.minutes", "environment.kwargs.size"]
+    assert different([one, one]) == different([one]) == different([]) == []
+
+
+def test_a_value_or_all_of_a_section(tmp_path):
+    found = read_settings(written(tmp_path))
+    assert value_of(found, "seed") == "1"
+    assert value_of(found, "evaluation") == "{every_env_steps: null, episodes: 20, environments: 10}"
+    with pytest.raises(ConfigError, match=r"unknown configuration key 'sed'; did you mean seed"):
+        value_of(found, "sed")

@@ -1,0 +1,129 @@
+"""What may change while a run goes on: which paths there are, what is refused, and what becomes of the rest."""
+
+import pytest
+
+from distrl.config import RunConfig
+from distrl.config.load import load
+from distrl.config.presets import presets
+from distrl.config.steering import Parameter, steerable, steered, steered_so_far
+from distrl.errors import ConfigError
+
+
+def config(**sections):
+    return RunConfig.model_validate(sections)
+
+
+def paths(given):
+    return [parameter.path for parameter in steerable(given)]
+
+
+@pytest.mark.parametrize(
+    ("sections", "expected"),
+    [
+        ({}, ["network.learning_rate", "algorithm.entropy_weight", "launch.log_level"]),
+        (
+            {"algorithm": {"name": "impala", "max_staleness_updates": 2}},
+            [
+                "network.learning_rate",
+                "algorithm.entropy_weight",
+                "algorithm.max_staleness_updates",
+                "launch.log_level",
+            ],
+        ),
+        ({"algorithm": {"name": "dqn"}}, ["network.learning_rate", "exploration.epsilon", "launch.log_level"]),
+        ({"algorithm": {"name": "sac"}}, ["network.learning_rate", "launch.log_level"]),
+        (
+            {"algorithm": {"name": "sac"}, "exploration": {"kind": "ornstein_uhlenbeck"}},
+            ["network.learning_rate", "exploration.sigma", "launch.log_level"],
+        ),
+        ({"network": {"optimizer_type": "LBFGS"}}, ["algorithm.entropy_weight", "launch.log_level"]),
+    ],
+)
+def test_what_there_is_depends_on_the_run(sections, expected):
+    assert paths(config(**sections)) == expected
+
+
+def test_every_preset_can_be_steered_by_its_own_values():
+    for name in presets():
+        given = load(name).config
+        now = {one.path: one.value for one in steerable(given) if one.value is not None}
+        assert "launch.log_level" in now
+        assert steered(given, now) == given or given.exploration is None  # which then is said outright
+
+
+def test_values_are_told_and_a_schedule_has_none():
+    assert steerable(config(network={"learning_rate": 0.25}))[0] == Parameter(
+        "network.learning_rate", "number", 0.25, "learning rate; a schedule is scaled by it"
+    )
+    linear = config(algorithm={"name": "dqn"}, exploration={"kind": "epsilon_greedy", "epsilon": {"kind": "linear"}})
+    assert [one.value for one in steerable(linear) if one.path == "exploration.epsilon"] == [None]
+    constant = steered(linear, {"exploration.epsilon": 0.125})
+    assert [one.value for one in steerable(constant) if one.path == "exploration.epsilon"] == [0.125]
+
+
+def test_the_rest_stays_as_it_is():
+    given = config(algorithm={"name": "impala", "max_staleness_updates": 2}, seed=7)
+    now = steered(
+        given, {"network.learning_rate": 0.5, "algorithm.max_staleness_updates": 4, "launch.log_level": "debug"}
+    )
+    assert (now.network.learning_rate, now.algorithm.max_staleness_updates, now.launch.log_level) == (0.5, 4, "debug")
+    network = now.network.model_copy(update={"learning_rate": given.network.learning_rate})
+    algorithm = now.algorithm.model_copy(update={"max_staleness_updates": 2})
+    launch = now.launch.model_copy(update={"log_level": "info"})
+    assert now.model_copy(update={"network": network, "algorithm": algorithm, "launch": launch}) == given
+    assert steered(given, {}) is given
+
+
+def test_an_algorithms_own_exploration_keeps_what_else_it_says():
+    given = config(algorithm={"name": "dqn"})
+    assert given.exploration is None
+    now = steered(given, {"exploration.epsilon": 0.2})
+    assert now.exploring.epsilon.at(0) == now.exploring.epsilon.at(10**9) == 0.2
+    assert now.exploring.random_steps == given.exploring.random_steps
+    noisy = config(algorithm={"name": "sac"}, exploration={"kind": "ornstein_uhlenbeck", "theta": 0.5})
+    assert steered(noisy, {"exploration.sigma": 0.75}).exploring == noisy.exploration.model_copy(update={"sigma": 0.75})
+
+
+def test_what_goes_together_holds_and_the_rest_is_told():
+    given = config(
+        algorithm={"name": "ppo", "max_staleness_updates": 2}, actors={"weight_mixing_rate": 0.5}, network={}
+    )
+    settings = {"network.learning_rate": 0.25, "algorithm.max_staleness_updates": 0, "seed": 3}
+    now, held, problems = steered_so_far(given, settings)
+    assert (now.network.learning_rate, now.algorithm.max_staleness_updates) == (0.25, 2)
+    assert held == {"network.learning_rate": 0.25}
+    assert len(problems) == 2
+
+
+@pytest.mark.parametrize(
+    ("sections", "settings", "message"),
+    [
+        ({}, {"network.learning_rate": 0.0}, r"network\.learning_rate: 0\.0 \(from what was asked\) must be"),
+        ({}, {"network.learning_rate": -1}, r"network\.learning_rate: -1 \(from what was asked\)"),
+        ({}, {"network.learning_rate": 1e300}, r"network\.learning_rate: 1e\+300 is beyond 1e\+30"),
+        ({}, {"network.learning_rate": "fast"}, r"network\.learning_rate: 'fast' \(from what was asked\)"),
+        ({}, {"network.learning_rate": float("nan")}, r"network\.learning_rate: \.nan \(from what was asked\) must be"),
+        ({}, {"network.learning_rate": float("inf")}, r"network\.learning_rate: inf is beyond"),
+        ({}, {"network.learning_rate": True}, r"network\.learning_rate: true .*not a boolean"),
+        ({}, {"network.learning_rate": None}, r"network\.learning_rate: null says nothing"),
+        ({}, {"network.learning_rat": 1e-3}, r"network\.learning_rat cannot change .*network\.learning_rate"),
+        ({}, {"actors.count": 4}, r"actors\.count cannot change while the run goes on"),
+        ({}, {"launch.log_level": "loud"}, r"launch\.log_level: 'loud' .*debug"),
+        ({}, {"algorithm.max_staleness_updates": 3}, r"algorithm\.max_staleness_updates cannot change"),
+        ({"algorithm": {"name": "dqn"}}, {"exploration.epsilon": 1.5}, r"epsilon: 1\.5 comes up in its schedule"),
+        ({"algorithm": {"name": "vpg"}}, {"algorithm.max_staleness_updates": 1}, r"does not correct; leave it at 0"),
+        (
+            {
+                "algorithm": {"name": "ppo", "max_staleness_updates": 2},
+                "actors": {"weight_mixing_rate": 0.5},
+            },
+            {"algorithm.max_staleness_updates": 0},
+            r"actors\.weight_mixing_rate < 1 mixes old weights",
+        ),
+    ],
+)
+def test_what_is_refused_is_told_in_one_line(sections, settings, message):
+    given = config(**sections)
+    with pytest.raises(ConfigError, match=message) as raised:
+        steered(given, settings)
+    assert "\n" not in str(raised.value)

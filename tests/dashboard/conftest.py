@@ -1,0 +1,112 @@
+"""Run directories as trainings leave them, and a page that looks at them."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from distrl.config.load import dump, load
+from distrl.dashboard.access import Access
+from distrl.dashboard.app import make_app
+from distrl.metrics.sinks import CsvSink
+from distrl.metrics.summary import Summary
+
+CONFIGURATION = dump(load("cartpole-impala"))
+
+
+@pytest.fixture(scope="session")
+def dead_pid() -> int:
+    """Of a process that has ended."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    return process.pid
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def make_run(root: Path, dead_pid: int) -> Callable[..., Path]:
+    """A run directory: ended with `summary`'s changes, or running (`pid`), or gone."""
+
+    def make(
+        name: str,
+        *,
+        ended: bool = True,
+        pid: int | None = None,
+        redis_url: str | None = None,
+        run_id: str | None = None,
+        rows: int = 3,
+        config: str = CONFIGURATION,
+        started: float = 1000.0,
+        **changes: Any,
+    ) -> Path:
+        folder = root / name
+        (folder / "logs").mkdir(parents=True)
+        run_id = run_id or name.replace("/", "-")
+        record = {"run_id": run_id, "redis_url": redis_url, "pid": pid or dead_pid, "started": started}
+        (folder / "run.json").write_text(json.dumps(record))
+        (folder / "config.yaml").write_text(config)
+        sink = CsvSink(folder / "metrics.csv")
+        for row in range(1, rows + 1):
+            sink.write({"updates": row, "env_steps": 100 * row, "episodes": row, "wall_s": 0.5 * row, **returns(row)})
+        sink.close()
+        if ended:
+            summary(**{"run_id": run_id, "env_steps": 100 * rows, **changes}).write(folder / "summary.json")
+        return folder
+
+    return make
+
+
+def returns(row: int) -> dict[str, float]:
+    return {"mean_return_100": 10.0 * row, "best_mean_return_100": 10.0 * row}
+
+
+def summary(**changes: Any) -> Summary:
+    numbers = dict.fromkeys(Summary.model_fields, 0)
+    texts = {"run_id": "r1", "algorithm": "impala", "env": "CartPole-v1", "stop_reason": "mean_return"}
+    rest = {
+        "bottleneck": "-",
+        "dropped": {},
+        "policy_lag": {},
+        "peak_rss_mb": {},
+        "error": None,
+        "mean_return_100": 475.5,
+    }
+    return Summary.model_validate({**numbers, **texts, **rest, **changes})
+
+
+@pytest.fixture
+def page(root: Path) -> Iterator[Callable[..., TestClient]]:
+    """A client of a dashboard; `page(token=…)` of one that wants tokens."""
+    open_clients: list[TestClient] = []
+
+    def make(host: str = "127.0.0.1", **tokens: str | None) -> TestClient:
+        client = TestClient(make_app(root, Access(host, **tokens)), base_url=f"http://{host}:8720")
+        open_clients.append(client.__enter__())
+        return client
+
+    yield make
+    for client in open_clients:
+        client.__exit__(None, None, None)
+
+
+@pytest.fixture
+def alive() -> int:
+    """A pid that is up."""
+    return os.getpid()
+
+
+@pytest.fixture
+def make_summary() -> Callable[..., Summary]:
+    return summary

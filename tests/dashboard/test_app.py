@@ -1,0 +1,260 @@
+"""The whole application, over HTTP: what every address answers, and that nothing anybody sends is a server's error."""
+
+import json
+import re
+import string
+from urllib.parse import quote, urlencode
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+from distrl.dashboard.access import Access
+from distrl.dashboard.app import STATIC, make_app
+from distrl.dashboard.files import id_of
+from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.metrics.snapshot import METRICS
+
+ACTING = {"X-Distrl": "1"}
+
+
+def test_the_list(page, make_run):
+    for number, name in enumerate(["first", "second", "third"], 1):
+        make_run(
+            name, started=float(number), env_steps=100 * number, env="Acrobot-v1" if number == 2 else "CartPole-v1"
+        )
+    client = page()
+
+    def names(query=""):
+        return [run["name"] for run in client.get(f"/api/runs{query}").json()["runs"]]
+
+    assert names() == ["third", "second", "first"]
+    assert names("?sort=env_steps") == ["first", "second", "third"]
+    assert names("?sort=-name") == ["third", "second", "first"]
+    assert names("?filter=acro%20SECOND") == ["second"]
+    assert names("?filter=acro%20first") == []
+    assert names("?state=running") == []
+    assert client.get("/api/runs?sort=colour").json()["error"].startswith("sort is one of started, name")
+
+
+def test_what_is_not_known_is_sorted_last_either_way(page, make_run):
+    make_run("a", mean_return_100=None)
+    make_run("b", mean_return_100=1.0)
+    client = page()
+    for sort in ("mean_return_100", "-mean_return_100"):
+        assert [run["name"] for run in client.get(f"/api/runs?sort={sort}").json()["runs"]] == ["b", "a"]
+
+
+def test_one_run(page, make_run):
+    folder = make_run("a")
+    (folder / "logs" / "learner.log").write_text("hello\n")
+    (folder / "logs" / "events.log").write_text("2026-01-02 03:04:05 started\n")
+    client, base = page(), f"/api/runs/{id_of('a')}"
+    assert client.get(base).json()["run"]["name"] == "a"
+    line = client.get(f"{base}/curve?metric=mean_return_100&over=updates&points=10").json()["curves"]["mean_return_100"]
+    assert line == {"x": [1.0, 2.0, 3.0], "y": [10.0, 20.0, 30.0]}
+    assert {"path": "seed", "value": 1, "origin": "default", "text": "1"} in client.get(f"{base}/config").json()[
+        "values"
+    ]
+    assert client.get(f"{base}/events").json() == {"events": [{"time": "2026-01-02 03:04:05", "text": "started"}]}
+    assert client.get(f"{base}/logs/learner").json() == {"text": "hello\n", "after": 6}
+    assert client.get(f"{base}/logs/learner?after=6").json() == {"text": "", "after": 6}
+    assert client.get(f"{base}/settable").json() == {"settings": []}
+    assert client.get(f"{base}/video").status_code == 404
+    (folder / "best.mp4").write_bytes(b"a film")
+    film = client.get(f"{base}/video", headers={"Range": "bytes=2-5"})
+    assert (film.status_code, film.content, film.headers["content-type"]) == (206, b"film", "video/mp4")
+
+
+def test_comparison(page, make_run):
+    make_run("a")
+    make_run("b")
+    client = page()
+    told = client.get(f"/api/compare?id={id_of('a')}&id={id_of('b')}&group=*&statistic=iqm").json()
+    assert told["bands"][0]["centre"] == [10.0, 20.0, 30.0]
+    assert client.get("/api/compare").json() == {"error": "name 1 to 60 runs: id=…&id=…"}
+
+
+def test_who_asks(page, root):
+    told = page().get("/api/session").json()
+    assert (told["right"], told["signed_in"], told["root"]) == ("act", False, str(root))
+    assert {metric["name"] for metric in told["metrics"]} == {
+        m.name for m in METRICS if m.group and m.name != "bottleneck"
+    }
+
+
+def test_healthy(page):
+    assert page().get("/healthz").json() == {"ok": True}
+
+
+def test_history_survives_a_restart(page, make_run):
+    make_run("a")
+    before = page().get("/api/runs").json()
+    assert page().get("/api/runs").json() == before
+
+
+@pytest.mark.redis
+def test_steering_a_job(page, make_run, alive, redis_url):
+    make_run("job", ended=False, pid=alive, redis_url=redis_url, run_id="app-job")
+    backend = RedisBackend.open(redis_url, "app-job", QueueCaps(8, 1000), name="test", give_up_s=1.0)
+    backend.create("{}")
+    backend.registry.beat(RoleStatus("actor", 0, 1, "hera", 5, "acting", rss_mb=10.0))
+    client, path = page(), f"/api/runs/{id_of('job')}/control"
+    asked = [("scale", 4, "asked for 4 actors"), ("pause", None, "asked to pause"), ("stop", None, "asked to stop")]
+    for action, value, told in asked:
+        answer = client.post(path, json={"action": action, "value": value}, headers=ACTING)
+        assert (answer.status_code, answer.json()) == (200, {"told": told})
+    control = client.get(f"/api/runs/{id_of('job')}").json()["live"]["control"]
+    assert {"paused": True, "stop": "asked", "target_actors": 4}.items() <= control.items()
+    fleet = client.get("/api/fleet").json()
+    assert [(host["host"], host["roles"][0]["rss_mb"]) for host in fleet["hosts"]] == [("hera", 10.0)]
+    assert fleet["redis"][0]["problem"] is None
+    refused = client.post(path, json={"action": "scale", "value": 0}, headers=ACTING)
+    assert (refused.status_code, "number of actors" in refused.json()["error"]) == (400, True)
+    backend.delete()
+    gone = client.post(path, json={"action": "pause"}, headers=ACTING)
+    assert (gone.status_code, gone.json()["error"].startswith("no run app-job at ")) == (409, True)
+    backend.close()
+
+
+def test_the_page_asks_for_nothing_from_elsewhere():
+    for path in [*STATIC.rglob("*.js"), *STATIC.rglob("*.html"), *STATIC.rglob("*.css")]:
+        if path.parent.name != "vendor":
+            assert not re.search(
+                r"https?:|//[a-z]+\.|innerHTML|insertAdjacentHTML|document\.write|\beval\(", path.read_text()
+            ), path
+    html = (STATIC / "index.html").read_text()
+    assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\bstyle=|\bon\w+=", html)
+
+
+def test_everything_the_page_names_is_there(page):
+    client = page()
+    html = client.get("/").text
+    named = re.findall(r'(?:src|href)="(/[^"]+)"', html)
+    assert len(named) >= 6
+    for path in named:
+        assert client.get(path).status_code == 200, path
+    for module in (STATIC / "js").glob("*.js"):
+        for name in re.findall(r'from "\./([\w.]+)"', module.read_text()):
+            assert client.get(f"/static/js/{name}").status_code == 200, (module.name, name)
+
+
+def test_vendored_files_are_those_that_are_listed():
+    from hashlib import sha256
+
+    listed = dict(
+        re.findall(r"^\| `([\w.]+)` \|.*`([0-9a-f]{64})` \|$", (STATIC / "vendor/README.md").read_text(), re.MULTILINE)
+    )
+    found = {path.name: sha256(path.read_bytes()).hexdigest() for path in (STATIC / "vendor").glob("*.min.*")}
+    assert listed == found
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../access.py",
+        "/static/..%2faccess.py",
+        "/static/%2e%2e/access.py",
+        "/static//etc/passwd",
+        "/api/runs/..%2f..",
+        "/api/runs/{id}/logs/..%2frun.json",
+        "/api/runs/{id}/logs/%2fetc%2fpasswd",
+        "/api/runs/{id}/logs/linked",
+        "/api/runs/{id}/logs/learner%00",
+    ],
+)
+def test_no_way_out_of_a_run_directory(page, make_run, path):
+    folder = make_run("a")
+    (folder / "logs" / "linked.log").symlink_to("/etc/passwd")
+    answer = page().get(path.replace("{id}", id_of("a")))
+    assert answer.status_code == 404
+    assert "root:" not in answer.text
+    assert "redis_url" not in answer.text
+
+
+FUZZ = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+# Any text, more often made of what means something in addresses and answers.
+texts = st.text(
+    st.sampled_from("./%\\\0\n:;?#&=@ \"'<>{}[]-_*~é\u2028\U0001f600" + string.ascii_letters + string.digits),
+    max_size=40,
+) | st.text(max_size=20)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+    max_leaves=10,
+)
+ADDRESSES = (
+    *("/api/runs", "/api/runs/{id}", "/api/runs/{id}/curve", "/api/runs/{id}/config", "/api/runs/{id}/events"),
+    *("/api/runs/{id}/logs/{any}", "/api/runs/{id}/video", "/api/runs/{id}/settable", "/api/compare", "/api/fleet"),
+    *("/api/runs/{any}", "/api/{any}", "/static/{any}", "/{any}", "/login", "/metrics", "/api/session"),
+)
+PARAMETERS = ("metric", "over", "points", "smooth", "group", "statistic", "id", "filter", "sort", "state", "after")
+USUAL = ("loss", "steps", "time", "10", "1", "*", "iqm", "mean", "seed", "-name", "99999999999999999999", "-1")
+
+
+@pytest.fixture
+def client(root, make_run):
+    """Of runs in every state, some of them damaged; errors of the server are answers here, not exceptions."""
+    make_run("a")
+    make_run("odd")
+    (make_run("odd table") / "metrics.csv").write_bytes(b"\xff\0,\n1\n")
+    (make_run("odd configuration") / "config.yaml").write_text("a: [")
+    (make_run("odd record") / "run.json").write_bytes(b"\xff")
+    (make_run("odd summary") / "summary.json").write_text("[]")
+    with TestClient(
+        make_app(root, Access("127.0.0.1")), base_url="http://127.0.0.1:1", raise_server_exceptions=False
+    ) as client:
+        yield client
+
+
+def assert_answered(answer):
+    assert answer.status_code < 500, answer.text
+    if answer.content and answer.status_code >= 400 and "json" in answer.headers.get("content-type", ""):
+        told = answer.json()["error"]
+        assert "\n" not in told
+        assert len(told) < 1000
+
+
+@FUZZ
+@given(
+    address=st.sampled_from(ADDRESSES),
+    run=st.sampled_from(["a", "odd table", "odd configuration", "odd record", "odd summary"]),
+    any_text=texts,
+    query=st.lists(st.tuples(st.sampled_from(PARAMETERS), texts | st.sampled_from(USUAL)), max_size=5),
+    method=st.sampled_from(["GET", "GET", "GET", "HEAD", "POST", "PUT", "OPTIONS"]),
+)
+def test_any_address(client, address, run, any_text, query, method):
+    ids = [(name, id_of(run) if name == "id" and value in USUAL else value) for name, value in query]
+    path = address.replace("{id}", id_of(run)).replace("{any}", quote(any_text, safe="", errors="surrogatepass"))
+    url = f"{path}?{urlencode(ids, errors='surrogatepass')}"
+    assert_answered(client.request(method, url, headers=ACTING | {"Content-Type": "application/json"}))
+
+
+@FUZZ
+@given(body=st.binary(max_size=200) | json_values.map(lambda value: json.dumps(value).encode()), data=st.data())
+def test_any_body(client, body, data):
+    if data.draw(st.booleans()):
+        value = data.draw(json_values)
+        actions = ["pause", "scale", "set", "stop", "checkpoint", "evaluate", ""]
+        body = json.dumps({"action": data.draw(st.sampled_from(actions)), "value": value}).encode()
+    headers = ACTING | {"Content-Type": "application/json"}
+    answer = client.post(f"/api/runs/{id_of('a')}/control", content=body, headers=headers)
+    assert answer.status_code == 400  # the run has ended, whatever is asked
+    assert_answered(answer)
+    assert_answered(client.post("/login", content=body, headers={"Content-Type": "application/x-www-form-urlencoded"}))
+
+
+header_texts = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=60)
+
+
+@FUZZ
+@given(
+    name=st.sampled_from(["Authorization", "Cookie", "Host", "Range", "If-None-Match", "Accept", "Content-Type"]),
+    value=header_texts,
+)
+def test_any_header(client, name, value):
+    for path in ("/", "/api/runs", "/static/style.css"):
+        assert_answered(client.get(path, headers={name: value}))

@@ -1,0 +1,98 @@
+from dataclasses import asdict
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from distrl.dashboard.exposition import ROLE_NUMBERS, exposition
+from distrl.dashboard.index import Index
+from distrl.dashboard.payloads import Runs
+from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.metrics.snapshot import METRICS
+from distrl.types import UnrollHeader
+
+pytestmark = pytest.mark.redis
+SNAPSHOT = {
+    **{metric.name: 1.5 for metric in METRICS if metric.group and metric.name != "bottleneck"},
+    "bottleneck": "actors",
+    "of_my_own": 3,
+    "network/relu_zeros/dense": 0.5,
+    "unsaved": "disk full",
+    "first_update_unix_s": 5.0,
+    "loss": float("nan"),
+}
+
+
+@pytest.fixture
+def told(root, make_run, alive, redis_url):
+    make_run("job", ended=False, pid=alive, redis_url=redis_url, run_id="expo", rows=0)
+    make_run("over")
+    backend = RedisBackend.open(redis_url, "expo", QueueCaps(8, 1000), name="test", give_up_s=1.0)
+    backend.create("{}")
+    backend.registry.add_snapshot(SNAPSHOT)
+    for number in range(2):
+        backend.registry.beat(RoleStatus("actor", number, 1, 'host\n"x"', 5, "acting", rss_mb=7.5 + number))
+    backend.unrolls.push(UnrollHeader(0, 1, 1, 1, 8), b"x")
+    runs = Runs(Index(root))
+    text = exposition(runs).decode()
+    counts = backend.ledger.counts()
+    runs.live.let_go(0.0)
+    runs.index.close()
+    backend.delete()
+    backend.close()
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return samples, counts
+
+
+def values(samples, name):
+    return {
+        tuple(v for k, v in sample.labels.items() if k not in ("run", "env", "algorithm")): sample.value
+        for sample in samples
+        if sample.name == name
+    }
+
+
+def test_every_number_of_a_snapshot_under_its_name(told):
+    samples, _ = told
+    own = {"labels": {"run": "job", "env": "CartPole-v1", "algorithm": "impala"}}
+    found = {sample.name: sample.value for sample in samples if sample.labels == own["labels"]}
+    expected = {
+        f"distrl_{metric.name}": 1.5 for metric in METRICS if metric.group and metric.name not in ("bottleneck", "loss")
+    }
+    expected |= {
+        "distrl_actors_up": 2.0,
+        "distrl_actors_blocked_share": 0.0,
+        "distrl_of_my_own": 3.0,
+        "distrl_run_up": 1.0,
+    }
+    assert found == expected
+
+
+def test_unrolls_are_the_ledgers(told):
+    samples, counts = told
+    where = {key[0]: value for key, value in values(samples, "distrl_unrolls").items()}
+    assert where == {name: float(asdict(counts)[name]) for name in where}
+    assert where["produced"] == where["queued"] == 1.0
+    assert set(values(samples, "distrl_dropped_unrolls")) == {(reason,) for reason in counts.dropped}
+
+
+def test_roles(told):
+    samples, _ = told
+    assert values(samples, "distrl_role_rss_mb") == {('host\n"x"', "0", "actor"): 7.5, ('host\n"x"', "1", "actor"): 8.5}
+    assert {f"distrl_role_{name}" for name in ROLE_NUMBERS} <= {sample.name for sample in samples}
+
+
+def test_a_job_whose_redis_is_gone_is_down(root, make_run, alive, tmp_path, monkeypatch):
+    monkeypatch.setattr("distrl.dashboard.live.GIVE_UP_S", 0.01)
+    make_run("job", ended=False, pid=alive, redis_url=f"unix://{tmp_path}/none")
+    runs = Runs(Index(root))
+    text = exposition(runs).decode()
+    runs.index.close()
+    assert 'distrl_run_up{algorithm="impala",env="CartPole-v1",run="job"} 0.0' in text
+
+
+def test_without_jobs(root):
+    runs = Runs(Index(root))
+    assert exposition(runs) == b""
+    runs.index.close()

@@ -1,0 +1,121 @@
+import os
+
+import pytest
+
+from distrl.dashboard.files import NotThereError, Piece, events, film, id_of, inside, log_names, log_piece
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    folder = tmp_path / "run"
+    (folder / "logs").mkdir(parents=True)
+    return folder
+
+
+def test_a_file_of_the_run(run_dir):
+    (run_dir / "logs" / "learner.log").write_text("x")
+    assert inside(run_dir, "logs", "learner.log") == (run_dir / "logs" / "learner.log").resolve()
+
+
+@pytest.mark.parametrize(
+    "parts", [("..", "secret"), ("logs",), ("nothing",), ("a\0b",), ("link",), ("logs", "linked.log")]
+)
+def test_nothing_else_is_read(run_dir, parts):
+    secret = run_dir.parent / "secret"
+    secret.write_text("secret")
+    (run_dir / "link").symlink_to(secret)
+    (run_dir / "logs" / "linked.log").symlink_to("/etc/passwd")
+    with pytest.raises(NotThereError):
+        inside(run_dir, *parts)
+
+
+def test_a_folder_of_logs_that_leads_elsewhere(run_dir, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "learner.log").write_text("secret")
+    (run_dir / "logs").rmdir()
+    (run_dir / "logs").symlink_to(elsewhere)
+    with pytest.raises(NotThereError, match=r"no file logs/learner\.log of its own"):
+        log_piece(run_dir, "learner", None)
+
+
+def test_a_pipe_does_not_hold_its_reader(run_dir):
+    os.mkfifo(run_dir / "logs" / "pipe.log")
+    with pytest.raises(NotThereError):
+        log_piece(run_dir, "pipe", None)
+
+
+@pytest.mark.parametrize("role", ["../run", "", ".", "..", "a/b", "/etc/passwd", "learner.log\n"])
+def test_names_of_roles(run_dir, role):
+    with pytest.raises(NotThereError, match="no role has a log of that name"):
+        log_piece(run_dir, role, None)
+
+
+def test_logs_by_name(run_dir):
+    for name in ("learner", "actor-1", "events", "-odd"):
+        (run_dir / "logs" / f"{name}.log").touch()
+    assert log_names(run_dir) == ["actor-1", "learner"]
+
+
+def test_a_log_is_followed_by_whole_lines(run_dir):
+    path = run_dir / "logs" / "learner.log"
+    path.write_text("one\ntwo\nthr")
+    first = log_piece(run_dir, "learner", None)
+    assert first == Piece("one\ntwo\n", 8)
+    assert log_piece(run_dir, "learner", 8) == Piece("thr", 11)  # nothing but a torn line: it may stay one
+    path.write_text("one\ntwo\nthree\nfour\n")
+    assert log_piece(run_dir, "learner", 8) == Piece("three\nfour\n", 19)
+    assert log_piece(run_dir, "learner", 19) == Piece("", 19)
+
+
+def test_of_a_long_log_the_end(run_dir):
+    path = run_dir / "logs" / "learner.log"
+    path.write_text("".join(f"line {number:06}\n" for number in range(100_000)))
+    piece = log_piece(run_dir, "learner", None)
+    assert piece.text.startswith("line 0")
+    assert piece.text.endswith("line 099999\n")
+    assert len(piece.text) <= 64 * 1024
+    assert piece.after == path.stat().st_size
+
+
+def test_a_log_that_has_begun_anew(run_dir):
+    (run_dir / "logs" / "learner.log").write_text("new\n")
+    assert log_piece(run_dir, "learner", 1000) == Piece("new\n", 4)
+
+
+def test_passwords_in_logs_and_events(run_dir):
+    (run_dir / "logs" / "learner.log").write_bytes(b"redis://me:pw@host:1/0 \xff\n")
+    (run_dir / "logs" / "events.log").write_text("2026-01-02 03:04:05 lost rediss://:pw@host\nodd\n")
+    assert log_piece(run_dir, "learner", None).text == "redis://•••@host:1/0 \ufffd\n"
+    assert events(run_dir) == [("2026-01-02 03:04:05", "lost rediss://•••@host"), ("", "odd")]
+
+
+def test_no_events(run_dir):
+    assert events(run_dir) == []
+
+
+def test_no_offset_shows_what_the_whole_line_would_not(run_dir):
+    line = "connected to redis://user:hunter2@host:6379 now, password=abc\n"
+    (run_dir / "logs" / "learner.log").write_text("before\n" + line + "after\n")
+    for after in range(len("before\n" + line) + 1):
+        shown = log_piece(run_dir, "learner", after).text
+        assert "hunter2" not in shown
+        assert "abc" not in shown
+
+
+def test_the_newest_film(run_dir):
+    assert film(run_dir) is None
+    for at, name in enumerate(["old.mp4", "videos/new.mp4"], 1):
+        path = run_dir / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"film")
+        os.utime(path, (at, at))
+    (run_dir / ".tmp-x.mp4").touch()
+    (run_dir / "linked.mp4").symlink_to("/etc/passwd")
+    assert film(run_dir) == (run_dir / "videos" / "new.mp4").resolve()
+
+
+def test_ids_say_nothing_and_stay():
+    assert id_of("cartpole") == id_of("cartpole") != id_of("cartpole2")
+    assert len(id_of("../../etc")) == 16
+    assert id_of("\udcff").isalnum()

@@ -1,0 +1,209 @@
+import os
+import sqlite3
+
+import pytest
+
+from distrl.dashboard import index as module
+from distrl.dashboard.files import NotThereError
+from distrl.dashboard.index import INDEX_NAME, Index
+
+
+@pytest.fixture
+def look(root):
+    """Makes an index, and closes it; a second one is as after a restart."""
+    made = []
+
+    def make():
+        made.append(Index(root))
+        return made[-1]
+
+    yield make
+    for index in made:
+        index.close()
+
+
+@pytest.fixture(autouse=True)
+def always_fresh(monkeypatch):
+    monkeypatch.setattr(module, "FRESH_S", 0.0)
+    monkeypatch.setattr(module, "RESTS", 0.0)
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Names of the runs whose files are read."""
+    names = []
+    real = module.open_run
+    monkeypatch.setattr(module, "open_run", lambda folder: names.append(folder.name) or real(folder))
+    return names
+
+
+def test_states(look, make_run, alive):
+    make_run("solved", started=1.0, env_steps=123)
+    make_run("going/on", ended=False, pid=alive, started=3.0)
+    make_run("killed", ended=False, started=2.0)
+    make_run("odd", started=0.0)
+    found = look().entries()
+    assert [(entry.path, entry.name, entry.state) for entry in found] == [
+        ("going/on", "on", "running"),
+        ("killed", "killed", "gone"),
+        ("solved", "solved", "ended"),
+        ("odd", "odd", "ended"),
+    ]
+    going, killed, solved, _ = found
+    assert (solved.env, solved.algorithm, solved.seed) == ("CartPole-v1", "impala", 0)
+    assert solved.numbers["stop_reason"] == "mean_return"
+    assert (going.env, going.algorithm, going.seed) == ("CartPole-v1", "impala", 1)  # of its configuration
+    assert killed.numbers == {}
+
+
+def test_a_run_that_ends_and_one_that_goes_on_again(look, make_run, make_summary, alive):
+    folder = make_run("a", ended=False, pid=alive)
+    index = look()
+    (before,) = index.entries()
+    record = index.opened(before).record
+    make_summary(run_id="a").write(folder / "summary.json")
+    (after,) = index.entries()
+    assert (before.state, after.state, before.id == after.id) == ("running", "ended", True)
+    assert index.opened(after) is None
+    (folder / "run.json").write_text(record.model_copy(update={"run_id": "second"}).model_dump_json())
+    assert [entry.state for entry in index.entries()] == ["running"]
+
+
+def test_what_has_ended_is_read_once_also_after_a_restart(look, make_run, opened):
+    for name in ("a", "b"):
+        make_run(name)
+    first = look()
+    entries = first.entries()
+    assert first.entries() == entries
+    assert look().entries() == entries
+    assert sorted(opened) == ["a", "b"]
+
+
+def test_what_has_changed_is_read_again(look, make_run, make_summary, opened):
+    folder = make_run("a")
+    look().entries()
+    make_summary(run_id="a", env_steps=7, stop_reason="asked").write(folder / "summary.json")
+    assert [entry.numbers["env_steps"] for entry in look().entries()] == [7]
+    assert opened == ["a", "a"]
+
+
+@pytest.mark.parametrize("damage", ["lost", "no database", "another table", "an odd row", "another version"])
+def test_an_index_that_is_lost_or_damaged_is_made_anew(look, make_run, root, damage, opened):
+    make_run("a")
+    index = look()
+    before = index.entries()
+    index.close()
+    path = root / INDEX_NAME
+    if damage == "lost":
+        path.unlink()
+    elif damage == "no database":
+        path.write_bytes(os.urandom(4096))
+    else:
+        with sqlite3.connect(path) as database:
+            statements = {
+                "another table": "ALTER TABLE entries RENAME COLUMN stamp TO other",
+                "an odd row": "UPDATE entries SET entry = '{}'",
+                "another version": "PRAGMA user_version = 99",
+            }
+            database.execute(statements[damage])
+        database.close()
+    assert look().entries() == before
+    assert opened == ["a", "a"]
+
+
+def test_where_nothing_can_be_written_the_index_is_in_memory(look, make_run, root, caplog):
+    make_run("a")
+    (root / INDEX_NAME).mkdir()
+    assert [entry.name for entry in look().entries()] == ["a"]
+    assert "kept in memory" in caplog.text
+
+
+def test_a_run_alone_leaves_no_index_behind(make_run):
+    folder = make_run("a")
+    index = Index(folder)
+    assert [(entry.path, entry.name) for entry in index.entries()] == [("", "a")]
+    assert index.directory(index.entries()[0]) / "run.json" == folder / "run.json"
+    index.close()
+    assert not (folder / INDEX_NAME).exists()
+
+
+def test_runs_that_are_removed(look, make_run, root, opened):
+    folder = make_run("a")
+    index = look()
+    (entry,) = index.entries()
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    assert index.entries() == []
+    with pytest.raises(NotThereError, match="no run has that id"):
+        index.entry(entry.id)
+    with sqlite3.connect(root / INDEX_NAME) as database:
+        assert database.execute("SELECT count(*) FROM entries").fetchone() == (0,)
+    database.close()
+
+
+@pytest.mark.parametrize("name", ["run.json", "summary.json", "config.yaml"])
+def test_links_and_pipes_in_place_of_files(look, make_run, tmp_path, name):
+    folder = make_run("a")
+    elsewhere = tmp_path / name
+    (folder / name).rename(elsewhere)
+    (folder / name).symlink_to(elsewhere)
+    (entry,) = look().entries()
+    assert (entry.state, entry.problem) == ("damaged", f"{name} is not a file of the run's own")
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    assert [entry.state for entry in look().entries()] == ["damaged"]
+
+
+def test_a_link_to_a_run_is_not_followed(look, make_run, root, tmp_path):
+    folder = make_run("a")
+    folder.rename(tmp_path / "outside")
+    (root / "b").symlink_to(tmp_path / "outside")
+    assert look().entries() == []
+
+
+def test_damaged_records_are_listed_with_what_is_wrong(look, make_run):
+    (make_run("a") / "run.json").write_text("{}")
+    (entry,) = look().entries()
+    assert entry.state == "damaged"
+    assert entry.problem.endswith("run.json is damaged: Field required")
+
+
+def test_configurations_are_kept(look, make_run, monkeypatch):
+    folder = make_run("a")
+    index = look()
+    (entry,) = index.entries()
+    values = index.configuration(entry)
+    assert {leaf.path: leaf.value for leaf in values}["algorithm.name"] == "impala"
+    monkeypatch.setattr(module, "read_configuration", lambda _: pytest.fail("read again"))
+    assert index.configuration(entry) == values
+    assert look().configuration(entry) == values
+    monkeypatch.undo()
+    (folder / "config.yaml").write_text("seed: 5\n")
+    assert [tuple(leaf) for leaf in index.configuration(entry)] == [("seed", 5, "")]
+
+
+def test_a_run_without_a_configuration(look, make_run, alive):
+    folder = make_run("a", ended=False, pid=alive)
+    (folder / "config.yaml").unlink()
+    (entry,) = look().entries()
+    assert (entry.state, entry.env, entry.problem) == ("running", "", "the run has no config.yaml")
+
+
+def test_looks_that_take_long_are_taken_seldom(look, make_run, monkeypatch):
+    clock = {"monotonic": 0.0, "thread_time": 0.0}
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock["monotonic"])
+    monkeypatch.setattr(module.time, "thread_time", lambda: clock["thread_time"])
+    monkeypatch.setattr(module, "FRESH_S", 1.0)
+    monkeypatch.setattr(module, "RESTS", 100.0)
+    index = look()
+    looks = []
+
+    def slow():
+        looks.append(clock["monotonic"])
+        clock["thread_time"] += 0.03
+
+    monkeypatch.setattr(index, "_look", slow)
+    for tenth in range(100):
+        clock["monotonic"] = tenth / 10
+        index.entries()
+    assert looks == [0.0, 3.0, 6.0, 9.0]

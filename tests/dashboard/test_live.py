@@ -1,0 +1,213 @@
+import time
+from dataclasses import replace
+
+import pytest
+
+from distrl.dashboard import live as module
+from distrl.dashboard.live import FIRST_RETRY_S, LOOK_S, LiveRun, LiveRuns, Look, finite, role_row
+from distrl.errors import ConfigError, MemoryBackendError
+from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.metrics.runs import RunRecord
+
+pytestmark = pytest.mark.redis
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def actor(number, **changes):
+    return RoleStatus(
+        **{"role": "actor", "id": number, "incarnation": 1, "host": "h", "pid": 5, "state": "acting", **changes}
+    )
+
+
+@pytest.fixture
+def job(redis_url, request):
+    """A run in Redis, with a backend as its roles have one."""
+    run_id = request.node.name.replace("[", "-").replace("]", "")[:90]
+    backend = RedisBackend.open(redis_url, run_id, QueueCaps(8, 1000), name="test", give_up_s=1.0)
+    backend.create("{}")
+    backend.record = RunRecord(run_id=run_id, redis_url=redis_url, pid=1)
+    yield backend
+    backend.delete()
+    backend.close()
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def run(job, clock):
+    seen = LiveRun(job.record, clock)
+    yield seen
+    seen.close()
+
+
+def test_what_a_job_says(job, run):
+    job.registry.add_snapshot({"updates": 1, "weights_version": 5, "loss": None})
+    job.registry.beat(actor(0, weights_version=3, blocked_share=0.5, incarnation=3))
+    job.registry.beat(actor(1, weights_version=5))
+    job.registry.set_control(paused=True, target_actors=2)
+    look = run.look()
+    assert look.problem is None
+    assert look.latest == {"updates": 1, "weights_version": 5, "actors_up": 2, "actors_blocked_share": 0.25}
+    assert (look.control.paused, look.control.target_actors) == (True, 2)
+    assert look.counts == job.ledger.counts()
+    row = role_row(look.roles[0], look)
+    assert (row["behind"], row["restarts"], row["seen_s"], row["blocked_share"]) == (2, 2, 0.0, 0.5)
+    assert "stacks" not in row
+    assert look.redis["used_bytes"] > 100_000
+    assert look.redis["limit_bytes"] == 2**28
+
+
+def test_a_look_is_good_for_a_second(job, run, clock):
+    before = run.look()
+    job.registry.add_snapshot({"updates": 1})
+    clock.now += LOOK_S / 2
+    assert run.look() is before
+    clock.now += LOOK_S
+    assert run.look().latest["updates"] == 1
+
+
+def test_snapshots_are_kept_up_to_a_bound(job, run, clock, monkeypatch):
+    for update in range(300):
+        job.registry.add_snapshot({"updates": update})
+    first = run.look().snapshots
+    clock.now += 1.0
+    job.registry.add_snapshot({"updates": 300})
+    later = run.look().snapshots
+    assert len(later) <= module.KEPT
+    assert [snapshot["updates"] for _, snapshot in later] == [*range(301)][-len(later) :]
+    assert len(first) <= module.KEPT
+
+
+def test_when_a_role_was_last_heard_of(job, run, clock):
+    job.registry.beat(actor(0, beat=1))
+    job.registry.beat(actor(1, beat=1))
+    run.look()
+    clock.now += 5.0
+    job.registry.beat(actor(1, beat=2))
+    assert run.look().seen_s == {("actor", 0): 5.0, ("actor", 1): 0.0}
+
+
+def test_a_run_that_is_gone_from_redis_is_told_and_its_last_numbers_stay(job, run, clock):
+    job.registry.add_snapshot({"updates": 7})
+    run.look()
+    job.delete()
+    clock.now += 1.0
+    look = run.look()
+    assert look.latest["updates"] == 7
+    assert look.problem.startswith(f"no run {job.record.run_id} at ")
+    job.create("{}")
+    clock.now += 1.0
+    assert run.look().problem is not None  # not asked again so soon
+    clock.now += FIRST_RETRY_S
+    assert run.look().problem is None
+
+
+def test_a_redis_that_is_not_there_is_asked_less_and_less_often(clock, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(module, "connect", lambda *_, **__: asked.append(clock.now) or _unreachable())
+    run = LiveRun(RunRecord(run_id="r", redis_url=f"unix://{tmp_path}/none", pid=1), clock)
+    for _ in range(100):
+        assert run.look().problem == "unreachable"
+        clock.now += 1.0
+    assert asked == [100.0, 102.0, 106.0, 114.0, 130.0, 160.0, 190.0]
+
+
+def _unreachable():
+    raise MemoryBackendError("unreachable")
+
+
+def test_a_redis_that_nobody_listens_at(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "GIVE_UP_S", 0.01)
+    look = LiveRun(RunRecord(run_id="r", redis_url=f"unix://{tmp_path}/none", pid=1)).look()
+    assert "is unreachable" in look.problem
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        ("HSET", "actors", "actor:0", "{}"),
+        ("HSET", "actors", "actor:0", "\xff"),
+        ("XADD", "metrics", "*", "json", "{"),
+        ("XADD", "metrics", "*", "json", "[]"),
+        ("XADD", "metrics", "*", "other", "{}"),
+        ("SET", "metrics", "text"),
+        ("HSET", "control", "target_actors", "many"),
+        ("HSET", "ledger", "produced", "x"),
+    ],
+)
+def test_what_no_distrl_has_written_is_shown_as_a_problem(job, run, odd):
+    command, key, *rest = odd
+    job._client.call(command, f"{job._keys.prefix}{key}", *rest)
+    assert run.look().problem
+
+
+def test_without_redis():
+    run = LiveRun(RunRecord(run_id="r", redis_url=None, pid=1))
+    assert run.look().problem == "one process without Redis (actors.count: 0): its files tell what it does"
+    with pytest.raises(ConfigError, match="one process"), run.backend():
+        pass
+
+
+def test_acting_wants_a_run_that_is_there(job, run):
+    with run.backend() as backend:
+        backend.registry.set_control(paused=True)
+    assert run.look().control.paused
+    job.delete()
+    with pytest.raises(MemoryBackendError, match="no run"), run.backend():
+        pass
+
+
+def test_one_connection_a_run_let_go_of_when_nobody_asks(job):
+    runs = LiveRuns()
+    assert runs.of(job.record) is runs.of(job.record)
+    assert [look.problem for look in runs.looks([job.record, job.record])] == [None, None]
+
+    def connections():
+        return str(job._client.call("CLIENT", "LIST")).count("distrl:dashboard")
+
+    assert connections() == 1
+    runs.let_go()
+    assert connections() == 1
+    runs.let_go(idle_s=0.0)
+    while connections():  # Redis hears of it when it next looks
+        time.sleep(0.01)
+    assert runs.of(job.record).look().problem is None
+    runs.let_go(idle_s=0.0)
+
+
+def test_numbers_that_json_cannot_say():
+    assert finite({"a": float("nan"), "b": float("inf"), "c": 1, "d": "x", "e": None, "f": True, "g": [1]}) == {
+        "c": 1,
+        "d": "x",
+    }
+    assert finite({"a": 10**400}) == {"a": 10**400}
+
+
+def test_before_the_first_snapshot():
+    assert Look().latest == {}
+
+
+def test_a_paused_run_has_no_rate_though_its_last_snapshot_had_one():
+    snapshots = (("1-0", {"env_steps_per_s": 9.0, "updates_per_s": 2.0}),)
+    learner = replace(actor(0), role="learner", state="waiting: unrolls")
+    paused = (actor(0, state="paused"), actor(1, state="paused"))
+
+    def rates(*roles):
+        latest = Look(snapshots=snapshots, roles=roles).latest
+        return latest["env_steps_per_s"], latest["updates_per_s"]
+
+    assert rates(*paused, learner) == (0.0, 0.0)
+    assert rates(*paused, replace(learner, state="training")) == (0.0, 2.0)
+    assert rates(paused[0], actor(1), learner) == (9.0, 2.0)
+    assert rates(learner) == (9.0, 2.0)

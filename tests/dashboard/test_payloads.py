@@ -1,0 +1,148 @@
+import numpy as np
+import pytest
+
+from distrl.config.load import dump, load
+from distrl.dashboard.files import NotThereError, id_of
+from distrl.dashboard.index import Index
+from distrl.dashboard.payloads import Runs, differing, numbers
+from distrl.errors import ConfigError
+
+
+@pytest.fixture
+def runs(root, monkeypatch):
+    monkeypatch.setattr("distrl.dashboard.index.FRESH_S", 0.0)
+    monkeypatch.setattr("distrl.dashboard.index.RESTS", 0.0)
+    made = Runs(Index(root))
+    yield made
+    made.index.close()
+
+
+def test_a_run_that_has_ended(runs, make_run):
+    folder = make_run("a", mean_return_100=475.5)
+    (folder / "logs" / "learner.log").touch()
+    told = runs.described(id_of("a"))
+    assert told["run"]["numbers"]["mean_return_100"] == 475.5
+    assert told["snapshot"] == {
+        "updates": 3.0,
+        "env_steps": 300.0,
+        "episodes": 3.0,
+        "wall_s": 1.5,
+        "mean_return_100": 30.0,
+        "best_mean_return_100": 30.0,
+    }
+    assert (told["live"], told["logs"], told["film"]) == (None, ["learner"], False)
+    assert "redis_url" not in str(told)
+
+
+def test_the_page_the_table_and_the_summary_agree(runs, make_run):
+    make_run("a", rows=5, produced=9, trained=6, queued=2, dropped={"stale": 1})
+    told = runs.described(id_of("a"))
+    assert told["run"]["numbers"]["env_steps"] == told["snapshot"]["env_steps"] == 500
+    assert {name: count for name, count in told["ledger"].items() if count} == {
+        "produced": 9,
+        "trained": 6,
+        "queued": 2,
+        "dropped": {"stale": 1},
+    }
+    assert runs.curves(id_of("a"), ["mean_return_100"], "steps", 100, 1)["curves"]["mean_return_100"]["x"][-1] == 500.0
+
+
+def test_curves(runs, make_run):
+    make_run("a", rows=4)
+    told = runs.curves(id_of("a"), ["mean_return_100", "loss", "none_such"], "updates", 100, 2)
+    assert told == {
+        "over": "updates",
+        "curves": {
+            "mean_return_100": {"x": [1.0, 2.0, 3.0, 4.0], "y": [10.0, 15.0, 25.0, 35.0]},
+            "loss": {"x": [], "y": []},
+            "none_such": {"x": [], "y": []},
+        },
+    }
+
+
+def test_long_curves_are_thinned_out(runs, make_run):
+    make_run("a", rows=3000)
+    line = runs.curves(id_of("a"), ["mean_return_100"], "time", 50, 1)["curves"]["mean_return_100"]
+    assert len(line["x"]) <= 50
+    assert (line["y"][0], line["y"][-1]) == (10.0, 30000.0)
+
+
+def test_comparing_by_a_key_of_the_configuration(runs, make_run):
+    for name, rate, seed in (("a", 1e-3, 1), ("b", 1e-3, 2), ("c", 1e-2, 3)):
+        sets = [f"network.learning_rate={rate}", f"seed={seed}"]
+        make_run(name, config=dump(load("cartpole-impala", sets=sets)), rows={"a": 3, "b": 3, "c": 2}[name])
+    ids = [id_of(name) for name in "abc"]
+    told = runs.compared(ids, "mean_return_100", "steps", 100, 1, "network.learning_rate", "mean")
+    assert told["keys"] == ["network.learning_rate", "seed"]
+    assert [run["group"] for run in told["runs"]] == ["0.001", "0.001", "0.01"]
+    first, second = told["bands"]
+    assert first == {
+        "label": "0.001",
+        "runs": 2,
+        "x": [100.0, 200.0, 300.0],
+        "centre": [10.0, 20.0, 30.0],
+        "low": [10.0, 20.0, 30.0],
+        "high": [10.0, 20.0, 30.0],
+    }
+    assert (second["label"], second["x"]) == ("0.01", [100.0, 200.0])
+    assert told["curves"][id_of("c")] == {"x": [100.0, 200.0], "y": [10.0, 20.0]}
+    together = runs.compared(ids, "mean_return_100", "steps", 100, 1, "*", "iqm")["bands"]
+    assert [(band["label"], band["runs"], band["centre"]) for band in together] == [("all runs", 3, [10.0, 20.0])]
+    assert runs.compared(ids, "mean_return_100", "steps", 100, 1, "", "mean")["bands"] == []
+
+
+def test_comparing_with_a_run_that_has_no_such_number(runs, make_run):
+    make_run("a")
+    make_run("b", rows=0)
+    told = runs.compared([id_of("a"), id_of("b")], "mean_return_100", "steps", 100, 1, "*", "mean")
+    assert told["curves"][id_of("b")] == {"x": [], "y": []}
+    assert told["bands"][0]["runs"] == 1
+    assert runs.compared([id_of("b")], "loss", "steps", 100, 1, "*", "mean")["bands"][0]["x"] == []
+
+
+def test_the_configuration_is_masked(runs, make_run):
+    make_run("a", config="memory:\n  url: redis://:pw@h  # flag --redis-url\n")
+    (value,) = runs.configuration(id_of("a"))["values"]
+    assert value == {
+        "path": "memory.url",
+        "value": "redis://•••@h",
+        "origin": "flag --redis-url",
+        "text": "redis://•••@h",
+    }
+
+
+def test_a_run_whose_redis_is_gone(runs, make_run, alive, tmp_path, monkeypatch):
+    monkeypatch.setattr("distrl.dashboard.live.GIVE_UP_S", 0.01)
+    make_run("a", ended=False, pid=alive, redis_url=f"unix://{tmp_path}/none")
+    (row,) = runs.listed()
+    assert (row["state"], row["numbers"]) == ("running", {})
+    assert "is unreachable" in row["problem"]
+    told = runs.described(id_of("a"))
+    assert "is unreachable" in told["live"]["problem"]
+    assert told["snapshot"]["updates"] == 3.0  # of its files
+    assert "is unreachable" in runs.fleet()["redis"][0]["problem"]
+
+
+def test_a_damaged_table_leaves_the_rest(runs, make_run):
+    (make_run("a") / "metrics.csv").write_text("a,b\n1\n")
+    told = runs.described(id_of("a"))
+    assert (told["columns"], told["snapshot"], told["run"]["state"]) == ([], {}, "ended")
+    make_run("b")
+    compared = runs.compared([id_of("a"), id_of("b")], "mean_return_100", "steps", 100, 1, "*", "mean")
+    assert [len(line["x"]) for line in compared["curves"].values()] == [0, 3]
+    with pytest.raises(ConfigError, match="is not a table of metrics"):
+        runs.curves(id_of("a"), ["loss"], "steps", 10, 1)
+
+
+def test_no_such_run(runs):
+    for ask in (runs.described, runs.configuration, lambda one: runs.curves(one, ["loss"], "steps", 10, 1)):
+        with pytest.raises(NotThereError):
+            ask("0000000000000000")
+
+
+def test_keys_that_differ():
+    assert differing([{"seed": 1, "a": 1, "b": [1]}, {"seed": 2, "a": 1, "b": [2], "c": None}, {}]) == ["b", "seed"]
+
+
+def test_numbers_for_json():
+    assert numbers(np.array([1 / 3, np.nan, np.inf, 123456789.0])) == [0.3333333, None, None, 123456800.0]

@@ -1,0 +1,169 @@
+"""Steered: what operators change reaches the networks, the checkpoints and the next life; errands are seen to."""
+
+import logging
+
+import pytest
+
+from distrl.learner import steering
+from distrl.learner.state import LearnerState
+from distrl.learner.steering import Steered
+from distrl.memory_backend.registry_interface import Control, Demand
+
+RATE, WEIGHT = "network.learning_rate", "algorithm.entropy_weight"
+
+
+class Wanting:
+    """Stands for the checkpointer."""
+
+    def __init__(self):
+        self.wanted = None
+        self.saved = 0
+
+    def holds(self, updates):
+        return self.saved >= updates
+
+
+@pytest.fixture
+def steered(run, toy_config, monkeypatch):
+    """Makes one that looks whenever it is asked to."""
+    monkeypatch.setattr(steering, "LOOK_S", 0.0)
+
+    def make(state=None, **paths):
+        taken = []
+        made = Steered(
+            toy_config(**paths), state or LearnerState(run_id="r"), run.backend.registry, taken.append, Wanting()
+        )
+        made.taken = taken
+        return made
+
+    return make
+
+
+def test_settings_are_taken_over_once_and_remembered(run, steered):
+    made = steered()
+    made.begin()
+    made.attend()
+    assert (made.taken, made._state.settings) == ([], {})
+    run.backend.registry.set_control(settings={RATE: 0.5})
+    made.attend()
+    made.attend()
+    assert [config.network.learning_rate for config in made.taken] == [0.5]
+    run.backend.registry.set_control(settings={WEIGHT: 0.25})
+    made.attend()
+    assert (made.taken[-1].network.learning_rate, made.taken[-1].algorithm.entropy_weight) == (0.5, 0.25)
+    assert made._state.settings == {RATE: (0.01, 0.5), WEIGHT: (0.01, 0.25)}
+    assert LearnerState.from_meta(made._state.to_meta()).settings == made._state.settings
+
+
+def test_a_resumed_training_goes_on_with_them_and_tells_everybody(run, steered):
+    state = LearnerState(run_id="r", settings={RATE: (0.01, 0.5), WEIGHT: (0.01, 0.25)})
+    made = steered(state)
+    made.begin()
+    assert (made.taken[0].network.learning_rate, made.taken[0].algorithm.entropy_weight) == (0.5, 0.25)
+    assert run.backend.registry.control().settings == {RATE: 0.5, WEIGHT: 0.25}
+
+
+def test_whoever_resumes_with_another_value_wants_that_one(run, steered):
+    state = LearnerState(run_id="r", settings={RATE: (0.02, 0.5), WEIGHT: (0.01, 0.25)})  # it was 0.02 then
+    made = steered(state)
+    made.begin()
+    assert (made.taken[0].network.learning_rate, made.taken[0].algorithm.entropy_weight) == (0.01, 0.25)
+    assert made._state.settings == {WEIGHT: (0.01, 0.25)}
+    assert run.backend.registry.control().settings == {WEIGHT: 0.25}
+
+
+def test_what_this_run_was_told_is_newer_than_its_checkpoint(run, steered):
+    run.backend.registry.set_control(settings={RATE: 0.125})
+    made = steered(LearnerState(run_id="r", settings={RATE: (0.01, 0.5)}))
+    made.begin()
+    assert [config.network.learning_rate for config in made.taken] == [0.125]
+
+
+def test_what_was_overridden_once_does_not_come_back(run, steered):
+    state = LearnerState(run_id="r", settings={RATE: (0.02, 0.5)})  # resumed with 0.01
+    steered(state).begin()
+    assert state.settings == {}
+
+
+def test_what_redis_has_forgotten_is_put_back(run, steered):
+    made = steered()
+    made.begin()
+    run.backend.registry.set_control(settings={RATE: 0.5})
+    made.attend()
+    run.backend._run.control = Control()  # as of an earlier copy of it
+    made.attend()
+    assert run.backend.registry.control().settings == {RATE: 0.5}
+    run.backend._run.control = Control(settings={WEIGHT: 0.25})
+    made.attend()
+    assert run.backend.registry.control().settings == {RATE: 0.5, WEIGHT: 0.25}
+    assert (made.taken[-1].network.learning_rate, made.taken[-1].algorithm.entropy_weight) == (0.5, 0.25)
+
+
+def test_a_second_demand_waits_for_a_checkpoint_of_its_own(run, steered):
+    made, registry = steered(), run.backend.registry
+    made.begin()
+    made._state.updates = 7
+    registry.demand("checkpoint")
+    made.attend()
+    made._state.updates = 50
+    registry.demand("checkpoint")
+    made._checkpointer.saved = 7
+    made.attend()
+    assert registry.control().checkpoint == Demand(2, 1)
+    made.attend()
+    assert made._checkpointer.wanted == 50
+    made._checkpointer.saved = 50
+    made.attend()
+    assert registry.control().checkpoint == Demand(2, 2)
+
+
+def test_at_the_end_everybody_has_a_checkpoint(run, steered):
+    made = steered()
+    made.begin()
+    run.backend.registry.demand("checkpoint")
+    made.end()
+    assert not run.backend.registry.control().checkpoint.pending
+
+
+def test_what_cannot_be_is_told_of_and_not_taken_over(run, steered, caplog):
+    made = steered()
+    made.begin()
+    run.backend.registry.set_control(settings={RATE: -1.0})
+    with caplog.at_level(logging.ERROR):
+        made.attend()
+        made.attend()
+    run.backend.registry.set_control(settings={WEIGHT: 0.25})  # which can be
+    made.attend()
+    assert [config.algorithm.entropy_weight for config in made.taken] == [0.25]
+    assert [record.message for record in caplog.records][:1] == [
+        "not taken over: network.learning_rate: -1.0 (from what was asked) must be greater than 0"
+    ]
+
+
+def test_a_checkpoint_holds_what_was_learned_when_it_was_asked_for(run, steered):
+    made = steered()
+    made.begin()
+    made._state.updates = 7
+    run.backend.registry.demand("checkpoint")
+    made.attend()
+    assert made._checkpointer.wanted == 7
+    made._state.updates = 9
+    made.attend()
+    assert made._checkpointer.wanted == 7  # not what came later
+    assert run.backend.registry.control().checkpoint == Demand(1, 0)
+    made._checkpointer.saved = 8
+    made.attend()
+    assert run.backend.registry.control().checkpoint == Demand(1, 1)
+    assert made._checkpointer.wanted is None
+
+
+def test_it_looks_now_and_then(run, toy_config, monkeypatch):
+    looks = []
+    registry = run.backend.registry
+    look = registry.control
+    monkeypatch.setattr(registry, "control", lambda: looks.append(1) or look())
+    monkeypatch.setattr(steering, "LOOK_S", 3600.0)
+    made = Steered(toy_config(), LearnerState(run_id="r"), registry, lambda config: None, Wanting())
+    for _ in range(10):
+        made.attend()
+    assert len(looks) == 1

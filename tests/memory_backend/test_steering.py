@@ -1,0 +1,127 @@
+"""What operators ask, whoever they are: it is checked, written down with who asked, and changes the control hash."""
+
+import json
+
+import pytest
+
+from distrl.config import RunConfig
+from distrl.errors import ConfigError, MemoryBackendError
+from distrl.memory_backend.registry_interface import Control, Request
+from distrl.memory_backend.steering import Steering, operator
+
+
+@pytest.fixture
+def describe(run):
+    """Gives the run a configuration; makes who steers it."""
+
+    def make(by="ada@box, test", **sections):
+        run.backend.delete()
+        config = RunConfig.model_validate(sections)
+        run.backend.create(json.dumps({"run_id": "r", "config": config.model_dump(mode="json")}))
+        return Steering(run.connect(), by)
+
+    return make
+
+
+def asked(run):
+    return [request for _, request in run.backend.registry.requests("0")]
+
+
+def test_every_request_is_written_down_with_who_asked(run, describe):
+    steering = describe(evaluation={"every_env_steps": 100})
+    steering.pause()
+    assert run.backend.registry.control().paused
+    steering.resume()
+    assert not run.backend.registry.control().paused
+    steering.scale(4)
+    steering.change({"network.learning_rate": 5e-4})
+    assert (steering.checkpoint(), steering.checkpoint(), steering.evaluate()) == (1, 2, 1)
+    steering.stop()
+    control = run.backend.registry.control()
+    assert (control.target_actors, control.stop, control.settings) == (4, "asked", {"network.learning_rate": 5e-4})
+    assert (control.checkpoint.asked, control.evaluation.asked) == (2, 1)
+    assert [request.what for request in asked(run)] == [
+        "pause",
+        "resume",
+        "scale to 4",
+        "network.learning_rate 0.0005",
+        "checkpoint now",
+        "checkpoint now",
+        "evaluation now",
+        "stop",
+    ]
+    assert {request.by for request in asked(run)} == {"ada@box, test"}
+
+
+def test_an_errand_is_done_when_its_own_number_is(run, describe):
+    steering = describe()
+    first, second = steering.checkpoint(), steering.checkpoint()
+    run.backend.registry.fulfil("checkpoint", first)
+    assert (steering.is_done("checkpoint", first), steering.is_done("checkpoint", second)) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda steering: steering.scale(0), "actors: 0 must be a whole number, at least 1"),
+        (lambda steering: steering.scale(2.5), "actors: 2.5 must be"),
+        (lambda steering: steering.scale(True), "actors: True must be"),
+        (lambda steering: steering.change({"network.learning_rate": -1}), r"network\.learning_rate: -1"),
+        (lambda steering: steering.change({"seed": 3}), "seed cannot change while the run goes on"),
+        (lambda steering: steering.evaluate(), "launched without evaluation"),
+    ],
+)
+def test_what_is_refused_changes_nothing_and_is_not_written_down(run, describe, ask, message):
+    steering = describe()
+    before = run.backend.registry.control()
+    with pytest.raises(ConfigError, match=message):
+        ask(steering)
+    assert (run.backend.registry.control(), asked(run)) == (before, [])
+
+
+def test_values_are_shown_as_they_are_by_now(run, describe):
+    steering = describe()
+    steering.change({"algorithm.entropy_weight": 0.25})
+    now = {parameter.path: parameter.value for parameter in Steering(run.connect(), "another").steerable()}
+    assert now == {"network.learning_rate": 0.00025, "algorithm.entropy_weight": 0.25, "launch.log_level": "info"}
+
+
+def test_settings_are_checked_together(run, describe):
+    steering = describe(
+        algorithm={"name": "ppo", "max_staleness_updates": 2}, actors={"weight_mixing_rate": 0.5}, learner={}
+    )
+    with pytest.raises(ConfigError, match="weight_mixing_rate < 1"):
+        steering.change({"algorithm.max_staleness_updates": 0})
+
+
+def test_of_a_run_that_is_gone_nothing_is_made_anew(run, describe):
+    steering = describe()
+    number = steering.checkpoint()
+    run.backend.delete()
+    for ask in (steering.pause, lambda: steering.scale(3), lambda: steering.is_done("checkpoint", number)):
+        with pytest.raises(MemoryBackendError, match="no run"):
+            ask()
+    run.backend.create("{}")
+    assert (run.backend.registry.control(), asked(run)) == (Control(), [])
+
+
+def test_a_run_of_another_version_can_be_paused_and_stopped_all_the_same(run):
+    run.backend.delete()
+    run.backend.create(json.dumps({"config": {"no_such_section": {}}}))
+    steering = Steering(run.connect(), "ada@box, test")
+    steering.pause()
+    assert asked(run) == [Request("ada@box, test", "pause")]
+    with pytest.raises(MemoryBackendError, match=r"config\.no_such_section: .*; use its version of distrl"):
+        steering.change({"network.learning_rate": 1e-3})
+
+
+def test_an_operator_has_a_name_even_where_the_system_knows_none(monkeypatch):
+    monkeypatch.setattr("getpass.getuser", lambda: "ada")
+    monkeypatch.setattr("socket.gethostname", lambda: "box")
+    assert operator("dashboard") == "ada@box, dashboard"
+
+    def unknown():
+        raise KeyError("uid not found: 1234")
+
+    monkeypatch.setattr("getpass.getuser", unknown)
+    assert operator("dashboard") == "somebody@box, dashboard"
