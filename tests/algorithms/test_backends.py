@@ -29,7 +29,7 @@ SUITES = {
     ],
 }
 RUN_ON = [
-    pytest.param("jax", ("returns", "distributions"), id="jax"),
+    pytest.param("jax", ("returns", "distributions"), id="jax", marks=pytest.mark.long),
     pytest.param(
         "jax", ("estimates", "heads", "surrogates", "samples", "steps"), id="jax-compiled", marks=pytest.mark.long
     ),

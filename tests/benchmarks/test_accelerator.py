@@ -58,7 +58,8 @@ def test_the_page_s_figures():
     )
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_a_case_is_measured(backend, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(accelerator, "PEAK_SIZE", {"cpu": 64, "gpu": 64})
     arguments = ["--only", "nature-float32", "--backend", backend, "--unrolls", "1", "--seconds", "0.01"]
