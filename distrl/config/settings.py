@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from distrl.config.document import parse_mapping, scalar
 from distrl.config.presets import nearest
-from distrl.config.secrets import masked
+from distrl.config.secrets import masked, masked_text
 from distrl.errors import ConfigError
 
 
@@ -39,20 +39,28 @@ def read_settings(path: Path) -> Settings:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
-    origins = _origins(text)
-    return {
-        dotted: Setting(masked(dotted, value), origins.get(dotted, ""))
-        for dotted, value in leaves(parse_mapping(text, f"file {path}"))
-    }
+    return settings_in(text, f"file {path}")
 
 
-def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted path, value) in order; an empty mapping is a value."""
-    for key, value in tree.items():
-        if isinstance(value, dict) and value:
-            yield from leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+def settings_in(text: str, where: str) -> Settings:
+    """The settings in what `distrl.config.load.dump` wrote, secrets masked; their origins are its comments.
+
+    Args:
+        where: The text is from, for errors.
+
+    Raises:
+        ConfigError: It is not a mapping in YAML.
+    """
+    lines, found = iter(text.splitlines()), {}
+    for keys, value in _flat(parse_mapping(text, where), ()):
+        key = f"{'  ' * (len(keys) - 1)}{scalar(keys[-1])}:"
+        written = f"{key} {scalar(value)}"
+        # What a hand has written in another way is passed over with its origin.
+        line = next((line for line in lines if line.startswith(key)), "")
+        comment = line.removeprefix(written).lstrip() if line.startswith(written) else ""
+        dotted = ".".join(keys)
+        found[dotted] = Setting(masked(dotted, value), masked_text(comment.removeprefix("# ")))
+    return found
 
 
 def different(runs: Sequence[Settings]) -> list[str]:
@@ -83,15 +91,10 @@ def _text(settings: Settings, dotted: str) -> str | None:
     return settings[dotted].text if dotted in settings else None
 
 
-def _origins(text: str) -> dict[str, str]:
-    """Dotted path -> the comment that `load.dump` puts behind its value."""
-    found: dict[str, str] = {}
-    above: list[str] = []
-    for line in text.splitlines():
-        content, mark, origin = line.rpartition("  # ")
-        key, _, _ = (content if mark else line).lstrip().partition(":")
-        depth = (len(line) - len(line.lstrip())) // 2
-        above = [*above[:depth], key.strip("'\"")]
-        if mark:
-            found[".".join(above)] = origin
-    return found
+def _flat(tree: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """(keys, value) in order; an empty mapping is a value."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, (*path, key))
+        else:
+            yield (*path, key), value

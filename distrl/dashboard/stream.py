@@ -95,6 +95,8 @@ class Streams:
         return StreamingResponse(self._messages(watch), media_type="text/event-stream", headers=headers)
 
     async def _messages(self, watch: RunWatch | ListWatch) -> AsyncIterator[str]:
+        if self._open >= MOST_STREAMS:  # of several that were answered before the first of them began
+            return
         self._open += 1
         spoke = time.monotonic()
         try:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from distrl.dashboard.files import NotThereError, inside
-from distrl.metrics.snapshot import TEXTS, Snapshot, Value
-from distrl.metrics.table import Table, read_table
+from distrl.metrics.snapshot import Snapshot, Value
+from distrl.metrics.table import Table, read_table, table_of
 
 MOST_BYTES = 128 * 2**20
 """Kept of all tables together, and one in any case."""
@@ -103,10 +103,9 @@ def _extended(table: Table, path: Path, added: bytes) -> Table | None:
         return None
     if not rows:
         return table
-    columns = dict(zip(header, zip(*rows, strict=True), strict=True))
-    texts = {name: [*table.texts[name], *columns.pop(name)] for name in TEXTS & columns.keys()}
     try:
-        new = {name: np.array([cell or "nan" for cell in cells], np.float64) for name, cells in columns.items()}
+        new = table_of(header, rows)
     except ValueError:
         return None  # a damaged row: reading all of it again says which
-    return Table({name: np.concatenate([table[name], new[name]]) for name in table}, texts)
+    numbers = {name: np.concatenate([table[name], new[name]]) for name in table}
+    return Table(numbers, {name: [*table.texts[name], *texts] for name, texts in new.texts.items()})

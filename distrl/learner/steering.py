@@ -12,7 +12,7 @@ from distrl.memory_backend.registry_interface import Demand, Registry
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.5
-"""From one look at what operators ask to the next: a round trip of some 100 µs."""
+"""From one look at what operators ask to the next, each a round trip to Redis."""
 
 
 class Steered:

@@ -54,10 +54,19 @@ def read_table(path: Path) -> Table:
     width = len(header)
     if odd := next((number for number, row in enumerate(rows, 2) if len(row) != width), None):
         raise ConfigError(f"{path} is not a table of metrics: line {odd} has not {width} cells")
-    columns = dict(zip(header, zip(*rows, strict=True) if rows else [()] * width, strict=True))
-    texts = {name: columns.pop(name) for name in TEXTS & columns.keys()}
     try:
-        numbers = {name: np.array([cell or "nan" for cell in cells], np.float64) for name, cells in columns.items()}
+        return table_of(header, rows)
     except ValueError as error:
         raise ConfigError(f"{path} is not a table of metrics: {error}") from error
+
+
+def table_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Cells as columns; every row is as long as the header.
+
+    Raises:
+        ValueError: A cell is no number.
+    """
+    columns = dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
+    texts = {name: columns.pop(name) for name in TEXTS & columns.keys()}
+    numbers = {name: np.array([cell or "nan" for cell in cells], np.float64) for name, cells in columns.items()}
     return Table(numbers, texts)

@@ -1,7 +1,10 @@
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from distrl.config.load import dump, load
-from distrl.config.settings import Setting, different, read_settings, value_of
+from distrl.config import RunConfig
+from distrl.config.load import LoadedConfig, dump, load
+from distrl.config.settings import Setting, different, read_settings, settings_in, value_of
 from distrl.errors import ConfigError
 
 
@@ -55,3 +58,45 @@ def test_a_value_or_all_of_a_section(tmp_path):
     assert value_of(found, "evaluation") == "{every_env_steps: null, episodes: 20, environments: 10}"
     with pytest.raises(ConfigError, match=r"unknown configuration key 'sed'; did you mean seed"):
         value_of(found, "sed")
+
+
+names = st.text("abcxyz_ #:-'\"", min_size=1, max_size=8)
+
+
+@settings(max_examples=25)  # each reads and writes a whole configuration
+@given(st.dictionaries(names, st.text(max_size=12) | st.integers() | st.none() | st.booleans(), max_size=4))
+def test_any_value_keeps_its_origin(kwargs):
+    kwargs = {f"k{name}": value for name, value in kwargs.items()}
+    loaded = load("cartpole-impala").config.model_dump(mode="json")
+    loaded["environment"]["kwargs"] = kwargs
+    config = LoadedConfig.of(RunConfig.model_validate(loaded))
+    assert {path: setting.origin for path, setting in settings_in(dump(config), "test").items()} == config.origins
+
+
+def test_secrets_wherever_they_stand():
+    text = """
+memory:
+  url: rediss://me:pw@host:6379/0
+environment:
+  kwargs:
+    api_token: abc
+    password:
+      old: x
+    length_tokens: 16
+    servers: [{url: "http://u:p@h", secret: 5}]
+    token: null
+"""
+    shown = {path: setting.value for path, setting in settings_in(text, "test").items()}
+    assert shown == {
+        "memory.url": "rediss://•••@host:6379/0",
+        "environment.kwargs.api_token": "•••",
+        "environment.kwargs.password.old": "•••",
+        "environment.kwargs.length_tokens": 16,
+        "environment.kwargs.servers": [{"url": "http://•••@h", "secret": "•••"}],
+        "environment.kwargs.token": None,
+    }
+
+
+def test_a_file_that_a_hand_has_changed():
+    found = settings_in("seed:    1  # mine\nactors: {count: 2}  # theirs\n", "test")
+    assert found == {"seed": Setting(1, ""), "actors.count": Setting(2, "")}

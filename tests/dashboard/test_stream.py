@@ -94,3 +94,17 @@ def test_messages_on_the_wire(monkeypatch):
     assert (event, json.loads(data.removeprefix("data: "))) == ("event: runs", {"gone": ["ä\n"]})
     assert set(beats) == {": still here\n\n"}
     assert streams._open == 0
+
+
+def test_a_burst_of_pages_does_not_pass_the_limit(runs, monkeypatch):
+    monkeypatch.setattr(module, "MOST_STREAMS", 1)
+    streams = Streams(lambda: False)
+
+    async def first_words():
+        one, other = (streams._messages(ListWatch(runs)) for _ in range(2))  # both answered, none begun
+        told = [await anext(one, None), await anext(other, None)]
+        await one.aclose()
+        return told
+
+    assert asyncio.run(first_words()) == ["retry: 2000\n\n", None]
+    assert streams._open == 0
