@@ -8,6 +8,7 @@ Importing this brings nothing: neither a numeric framework nor gymnasium, and th
 third of a second, when one of their names is first used. `train` imports what it needs when it is called.
 """
 
+import os
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from distrl.metrics.loaded_run import LoadedRun
     from distrl.metrics.snapshot import Snapshot
     from distrl.metrics.summary import Summary
+
+# ONNX Runtime, from 1.29 on, reports to its makers from the moment of its import, unless it is told not to before: a
+# thread, files in the user's cache, and memory that grows where the network is cut. Whoever wants that sets it to 0.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __version__ = "0.1.0"
 __all__ = [

@@ -10,6 +10,7 @@ arrays of Python objects over foreign bytes. `unpack` is an allow-list instead: 
 """
 
 import math
+from collections.abc import Collection
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -29,7 +30,9 @@ _MAX_DIMENSIONS = 32
 _ARRAY_ITEMS = 48
 """Elements of one array's description, with its name, at most."""
 _LONGEST_KEPT = 256
-"""Longest key that is remembered as encoded: foreign trees are encoded too, and their keys may be of any length."""
+"""Longest key that is remembered: foreign trees are decoded and encoded too, and their keys may be of any length."""
+_MOST_KEPT = 4096
+"""Keys that are remembered, until one more makes room by having all forgotten."""
 _SHORT = 512
 """Longest map or sequence that is decoded before anybody has looked at the nesting. msgpack's own limit is a depth of
 1024, it makes room for a whole container at its head, and its hooks count one when it has ended: 5 KB of nothing but
@@ -168,6 +171,22 @@ def _decoded(data: bytes | memoryview, max_items: int, longest: int) -> Any:
     )
 
 
+_kept: set[str | bytes] = set(_ARRAY_KEYS)
+
+
+def _keep(keys: Collection[Any]) -> None:
+    """Lets the keys of a map live on for the next message that has them; those of foreign trees may be any number.
+
+    msgpack interns every key. Names that died with their message, as those of weights did, were added to Python's table
+    of interned strings with every message; and that table, 2 MB in an actor, is made anew whenever they have filled it.
+    """
+    if len(keys) > _MOST_KEPT:
+        return
+    if len(_kept) + len(keys) > _MOST_KEPT:
+        _kept.clear()
+    _kept.update(key for key in keys if len(key) <= _LONGEST_KEPT)
+
+
 class _ItemCount:
     """msgpack's hooks: counts elements while they are decoded, before a small message has become a large tree."""
 
@@ -180,6 +199,8 @@ class _ItemCount:
         result = dict(pairs)
         if len(result) != len(pairs):
             raise DecodeError("a map repeats a key")
+        if not result.keys() <= _kept:
+            _keep(result.keys())
         return result
 
     def sequence(self, items: list[Any]) -> list[Any]:

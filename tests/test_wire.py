@@ -256,3 +256,24 @@ plain = st.recursive(
 def test_any_values_under_an_arrays_keys_raise_nothing_but_decode_error(changes):
     description = {b"nd": True, b"type": "<f4", b"kind": b"", b"shape": [0], b"data": b"", **changes}
     decode_or_refuse(msgpack.packb(description))
+
+
+def test_names_live_on_for_the_next_message_that_has_them():
+    # Otherwise each message added them to Python's table of interned strings, which msgpack puts every key into.
+    data = wire.pack({"a name of weights": 1})
+    (name,) = wire.unpack(data)
+    address = id(name)
+    del name
+    fillers = [f"{number:017}" for number in range(1000)]  # they take the memory of a name that has died
+    (again,) = wire.unpack(data)
+    assert id(again) == address
+    del fillers
+
+
+def test_foreign_names_are_not_remembered_for_ever():
+    for number in range(3 * wire._MOST_KEPT):
+        wire.unpack(wire.pack({f"foreign {number}": 1}))
+    wire.unpack(wire.pack({"x" * 1000: 1}))
+    wire.unpack(wire.pack({f"more {number}": 1 for number in range(2 * wire._MOST_KEPT)}))
+    assert len(wire._kept) <= wire._MOST_KEPT
+    assert max(map(len, wire._kept)) < 1000
