@@ -22,6 +22,7 @@ from distrl.config.replay import ReplayParameters
 from distrl.errors import ConfigError
 from distrl.networks.backend import TrainStep
 from distrl.networks.contributions import apply_contributions
+from distrl.networks.differentiation import Objective
 from distrl.networks.distribution_specs import ValuesSpecs
 from distrl.networks.distributions import JointDistribution, Tensor
 from distrl.networks.gradient_step import GradientStep
@@ -134,6 +135,14 @@ class Algorithm(ABC):
             batch: Unrolls; or gradients, where `memory.ships` says so.
         """
 
+    def objective(self, networks: Networks) -> Objective | None:
+        """What `update` differentiates, for looks at losses and gradients; None: the algorithm does not say.
+
+        Several networks' weights may be in it, each moved by its own terms alone.
+        """
+        del networks
+        return None
+
     def steer(self, networks: Networks, config: RunConfig) -> None:
         """Takes over what operators have changed, between two updates: the learning rate, and what a subclass adds.
 
@@ -216,6 +225,9 @@ class GradientAlgorithm(Algorithm):
         """One of `coefficients`, as it is when the update is made; before `build`, as configured."""
         variable = self._coefficients.get(name)
         return float(getattr(self.config.algorithm, name)) if variable is None else variable.value
+
+    def objective(self, networks: Networks) -> Objective | None:
+        return networks["main"].objective(self.loss)
 
     def steer(self, networks: Networks, config: RunConfig) -> None:
         super().steer(networks, config)

@@ -19,6 +19,7 @@ from distrl.errors import ConfigError
 from distrl.networks.action_scales import ActionScale, action_scales
 from distrl.networks.assembly import action_input
 from distrl.networks.backend import Step, TrainStep
+from distrl.networks.differentiation import Objective
 from distrl.networks.distributions import JointDistribution, Tensor
 from distrl.networks.heads.losses import huber, squared_error
 from distrl.networks.joint_step import TrainedNumber, follow, held, part_of, states_of
@@ -52,6 +53,7 @@ class Sac(Algorithm):
         self.parameters = config.algorithm
         self.memory = MemorySpec.of(config)
         self._step: TrainStep | None = None
+        self._objective: Objective | None = None
         self._log_temperature: TrainedNumber | None = None
 
     def build(self, spec: EnvSpec) -> Networks:
@@ -75,10 +77,11 @@ class Sac(Algorithm):
         self._log_temperature = log_temperature
         noise = keras.random.SeedGenerator(seed)
         main.beside = {"temperature": log_temperature.variables, "noise": {"state": noise.state}}
-        objective = Objective(parameters, main, critic, log_temperature.variable, noise, scales)
+        objective = SacObjective(parameters, main, critic, log_temperature.variable, noise, scales)
         parts = [part_of(main), part_of(critic), log_temperature.part]
         others = [*states_of([main, critic]), noise.state]
         self._step = Step(objective, parts, others, replicas=self.config.learner.replicas)
+        self._objective = Objective(objective, [*others, log_temperature.variable])
         return {"main": main, "critic": critic}
 
     def update(self, networks: Networks, batch: Batch | Contributions) -> Update:
@@ -98,6 +101,9 @@ class Sac(Algorithm):
                 network.observe(batch)
         return Update(metrics, priorities)
 
+    def objective(self, networks: Networks) -> Objective | None:
+        return self._objective
+
     def steer(self, networks: Networks, config: RunConfig) -> None:
         """The learning rate of whatever has none of its own."""
         rate, parameters = config.network.learning_rate, self.parameters
@@ -116,7 +122,7 @@ class Sac(Algorithm):
         return head.model_copy(update={"distribution": "squashed_gaussian"})
 
 
-class Objective:
+class SacObjective:
     """The sum of all losses, each of its own variables: what `Step` differentiates.
 
     Args:

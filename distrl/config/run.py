@@ -1,6 +1,7 @@
 """RunConfig: the one frozen tree that describes a training."""
 
-from typing import Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -15,6 +16,7 @@ from distrl.config.evaluation import EvaluationConfig
 from distrl.config.exploration import ExplorationParameters, tells_probabilities
 from distrl.config.network import NetworkParameters
 from distrl.config.section import Section
+from distrl.config.tensorboard import OF_ROWS, TensorBoardConfig
 
 
 class ActorsConfig(Section):
@@ -114,6 +116,7 @@ class RunConfig(Section):
     checkpoint: CheckpointConfig = CheckpointConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     stop: StopConfig = StopConfig()
+    tensorboard: TensorBoardConfig = TensorBoardConfig()
     launch: LaunchConfig = LaunchConfig()
 
     @property
@@ -185,6 +188,7 @@ class RunConfig(Section):
             )
         if self.launch.ray_address is not None and self.launch.launcher != "ray":
             raise ValueError("launch.ray_address needs launch.launcher: ray")
+        self._check_meta()
         return self
 
     def _check_algorithm(self) -> None:
@@ -197,6 +201,19 @@ class RunConfig(Section):
             self._check_exploration(self.exploring)
         self._check_replay()
         self._check_minibatches()
+        of_rows = [label for label in self.tensorboard.labels if label in OF_ROWS]
+        if of_rows and self.algorithm.ships == "gradients":
+            name = self.algorithm.name
+            raise ValueError(
+                f"tensorboard.labels: {of_rows[0]} is of unrolls; actors of algorithm {name} ship gradients"
+            )
+
+    def _check_meta(self) -> None:
+        """Refuses names of settings beside the settings themselves."""
+        for path in _paths(self.model_dump(mode="json", exclude={"tensorboard": {"meta"}})):
+            for name in self.tensorboard.meta:
+                if name in (path, path.rpartition(".")[2]):
+                    raise ValueError(f"tensorboard.meta: {name} is the name of a setting, {path}; take another one")
 
     def _check_replicas(self) -> None:
         if self.learner.backend != "jax":
@@ -317,3 +334,11 @@ class RunConfig(Section):
                 f"stop.env_steps: {self.stop.env_steps} is over before anything is learned; the first update needs "
                 f"{wanted} (algorithm.replay.min_size_steps, and learner.batch_size by samples_per_insert)"
             )
+
+
+def _paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Dotted paths of a tree, sections before what is in them."""
+    for key, value in tree.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from _paths(value, f"{prefix}{key}.")

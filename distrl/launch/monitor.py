@@ -7,9 +7,12 @@ from functools import partial
 from pathlib import Path
 
 from distrl.config import RunConfig
+from distrl.config.secrets import masked
+from distrl.config.settings import Settings
 from distrl.launch.plan import Role
 from distrl.memory_backend.backend import Backend, LedgerCounts
 from distrl.memory_backend.registry_interface import Evaluation, RoleStatus, blocked_share
+from distrl.metrics.configuration_text import meta_text, settings_text
 from distrl.metrics.console import View
 from distrl.metrics.sinks import CsvSink, TensorBoardSink
 from distrl.metrics.words import return_words
@@ -31,10 +34,7 @@ class Monitor:
         self._config = config
         self._view = view
         self._csv = CsvSink(run_dir / "metrics.csv")
-        self._tensorboard_dir = run_dir / "tensorboard"
-        # TensorBoard's writer is a thread, and deterministic mode has none: its files are written at the end.
-        self._tensorboard = None if config.deterministic else TensorBoardSink(self._tensorboard_dir)
-        self._kept: list[Snapshot] = []
+        self._tensorboard = TensorBoardSink(config.tensorboard.folder(run_dir), config.tensorboard)
         self._events = (run_dir / "logs" / "events.log").open("a", encoding="utf-8")
         self._after = "0"
         self._evaluations_after = self._requests_after = "0"
@@ -48,6 +48,19 @@ class Monitor:
         self.ledger = LedgerCounts()
         self.peak_rss_mb: dict[str, float] = {}
         self.restarts = 0
+
+    def tell_configuration(self, settings: Settings) -> None:
+        """Writes the settings down where `tensorboard.labels` ask for them; secrets in them are masked."""
+        parameters = self._config.tensorboard
+        texts = {"configuration": settings_text(settings)}
+        if parameters.meta:
+            texts["meta"] = meta_text(masked("tensorboard.meta", parameters.meta))
+        for name, markdown in texts.items():
+            if parameters.has("configuration"):
+                self._keep(partial(self._tensorboard.write_text, name, markdown))
+        if parameters.has("print_configuration"):
+            for path, setting in settings.items():
+                self._view.event(f"{path}: {setting.text}")
 
     @property
     def updates(self) -> int:
@@ -118,10 +131,7 @@ class Monitor:
         self.latest = {**snapshot, **fleet}
         self._first = self._first or self.latest
         self._keep(lambda: self._csv.write(self.latest))
-        if self._tensorboard is None:
-            self._kept.append(self.latest)
-        else:
-            self._keep(partial(self._tensorboard.write, self.latest))
+        self._keep(lambda: self._tensorboard.write(self.latest))
 
     def event(self, text: str) -> None:
         """One line for the user and for logs/events.log."""
@@ -140,11 +150,8 @@ class Monitor:
             self._refused = False
 
     def close(self) -> None:
-        """Writes what is kept and closes every file."""
-        tensorboard = self._tensorboard or TensorBoardSink(self._tensorboard_dir)
-        for snapshot in self._kept:
-            tensorboard.write(snapshot)
-        tensorboard.close()
+        """Closes every file."""
+        self._keep(self._tensorboard.close)
         self._csv.close()
         self._events.close()
 

@@ -10,6 +10,7 @@ from types import FrameType
 
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig, dump, load
+from distrl.config.settings import read_settings
 from distrl.environments.probe import probe
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, MemoryBackendError, require
 from distrl.launch.description import RunDescription
@@ -81,10 +82,9 @@ def train(
         monitor = Monitor(config, run_dir, view)
         outcome = Outcome(1, "unexpected error")
         try:
-            for note in [
-                *opened.notes,
-                *filter(None, [oversubscription_warning(config), replay, publication_note(config)]),
-            ]:
+            monitor.tell_configuration(read_settings(run_dir / "config.yaml"))
+            remarks = filter(None, [oversubscription_warning(config), replay, publication_note(config)])
+            for note in [*opened.notes, *remarks]:
                 monitor.event(note)
             with interruptible() if interrupt is None else nullcontext(interrupt) as asked:
                 if config.deterministic:

@@ -12,6 +12,7 @@ from distrl.errors import FencedError, MemoryBackendError
 from distrl.learner.checkpointer import Checkpointer
 from distrl.learner.evaluations import EvaluationReader
 from distrl.learner.learner import Learner, NonFiniteBatchError
+from distrl.learner.looks import Looks
 from distrl.learner.preparation import Prepared, outliving
 from distrl.learner.replay_feed import ReplayFeed, UnrollSource
 from distrl.learner.reporter import Reporter, Snapshot
@@ -20,14 +21,9 @@ from distrl.learner.steering import Steered
 from distrl.learner.stopping import ASKED, stop_reason
 from distrl.memory_backend.replay import Replay
 from distrl.metrics.counters import Waits
-from distrl.networks.relu_zeros import ReluZeros
 from distrl.types import Batch, Contributions
 
 log = logging.getLogger(__name__)
-LOOK_AFTER_S = 5.0
-"""Of training, after which the learner measures what is of use to snapshots alone."""
-LOOK_SHARE = 0.02
-"""Of the learner's time, at most, that such measurements take."""
 
 
 class Session:
@@ -93,9 +89,9 @@ class Session:
         )
         self._prepared = prepared
         self._steered = Steered(config, state, prepared.backend.registry, self._take_over, checkpointer)
-        self._relu_zeros = ReluZeros(prepared.networks["main"].online)
-        # In deterministic mode two runs look at the same updates, however long it takes.
-        self._look_at = 0.0 if config.deterministic else time.monotonic() + LOOK_AFTER_S
+        self._looks = Looks(
+            config, prepared.algorithm, prepared.networks, prepared.run_dir, self._reporter, self._waits
+        )
         self._began = time.monotonic() - state.wall_s
         self.activity = "starting"
 
@@ -158,6 +154,7 @@ class Session:
             self._saver.save_what_is_left()  # what was learned needs no Redis
             raise
         finally:
+            self._looks.close()
             self._saver.close()
         self._report(self._reporter.snapshot(stop_reason=reason))
         return reason
@@ -177,7 +174,7 @@ class Session:
             self._look_at_evaluations()
             self.attend()
             if self._reporter.due:
-                self._look_into(outcome[0].batch)
+                self._looks.look(outcome[0].batch, state.env_steps)
                 self._report(self._reporter.snapshot())
         return reason or ASKED
 
@@ -208,16 +205,6 @@ class Session:
         is_best = [self.learner.state.observe_evaluation(one.mean_return, one.env_steps) for one in found]
         if any(is_best):
             self._evaluations.keep_best(self._policy_dir)
-
-    def _look_into(self, batch: Batch | Contributions) -> None:
-        """Measures what takes time and is of use to snapshots alone."""
-        began = time.monotonic()
-        if began < self._look_at or not isinstance(batch, Batch):  # of gradients, the actors had the rows
-            return
-        with self._waits.measure("relu zeros"):
-            self._reporter.record_relu_zeros(self._relu_zeros(batch))
-        if not self._config.deterministic:
-            self._look_at = began + (time.monotonic() - began) / LOOK_SHARE
 
     def _dump(self, error: NonFiniteBatchError) -> None:
         """Saves the batch that was not finite beside the log, for whoever looks for the cause."""

@@ -2,11 +2,14 @@
 
 import csv
 import io
+import time
 from array import array
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from distrl.errors import require
+from distrl.config.tensorboard import Label, TensorBoardConfig
+from distrl.metrics.event_file import EventFile
 from distrl.metrics.snapshot import COLUMNS, TOLD_ONCE, Snapshot, Value, columns_of, tag_of
 
 
@@ -89,8 +92,12 @@ class CsvSink:
         self._file.flush()
 
 
+LABELS: Mapping[str, tuple[Label, ...]] = {"loss/loss": ("total-loss", "losses"), "network/relu_zeros": ("relu",)}
+"""First part of tags -> the labels one of which must be asked for; other numbers are there in any case."""
+
+
 class TensorBoardSink:
-    """Event files for TensorBoard: every number of a snapshot, over environment steps.
+    """Event files for TensorBoard: the numbers of snapshots over environment steps, as `parameters` say.
 
     Args:
         folder: Made if missing. A resumed run adds one more event file to it.
@@ -99,24 +106,50 @@ class TensorBoardSink:
         MissingExtraError: tensorboardX, which writes the files without TensorFlow, is not installed.
     """
 
-    def __init__(self, folder: Path) -> None:
-        require("tensorboardX", "tensorboardX", "cpu")
-        # Imported here: actors and the CLI's other commands have no use for it.
-        from tensorboardX import SummaryWriter
-
-        self._writer = SummaryWriter(logdir=str(folder), flush_secs=10)
+    def __init__(
+        self, folder: Path, parameters: TensorBoardConfig, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._file = EventFile(folder)
+        self._clock = clock
+        self._parameters = parameters
+        self._step: int | None = None  # of the newest point
+        self._at = 0.0  # by the clock
 
     def write(self, snapshot: Snapshot) -> None:
-        """Adds one point per number; text and what is not known yet are left out."""
+        """Adds one point per number, if it is time to; text and what is not known yet are left out."""
         step = int(snapshot.get("env_steps") or 0)
+        if not self._due(step, last=snapshot.get("stop_reason") is not None):
+            return
+        self._step, self._at = step, self._clock()
         for name in snapshot.keys() - TOLD_ONCE - {"env_steps"}:
             value = snapshot[name]
-            if isinstance(value, int | float):
-                self._writer.add_scalar(tag_of(name), value, global_step=step)
+            if isinstance(value, int | float) and self._wants(tag_of(name)):
+                self._file.scalar(tag_of(name), value, step)
+        self._file.flush()
+
+    def write_text(self, name: str, markdown: str) -> None:
+        """What TensorBoard shows as text."""
+        self._file.text(name, markdown)
+        self._file.flush()
 
     def close(self) -> None:
         """Writes what is buffered."""
-        self._writer.close()
+        self._file.close()
+
+    def _due(self, step: int, *, last: bool) -> bool:
+        every_steps, every_s = self._parameters.every_env_steps, self._parameters.every_s
+        if every_steps is None and every_s is None:
+            return True
+        if last:
+            return step != self._step
+        if every_steps is not None:
+            return step // every_steps > (self._step or 0) // every_steps
+        assert every_s is not None  # one of them is set
+        return self._step is None or self._clock() - self._at >= every_s
+
+    def _wants(self, tag: str) -> bool:
+        labels = next((labels for first, labels in LABELS.items() if tag.startswith(first)), None)
+        return self._parameters.wants(tag) and (labels is None or self._parameters.has(*labels))
 
 
 def _cell(value: Value) -> str:

@@ -17,13 +17,13 @@ from distrl.networks.embedders import layer_name
 from distrl.networks.heads import make_heads
 from distrl.networks.heads.policy import DistributionsHead
 from distrl.networks.heads.q import ChoiceHead
-from distrl.networks.layers import is_relu
+from distrl.networks.layers import is_activated, is_relu
 from distrl.networks.normalization import ObservationNormalization
 from distrl.networks.trunk import Trunk
 from distrl.types import ArraySpec, EnvSpec
 
 ACTION, POLICY = "action", "policy"
-_OUTPUTS, _RELUS = "outputs", "relus"
+_OUTPUTS, _ACTIVATIONS = "outputs", "activations"
 
 
 class Assembly:
@@ -71,14 +71,17 @@ class Assembly:
         outputs = self._ends({**flat, **features}, training=training)[_OUTPUTS]
         return {name: _by_row(output, valid) for name, output in outputs.items()}
 
-    def relu_outputs(
+    def activations(
         self, observations: Mapping[str, Any], recurrent_state: Mapping[str, Any], valid: Any
     ) -> dict[str, Any]:
-        """What every relu layer puts out in inference: layer -> [T+1, N, ...]; arguments as of `unroll`."""
+        """What layers that end in an activation put out in inference: layer -> [T+1, N, ...]; arguments as of `unroll`.
+
+        Layers inside a user's own model are not seen.
+        """
         flat, features = self._features(observations, recurrent_state, valid, False, 0)
-        found = dict(self._ends({**flat, **features}, training=False)[_RELUS])
+        found = dict(self._ends({**flat, **features}, training=False)[_ACTIVATIONS])
         for trunk in self._trunks.values():
-            found |= trunk.relu_outputs(flat)
+            found |= trunk.activations(flat)
         return {name: _by_row(output, valid) for name, output in found.items()}
 
     @property
@@ -148,12 +151,16 @@ class Assembly:
             raise ConfigError(f"network: observation {double[0]!r} has the name of a recurrent state; rename it")
         self.recurrent_state = {key: ArraySpec(tuple(tensor.shape[1:]), "float32") for key, tensor in states.items()}
         self.model = keras.Model({**self._inputs, **states}, {**outputs, **after}, name=name)
-        in_trunks = {name for trunk in self._trunks.values() for name in trunk.relu_layers}
-        relus = {
-            layer.name: layer.output for layer in self.model.layers if is_relu(layer) and layer.name not in in_trunks
+        in_trunks = {name for trunk in self._trunks.values() for name in trunk.activated}
+        activations = {
+            layer.name: layer.output
+            for layer in self.model.layers
+            if is_activated(layer) and layer.name not in in_trunks
         }
         ends = {key: trunk.features for key, trunk in self._trunks.items()}
-        self._ends = keras.Model({**self._inputs, **ends}, {_OUTPUTS: outputs, _RELUS: relus}, name=f"{name}_heads")
+        self._ends = keras.Model(
+            {**self._inputs, **ends}, {_OUTPUTS: outputs, _ACTIVATIONS: activations}, name=f"{name}_heads"
+        )
 
 
 def action_input(action: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 
@@ -10,6 +10,19 @@ from distrl.networks.distributions import Tensor
 
 LossFunction = Callable[[Any], tuple[Tensor, dict[str, Tensor]]]
 """data -> (scalar loss to minimise, name -> array to look at). Reads Keras variables, may assign those not trained."""
+
+
+class Objective(NamedTuple):
+    """What an update minimises.
+
+    Attributes:
+        function: Of a batch.
+        others: Variables that it reads or assigns beside the weights that it is differentiated by.
+    """
+
+    function: LossFunction
+    others: list[Any]
+
 
 Clip = Callable[[Sequence[Tensor]], list[Tensor]]
 """All gradients of a network -> clipped ones."""

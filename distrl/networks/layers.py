@@ -104,6 +104,13 @@ def noisy_layers(model: Any) -> list[NoisyDense]:
     return list({id(layer): layer for layer in found}.values())
 
 
+def is_activated(layer: Any) -> bool:
+    """Whether what the layer puts out has gone through an activation last; memory is no such layer."""
+    function = getattr(layer, "activation", None)
+    memory = hasattr(layer, "state_size")  # recurrent layers and cells
+    return is_relu(layer) or not (function is None or function is keras.activations.linear or memory)
+
+
 def is_relu(layer: Any) -> bool:
     """Whether what the layer puts out has gone through a relu last."""
     return isinstance(layer, keras.layers.ReLU) or getattr(layer, "activation", None) is keras.activations.relu

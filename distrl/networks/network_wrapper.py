@@ -16,7 +16,7 @@ from distrl.config.network import NetworkParameters
 from distrl.errors import CheckpointError
 from distrl.networks.architecture import Accumulated, Architecture
 from distrl.networks.backend import Step, TrainStep
-from distrl.networks.differentiation import Part
+from distrl.networks.differentiation import LossFunction, Objective, Part
 from distrl.networks.full_batch import FullBatchStep
 from distrl.networks.gradient_step import GradientStep, moving_averages, names_of, normalized_inputs
 from distrl.networks.minibatch_step import MinibatchStep
@@ -131,9 +131,8 @@ class NetworkWrapper:
             minibatches: Equal parts of its sequences, a step each.
         """
         online = self.online
-        slow = None if self.target is None else self.target.assembly
-        function = over_unrolls(online.assembly, self.parameters, loss, slow)
-        constants = [] if slow is None else slow.model.variables
+        function = self._over_unrolls(loss)
+        constants = [] if self.target is None else self.target.model.variables
         trainable, others = online.model.trainable_variables, online.state_variables
         if self.parameters.optimizer_type == "LBFGS":
             return FullBatchStep(function, trainable, others, self.parameters)
@@ -141,6 +140,15 @@ class NetworkWrapper:
         if minibatches > 1:
             return MinibatchStep(function, part, others, minibatches)
         return Step(function, [part], others, constants, replicas)
+
+    def objective(self, loss: UnrollLoss) -> Objective:
+        """What `train_step` minimises, of a whole batch."""
+        slow = [] if self.target is None else self.target.model.variables
+        return Objective(self._over_unrolls(loss), [*self.online.state_variables, *slow])
+
+    def _over_unrolls(self, loss: UnrollLoss) -> LossFunction:
+        slow = None if self.target is None else self.target.assembly
+        return over_unrolls(self.online.assembly, self.parameters, loss, slow)
 
     def gradient_step(self, loss: UnrollLoss) -> GradientStep:
         """The compiled gradient of the online copy's loss, for somebody else to apply.

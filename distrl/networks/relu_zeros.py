@@ -42,9 +42,9 @@ class ReluZeros:
         return {layer: float(shares[layer]) for layer in layers}
 
     def _shares(self, batch: Any) -> tuple[Any, dict[str, Tensor]]:
-        outputs = self._assembly.relu_outputs(batch.observations, batch.recurrent_state, batch.valid)
+        outputs = self._assembly.activations(batch.observations, batch.recurrent_state, batch.valid)
         valid = ops.cast(batch.valid, "float32")
-        return 0.0, {name: _share_of_zeros(rows[:-1], valid) for name, rows in outputs.items()}
+        return 0.0, {name: _share_of_zeros(outputs[name][:-1], valid) for name in self._assembly.relu_layers}
 
 
 def _share_of_zeros(rows: Tensor, valid: Tensor) -> Tensor:

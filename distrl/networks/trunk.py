@@ -31,7 +31,7 @@ class Trunk:
         state_inputs: Recurrent state by name, Keras tensors float32 [batch, width]; empty without memory.
         next_state: The state after the step, by the same names.
         normalizations: Input name -> its normalisation layer, where there is one.
-        relu_layers: Names of the layers whose activation is relu.
+        activated: Names of the layers that end in an activation.
 
     Args:
         inputs: Keras inputs by name.
@@ -60,9 +60,9 @@ class Trunk:
                 f"network.middleware_parameters: ends in {list(embedding.shape[1:])}, but heads take one vector"
             )
         self._encoder = keras.Model(dict(inputs), embedding, name=f"{prefix}encoder")
-        relus = {layer.name: layer.output for layer in self._encoder.layers if layers.is_relu(layer)}
-        self.relu_layers = list(relus)
-        self._relus = keras.Model(dict(inputs), relus, name=f"{prefix}relus") if relus else None
+        found = {layer.name: layer.output for layer in self._encoder.layers if layers.is_activated(layer)}
+        self.activated = list(found)
+        self._activations = keras.Model(dict(inputs), found, name=f"{prefix}activations") if found else None
         self.features = embedding
         middleware = parameters.middleware_parameters
         if isinstance(middleware, LSTMMiddlewareParameters | GRUMiddlewareParameters):
@@ -92,9 +92,9 @@ class Trunk:
         features = self._memory.sequence(ops.swapaxes(rows, 0, 1), state, valid, burn_in_steps)
         return ops.reshape(ops.swapaxes(features, 0, 1), (-1, features.shape[-1]))
 
-    def relu_outputs(self, flat: Mapping[str, Any]) -> dict[str, Any]:
-        """What every relu layer puts out in inference: layer -> [rows, ...]; `flat` as of `unroll`."""
-        return {} if self._relus is None else dict(self._relus(dict(flat), training=False))
+    def activations(self, flat: Mapping[str, Any]) -> dict[str, Any]:
+        """What every layer of `activated` puts out in inference: layer -> [rows, ...]; `flat` as of `unroll`."""
+        return {} if self._activations is None else dict(self._activations(dict(flat), training=False))
 
     def _embedding(self, parameters: NetworkParameters, inputs: Mapping[str, Any], prefix: str, seed: int) -> Any:
         middleware = parameters.middleware_parameters

@@ -10,7 +10,8 @@ from distrl.config import RunConfig
 from distrl.config.algorithms import ALGORITHMS as PARAMETERS
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.errors import ConfigError
-from distrl.types import ArraySpec, Batch, Contribution, DiscreteSpec, EnvSpec, UnrollHeader
+from distrl.networks.inspection import LossInspection
+from distrl.types import ArraySpec, Batch, BoxSpec, Contribution, DiscreteSpec, EnvSpec, UnrollHeader
 
 SPEC = EnvSpec(id="toy", observations={"observation": ArraySpec((2,), "float32")}, actions={"action": DiscreteSpec(2)})
 
@@ -356,3 +357,77 @@ def test_what_steers_is_no_part_of_a_checkpoint():
     for group, arrays in after.items():
         for name, array in arrays.items():
             np.testing.assert_array_equal(array, before[group][name])
+
+
+# -------------------------------------------------------------------------------------------------- what is minimised
+
+ONE_STEP = {  # one step of a whole batch, where others are possible
+    "impala": {"minibatches": 1},
+    "dqn": {},
+    "apex": {},
+    "ppo": {"epochs": 1, "minibatches": 1},
+    "appo": {"epochs": 1, "minibatches": 1},
+    "sac": {},
+    "vpg": {},
+}
+
+
+def random_batch(spec, algorithm):
+    rng = np.random.default_rng(0)
+    steps = algorithm.memory.unroll_length_steps if algorithm.memory.kind == "stream" else 1
+    action = spec.actions["action"]
+    if isinstance(action, DiscreteSpec):
+        actions = rng.integers(0, action.n, (steps, 4)).astype(np.int32)
+    else:
+        actions = rng.uniform(-1.0, 1.0, (steps, 4, 2)).astype(np.float32)
+    of_replay = {}
+    if algorithm.memory.kind == "replay":
+        of_replay = {"bootstrap_steps": np.ones((steps, 4), np.int32), "importance_weights": np.ones(4, np.float32)}
+    return Batch(
+        observations={"observation": rng.standard_normal((steps + 1, 4, 3)).astype(np.float32)},
+        actions={"action": actions},
+        rewards=rng.standard_normal((steps, 4)).astype(np.float32),
+        terminated=np.zeros((steps, 4), np.bool_),
+        truncated=np.zeros((steps, 4), np.bool_),
+        valid=np.ones((steps, 4), np.bool_),
+        behaviour_log_probabilities=np.full((steps, 4), -0.7, np.float32),
+        recurrent_state={},
+        **of_replay,
+    )
+
+
+def test_all_that_ship_unrolls_are_here():
+    ships = {
+        name
+        for name in ALGORITHMS
+        if RunConfig.model_validate({"algorithm": {"name": name}}).algorithm.ships == "unrolls"
+    }
+    assert ships == ONE_STEP.keys()
+
+
+@pytest.mark.parametrize("name", ONE_STEP)
+def test_the_loss_is_the_one_that_the_update_tells(name):
+    action = BoxSpec((2,), (-1.0, -1.0), (1.0, 1.0)) if name == "sac" else DiscreteSpec(2)
+    spec = EnvSpec("x", {"observation": ArraySpec((3,), "float32")}, {"action": action})
+    tree = {
+        "algorithm": {"name": name, **ONE_STEP[name]},
+        "network": {"middleware_parameters": {"scheme": [4]}, "l2_regularization": 0.01},
+        "actors": {"environments": 2, "unroll_length_steps": 3},
+    }
+    algorithm = make_algorithm(RunConfig.model_validate(tree))
+    networks = algorithm.build(spec)
+    given = random_batch(spec, algorithm)
+    objective = algorithm.objective(networks)
+    before = {name: network.state_arrays() for name, network in networks.items()}
+    found = LossInspection(networks, objective)(given)
+    for which, network in networks.items():
+        for group, arrays in network.state_arrays().items():
+            for path, array in arrays.items():
+                np.testing.assert_array_equal(array, before[which][group][path], err_msg=path)
+    told = algorithm.update(networks, given).metrics
+    assert found.loss == pytest.approx(told["loss"], rel=1e-5)
+    norm = np.sqrt(sum(float(np.square(gradient).sum()) for gradient in found.gradients.values()))
+    if name == "sac":  # whose temperature is no weight of a network, and is in the norm
+        assert 0.0 < norm <= told["gradient_norm"]
+    else:
+        assert norm == pytest.approx(told["gradient_norm"], rel=1e-4)

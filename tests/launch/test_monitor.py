@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from distrl.config import RunConfig
+from distrl.config.settings import Setting
 from distrl.launch.monitor import Monitor
 from distrl.memory_backend.registry_interface import Evaluation, Request, RoleStatus
 from distrl.metrics.sinks import CsvSink
+from tests.event_files import read_events
 
 ACTOR = RoleStatus("actor", 0, 1, "host", 1, "acting", rss_mb=90.0, peak_rss_mb=100.0)
 LEARNER = RoleStatus("learner", 0, 1, "host", 1, "training", peak_rss_mb=500.0)
@@ -147,15 +149,13 @@ def test_events_go_to_the_user_and_to_the_log(make_monitor, view, tmp_path):
 
 
 @pytest.mark.parametrize("actors", [0, 1])
-def test_tensorboard_has_every_snapshot_and_deterministic_mode_no_thread(make_monitor, backend, tmp_path, actors):
+def test_tensorboard_has_every_snapshot_at_once_and_no_thread_writes_it(make_monitor, backend, tmp_path, actors):
     before = set(threading.enumerate())
     monitor = make_monitor(actors={"count": actors})
     backend.registry.add_snapshot(snapshot(1, 1.0, mean_return_100=21.5))
     monitor.update(backend, [])
-    assert bool(set(threading.enumerate()) - before) == (actors > 0)
-    monitor.close()
-    (events,) = (tmp_path / "tensorboard").iterdir()
-    assert b"return/mean_return_100" in events.read_bytes()
+    assert set(threading.enumerate()) == before
+    assert read_events(tmp_path / "tensorboard").scalars["return/mean_return_100", 100] == 21.5
 
 
 def test_the_user_is_told_once_when_rounds_go_on_without_somebody(make_monitor, backend, view):
@@ -187,3 +187,43 @@ def test_every_evaluation_is_told_once(make_monitor, backend, tmp_path, view):
     told = "evaluation at 100,290 steps: return 478.2 ± 12.5 over 20 episodes"
     assert view.events == [told]
     assert (tmp_path / "logs" / "events.log").read_text().endswith(f"{told}\n")
+
+
+# ------------------------------------------------------------------------------------------ the configuration as text
+
+SETTINGS = {"seed": Setting(3, "flag --seed"), "memory.url": Setting("redis://•••@host", "default")}
+
+
+@pytest.mark.row("P02.12", "P03")
+def test_the_configuration_and_more_are_in_tensorboard_as_text(make_monitor, tmp_path):
+    monitor = make_monitor(tensorboard={"meta": {"note": "why", "api_key": "s3cret", "ones": [[1, 1], [1, 1]]}})
+    monitor.tell_configuration(SETTINGS)
+    texts = read_events(tmp_path / "tensorboard").texts
+    assert texts.keys() == {"configuration", "meta"}
+    assert "| seed | 3 | flag --seed |" in texts["configuration"]
+    assert "**note**: why" in texts["meta"]
+    assert "**api_key**: •••" in texts["meta"]
+
+
+@pytest.mark.row("P02.12", "P02.13")
+@pytest.mark.parametrize(
+    ("labels", "texts", "told"),
+    [
+        ([], set(), []),
+        (["configuration"], {"configuration"}, []),
+        (["print_configuration"], set(), ["seed: 3", "memory.url: redis://•••@host"]),
+    ],
+)
+def test_a_label_says_where_the_configuration_is_told(make_monitor, view, tmp_path, labels, texts, told):
+    monitor = make_monitor(tensorboard={"labels": labels})
+    monitor.tell_configuration(SETTINGS)
+    assert read_events(tmp_path / "tensorboard").texts.keys() == texts
+    assert view.events == told
+
+
+def test_event_files_go_where_they_are_told_to(make_monitor, backend, tmp_path):
+    monitor = make_monitor(tensorboard={"directory": "curves/first"})
+    backend.registry.add_snapshot(snapshot(1, 1.0, loss=0.5))
+    monitor.update(backend, [])
+    assert read_events(tmp_path / "curves" / "first").scalars["loss/loss", 100] == 0.5
+    assert not (tmp_path / "tensorboard").exists()

@@ -66,17 +66,17 @@ def train(prepared, acting, toy_config):
 
 def look_at_every_snapshot(monkeypatch, share=float("inf")):
     """Rather than now and then; with a small share, at the first one alone."""
-    monkeypatch.setattr("distrl.learner.session.LOOK_AFTER_S", 0.0)
-    monkeypatch.setattr("distrl.learner.session.LOOK_SHARE", share)
+    monkeypatch.setattr("distrl.learner.looks.LOOK_AFTER_S", 0.0)
+    monkeypatch.setattr("distrl.learner.looks.LOOK_SHARE", share)
 
 
 @pytest.mark.parametrize(("after_s", "share", "looks"), [(0.0, float("inf"), 6), (0.0, 1e-12, 1), (3600.0, 1.0, 0)])
 def test_what_only_snapshots_need_takes_its_share_of_time_and_no_more(train, monkeypatch, after_s, share, looks):
     looked = []
-    monkeypatch.setattr("distrl.learner.session.ReluZeros", lambda network: lambda batch: looked.append(batch) or {})
+    monkeypatch.setattr("distrl.learner.looks.ReluZeros", lambda network: lambda batch: looked.append(batch) or {})
     monkeypatch.setattr("distrl.learner.reporter.EVERY_S", 0.0)  # every update makes a snapshot
     look_at_every_snapshot(monkeypatch, share)
-    monkeypatch.setattr("distrl.learner.session.LOOK_AFTER_S", after_s)
+    monkeypatch.setattr("distrl.learner.looks.LOOK_AFTER_S", after_s)
     training = train(stop__updates=6)
     training.run()
     assert (len(looked), len(training.snapshots)) == (looks, 7)

@@ -1,0 +1,99 @@
+"""TensorBoardConfig: what goes into a run's event files beside its numbers, and how often."""
+
+import re
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, JsonValue, field_validator, model_validator
+
+from distrl.config.section import Section
+
+Label = Literal[
+    "total-loss",
+    "losses",
+    "regularization",
+    "variables",
+    "inputs",
+    "states",
+    "actions",
+    "rewards",
+    "gradients",
+    "gradients_scalar",
+    "gradients_histogram",
+    "relu",
+    "activations",
+    "configuration",
+    "print_configuration",
+]
+_OF_LOSS: tuple[Label, ...] = (
+    "losses",
+    "regularization",
+    "gradients",
+    "gradients_scalar",
+    "gradients_histogram",
+)
+OF_ROWS: tuple[Label, ...] = ("losses", "regularization", "inputs", "states", "actions", "rewards", "activations")
+"""Labels that need unrolls, which gradient actors keep."""
+
+
+class TensorBoardConfig(Section):
+    """Event files of a run: all its numbers but those of losses and relu layers always, more by `labels`."""
+
+    labels: tuple[Label, ...] = ("total-loss", "relu", "configuration")
+    """total-loss: the loss. losses: it, and without regularization. regularization: its terms. variables: histograms of
+    all weights. states, actions, rewards: histograms of a batch's; inputs: all three. gradients_scalar: mean and
+    variance of every weight's gradient; gradients_histogram: histograms of them; gradients: both. relu: shares of zeros
+    in what relu layers put out. activations: histograms of what layers with an activation put out. configuration: every
+    value as text, and `meta`. print_configuration: the same on standard output, before training begins."""
+    directory: str | None = None
+    """Where the files go, seen from the run's directory; null: tensorboard/ in it."""
+    every_s: float | None = Field(None, gt=0.0)
+    """Seconds between two points of a curve; null: about one."""
+    every_env_steps: int | None = Field(None, ge=1)
+    """The same in environment steps, in place of seconds."""
+    histograms_every_s: float = Field(30.0, gt=0.0)
+    """Seconds between two looks at what only `labels` ask for: histograms, gradients, terms of the loss. They take the
+    learner's time."""
+    tags: str | None = None
+    """A regular expression: of numbers and histograms, only those whose tag it matches somewhere; null: all."""
+    meta: dict[str, JsonValue] = Field(default_factory=dict)
+    """Whatever else is to stand beside the configuration; lists of equally long lists become tables."""
+
+    def has(self, *labels: Label) -> bool:
+        """Whether one of them is asked for."""
+        return not set(labels).isdisjoint(self.labels)
+
+    @property
+    def differentiates(self) -> tuple[Label, ...]:
+        """The labels that need the loss and its gradients."""
+        return tuple(label for label in self.labels if label in _OF_LOSS)
+
+    @property
+    def looks(self) -> bool:
+        """Whether there is anything for the learner to look at."""
+        return self.has(*_OF_LOSS, *OF_ROWS, "variables")
+
+    def folder(self, run_dir: Path) -> Path:
+        """Where the files of a run go."""
+        return run_dir / (self.directory or "tensorboard")
+
+    def wants(self, tag: str) -> bool:
+        """Whether `tags` lets it pass."""
+        return self.tags is None or re.search(self.tags, tag) is not None
+
+    @field_validator("tags")
+    @classmethod
+    def _compiles(cls, tags: str | None) -> str | None:
+        try:
+            re.compile(tags or "")
+        except re.error as error:
+            raise ValueError(f"{tags!r} is no regular expression: {error}") from error
+        return tags
+
+    @model_validator(mode="after")
+    def _is_used(self) -> Self:
+        if self.every_s is not None and self.every_env_steps is not None:
+            raise ValueError("every_s and every_env_steps contradict each other; set one of them")
+        if self.meta and not self.has("configuration", "print_configuration"):
+            raise ValueError("meta is told with the label configuration or print_configuration; ask for one of them")
+        return self

@@ -1,0 +1,68 @@
+"""TensorBoard's event files, written at once: no thread, and neither TensorFlow nor TensorBoard in the process."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+
+from distrl.errors import require
+from distrl.types import Array
+
+MOST_NUMBERS = 2**18
+"""Of which a histogram is made; of larger arrays, evenly spread ones."""
+
+
+class EventFile:
+    """One file in `folder`, which is made if missing; a resumed run adds one more.
+
+    Raises:
+        MissingExtraError: tensorboardX is not installed.
+        OSError: The disk refuses; so do the methods.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        require("tensorboardX", "tensorboardX", "cpu")
+        # Imported here: actors and the CLI's other commands have no use for it.
+        from tensorboardX.event_file_writer import EventsWriter
+
+        folder.mkdir(parents=True, exist_ok=True)
+        self._writer = EventsWriter(str(folder / "events"))
+
+    def scalar(self, tag: str, value: float, step: int) -> None:
+        """A point of a curve."""
+        from tensorboardX import summary
+
+        self._add(summary.scalar(tag, value), step)
+
+    def histogram(self, tag: str, values: Array, step: int) -> None:
+        """How numbers are distributed, at a step; of none, and of what is not finite, nothing is written.
+
+        Args:
+            values: Booleans, integers or floats, of any shape.
+        """
+        from tensorboardX import summary
+
+        flat = values.reshape(-1)
+        flat = flat[:: -(-flat.size // MOST_NUMBERS) or 1].astype(np.float64)
+        flat = flat[np.isfinite(flat)]
+        if flat.size:
+            self._add(summary.histogram(tag, flat, bins="auto" if flat.size < 16 else 64), step)
+
+    def text(self, tag: str, markdown: str) -> None:
+        """What TensorBoard shows under Text."""
+        from tensorboardX import summary
+
+        self._add(summary.text(tag, markdown), 0)
+
+    def flush(self) -> None:
+        """Writes what is buffered."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Nothing is written afterwards."""
+        self._writer.close()
+
+    def _add(self, made: object, step: int) -> None:
+        from tensorboardX.proto.event_pb2 import Event
+
+        self._writer.write_event(Event(summary=made, step=step, wall_time=time.time()))

@@ -1,0 +1,92 @@
+"""Looks at losses, gradients and activations of a batch, under the weights of the moment and apart from any update."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from distrl import nest
+from distrl.networks.assembly import Assembly
+from distrl.networks.backend import Gradients, Outputs
+from distrl.networks.differentiation import Objective
+from distrl.networks.distributions import Tensor
+from distrl.networks.gradient_step import names_of
+from distrl.networks.network_wrapper import NetworkWrapper
+from distrl.networks.objective import regularization
+from distrl.types import Array, Batch
+
+
+class Differential(NamedTuple):
+    """The loss of a batch and what it is made of.
+
+    Attributes:
+        loss: As it is minimised.
+        regularization: Its terms, "<network>/<number>" -> value; they are in `loss`.
+        gradients: Name of a weight -> its gradient, before any clipping.
+    """
+
+    loss: float
+    regularization: dict[str, float]
+    gradients: dict[str, Array]
+
+
+class LossInspection:
+    """Loss, regularization and gradients of a batch; nothing is changed by it, and no random generator moves on.
+
+    Args:
+        networks: By name; all of their online weights are differentiated by.
+        objective: What their algorithm minimises.
+    """
+
+    def __init__(self, networks: Mapping[str, NetworkWrapper], objective: Objective) -> None:
+        online = [network.online for network in networks.values()]
+        self._names = [name for copy in online for name in names_of(copy, copy.model.trainable_variables)]
+        self._networks = networks
+        self._objective = objective
+        trainable = [variable for copy in online for variable in copy.model.trainable_variables]
+        self._compiled = Gradients(self._with_terms, trainable, objective.others)
+
+    @property
+    def traces(self) -> int:
+        """How often it was compiled: once per batch shape, when it is first asked."""
+        return self._compiled.traces
+
+    def __call__(self, batch: Batch) -> Differential:
+        """Of a whole batch at once, also where an update takes it in minibatches or several times."""
+        loss, terms, gradients = self._compiled(batch)
+        named = dict(zip(self._names, gradients, strict=True))
+        return Differential(loss, {name: float(term) for name, term in terms.items()}, named)
+
+    def _with_terms(self, batch: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        loss, _ = self._objective.function(batch)
+        terms = {
+            f"{name}/{index}": term
+            for name, network in self._networks.items()
+            for index, term in enumerate(regularization(network.online.assembly, network.parameters))
+        }
+        return loss, terms
+
+
+class Activations:
+    """What every layer that ends in an activation puts out in inference."""
+
+    def __init__(self, assembly: Assembly, variables: list[Any]) -> None:
+        self._assembly = assembly
+        self._compiled = Outputs(self._outputs, variables)
+
+    def __call__(self, batch: Batch) -> dict[str, Array]:
+        """Layer -> its outputs for the valid rows, [rows, ...].
+
+        Args:
+            batch: Unrolls, [T, N].
+        """
+        return {name: rows[:-1][batch.valid] for name, rows in self._compiled(batch).items()}
+
+    def _outputs(self, batch: Any) -> tuple[Any, dict[str, Tensor]]:
+        return 0.0, self._assembly.activations(batch.observations, batch.recurrent_state, batch.valid)
+
+
+def few_sequences(batch: Batch, rows: int) -> Batch:
+    """The first sequences of a batch [T, N]: one at least, and no more than hold so many rows. They have no weights."""
+    count = max(rows // batch.valid.shape[0], 1)
+    bare = batch._replace(recurrent_state={}, reward_moments={}, importance_weights=None)
+    few: Batch = nest.map(lambda each: each[:, :count], bare)
+    return few._replace(recurrent_state={name: state[:count] for name, state in batch.recurrent_state.items()})
