@@ -1,0 +1,80 @@
+"""A real run's numbers are the same wherever they are told: page, /metrics, status, CSV, TensorBoard and summary."""
+
+import json
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.testclient import TestClient
+
+from distrl.dashboard.access import Access
+from distrl.dashboard.app import make_app
+from distrl.metrics.snapshot import METRICS, TEXTS, tag_of
+from distrl.metrics.table import read_table
+from tests.event_files import read_events
+
+pytestmark = [pytest.mark.slow, pytest.mark.redis]
+
+COUNTED = ("updates", "env_steps", "trained_steps", "episodes", "weights_version", "restarts", "mean_return_100")
+UNROLLS = ("produced", "trained", "queued", "in_flight", "lost", "foreign")
+ELSEWHERE = {metric.name for metric in METRICS if metric.source == "supervisor"} | {"env_steps_per_s"}
+"""What page, /metrics and status ask of the roles themselves, as they are now: paused, they make no steps."""
+
+
+def last_row(run):
+    return {name: column[-1] for name, column in read_table(run.run_dir / "metrics.csv").items() if name not in TEXTS}
+
+
+def newest_points(run, row):
+    """Of TensorBoard, by the names of the table; whose axis the environment steps are."""
+    newest = {}
+    for (tag, step), value in read_events(run.run_dir / "tensorboard").scalars.items():
+        newest[tag] = (step, value) if tag not in newest or step >= newest[tag][0] else newest[tag]
+    points = {name: newest[tag_of(name)][1] for name in row if tag_of(name) in newest}
+    return points | {"env_steps": max(step for step, _ in newest.values())}
+
+
+def told_by_prometheus(client):
+    families = text_string_to_metric_families(client.get("/metrics").text)
+    return {sample.name.removeprefix("distrl_"): sample.value for family in families for sample in family.samples}
+
+
+def the_same(told, row, names):
+    """Of what both know, float32 in TensorBoard; and that they know it."""
+    known = {name: row[name] for name in names if row[name] == row[name]}
+    assert len(known) > len(names) / 2
+    assert {name: told[name] for name in known} == {
+        name: pytest.approx(value, rel=1e-6) for name, value in known.items()
+    }
+
+
+def test_every_place_tells_the_same_numbers(start_run, unhurried, tmp_path, distrl_command):
+    run = start_run(*unhurried)
+    where = ("--run", str(run.run_dir))
+    with TestClient(make_app(tmp_path, Access("127.0.0.1")), base_url="http://127.0.0.1:8720") as page:
+        run.wait_for_updates(20)
+        assert distrl_command("pause", *where).returncode == 0
+        run.wait_until(lambda: {run.state("actor", 0), run.state("actor", 1)} == {"paused"}, "both actors pause")
+        run.wait_until(lambda: run.backend.ledger.counts().queued == 0, "the queue is empty")
+        run.wait_until(
+            lambda: last_row(run)["updates"] == run.snapshot["updates"], "the newest numbers are in the table"
+        )
+        row = last_row(run)
+        of_learner = [name for name in row if name not in ELSEWHERE]
+        (listed,) = page.get("/api/runs").json()["runs"]
+        shown = page.get(f"/api/runs/{listed['id']}").json()
+        the_same(shown["snapshot"], row, of_learner)
+        the_same(told_by_prometheus(page), row, of_learner)
+        the_same(json.loads(distrl_command("status", *where, "--json").stdout)["snapshot"], row, of_learner)
+        the_same(newest_points(run, row), row, [*row])
+        told = run.backend.ledger.counts()
+        assert (shown["ledger"]["trained"], shown["ledger"]["produced"]) == (told.trained, told.produced)
+
+        run.process.terminate()
+        summary = run.finish().model_dump()
+        row = last_row(run)
+        shown = page.get(f"/api/runs/{listed['id']}").json()
+        the_same(summary, row, COUNTED)
+        the_same(shown["snapshot"], row, [*row])
+        the_same(newest_points(run, row), row, [*row])
+        assert shown["ledger"]["dropped"] == {reason: row[f"dropped_{reason}"] for reason in summary["dropped"]}
+        assert {name: shown["ledger"][name] for name in UNROLLS} == {name: summary[name] for name in UNROLLS}
