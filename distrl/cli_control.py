@@ -12,6 +12,7 @@ import typer
 
 from distrl.config.load import parse_assignment
 from distrl.launch import attach
+from distrl.memory_backend.registry_interface import rates_while_paused
 from distrl.metrics.summary import closing_text
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def status(
         registry = backend.registry
         control, roles, counts = registry.control(), registry.roles(), backend.ledger.counts()
         snapshots = registry.snapshots("0")
-    snapshot = snapshots[-1][1] if snapshots else {}
+    snapshot = {**snapshots[-1][1], **rates_while_paused(roles)} if snapshots else {}
     if as_json:
         told = {"run_id": target.run_id, "control": asdict(control), "snapshot": snapshot}
         rows = [asdict(role) for role in roles]

@@ -19,7 +19,7 @@ from distrl.memory_backend.backend import Backend, LedgerCounts, QueueCaps
 from distrl.memory_backend.keys import RunKeys
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.memory_backend.redis_client import RedisClient, connect
-from distrl.memory_backend.registry_interface import Control, RoleStatus, blocked_share
+from distrl.memory_backend.registry_interface import Control, RoleStatus, blocked_share, rates_while_paused
 from distrl.metrics.runs import RunRecord
 from distrl.metrics.snapshot import Snapshot, Value
 
@@ -62,16 +62,9 @@ class Look:
         """The newest snapshot with what the supervisor adds to it; empty before the first."""
         if not self.snapshots:
             return {}
-        actors = [role.state for role in self.roles if role.role == "actor"]
-        fleet = {"actors_up": len(actors), "actors_blocked_share": blocked_share(self.roles)}
-        return {**self.snapshots[-1][1], **fleet, **self._rates(actors)}
-
-    def _rates(self, actors: Sequence[str]) -> Snapshot:
-        """Of a paused run: nobody learns, so that no snapshot comes that would say so."""
-        if not actors or set(actors) != {"paused"}:
-            return {}
-        learning = any(role.role == "learner" and not role.state.startswith("waiting") for role in self.roles)
-        return {"env_steps_per_s": 0.0} if learning else {"env_steps_per_s": 0.0, "updates_per_s": 0.0}
+        actors = sum(role.role == "actor" for role in self.roles)
+        fleet = {"actors_up": actors, "actors_blocked_share": blocked_share(self.roles)}
+        return {**self.snapshots[-1][1], **fleet, **rates_while_paused(self.roles)}
 
 
 class LiveRun:

@@ -11,7 +11,7 @@ from distrl.config.secrets import masked
 from distrl.config.settings import Settings
 from distrl.launch.plan import Role
 from distrl.memory_backend.backend import Backend, LedgerCounts
-from distrl.memory_backend.registry_interface import Evaluation, RoleStatus, blocked_share
+from distrl.memory_backend.registry_interface import Evaluation, RoleStatus, blocked_share, rates_while_paused
 from distrl.metrics.configuration_text import meta_text, settings_text
 from distrl.metrics.console import View
 from distrl.metrics.sinks import CsvSink, TensorBoardSink
@@ -87,7 +87,8 @@ class Monitor:
         for entry_id, evaluation in backend.registry.evaluations(self._evaluations_after):
             self._evaluations_after = entry_id
             self.event(_words(evaluation))
-        self._view.update(self.latest, [asdict(role) for role in roles], self._config)
+        shown = self.latest and {**self.latest, **rates_while_paused(roles)}
+        self._view.update(shown, [asdict(role) for role in roles], self._config)
 
     def tell_of_requests(self, backend: Backend) -> None:
         """Writes down what operators have asked since the last call."""

@@ -88,6 +88,15 @@ def blocked_share(roles: Sequence[RoleStatus]) -> float | None:
     return sum(shares) / len(shares) if shares else None
 
 
+def rates_while_paused(roles: Sequence[RoleStatus]) -> dict[str, float]:
+    """Rates of a paused run: nobody learns, so that no snapshot comes that would say so. Empty for any other."""
+    actors = {role.state for role in roles if role.role == "actor"}
+    if actors != {"paused"}:
+        return {}
+    learning = any(role.role == "learner" and not role.state.startswith("waiting") for role in roles)
+    return {"env_steps_per_s": 0.0} if learning else {"env_steps_per_s": 0.0, "updates_per_s": 0.0}
+
+
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """What greedy episodes beside the training came to.

@@ -105,6 +105,8 @@ def test_a_training_is_watched_and_steered(start_run, unhurried, dashboard, tab)
     tab.get_by_role("button", name="Pause").click()
     until(lambda: rate().split()[0] == "0", "the rate is zero")
     assert tab.locator(".pill").first.inner_text() == "paused"
+    named = tab.locator("h3", has_text="The actors, by name").locator("+ dl")
+    until(lambda: re.search(r"paused\s+\d+ ?%", named.inner_text()), "the actors' time goes into the pause")
     paused_at = run.updates
     tab.get_by_role("button", name="Resume").click()
     until(lambda: rate().split()[0] != "0", "it goes on")

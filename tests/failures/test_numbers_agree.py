@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 COUNTED = ("updates", "env_steps", "trained_steps", "episodes", "weights_version", "restarts", "mean_return_100")
 UNROLLS = ("produced", "trained", "queued", "in_flight", "lost", "foreign")
-ELSEWHERE = {metric.name for metric in METRICS if metric.source == "supervisor"} | {"env_steps_per_s"}
+ELSEWHERE = {metric.name for metric in METRICS if metric.source == "supervisor"} | {"env_steps_per_s", "updates_per_s"}
 """What page, /metrics and status ask of the roles themselves, as they are now: paused, they make no steps."""
 
 

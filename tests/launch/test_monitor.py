@@ -227,3 +227,18 @@ def test_event_files_go_where_they_are_told_to(make_monitor, backend, tmp_path):
     monitor.update(backend, [])
     assert read_events(tmp_path / "curves" / "first").scalars["loss/loss", 100] == 0.5
     assert not (tmp_path / "tensorboard").exists()
+
+
+def test_a_paused_run_is_shown_without_a_rate_though_its_last_snapshot_had_one(
+    make_monitor, backend, view, monkeypatch
+):
+    shown = []
+    monkeypatch.setattr(view, "update", lambda snapshot, roles, config: shown.append(snapshot))
+    monitor = make_monitor()
+    monitor.update(backend, [replace(ACTOR, state="paused")])
+    backend.registry.add_snapshot(snapshot(1, 1.0, env_steps_per_s=9.0))
+    for state in ("paused", "acting"):
+        monitor.update(backend, [replace(ACTOR, state=state), replace(LEARNER, state="waiting: unrolls")])
+    assert shown[0] == {}
+    assert [(one["env_steps_per_s"], one["updates_per_s"]) for one in shown[1:]] == [(0.0, 0.0), (9.0, 7.0)]
+    assert monitor.latest["env_steps_per_s"] == 9.0  # what the learner said stays what is written down

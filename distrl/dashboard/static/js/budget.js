@@ -4,7 +4,8 @@ import { bytes, percent, result, whole } from "./format.js";
 
 export function budget() {
   const learner = bar("Learner", "training"), actors = bar("Actors", "acting");
-  const named = h("dl", { class: "facts" }), namedHeading = h("h3", {}, "The learner, by name");
+  const named = [["learner", "The learner, by name"], ["actor", "The actors, by name"]]
+    .map(([kind, title]) => ({ kind, heading: h("h3", {}, title), list: h("dl", { class: "facts" }) }));
   const unrollsHeading = h("h3", {}, "Unrolls");
   const unrolls = h("dl", { class: "facts" });
   const evaluation = h("dl", { class: "facts" });
@@ -12,7 +13,7 @@ export function budget() {
   const memory = h("dl", { class: "facts" }), memoryHeading = h("h3", {}, "Memory");
   const element = h("div", {}, h("h3", {}, "Where time goes"), learner.element, actors.element,
     h("p", { class: "legend-line" }, h("span", {}, h("i", { class: "dot" }), "at work"), h("span", {}, h("i", { class: "dot waiting" }), "waiting")),
-    namedHeading, named, unrollsHeading, unrolls, heading, evaluation, memoryHeading, memory);
+    ...named.flatMap(({ heading, list }) => [heading, list]), unrollsHeading, unrolls, heading, evaluation, memoryHeading, memory);
   let shown = "";
 
   function update(snapshot, live, ended) {
@@ -23,12 +24,14 @@ export function budget() {
     const scores = [["return", snapshot.evaluation_mean_return], ["best", snapshot.best_evaluation_return], ["at step", snapshot.evaluation_env_steps]]
       .filter(([, value]) => value !== undefined).map(([name, value]) => [name, name === "at step" ? whole(value) : result(value)]);
     const sizes = live ? memoryRows(live) : [];
-    const waits = live ? waitRows(live) : [];
+    const waits = named.map(({ kind }) => live ? waitRows(live, kind) : []);
     const text = JSON.stringify([rows, scores, sizes, waits]);
     if (text === shown) return;
     shown = text;
-    named.replaceChildren(...waits.flatMap(pair));
-    namedHeading.hidden = waits.length === 0;
+    named.forEach(({ heading, list }, at) => {
+      list.replaceChildren(...waits[at].flatMap(pair));
+      heading.hidden = waits[at].length === 0;
+    });
     unrolls.replaceChildren(...rows.flatMap(pair));
     evaluation.replaceChildren(...scores.flatMap(pair));
     unrollsHeading.hidden = rows.length === 0;
@@ -39,9 +42,11 @@ export function budget() {
   return { element, update };
 }
 
-function waitRows({ roles }) {
-  const learner = roles.find((role) => role.role === "learner");
-  return Object.entries(learner?.waits ?? {}).filter(([, share]) => share >= 0.005).sort(([, one], [, other]) => other - one)
+// Named shares of the time of all roles of a kind, the mean of them, largest first.
+function waitRows({ roles }, kind) {
+  const all = roles.filter((role) => role.role === kind), shares = new Map();
+  for (const { waits } of all) for (const [name, share] of Object.entries(waits)) shares.set(name, (shares.get(name) ?? 0) + share / all.length);
+  return [...shares].filter(([, share]) => share >= 0.005).sort(([, one], [, other]) => other - one)
     .map(([name, share]) => [name === "unrolls" ? "waiting for unrolls" : name, percent(share)]);
 }
 
