@@ -8,7 +8,7 @@ import { budget } from "./budget.js";
 import { tabs } from "./panels.js";
 import { outcome, pill, stateOf } from "./states.js";
 
-const REDRAW_MS = [2000, 10000]; // at the least and at the most; a long curve changes little in a second
+const REDRAW_MS = [1000, 10000]; // at the least and at the most; a long curve changes little in a second
 const REDRAW_MS_A_POINT = 8;
 const SMALL = [
   ["Throughput", [["env_steps_per_s", "steps/s", 1], ["updates_per_s", "updates/s", 2]]],
