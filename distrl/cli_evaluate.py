@@ -37,7 +37,7 @@ def evaluate(
     ] = 10,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of the environments.")] = 0,
     video: Annotated[
-        Path | None, typer.Option(metavar="FILE.mp4", help="Film the first episodes of the first environment.")
+        Path | None, typer.Option(metavar="FILE.webm", help="Film the first episodes of the first environment.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a film that is there.")] = False,
     video_episodes: Annotated[int, typer.Option(min=1, metavar="K", help="How many --video films.")] = 1,
@@ -62,7 +62,7 @@ def evaluate(
 
     [cyan]distrl evaluate runs/first --episodes 100[/]
 
-    [cyan]distrl evaluate runs/first --checkpoint best --video best.mp4[/]
+    [cyan]distrl evaluate runs/first --checkpoint best --video best.webm[/]
 
     [cyan]distrl evaluate --env CartPole-v1 --baseline random[/]
 
@@ -73,7 +73,7 @@ def evaluate(
 
     subject = _subject(run, checkpoint, env, sets or (), baseline, action or ())
     if force and video is None:
-        raise ConfigError("--force goes with --video FILE.mp4")
+        raise ConfigError("--force goes with --video FILE.webm")
     film = None if video is None else Video(video, video_episodes, replaced=force)
     began = time.monotonic()
     with _words_of_environments_apart():

@@ -134,7 +134,10 @@ def test_baselines_need_no_run(capfd, run_dir):
         (["--env", "CartPole-v1", "--baseline", "random", "--checkpoint", "best"], "--checkpoint best goes with a run"),
         (["here", "--action", "1"], "--action goes with --baseline constant"),
         (["here", "--set", "seed=1"], "--set goes with --env; the environment of a run is settled"),
-        (["--env", "CartPole-v1", "--baseline", "random", "--video", "film.avi"], "--video film.avi: films are .mp4"),
+        (
+            ["--env", "CartPole-v1", "--baseline", "random", "--video", "film.avi"],
+            "--video film.avi: films are .webm or .mp4 files",
+        ),
         (["--env", "CartPole-v1", "--baseline", "constant", "--action", "[1"], "--action [1 is not valid YAML"),
         (
             ["--env", "CartPole-v1", "--baseline", "constant", "--action", "1", "--action", "0"],
@@ -156,7 +159,7 @@ def test_baselines_need_no_run(capfd, run_dir):
             ["--env", "CartPole-v1", "--set", "learner.batch_size=7", "--baseline", "random"],
             "--set learner.batch_size: a baseline has an environment alone; set environment.<what>",
         ),
-        (["--env", "CartPole-v1", "--baseline", "random", "--force"], "--force goes with --video FILE.mp4"),
+        (["--env", "CartPole-v1", "--baseline", "random", "--force"], "--force goes with --video FILE.webm"),
     ],
 )
 def test_what_is_wrong_is_one_line(capfd, arguments, message):

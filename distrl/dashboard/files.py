@@ -14,7 +14,8 @@ TAIL_BYTES = 64 * 1024
 PIECE_BYTES = 256 * 1024
 """Most that is read of a log at once."""
 MOST_EVENTS = 500
-FILMS = ("*.mp4", "*/*.mp4")
+FILMS = {".webm": "video/webm", ".mp4": "video/mp4"}
+"""Suffix -> media type."""
 _ROLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _EVENT = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (.*)")
 
@@ -106,7 +107,10 @@ def events(run_dir: Path) -> list[Event]:
 def film(run_dir: Path) -> Path | None:
     """The newest film in the run's directory."""
     found: list[tuple[float, Path]] = []
-    for path in [path for pattern in FILMS for path in run_dir.glob(pattern) if not path.name.startswith(".")]:
+    there = [path for suffix in FILMS for where in ("*", "*/*") for path in run_dir.glob(f"{where}{suffix}")]
+    for path in there:
+        if path.name.startswith("."):
+            continue
         try:
             own = inside(run_dir, *path.relative_to(run_dir).parts)
         except NotThereError:

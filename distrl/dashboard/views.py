@@ -115,8 +115,8 @@ def film(request: Request) -> Response:
     runs = _runs(request)
     found = files.film(runs.index.directory(runs.index.entry(request.path_params["id"])))
     if found is None:
-        raise NotThereError("the run has no film; distrl evaluate RUN --video RUN/best.mp4 makes one")
-    return FileResponse(found, media_type="video/mp4")
+        raise NotThereError("the run has no film; distrl evaluate RUN --video RUN/best.webm makes one")
+    return FileResponse(found, media_type=files.FILMS[found.suffix])
 
 
 def fleet(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""Films of episodes: what the first environment of a vector renders, written as an .mp4 file."""
+"""Films of episodes: what the first environment of a vector renders, written as a .webm or .mp4 file."""
 
 from pathlib import Path
 from types import TracebackType
@@ -12,7 +12,8 @@ from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError, DistrlError, require
 from distrl.types import Array
 
-SUFFIX = ".mp4"
+CODECS = {".webm": "VP80", ".mp4": "mp4v"}
+"""Of each kind of file: VP8, which browsers play, and MPEG-4 Part 2, which other players do."""
 
 
 def renderable(config: EnvironmentConfig) -> EnvironmentConfig:
@@ -46,13 +47,13 @@ class Recorder:
 
     Raises:
         MissingExtraError: OpenCV is not installed.
-        ConfigError: Another kind of file than .mp4, it is there already, or it cannot be made.
+        ConfigError: Another kind of file than `CODECS` has, it is there already, or it cannot be made.
     """
 
     def __init__(self, environment: VectorEnvironment, path: Path, episodes: int, *, replaced: bool = False) -> None:
         require("cv2", "OpenCV, which writes films,", "video")
-        if path.suffix.lower() != SUFFIX:
-            raise ConfigError(f"--video {path}: films are {SUFFIX} files")
+        if path.suffix.lower() not in CODECS:
+            raise ConfigError(f"--video {path}: films are {' or '.join(CODECS)} files")
         if path.is_dir():
             raise ConfigError(f"--video {path} is a directory; name a file in it")
         if path.exists() and not replaced:
@@ -101,7 +102,8 @@ class Recorder:
 
         height, width = picture.shape[:2]
         fps = self._environment.frames_per_s
-        writer = cv2.VideoWriter(str(self._unfinished), cv2.VideoWriter.fourcc(*"mp4v"), fps, (width, height))
+        codec = cv2.VideoWriter.fourcc(*CODECS[self._path.suffix.lower()])
+        writer = cv2.VideoWriter(str(self._unfinished), codec, fps, (width, height))
         if not writer.isOpened():
             raise DistrlError(f"{self._path} cannot be written as a film of {width} x {height} pixels")
         return writer

@@ -45,7 +45,7 @@ class Video:
     """What is filmed: the first `episodes` of the first environment.
 
     Attributes:
-        path: An .mp4 file.
+        path: A .webm or .mp4 file.
         replaced: A film that is there is replaced; otherwise that is an error.
     """
 

@@ -1,6 +1,7 @@
 """The whole application, over HTTP: what every address answers, and that nothing anybody sends is a server's error."""
 
 import json
+import os
 import re
 import string
 from urllib.parse import quote, urlencode
@@ -64,9 +65,11 @@ def test_one_run(page, make_run):
     assert client.get(f"{base}/logs/learner?after=6").json() == {"text": "", "after": 6}
     assert client.get(f"{base}/settable").json() == {"settings": []}
     assert client.get(f"{base}/video").status_code == 404
-    (folder / "best.mp4").write_bytes(b"a film")
-    film = client.get(f"{base}/video", headers={"Range": "bytes=2-5"})
-    assert (film.status_code, film.content, film.headers["content-type"]) == (206, b"film", "video/mp4")
+    for at, kind in enumerate(["mp4", "webm"], 1):
+        (folder / f"best.{kind}").write_bytes(b"a film")
+        os.utime(folder / f"best.{kind}", (at, at))
+        film = client.get(f"{base}/video", headers={"Range": "bytes=2-5"})
+        assert (film.status_code, film.content, film.headers["content-type"]) == (206, b"film", f"video/{kind}")
 
 
 def test_comparison(page, make_run):

@@ -105,7 +105,7 @@ def test_no_offset_shows_what_the_whole_line_would_not(run_dir):
 
 def test_the_newest_film(run_dir):
     assert film(run_dir) is None
-    for at, name in enumerate(["old.mp4", "videos/new.mp4"], 1):
+    for at, name in enumerate(["old.webm", "older/new.webm", "videos/new.mp4"], 1):
         path = run_dir / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"film")

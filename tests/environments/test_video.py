@@ -41,8 +41,9 @@ def film(path, recorded, count=2, episodes=6, replaced=False):
     environment.close()
 
 
-def test_the_file_has_every_picture_of_the_first_episodes(tmp_path):
-    path = tmp_path / "deep" / "film.mp4"
+@pytest.mark.parametrize("suffix", [".webm", ".mp4", ".WebM"])
+def test_the_file_has_every_picture_of_the_first_episodes(tmp_path, suffix):
+    path = tmp_path / "deep" / f"film{suffix}"
     film(path, 2)
     opened = cv2.VideoCapture(str(path))
     assert opened.get(cv2.CAP_PROP_FPS) == 12.0
@@ -56,7 +57,7 @@ def test_the_file_has_every_picture_of_the_first_episodes(tmp_path):
 
 
 def test_what_cannot_be_filmed_is_one_line(tmp_path):
-    with pytest.raises(ConfigError, match=r"--video .*film\.avi: films are \.mp4 files"):
+    with pytest.raises(ConfigError, match=r"--video .*film\.avi: films are \.webm or \.mp4 files"):
         film(tmp_path / "film.avi", 1)
     with pytest.raises(ConfigError, match="environment tcp://host:1 is on another machine and cannot be filmed"):
         renderable(EnvironmentConfig(id="tcp://host:1"))

@@ -61,7 +61,8 @@ def tab(browser):
     page.close()
 
 
-def test_a_training_is_watched_and_steered(start_run, unhurried, dashboard, tab):
+@pytest.mark.row("P08")
+def test_a_training_is_watched_and_steered(start_run, unhurried, distrl_command, dashboard, tab):
     constant = ("network.learning_rate_decay_rate=0", "network.learning_rate_decay_steps=0")
     run = start_run(*unhurried, *sets(*constant))
     run.wait_for_updates(3)
@@ -122,6 +123,12 @@ def test_a_training_is_watched_and_steered(start_run, unhurried, dashboard, tab)
     assert (summary.stop_reason, summary.exit_code, summary.imbalance) == ("asked", 0, 0)
 
     tab.locator(".pill", has_text="stopped").wait_for()
+    film = ["evaluate", "--env", "CartPole-v1", "--baseline", "random", "--episodes", "1"]
+    assert distrl_command(*film, "--video", str(run.run_dir / "random.webm")).returncode == 0
+    tab.reload()
+    tab.get_by_role("tab", name="Film").click()
+    ready = "(video) => video.readyState >= 3 && video.videoWidth > 0"
+    until(lambda: tab.get_by_label("Film of an evaluation").evaluate(ready), "the film can be played")
     until(lambda: steps() == float(summary.env_steps), "the curve ends where the summary does")
     tab.get_by_role("link", name="Runs", exact=True).first.click()
     row = tab.locator("tr[data-run]")

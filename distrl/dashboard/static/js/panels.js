@@ -129,7 +129,7 @@ function filmPanel(id) {
   const place = h("div");
   const open = () => {
     if (place.firstChild) return;
-    const note = h("p", { class: "empty" }, h("a", { href: `/api/runs/${id}/video`, download: `${id}.mp4` }, "Download the film"));
+    const note = h("p", { class: "empty" }, h("a", { href: `/api/runs/${id}/video`, download: "" }, "Download the film"));
     const video = h("video", { src: `/api/runs/${id}/video`, controls: true, loop: true, "aria-label": "Film of an evaluation",
       on: { error: () => { video.hidden = true; note.prepend("This browser cannot play its format. "); } } });
     place.append(video, note);
