@@ -1,5 +1,8 @@
 """Films of episodes: what the first environment of a vector renders, written as a .webm or .mp4 file."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -103,7 +106,21 @@ class Recorder:
         height, width = picture.shape[:2]
         fps = self._environment.frames_per_s
         codec = cv2.VideoWriter.fourcc(*CODECS[self._path.suffix.lower()])
-        writer = cv2.VideoWriter(str(self._unfinished), codec, fps, (width, height))
+        with _unheard():
+            writer = cv2.VideoWriter(str(self._unfinished), codec, fps, (width, height))
         if not writer.isOpened():
             raise DistrlError(f"{self._path} cannot be written as a film of {width} x {height} pixels")
         return writer
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Inside, nothing reaches standard error: OpenCV says there that WebM has another tag for VP8, and takes that."""
+    saved = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)

@@ -42,9 +42,10 @@ def film(path, recorded, count=2, episodes=6, replaced=False):
 
 
 @pytest.mark.parametrize("suffix", [".webm", ".mp4", ".WebM"])
-def test_the_file_has_every_picture_of_the_first_episodes(tmp_path, suffix):
+def test_the_file_has_every_picture_of_the_first_episodes(tmp_path, capfd, suffix):
     path = tmp_path / "deep" / f"film{suffix}"
     film(path, 2)
+    assert capfd.readouterr().err == ""
     opened = cv2.VideoCapture(str(path))
     assert opened.get(cv2.CAP_PROP_FPS) == 12.0
     pictures = []
