@@ -48,8 +48,8 @@ class Impala(GradientAlgorithm):
 
         Returns:
             The heads' losses and, over valid steps: policy_loss, value_loss, entropy (nats), mean_value, mean_rho
-            (importance weights truncated at 1; below 1 as far as the policy has moved on since the unrolls were made)
-            and explained_variance of the critic.
+            (importance weights truncated at 1; below 1 as far as the policy has moved on since the unrolls were made),
+            kl, KL(behaviour || policy) as its actions estimate it, in nats, and explained_variance of the critic.
         """
         parameters = self.parameters
         # Nothing was done at the last observation; it only bootstraps.
@@ -79,4 +79,5 @@ class Impala(GradientAlgorithm):
             huber=self.config.network.replace_mse_with_huber_loss,
         )
         mean_rho = losses.masked_mean(ops.exp(ops.minimum(log_rhos, 0.0)), batch.valid)
-        return loss._replace(metrics={**loss.metrics, "mean_rho": mean_rho})
+        kl = -losses.masked_mean(log_rhos, batch.valid)
+        return loss._replace(metrics={**loss.metrics, "mean_rho": mean_rho, "kl": kl})

@@ -45,7 +45,7 @@ class TensorBoardConfig(Section):
     variance of every weight's gradient; gradients_histogram: histograms of them; gradients: both. relu: shares of zeros
     in what relu layers put out. activations: histograms of what layers with an activation put out. configuration: every
     value as text, and `meta`. print_configuration: the same on standard output, before training begins."""
-    directory: str | None = None
+    directory: str | None = Field(None, min_length=1)
     """Where the files go, seen from the run's directory; null: tensorboard/ in it."""
     every_s: float | None = Field(None, gt=0.0)
     """Seconds between two points of a curve; null: about one."""
@@ -94,6 +94,8 @@ class TensorBoardConfig(Section):
     def _is_used(self) -> Self:
         if self.every_s is not None and self.every_env_steps is not None:
             raise ValueError("every_s and every_env_steps contradict each other; set one of them")
+        if not self.looks and self.histograms_every_s != type(self).model_fields["histograms_every_s"].default:
+            raise ValueError("histograms_every_s is of no use: none of `labels` asks for a look; leave it out")
         if self.meta and not self.has("configuration", "print_configuration"):
             raise ValueError("meta is told with the label configuration or print_configuration; ask for one of them")
         return self

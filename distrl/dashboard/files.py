@@ -108,9 +108,7 @@ def film(run_dir: Path) -> Path | None:
     """The newest film in the run's directory."""
     found: list[tuple[float, Path]] = []
     there = [path for suffix in FILMS for where in ("*", "*/*") for path in run_dir.glob(f"{where}{suffix}")]
-    for path in there:
-        if path.name.startswith("."):
-            continue
+    for path in [path for path in there if not path.name.startswith(".")]:
         try:
             own = inside(run_dir, *path.relative_to(run_dir).parts)
         except NotThereError:

@@ -61,6 +61,7 @@ METRICS = (
     Metric("learning_rate", "loss", "", "learning rate of the last update"),
     Metric("mean_value", "loss", "", "mean value estimate"),
     Metric("mean_rho", "loss", "", "mean importance weight, truncated at 1; below 1 as far as the policy has moved on"),
+    Metric("kl", "loss", "nats", "KL divergence of the policy that acted from the one that learns, where it is known"),
     Metric("explained_variance", "loss", "", "share of the value targets' variance that the critic explains"),
     Metric("relu_zeros_max", "network", "share", "greatest share of zeros in what a relu layer puts out: 0 to 1"),
     Metric("policy_lag_mean", "lag", "updates", "mean age of the trained unrolls' weights", timed=True),

@@ -68,6 +68,7 @@ def test_loss_by_hand():
             "entropy": ln2,
             "mean_value": 1.5,
             "mean_rho": 1.0,
+            "kl": 0.0,
             "explained_variance": 1.0 - 0.390625 / 0.015625,
         },
         rel=1e-5,
@@ -87,6 +88,13 @@ def test_off_policy_weights_are_truncated_for_the_loss_and_for_mean_rho():
     assert metrics["policy_loss"] == pytest.approx(math.log(2.0) * (1.125 + 0.25) / 2, rel=1e-5)
     assert metrics["value_loss"] == pytest.approx(0.5 * (1.125**2 + 0.25**2) / 2, rel=1e-5)
     assert metrics["mean_rho"] == pytest.approx(0.75)
+
+
+def test_kl_is_how_much_likelier_the_actions_were_to_who_took_them():
+    behaviour = np.log(np.array([[0.75], [0.6]], "float32"))  # of pi = .5: log 1.5 and log 1.2
+    batch = make_batch([[1.0], [1.0]], behaviour_log_probabilities=behaviour)
+    _, metrics = compute(make(), UNIFORM, VALUES, batch)
+    assert metrics["kl"] == pytest.approx((math.log(1.5) + math.log(1.2)) / 2, rel=1e-5)
 
 
 @pytest.mark.row("H03")

@@ -35,6 +35,8 @@ def test_other_names_are_free_also_those_that_settings_of_others_have():
         ("meta is told with the label configuration", {"meta": {"a": 1}, "labels": ["relu"]}),
         ("'histogram'|Input should be", {"labels": ["histogram"]}),
         ("greater than 0", {"histograms_every_s": 0}),
+        ("histograms_every_s is of no use: none of `labels` asks", {"histograms_every_s": 5.0}),
+        ("at least 1 character", {"directory": ""}),
     ],
 )
 def test_what_cannot_be_is_refused(match, section):

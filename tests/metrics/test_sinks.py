@@ -116,7 +116,7 @@ def test_a_file_is_continued_under_its_own_header(path):
 # ---------------------------------------------------------------------------------------------------- TensorBoard
 
 FIRST = {"env_steps": 2048, "loss": 0.5, "updates": 1, "bottleneck": "actors", "first_update_unix_s": 1e9}
-SECOND = {"env_steps": 4096, "loss": 0.25, "mean_return_100": None, "kl": 2.0, "network/relu_zeros/hidden": 0.5}
+SECOND = {"env_steps": 4096, "loss": 0.25, "mean_return_100": None, "own": 2.0, "network/relu_zeros/hidden": 0.5}
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_tensorboard_gets_every_number_over_environment_steps(tensorboard):
         ("loss/loss", 2048): 0.5,
         ("loss/loss", 4096): 0.25,
         ("progress/updates", 2048): 1.0,
-        ("algorithm/kl", 4096): 2.0,
+        ("algorithm/own", 4096): 2.0,
         ("network/relu_zeros/hidden", 4096): 0.5,
     }
 

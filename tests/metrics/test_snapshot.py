@@ -36,11 +36,11 @@ def test_what_depends_on_the_clock_is_marked():
 
 def test_a_name_with_a_slash_is_a_tag_and_no_column():
     assert not any("/" in metric.name for metric in METRICS)
-    snapshot = {"loss": 1.0, "kl": 2.0, "network/relu_zeros/middleware_dense_0_activation": 0.5, "stop_reason": None}
-    assert columns_of(snapshot) == {"loss", "kl"}
+    snapshot = {"loss": 1.0, "own": 2.0, "network/relu_zeros/middleware_dense_0_activation": 0.5, "stop_reason": None}
+    assert columns_of(snapshot) == {"loss", "own"}
     assert [tag_of(name) for name in snapshot if name != "stop_reason"] == [
         "loss/loss",
-        "algorithm/kl",
+        "algorithm/own",
         "network/relu_zeros/middleware_dense_0_activation",
     ]
 
