@@ -2,7 +2,7 @@
 
 On loopback without a token everybody on this machine may; a page from elsewhere that a browser on it shows may not: the
 Host header must name loopback (DNS rebinding), and what acts needs a header that no foreign page can send.
-With a token every answer but /login and /healthz needs it: `Authorization: Bearer …`, or a cookie that /login sets.
+With a token nobody is answered without it but by 401: `Authorization: Bearer …`, or a cookie that /login sets.
 """
 
 import hashlib

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from distrl.dashboard.access import CONTROL_HEADER, HEADERS, POLICY, Access
 from distrl.errors import ConfigError
 
-OPEN_PATHS = frozenset({"/login", "/healthz"})
+DOOR = "/login"
 MOST_BODY_BYTES = 16 * 1024
 WRONG_TOKEN_S = 0.5
 """Whoever guesses waits for that long."""
@@ -76,7 +76,7 @@ class Guard:
             return JSONResponse({"error": "this host name is not the dashboard's; open it by 127.0.0.1"}, 403)
         right = self._access.right(headers.get("authorization"), headers.get("cookie"))
         scope.setdefault("state", {})["right"] = right
-        if path in OPEN_PATHS:
+        if path == DOOR and scope["method"] in ("GET", "HEAD", "POST"):
             return None
         if right is None:
             if "text/html" in headers.get("accept", "") and scope["method"] == "GET":
@@ -108,11 +108,11 @@ def login_page(status: int, problem: str = "") -> Response:
 
 
 async def login(request: Request, access: Access) -> Response:
-    """Takes a token and sets the cookie."""
-    if access.open:
+    """Takes a token and sets the cookie; who has one already goes on to the page."""
+    if access.open or (request.method != "POST" and request.state.right is not None):
         return RedirectResponse("/", 303)
     if request.method != "POST":
-        return login_page(200)
+        return login_page(401)
     # A page from elsewhere cannot sign its visitor in with a token of its own.
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return login_page(403, "sign in from this page")
