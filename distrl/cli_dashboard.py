@@ -32,6 +32,14 @@ def dashboard(
             metavar="FILE", help=f"Holds one of those who may only look. [dim]Or in {READ_ONLY_TOKEN_VARIABLE}.[/]"
         ),
     ] = None,
+    redis_url: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            envvar="DISTRL_REDIS_URL",
+            help="Show the runs that this Redis knows of, too, wherever they were launched. May be repeated.",
+        ),
+    ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
 ) -> None:
     """Show runs, live and finished, on a page; steer those that run.
@@ -39,24 +47,24 @@ def dashboard(
     [cyan]distrl dashboard[/]
 
     [cyan]distrl dashboard /data/runs --host 0.0.0.0 --token-file token[/]
+
+    [cyan]distrl dashboard --redis-url redis://head:6379[/]
     """
     require_dashboard()
     if not runs.is_dir():
         raise ConfigError(f"{runs} is no directory; name the one that holds the runs: distrl dashboard RUNS_DIR")
     # Imported here: other commands need no web server.
     from distrl.dashboard.access import Access
+    from distrl.dashboard.elsewhere import check_reachable
     from distrl.dashboard.sockets import listen, url_of
 
-    access = Access(
-        host,
-        _token(token_file, TOKEN_VARIABLE),
-        _token(read_only_token_file, READ_ONLY_TOKEN_VARIABLE),
-    )
-
+    tokens = _token(token_file, TOKEN_VARIABLE), _token(read_only_token_file, READ_ONLY_TOKEN_VARIABLE)
+    access = Access(host, *tokens)
+    check_reachable(redis_url or ())
     with listen(host, port) as listening:
         from distrl.dashboard.server import make_server
 
-        server = make_server(runs, access)
+        server = make_server(runs, access, redis_url or ())
         url = url_of(listening)
         print(f"distrl dashboard of {runs} at {url} (Ctrl-C ends it)", flush=True)
         if open_page:

@@ -19,7 +19,7 @@ TOKEN = "token-of-many-letters"
 @pytest.fixture(autouse=True)
 def workplace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in (cli_dashboard.TOKEN_VARIABLE, cli_dashboard.READ_ONLY_TOKEN_VARIABLE):
+    for name in (cli_dashboard.TOKEN_VARIABLE, cli_dashboard.READ_ONLY_TOKEN_VARIABLE, "DISTRL_REDIS_URL"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "runs").mkdir()
     return tmp_path
@@ -111,3 +111,10 @@ def test_train_with_a_page(monkeypatch, capsys):
     assert cli.main(["train", "--plain", "--preset", "cartpole-impala", "--dashboard", "--run-dir", "runs/a"]) == 2
     assert seen == ["a", "trained", "ended"]
     assert "dashboard at http://127.0.0.1:1/#/run/x" in capsys.readouterr().out
+
+
+def test_an_address_that_is_no_redis_is_told_of_at_the_start(capsys):
+    assert "nonsense" in refused(capsys, "--redis-url", "nonsense")
+    assert cli.main(["dashboard", "--redis-url", "redis://127.0.0.1:1"]) == 6
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("distrl: error: Redis at redis://127.0.0.1:1")

@@ -1,7 +1,7 @@
 """The dashboard's addresses, and the application that answers them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from starlette.staticfiles import StaticFiles
 
 from distrl.dashboard import views
 from distrl.dashboard.access import Access
+from distrl.dashboard.elsewhere import Elsewhere
 from distrl.dashboard.files import NotThereError
 from distrl.dashboard.guard import Guard, TooLargeError, login
 from distrl.dashboard.index import Index
@@ -27,8 +28,10 @@ STATIC = Path(__file__).parent / "static"
 SWEEP_S = 10.0
 
 
-def make_app(root: Path, access: Access, stopping: Callable[[], bool] = lambda: False) -> Starlette:
-    """The dashboard of the runs below `root`.
+def make_app(
+    root: Path, access: Access, stopping: Callable[[], bool] = lambda: False, redis_urls: Sequence[str] = ()
+) -> Starlette:
+    """The dashboard of the runs below `root`, and of those that these Redis servers know of.
 
     Args:
         stopping: Whether the server is about to end.
@@ -75,7 +78,7 @@ def make_app(root: Path, access: Access, stopping: Callable[[], bool] = lambda: 
     guard = [Middleware(Guard, access=access)]
     app = Starlette(routes=routes, middleware=guard, exception_handlers=_answers(), lifespan=lifespan)
     app.state.access = access
-    app.state.runs = Runs(Index(root))
+    app.state.runs = Runs(Index(root, Elsewhere(redis_urls)))
     return app
 
 

@@ -16,12 +16,15 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from distrl.dashboard.configuration import Leaf, read_configuration
+from distrl.dashboard.elsewhere import Elsewhere
 from distrl.dashboard.files import NotThereError, id_of
 from distrl.errors import ConfigError
 from distrl.metrics.runs import Run, open_run, run_directories
 from distrl.metrics.summary import Summary
 
 INDEX_NAME = ".distrl-index.sqlite"
+NOWHERE = ".distrl-elsewhere"
+"""Stands below the root for where runs are whose directories are not here; nothing is ever written there."""
 FRESH_S = 1.0
 """How long a look at the directories is good for, at the least."""
 RESTS = 100.0
@@ -66,20 +69,23 @@ class Entry(BaseModel):
 
 
 class Index:
-    """The runs below one directory. Safe for several threads.
+    """The runs below one directory, and those that Redis knows of beside them. Safe for several threads.
 
     Args:
         root: May be a run's own directory, which is then the only one.
+        elsewhere: Where to look for runs whose directories are not here, or are of another machine's processes.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, elsewhere: Elsewhere | None = None) -> None:
         self.root = root
+        self._elsewhere = elsewhere or Elsewhere(())
         self._lock = threading.RLock()
         self._store = _Store(root)
         self._ended = self._store.entries()  # path -> (stamp, entry); what runs is read every time
         self._configurations: dict[str, tuple[str, list[Leaf]]] = {}
         self._entries: dict[str, Entry] = {}
         self._runs: dict[str, Run] = {}
+        self._of_redis: dict[str, list[Leaf]] = {}  # id -> the configuration of a run that has no directory here
         self._due = float("-inf")
 
     def entries(self) -> list[Entry]:
@@ -119,6 +125,9 @@ class Index:
         Raises:
             ConfigError: It has none, or a damaged one.
         """
+        with self._lock:
+            if entry.id in self._of_redis:
+                return self._of_redis[entry.id]
         stamp = _stamp(self.directory(entry), "config.yaml")
         with self._lock:
             kept = self._configurations.get(entry.path) or self._store.configuration(entry.path)
@@ -129,9 +138,10 @@ class Index:
             return kept[1]
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the file, and connections."""
         with self._lock:
             self._store.close()
+            self._elsewhere.close()
 
     def _look(self) -> None:
         found, runs, ended = {}, {}, {}
@@ -150,8 +160,30 @@ class Index:
             found[entry.id] = entry
         self._store.keep({path: new for path, new in ended.items() if self._ended.get(path) != new})
         self._store.forget(self._ended.keys() - ended.keys())
-        self._ended, self._runs = ended, runs
+        of_redis = self._add_elsewhere(found, runs)
+        self._ended, self._runs, self._of_redis = ended, runs, of_redis
         self._entries = dict(sorted(found.items(), key=lambda item: (-item[1].started, item[1].path)))
+
+    def _add_elsewhere(self, entries: dict[str, Entry], runs: dict[str, Run]) -> dict[str, list[Leaf]]:
+        """Adds runs that Redis alone knows of; what looks gone from here may run on another machine."""
+        here = {entry.run_id: entry for entry in entries.values()}
+        added = {}
+        for run_id, found in self._elsewhere.runs().items():
+            entry = here.get(run_id)
+            if entry is None:
+                path = f"{NOWHERE}/{run_id}"
+                state: State = "running" if found.alive else "gone"
+                basics = {"id": id_of(path), "path": path, "name": run_id, "run_id": run_id, "state": state}
+                entry = Entry(**basics, started=found.record.started, **_expected(found.leaves))
+                added[entry.id] = found.leaves
+            elif entry.state == "gone" and found.alive:
+                entry = entry.model_copy(update={"state": "running"})
+            else:
+                continue
+            entries[entry.id] = entry
+            if found.alive:
+                runs[entry.id] = Run(self.directory(entry), found.record, None, "running")
+        return added
 
     def _read(self, folder: Path, path: str) -> tuple[Entry, Run | None]:
         """The entry, and the run unless it has ended."""
@@ -169,12 +201,16 @@ class Index:
     def _expected(self, entry: Entry) -> dict[str, Any]:
         """What the configuration tells of a run that has left no summary."""
         try:
-            values = {leaf.path: leaf.value for leaf in self.configuration(entry)}
+            return _expected(self.configuration(entry))
         except ConfigError as error:
             return {"problem": " ".join(str(error).split())}
-        seed = values.get("seed")
-        names = {"algorithm": values.get("algorithm.name"), "env": values.get("environment.id")}
-        return {key: str(value or "") for key, value in names.items()} | {"seed": seed if type(seed) is int else None}
+
+
+def _expected(leaves: Sequence[Leaf]) -> dict[str, Any]:
+    values = {leaf.path: leaf.value for leaf in leaves}
+    seed = values.get("seed")
+    names = {"algorithm": values.get("algorithm.name"), "env": values.get("environment.id")}
+    return {key: str(value or "") for key, value in names.items()} | {"seed": seed if type(seed) is int else None}
 
 
 class _Store:

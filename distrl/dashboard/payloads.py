@@ -17,6 +17,7 @@ from distrl.metrics.curves import Curve, Statistic, band, curve, smoothed, thinn
 from distrl.metrics.runs import Run
 from distrl.metrics.snapshot import METRICS, Snapshot
 from distrl.metrics.summary import Summary
+from distrl.metrics.table import Table, table_of_snapshots
 from distrl.metrics.words import verdict
 
 Json = dict[str, Any]
@@ -105,7 +106,7 @@ class Runs:
             NotThereError: No such run.
             ConfigError: Its metrics.csv is damaged.
         """
-        table = self.tables.table(self.index.directory(self.index.entry(run_id)))
+        table = self._table(self.index.entry(run_id))
         lines = {name: _line(curve(table, name, over), points, window) for name in names if name in table}
         return {"over": over, "curves": {name: lines.get(name, {"x": [], "y": []}) for name in names}}
 
@@ -185,9 +186,16 @@ class Runs:
         summary = Summary.read(files.inside(self.index.directory(entry), "summary.json"))
         return {**{name: getattr(summary, name) for name in UNROLLS}, "imbalance": summary.imbalance}
 
+    def _table(self, entry: Entry) -> Table:
+        """metrics.csv; of a run without one here, what its Redis still knows, which are minutes."""
+        table = self.tables.table(self.index.directory(entry))
+        if len(table) or (look := self.look(entry)) is None:
+            return table
+        return table_of_snapshots([snapshot for _, snapshot in look.snapshots])
+
     def _columns(self, entry: Entry) -> list[str]:
         try:
-            return list(self.tables.table(self.index.directory(entry)))
+            return list(self._table(entry))
         except ConfigError:  # told where curves are asked for
             return []
 
@@ -200,7 +208,7 @@ class Runs:
     def _curve_of(self, entry: Entry, name: str, over: str, window: int) -> Curve:
         if name not in self._columns(entry):  # which a damaged table has none of: its own page says why
             return Curve(np.empty(0), np.empty(0))
-        table = self.tables.table(self.index.directory(entry))
+        table = self._table(entry)
         line = curve(table, name, over)
         return Curve(line.x, smoothed(line.y, window))
 

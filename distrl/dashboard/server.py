@@ -4,6 +4,7 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import uvicorn
@@ -17,11 +18,11 @@ NICENESS = 10
 """Beside a training: whatever the page costs, it costs after the roles."""
 
 
-def make_server(root: Path, access: Access) -> uvicorn.Server:
-    """Serves the runs below `root` once it is run."""
+def make_server(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> uvicorn.Server:
+    """Serves the runs below `root`, and those that these Redis servers know of, once it is run."""
     server = uvicorn.Server(
         uvicorn.Config(
-            make_app(root, access, stopping=lambda: server.should_exit),
+            make_app(root, access, lambda: server.should_exit, redis_urls),
             log_level="warning",
             access_log=False,  # tokens must not end up in logs, and who looks is nobody's business
             server_header=False,

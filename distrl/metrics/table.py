@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distrl.errors import ConfigError
-from distrl.metrics.snapshot import TEXTS
+from distrl.metrics.snapshot import TEXTS, Snapshot, columns_of
 
 Numbers: TypeAlias = NDArray[np.float64]
 
@@ -70,3 +70,19 @@ def table_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     texts = {name: columns.pop(name) for name in TEXTS & columns.keys()}
     numbers = {name: np.array([cell or "nan" for cell in cells], np.float64) for name, cells in columns.items()}
     return Table(numbers, texts)
+
+
+def table_of_snapshots(snapshots: Sequence[Snapshot]) -> Table:
+    """Snapshots as the rows that metrics.csv has of them."""
+    columns = dict.fromkeys(name for snapshot in snapshots for name in snapshot if name in columns_of(snapshot))
+    texts = {name: [str(snapshot.get(name) or "") for snapshot in snapshots] for name in columns if name in TEXTS}
+    numbers = {
+        name: np.array([_number(snapshot.get(name)) for snapshot in snapshots], np.float64)
+        for name in columns
+        if name not in TEXTS
+    }
+    return Table(numbers, texts)
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else float("nan")

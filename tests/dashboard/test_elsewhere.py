@@ -1,0 +1,169 @@
+"""Runs that Redis alone knows of: found, shown, steered, and gone when they are."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from starlette.testclient import TestClient
+
+from distrl.config import RunConfig
+from distrl.dashboard.access import Access
+from distrl.dashboard.app import make_app
+from distrl.dashboard.elsewhere import SCAN_S, SILENT_S, Elsewhere
+from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.memory_backend.redis_client import connect
+from distrl.memory_backend.registry_interface import RoleStatus
+
+pytestmark = pytest.mark.redis
+
+RUN = "20260102-030405-abc"
+CONFIG = RunConfig.model_validate({"seed": 7, "environment": {"kwargs": {"api_key": "s3cret"}}})
+DESCRIPTION = json.dumps({"run_id": RUN, "run_dir": "/elsewhere", "config": CONFIG.model_dump(mode="json")})
+LEARNER = RoleStatus("learner", 0, 1, "host", 5, "training", beat=1)
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def job(redis_url):
+    backend = RedisBackend.open(redis_url, RUN, QueueCaps(8, 1000), name="test", give_up_s=1.0)
+    backend.create(DESCRIPTION)
+    backend.registry.beat(LEARNER)
+    yield backend
+    backend.delete()
+    backend.close()
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def elsewhere(redis_url, clock):
+    made = Elsewhere([redis_url], clock)
+    yield made
+    made.close()
+
+
+def test_a_run_is_found_with_its_configuration(job, elsewhere, redis_url):
+    found = elsewhere.runs()[RUN]
+    assert (found.record.run_id, found.record.redis_url, found.alive) == (RUN, redis_url, True)
+    values = {leaf.path: leaf.value for leaf in found.leaves}
+    assert (values["seed"], values["environment.kwargs.api_key"]) == (7, "•••")
+    assert found.record.started > 0
+
+
+def test_it_is_gone_when_it_is_silent_and_back_when_it_is_not(job, elsewhere, clock):
+    assert elsewhere.runs()[RUN].alive
+    clock.now += SILENT_S
+    assert not elsewhere.runs()[RUN].alive
+    job.registry.beat(replace(LEARNER, beat=2))
+    assert not elsewhere.runs()[RUN].alive  # as it was a moment ago
+    clock.now += SCAN_S
+    assert elsewhere.runs()[RUN].alive
+
+
+def test_one_that_has_ended_is_not_there(job, elsewhere, clock):
+    assert RUN in elsewhere.runs()
+    job.delete()
+    clock.now += SCAN_S
+    assert RUN not in elsewhere.runs()
+
+
+@pytest.mark.parametrize(
+    ("key", "fields"),
+    [
+        ("distrl:odd:run", ("protocol", 1, "config", "no JSON")),
+        ("distrl:older:run", ("protocol", 0, "config", DESCRIPTION)),
+        ("distrl:without:run", ("protocol", 1, "config", "{}")),
+        ("distrl:bad id:run", ("protocol", 1, "config", DESCRIPTION)),
+    ],
+)
+def test_what_no_distrl_of_this_version_has_written_is_passed_over(job, elsewhere, redis_url, key, fields):
+    client = connect(redis_url, name="test", give_up_s=1.0)
+    client.call("HSET", key, *fields)
+    try:
+        assert [*elsewhere.runs()] == [RUN]
+    finally:
+        client.call("DEL", key)
+        client.close()
+
+
+def test_a_redis_that_is_not_there_is_asked_again_ever_more_rarely(clock, caplog):
+    elsewhere = Elsewhere(["redis://127.0.0.1:1"], clock)
+    for later in (0.0, 1.9, 0.2, 3.9, 0.2):
+        clock.now += later
+        assert elsewhere.runs() == {}
+    assert sum("runs cannot be looked for" in record.message for record in caplog.records) == 3
+
+
+@pytest.fixture
+def client(root, redis_url, monkeypatch):
+    monkeypatch.setattr("distrl.dashboard.index.FRESH_S", 0.0)
+    monkeypatch.setattr("distrl.dashboard.index.RESTS", 0.0)
+    monkeypatch.setattr("distrl.dashboard.elsewhere.SCAN_S", 0.0)
+    monkeypatch.setattr("distrl.dashboard.live.LOOK_S", 0.0)
+    app = make_app(root, Access("127.0.0.1"), redis_urls=[redis_url])
+    with TestClient(app, base_url="http://127.0.0.1:8720") as made:
+        yield made
+
+
+def listed(client):
+    return {row["name"]: row for row in client.get("/api/runs").json()["runs"]}
+
+
+def test_its_page_has_what_redis_knows(job, client):
+    for updates in (1, 2, 3):
+        job.registry.add_snapshot({"updates": updates, "env_steps": 10 * updates, "loss": 0.5, "bottleneck": "-"})
+    row = listed(client)[RUN]
+    assert (row["state"], row["algorithm"], row["seed"], row["numbers"]["updates"]) == ("running", "impala", 7, 3)
+    base = f"/api/runs/{row['id']}"
+    shown = client.get(base).json()
+    assert (shown["snapshot"]["updates"], shown["logs"], shown["film"]) == (3, [], False)
+    assert [role["role"] for role in shown["live"]["roles"]] == ["learner"]
+    assert {"updates", "loss"} <= set(shown["columns"])
+    line = client.get(f"{base}/curve?metric=loss&metric=updates&over=steps&points=10").json()["curves"]
+    assert line["loss"] == {"x": [10.0, 20.0, 30.0], "y": [0.5, 0.5, 0.5]}
+    values = {leaf["path"]: leaf["value"] for leaf in client.get(f"{base}/config").json()["values"]}
+    assert (values["seed"], values["environment.kwargs.api_key"]) == (7, "•••")
+    assert client.get(f"{base}/events").json() == {"events": []}
+    assert client.get(f"{base}/logs/learner").status_code == 404
+    assert client.get(f"{base}/video").status_code == 404
+    assert [one["name"] for one in client.get("/api/fleet").json()["redis"]] == [RUN]
+    assert b"distrl_updates" in client.get("/metrics").content
+
+
+def test_it_is_steered(job, client):
+    row = listed(client)[RUN]
+    headers = {"X-Distrl": "1"}
+    answer = client.post(f"/api/runs/{row['id']}/control", json={"action": "pause"}, headers=headers)
+    assert answer.status_code == 200
+    assert job.registry.control().paused
+
+
+def test_a_run_whose_directory_is_here_is_listed_once(job, client, make_run, alive, redis_url):
+    make_run("here", ended=False, pid=alive, redis_url=redis_url, run_id=RUN)
+    assert [(name, row["state"]) for name, row in listed(client).items()] == [("here", "running")]
+
+
+def test_what_looks_gone_from_here_runs_on_another_machine(job, client, make_run):
+    make_run("shared", ended=False, redis_url="unix:///nowhere", run_id=RUN, rows=2)
+    job.registry.add_snapshot({"updates": 9, "env_steps": 90})
+    row = listed(client)["shared"]
+    assert (row["state"], row["numbers"]["updates"], row["path"]) == ("running", 9, "shared")
+    curves = client.get(f"/api/runs/{row['id']}/curve?metric=updates&over=steps&points=10").json()["curves"]
+    assert curves["updates"]["y"] == [1.0, 2.0]  # its own file knows all of it
+
+
+def test_it_is_no_longer_listed_when_redis_has_forgotten_it(job, client):
+    row = listed(client)[RUN]
+    job.delete()
+    assert listed(client) == {}
+    assert client.get(f"/api/runs/{row['id']}").status_code == 404
