@@ -1,4 +1,7 @@
-"""Plays CartPole from the file of `distrl export`, without distrl: python examples/onnx_policy.py policy.onnx"""
+"""Plays CartPole from the file of `distrl export`, without distrl.
+
+ORT_DISABLE_TELEMETRY=1 python examples/onnx_policy.py policy.onnx
+"""
 
 import sys
 

@@ -264,7 +264,7 @@ def test_names_live_on_for_the_next_message_that_has_them():
     (name,) = wire.unpack(data)
     address = id(name)
     del name
-    fillers = [f"{number:017}" for number in range(1000)]  # they take the memory of a name that has died
+    fillers = ["".join((f"{number:08}", f"{number:09}")) for number in range(1000)]  # in the place of one that died
     (again,) = wire.unpack(data)
     assert id(again) == address
     del fillers

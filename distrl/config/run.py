@@ -1,9 +1,9 @@
 """RunConfig: the one frozen tree that describes a training."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Self
+from collections.abc import Iterator
+from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from distrl.config.algorithms import (
     AlgorithmParameters,
@@ -210,7 +210,9 @@ class RunConfig(Section):
 
     def _check_meta(self) -> None:
         """Refuses names of settings beside the settings themselves."""
-        for path in _paths(self.model_dump(mode="json", exclude={"tensorboard": {"meta"}})):
+        if not self.tensorboard.meta:
+            return
+        for path in _paths(self):
             for name in self.tensorboard.meta:
                 if name in (path, path.rpartition(".")[2]):
                     raise ValueError(f"tensorboard.meta: {name} is the name of a setting, {path}; take another one")
@@ -336,9 +338,9 @@ class RunConfig(Section):
             )
 
 
-def _paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Dotted paths of a tree, sections before what is in them."""
-    for key, value in tree.items():
-        yield f"{prefix}{key}"
-        if isinstance(value, dict):
-            yield from _paths(value, f"{prefix}{key}.")
+def _paths(section: BaseModel, prefix: str = "") -> Iterator[str]:
+    """Dotted paths of settings, sections before what is in them; names in users' own mappings are none."""
+    for name in type(section).model_fields:
+        yield f"{prefix}{name}"
+        if isinstance(value := getattr(section, name), BaseModel):
+            yield from _paths(value, f"{prefix}{name}.")

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
@@ -46,14 +46,14 @@ class TensorBoardConfig(Section):
     in what relu layers put out. activations: histograms of what layers with an activation put out. configuration: every
     value as text, and `meta`. print_configuration: the same on standard output, before training begins."""
     directory: str | None = Field(None, min_length=1)
-    """Where the files go, seen from the run's directory; null: tensorboard/ in it."""
+    """Where the files go, seen from the run's directory; null: tensorboard/ in it. Each run needs its own."""
     every_s: float | None = Field(None, gt=0.0)
     """Seconds between two points of a curve; null: about one."""
     every_env_steps: int | None = Field(None, ge=1)
     """The same in environment steps, in place of seconds."""
     histograms_every_s: float = Field(30.0, gt=0.0)
     """Seconds between two looks at what only `labels` ask for: histograms, gradients, terms of the loss. They take the
-    learner's time."""
+    learner's time. In deterministic mode, whose snapshots come by updates, every snapshot is a look."""
     tags: str | None = None
     """A regular expression: of numbers and histograms, only those whose tag it matches somewhere; null: all."""
     meta: dict[str, JsonValue] = Field(default_factory=dict)
@@ -75,7 +75,7 @@ class TensorBoardConfig(Section):
 
     def folder(self, run_dir: Path) -> Path:
         """Where the files of a run go."""
-        return run_dir / (self.directory or "tensorboard")
+        return run_dir / Path(self.directory or "tensorboard").expanduser()
 
     def wants(self, tag: str) -> bool:
         """Whether `tags` lets it pass."""
@@ -90,6 +90,12 @@ class TensorBoardConfig(Section):
             raise ValueError(f"{tags!r} is no regular expression: {error}") from error
         return tags
 
+    @field_validator("meta", mode="before")
+    @classmethod
+    def _plain(cls, meta: Any) -> Any:
+        """Arrays and tuples are lists, as they are when they are read back."""
+        return _lists(meta)
+
     @model_validator(mode="after")
     def _is_used(self) -> Self:
         if self.every_s is not None and self.every_env_steps is not None:
@@ -99,3 +105,11 @@ class TensorBoardConfig(Section):
         if self.meta and not self.has("configuration", "print_configuration"):
             raise ValueError("meta is told with the label configuration or print_configuration; ask for one of them")
         return self
+
+
+def _lists(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _lists(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_lists(each) for each in value]
+    return value.tolist() if hasattr(value, "tolist") else value

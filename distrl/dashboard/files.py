@@ -107,7 +107,7 @@ def events(run_dir: Path) -> list[Event]:
 def film(run_dir: Path) -> Path | None:
     """The newest film in the run's directory."""
     found: list[tuple[float, Path]] = []
-    there = [path for suffix in FILMS for where in ("*", "*/*") for path in run_dir.glob(f"{where}{suffix}")]
+    there = [path for pattern in ("*.*", "*/*.*") for path in run_dir.glob(pattern) if path.suffix.lower() in FILMS]
     for path in [path for path in there if not path.name.startswith(".")]:
         try:
             own = inside(run_dir, *path.relative_to(run_dir).parts)

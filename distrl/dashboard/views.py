@@ -116,7 +116,9 @@ def film(request: Request) -> Response:
     found = files.film(runs.index.directory(runs.index.entry(request.path_params["id"])))
     if found is None:
         raise NotThereError("the run has no film; distrl evaluate RUN --video RUN/best.webm makes one")
-    return FileResponse(found, media_type=files.FILMS[found.suffix])
+    suffix = found.suffix.lower()
+    name = f"{request.path_params['id']}{suffix}"
+    return FileResponse(found, media_type=files.FILMS[suffix], filename=name, content_disposition_type="inline")
 
 
 def fleet(request: Request) -> Response:

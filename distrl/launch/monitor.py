@@ -9,6 +9,8 @@ from pathlib import Path
 from distrl.config import RunConfig
 from distrl.config.secrets import masked
 from distrl.config.settings import Settings
+from distrl.config.tensorboard import TensorBoardConfig
+from distrl.errors import ConfigError
 from distrl.launch.plan import Role
 from distrl.memory_backend.backend import Backend, LedgerCounts
 from distrl.memory_backend.registry_interface import Evaluation, RoleStatus, blocked_share, rates_while_paused
@@ -33,8 +35,8 @@ class Monitor:
     def __init__(self, config: RunConfig, run_dir: Path, view: View) -> None:
         self._config = config
         self._view = view
+        self._tensorboard = _open_tensorboard(config.tensorboard, run_dir)
         self._csv = CsvSink(run_dir / "metrics.csv")
-        self._tensorboard = TensorBoardSink(config.tensorboard.folder(run_dir), config.tensorboard)
         self._events = (run_dir / "logs" / "events.log").open("a", encoding="utf-8")
         self._after = "0"
         self._evaluations_after = self._requests_after = "0"
@@ -166,3 +168,13 @@ def _words(found: Evaluation) -> str:
 
 def _float(value: float | int | str | None) -> float:
     return float(value or 0.0)
+
+
+def _open_tensorboard(parameters: TensorBoardConfig, run_dir: Path) -> TensorBoardSink:
+    folder = parameters.folder(run_dir)
+    try:
+        return TensorBoardSink(folder, parameters)
+    except OSError as error:
+        raise ConfigError(
+            f"TensorBoard's files cannot be written to {folder} ({error.strerror}); set tensorboard.directory"
+        ) from error

@@ -76,15 +76,21 @@ class Looks:
 
 
 class Histograms:
-    """What labels ask for that no snapshot holds, every `tensorboard.histograms_every_s`, the first time at once.
+    """What labels ask for that no snapshot holds, every `tensorboard.histograms_every_s`, first at the first snapshot.
 
     A disk that refuses costs points, not the training; it is told of once.
     """
 
     def __init__(
-        self, parameters: TensorBoardConfig, networks: Networks, losses: LossInspection | None, folder: Path
+        self,
+        parameters: TensorBoardConfig,
+        networks: Networks,
+        losses: LossInspection | None,
+        folder: Path,
+        every_s: float,
     ) -> None:
         self._parameters = parameters
+        self._every_s = every_s
         self._networks = networks
         self._losses = losses
         main = networks["main"].online
@@ -113,7 +119,9 @@ class Histograms:
                     "does not say what it minimises (Algorithm.objective); leave them out"
                 )
             losses = LossInspection(networks, objective)
-        return Histograms(parameters, networks, losses, parameters.folder(run_dir) / "learner")
+        # By updates alone in deterministic mode, so that two runs look at the same ones.
+        every_s = 0.0 if config.deterministic else parameters.histograms_every_s
+        return Histograms(parameters, networks, losses, parameters.folder(run_dir) / "learner", every_s)
 
     @property
     def due(self) -> bool:
@@ -122,7 +130,6 @@ class Histograms:
 
     def write(self, batch: Batch | Contributions, env_steps: int) -> None:
         """Looks at everything that is asked for, and adds a point of it."""
-        self._next_at = time.monotonic() + self._parameters.histograms_every_s
         found = [(tag, value) for tag, value in self._found(batch) if self._parameters.wants(tag)]
         try:
             self._file = self._file or EventFile(self._folder)
@@ -138,6 +145,7 @@ class Histograms:
             self._refused = True
         else:
             self._refused = False
+        self._next_at = time.monotonic() + self._every_s
 
     def close(self) -> None:
         """Nothing is written afterwards."""
@@ -189,6 +197,6 @@ class Histograms:
 
 
 def _mean_gradients(given: Contributions) -> dict[str, Array]:
-    """Of all that were applied together."""
+    """Of the workers whose gradients one update takes; as they are shipped, which is clipped."""
     told = [contribution.differentiated.gradients for contribution in given]
     return {name: np.mean([gradients[name] for gradients in told], axis=0) for name in told[0]}

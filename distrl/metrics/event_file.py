@@ -1,15 +1,18 @@
 """TensorBoard's event files, written at once: no thread, and neither TensorFlow nor TensorBoard in the process."""
 
+import itertools
+import os
 import time
 from pathlib import Path
 
 import numpy as np
 
 from distrl.errors import require
-from distrl.types import Array
+from distrl.types import Array, FloatArray
 
 MOST_NUMBERS = 2**18
 """Of which a histogram is made; of larger arrays, evenly spread ones."""
+BINS = 64
 
 
 class EventFile:
@@ -17,7 +20,7 @@ class EventFile:
 
     Raises:
         MissingExtraError: tensorboardX is not installed.
-        OSError: The disk refuses; so do the methods.
+        OSError: The disk refuses, or `folder` cannot be made; the methods raise it likewise.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -26,7 +29,8 @@ class EventFile:
         from tensorboardX.event_file_writer import EventsWriter
 
         folder.mkdir(parents=True, exist_ok=True)
-        self._writer = EventsWriter(str(folder / "events"))
+        # Of this process alone: the name that the library makes is the same for all on a host in one second.
+        self._writer = EventsWriter(str(folder / "events"), filename_suffix=f".{os.getpid()}.{next(_files)}")
 
     def scalar(self, tag: str, value: float, step: int) -> None:
         """A point of a curve."""
@@ -46,7 +50,8 @@ class EventFile:
         flat = flat[:: -(-flat.size // MOST_NUMBERS) or 1].astype(np.float64)
         flat = flat[np.isfinite(flat)]
         if flat.size:
-            self._add(summary.histogram(tag, flat, bins="auto" if flat.size < 16 else 64), step)
+            with np.errstate(over="ignore"):  # of squares: infinity says as much
+                self._add(summary.histogram(tag, flat, bins=_edges(flat)), step)
 
     def text(self, tag: str, markdown: str) -> None:
         """What TensorBoard shows under Text."""
@@ -66,3 +71,16 @@ class EventFile:
         from tensorboardX.proto.event_pb2 import Event
 
         self._writer.write_event(Event(summary=made, step=step, wall_time=time.time()))
+
+
+_files = itertools.count()
+
+
+def _edges(values: FloatArray) -> FloatArray:
+    """Of `BINS` equal bins, or of one where numbers are too close to each other, or too far apart, to be told apart."""
+    low, high = values.min(), values.max()
+    with np.errstate(over="ignore", invalid="ignore"):
+        edges = np.linspace(low, high, BINS + 1)
+        if np.isfinite(edges).all() and (np.diff(edges) > 0.0).all():
+            return edges
+    return np.array([np.nextafter(low, -np.inf), np.nextafter(high, np.inf)])

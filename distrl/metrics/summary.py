@@ -141,7 +141,8 @@ def closing_text(summary: Summary, run_dir: Path | None) -> str:
     lines.append(f"  lag      {_lag(summary.policy_lag)}")
     lines.append(f"  unrolls  {conservation(summary)}")
     if run_dir is not None:
-        lines.append(f"  files    {run_dir}: summary.json, metrics.csv, tensorboard/, checkpoints/, policy/, logs/")
+        curves = "tensorboard/, " if (run_dir / "tensorboard").is_dir() else ""  # they may be elsewhere
+        lines.append(f"  files    {run_dir}: summary.json, metrics.csv, {curves}checkpoints/, policy/, logs/")
     return "\n".join(lines)
 
 

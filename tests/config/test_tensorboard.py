@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -20,6 +21,22 @@ def refused(match, **paths):
 )
 def test_a_name_of_a_setting_is_taken(name, path):
     refused(f"tensorboard.meta: {name} is the name of a setting, {path}", tensorboard={"meta": {name: 1}})
+
+
+@pytest.mark.row("P03", "P04")
+def test_arrays_are_lists_as_they_are_when_they_are_read_back():
+    meta = {"ones": np.ones((2, 3)), "pair": (1, np.float32(0.5)), "deep": {"row": np.arange(2)}}
+    given = RunConfig.model_validate({"tensorboard": {"meta": meta}}).tensorboard.meta
+    assert given == {"ones": [[1.0] * 3] * 2, "pair": [1, 0.5], "deep": {"row": [0, 1]}}
+    assert (
+        RunConfig.model_validate_json(RunConfig(tensorboard={"meta": given}).model_dump_json()).tensorboard.meta
+        == given
+    )
+
+
+def test_names_in_mappings_of_the_users_own_are_no_settings():
+    tree = {"environment": {"kwargs": {"author": "x"}}, "tensorboard": {"meta": {"author": "y"}}}
+    assert RunConfig.model_validate(tree).tensorboard.meta == {"author": "y"}
 
 
 def test_other_names_are_free_also_those_that_settings_of_others_have():

@@ -70,6 +70,7 @@ def test_one_run(page, make_run):
         os.utime(folder / f"best.{kind}", (at, at))
         film = client.get(f"{base}/video", headers={"Range": "bytes=2-5"})
         assert (film.status_code, film.content, film.headers["content-type"]) == (206, b"film", f"video/{kind}")
+        assert film.headers["content-disposition"] == f'inline; filename="{id_of("a")}.{kind}"'
 
 
 def test_comparison(page, make_run):

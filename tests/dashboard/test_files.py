@@ -105,14 +105,14 @@ def test_no_offset_shows_what_the_whole_line_would_not(run_dir):
 
 def test_the_newest_film(run_dir):
     assert film(run_dir) is None
-    for at, name in enumerate(["old.webm", "older/new.webm", "videos/new.mp4"], 1):
+    for at, name in enumerate(["old.webm", "older/new.mp4", "videos/new.WebM"], 1):
         path = run_dir / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"film")
         os.utime(path, (at, at))
     (run_dir / ".tmp-x.mp4").touch()
     (run_dir / "linked.mp4").symlink_to("/etc/passwd")
-    assert film(run_dir) == (run_dir / "videos" / "new.mp4").resolve()
+    assert film(run_dir) == (run_dir / "videos" / "new.WebM").resolve()
 
 
 def test_ids_say_nothing_and_stay():

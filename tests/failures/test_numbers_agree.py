@@ -1,6 +1,7 @@
 """A real run's numbers are the same wherever they are told: page, /metrics, status, CSV, TensorBoard and summary."""
 
 import json
+import time
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -8,6 +9,7 @@ from starlette.testclient import TestClient
 
 from distrl.dashboard.access import Access
 from distrl.dashboard.app import make_app
+from distrl.learner.reporter import EVERY_S
 from distrl.metrics.snapshot import METRICS, TEXTS, tag_of
 from distrl.metrics.table import read_table
 from tests.event_files import read_events
@@ -47,6 +49,17 @@ def the_same(told, row, names):
     }
 
 
+def at_rest(run):
+    """Nothing is trained, and nothing new is told, for longer than from one snapshot to the next."""
+
+    def told():
+        return last_row(run)["updates"], run.snapshot["updates"], run.backend.ledger.counts()
+
+    before = told()
+    time.sleep(2.5 * EVERY_S)
+    return before == told() and before[0] == before[1] and before[2].queued == 0
+
+
 def test_every_place_tells_the_same_numbers(start_run, unhurried, tmp_path, distrl_command):
     run = start_run(*unhurried)
     where = ("--run", str(run.run_dir))
@@ -54,10 +67,7 @@ def test_every_place_tells_the_same_numbers(start_run, unhurried, tmp_path, dist
         run.wait_for_updates(20)
         assert distrl_command("pause", *where).returncode == 0
         run.wait_until(lambda: {run.state("actor", 0), run.state("actor", 1)} == {"paused"}, "both actors pause")
-        run.wait_until(lambda: run.backend.ledger.counts().queued == 0, "the queue is empty")
-        run.wait_until(
-            lambda: last_row(run)["updates"] == run.snapshot["updates"], "the newest numbers are in the table"
-        )
+        run.wait_until(lambda: at_rest(run), "the newest numbers are in the table, and none come")
         row = last_row(run)
         of_learner = [name for name in row if name not in ELSEWHERE]
         (listed,) = page.get("/api/runs").json()["runs"]
@@ -72,7 +82,12 @@ def test_every_place_tells_the_same_numbers(start_run, unhurried, tmp_path, dist
         run.process.terminate()
         summary = run.finish().model_dump()
         row = last_row(run)
-        shown = page.get(f"/api/runs/{listed['id']}").json()
+
+        def described():
+            return page.get(f"/api/runs/{listed['id']}").json()
+
+        run.wait_until(lambda: described()["run"]["state"] == "ended", "the page knows of the end")
+        shown = described()
         the_same(summary, row, COUNTED)
         the_same(shown["snapshot"], row, [*row])
         the_same(newest_points(run, row), row, [*row])

@@ -8,6 +8,7 @@ import pytest
 
 from distrl.config import RunConfig
 from distrl.config.settings import Setting
+from distrl.errors import ConfigError
 from distrl.launch.monitor import Monitor
 from distrl.memory_backend.registry_interface import Evaluation, Request, RoleStatus
 from distrl.metrics.sinks import CsvSink
@@ -219,6 +220,15 @@ def test_a_label_says_where_the_configuration_is_told(make_monitor, view, tmp_pa
     monitor.tell_configuration(SETTINGS)
     assert read_events(tmp_path / "tensorboard").texts.keys() == texts
     assert view.events == told
+
+
+@pytest.mark.parametrize("directory", ["/proc/nothing", "logs/file"])
+def test_a_directory_that_cannot_be_is_one_line(make_monitor, tmp_path, directory):
+    (tmp_path / "logs" / "file").touch()
+    with pytest.raises(
+        ConfigError, match=rf"TensorBoard's files cannot be written to .*{directory} \(.*\); set tensorb"
+    ):
+        make_monitor(tensorboard={"directory": directory})
 
 
 def test_event_files_go_where_they_are_told_to(make_monitor, backend, tmp_path):

@@ -3,12 +3,26 @@
 import numpy as np
 import pytest
 
+from distrl.algorithms import make_algorithm
 from distrl.errors import ConfigError
 from distrl.learner.looks import Histograms, _mean_gradients
 from distrl.learner.session import Session
-from distrl.types import Contribution, Differentiated, UnrollHeader
+from distrl.types import Batch, Contribution, Differentiated, UnrollHeader
 from tests.event_files import read_events
 
+T, N = 4, 3
+VALID = np.ones((T, N), np.bool_)
+VALID[1, 2] = VALID[3, 0] = False
+BATCH = Batch(
+    observations={"observation": np.zeros((T + 1, N, 2), np.float32)},
+    actions={"action": np.zeros((T, N), np.int32)},
+    rewards=np.where(VALID, 0.5, 7.0).astype(np.float32),
+    terminated=np.zeros((T, N), np.bool_),
+    truncated=np.zeros((T, N), np.bool_),
+    valid=VALID,
+    behaviour_log_probabilities=np.full((T, N), np.log(0.5), np.float32),
+    recurrent_state={},
+)
 DENSE = "main/middleware_dense_0"
 VARIABLES = {f"variables/{DENSE}/kernel", f"variables/{DENSE}/bias"}
 HISTOGRAMS = {f"gradients/{DENSE}/kernel", f"gradients/{DENSE}/bias"}
@@ -24,11 +38,32 @@ def train(prepared, acting, toy_config, tmp_path, monkeypatch):
     def run(**tensorboard):
         given = {f"tensorboard__{name}": value for name, value in tensorboard.items()}
         folder = tmp_path / str(len([*tmp_path.iterdir()]))
-        made = prepared(toy_config(stop__updates=3, network__l2_regularization=0.01, **given), run_dir=folder)
+        made = prepared(toy_config(stop__updates=3, **given), run_dir=folder)
         assert Session(made, acting(made), lambda snapshot: None, lambda: False).run() == "updates"
         return read_events(folder / "tensorboard" / "learner")
 
     return run
+
+
+@pytest.fixture(scope="module")
+def built(toy_config, toy_spec):
+    """An algorithm with its networks."""
+    algorithm = make_algorithm(toy_config(network__l2_regularization=0.01))
+    return algorithm, algorithm.build(toy_spec)
+
+
+@pytest.fixture
+def look(built, toy_config, tmp_path):
+    """look(**tensorboard): one look at a batch, two of whose twelve rows are not valid; what the file holds."""
+
+    def write(**tensorboard):
+        given = {f"tensorboard__{name}": value for name, value in tensorboard.items()}
+        histograms = Histograms.of(toy_config(network__l2_regularization=0.01, **given), *built, tmp_path)
+        histograms.write(BATCH, 10)
+        histograms.close()
+        return read_events(tmp_path / "tensorboard" / "learner")
+
+    return write
 
 
 def of_layer(tags):
@@ -52,8 +87,8 @@ def of_layer(tags):
         pytest.param("activations", {"activations/middleware_dense_0_activation"}, marks=pytest.mark.row("P02.14")),
     ],
 )
-def test_a_label_has_its_tags_and_no_others(train, label, tags):
-    assert of_layer(train(labels=[label]).tags) == tags
+def test_a_label_has_its_tags_and_no_others(look, label, tags):
+    assert of_layer(look(labels=[label]).tags) == tags
 
 
 def test_without_such_labels_there_is_no_file_of_the_learner(train, tmp_path):
@@ -67,29 +102,36 @@ def test_a_look_is_taken_at_the_first_snapshot_and_then_as_often_as_asked(train)
     assert len(steps) == 3
 
 
-def test_a_regular_expression_lets_tags_pass(train):
-    assert train(labels=["inputs", "variables"], tags="^(states|actions)/").tags == {
+def test_a_regular_expression_lets_tags_pass(look):
+    assert look(labels=["inputs", "variables"], tags="^(states|actions)/").tags == {
         "states/observation",
         "actions/action",
     }
 
 
-def test_what_is_seen_are_the_valid_rows_of_the_batch(train):
-    counts = {tag: histogram.num for (tag, _), histogram in train(labels=["inputs"]).histograms.items()}
-    # Of two unrolls of four steps in two environments, in whose every fourth step an episode begins anew.
-    assert counts == {"states/observation": 2 * 12, "actions/action": 12, "rewards/reward": 12}
+def test_what_is_seen_are_the_valid_rows_of_the_batch(look):
+    found = look(labels=["inputs"]).histograms
+    counts = {tag: histogram.num for (tag, _), histogram in found.items()}
+    assert counts == {"states/observation": 2 * 10, "actions/action": 10, "rewards/reward": 10}
+    assert found["rewards/reward", 10].max == 0.5  # the invalid ones have 7
+
+
+def test_in_deterministic_mode_every_snapshot_is_a_look(built, toy_config, tmp_path):
+    config = toy_config(actors__count=0, tensorboard__labels=["rewards"])
+    histograms = Histograms.of(config, *built, tmp_path)
+    for step in (1, 2, 3):
+        assert histograms.due
+        histograms.write(BATCH, step)
+    histograms.close()
+    assert [step for _, step in read_events(tmp_path / "tensorboard" / "learner").histograms] == [1, 2, 3]
 
 
 def test_training_is_the_same_with_all_labels(prepared, acting, toy_config, tmp_path, monkeypatch):
     monkeypatch.setattr("distrl.learner.reporter.EVERY_S", 0.0)
-    every = ["losses", "regularization", "variables", "inputs", "gradients", "activations"]
+    labels = ["losses", "regularization", "variables", "inputs", "gradients", "activations"]
     weights = []
-    for labels in ([], every):
-        folder = tmp_path / str(len(labels))
-        made = prepared(
-            toy_config(stop__updates=5, tensorboard__labels=labels, tensorboard__histograms_every_s=1e-9),
-            run_dir=folder,
-        )
+    for given in ({}, {"tensorboard__labels": labels, "tensorboard__histograms_every_s": 1e-9}):
+        made = prepared(toy_config(stop__updates=5, **given), run_dir=tmp_path / str(len(given)))
         Session(made, acting(made), lambda snapshot: None, lambda: False).run()
         weights.append(made.networks["main"].online.named_weights())
     for name, array in weights[0].items():

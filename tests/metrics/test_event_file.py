@@ -57,6 +57,31 @@ def test_of_many_numbers_evenly_spread_ones(written):
     assert (histogram.min, histogram.max) == (0.0, float(values[::6][-1]))
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        [3.0] * 20,
+        [0.3, 0.1 + 0.2] * 20,  # neighbours in float64
+        [-1.7e308, 1.7e308],
+        [5e-324, 0.0],
+        [1.7e18, 1.7e18 + 256],
+        [-np.finfo(np.float64).max, np.finfo(np.float64).max],
+    ],
+)
+def test_numbers_that_no_bins_can_tell_apart(written, values):
+    histogram = written(lambda file: file.histogram("rows", np.array(values), 0)).histograms["rows", 0]
+    assert (histogram.num, sum(histogram.bucket)) == (len(values), len(values))
+    assert (histogram.min, histogram.max) == (min(values), max(values))
+
+
+def test_files_of_one_second_do_not_overwrite_each_other(tmp_path):
+    files = [EventFile(tmp_path) for _ in range(3)]
+    for step, file in enumerate(files):
+        file.scalar("loss/loss", 1.0, step)
+        file.close()
+    assert len(read_events(tmp_path).scalars) == 3
+
+
 def test_what_is_not_finite_is_left_out_and_of_nothing_there_is_none(written):
     def use(file):
         file.histogram("some", np.array([np.nan, 1.0, np.inf, 3.0]), 0)

@@ -96,7 +96,9 @@ def test_the_conservation_law():
     )
 
 
-def test_closing_text_of_a_solved_run():
+def test_closing_text_of_a_solved_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("runs/first/tensorboard").mkdir(parents=True)
     assert closing_text(summary(), Path("runs/first")) == (
         "solved: the mean return asked for is reached (exit code 0)\n"
         "  return   487.2 mean of the last 100 of 4,312 episodes, best 490.5\n"
@@ -105,6 +107,9 @@ def test_closing_text_of_a_solved_run():
         "  unrolls  207 produced = 201 trained + 3 queued + 2 in flight + 1 dropped (stale 1) · exact\n"
         "  files    runs/first: summary.json, metrics.csv, tensorboard/, checkpoints/, policy/, logs/"
     )
+    Path("runs/first/tensorboard").rmdir()  # tensorboard.directory may be another one
+    files = "  files    runs/first: summary.json, metrics.csv, checkpoints/, policy/, logs/"
+    assert closing_text(summary(), Path("runs/first")).splitlines()[-1] == files
 
 
 def test_closing_text_of_a_run_that_failed_at_once():
