@@ -36,7 +36,6 @@ def dashboard(
         list[str] | None,
         typer.Option(
             metavar="URL",
-            envvar="DISTRL_REDIS_URL",
             help="Show the runs that this Redis knows of, too, wherever they were launched. May be repeated.",
         ),
     ] = None,

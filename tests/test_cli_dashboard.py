@@ -19,7 +19,7 @@ TOKEN = "token-of-many-letters"
 @pytest.fixture(autouse=True)
 def workplace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in (cli_dashboard.TOKEN_VARIABLE, cli_dashboard.READ_ONLY_TOKEN_VARIABLE, "DISTRL_REDIS_URL"):
+    for name in (cli_dashboard.TOKEN_VARIABLE, cli_dashboard.READ_ONLY_TOKEN_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "runs").mkdir()
     return tmp_path
@@ -114,7 +114,10 @@ def test_train_with_a_page(monkeypatch, capsys):
 
 
 def test_an_address_that_is_no_redis_is_told_of_at_the_start(capsys):
-    assert "nonsense" in refused(capsys, "--redis-url", "nonsense")
+    assert refused(capsys, "--redis-url", "user:s3cret@host") == (
+        "the given URL is not a Redis URL; use redis://, rediss:// or unix://"
+    )
+    assert "s3" not in refused(capsys, "--redis-url", "redis://:s3/cret@host")
     assert cli.main(["dashboard", "--redis-url", "redis://127.0.0.1:1"]) == 6
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("distrl: error: Redis at redis://127.0.0.1:1")

@@ -188,6 +188,12 @@ class RunConfig(Section):
             )
         if self.launch.ray_address is not None and self.launch.launcher != "ray":
             raise ValueError("launch.ray_address needs launch.launcher: ray")
+        every_s = self.tensorboard.histograms_every_s
+        if self.deterministic and every_s != TensorBoardConfig().histograms_every_s:
+            raise ValueError(
+                f"tensorboard.histograms_every_s: {every_s:g} has no use with actors.count: 0, whose every snapshot is "
+                "a look; leave it out"
+            )
         self._check_meta()
         return self
 
@@ -342,5 +348,8 @@ def _paths(section: BaseModel, prefix: str = "") -> Iterator[str]:
     """Dotted paths of settings, sections before what is in them; names in users' own mappings are none."""
     for name in type(section).model_fields:
         yield f"{prefix}{name}"
-        if isinstance(value := getattr(section, name), BaseModel):
-            yield from _paths(value, f"{prefix}{name}.")
+        value = getattr(section, name)
+        inner = value if isinstance(value, dict) else {"": value}
+        for key, each in inner.items():
+            if isinstance(each, BaseModel):
+                yield from _paths(each, f"{prefix}{name}.{key}." if key else f"{prefix}{name}.")

@@ -63,6 +63,12 @@ def settings_in(text: str, where: str) -> Settings:
     return found
 
 
+def settings_of(tree: Mapping[str, Any]) -> Settings:
+    """The settings of a configuration as data, secrets masked; nobody tells where they came from."""
+    flat = {".".join(keys): value for keys, value in _flat(tree, ())}
+    return {dotted: Setting(masked(dotted, value), "") for dotted, value in flat.items()}
+
+
 def different(runs: Sequence[Settings]) -> list[str]:
     """Dotted paths whose values are not the same in all of them, in order; what one of them lacks is not the same."""
     paths = dict.fromkeys(dotted for settings in runs for dotted in settings)

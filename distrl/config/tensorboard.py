@@ -90,6 +90,15 @@ class TensorBoardConfig(Section):
             raise ValueError(f"{tags!r} is no regular expression: {error}") from error
         return tags
 
+    @field_validator("directory")
+    @classmethod
+    def _is_somewhere(cls, directory: str | None) -> str | None:
+        try:
+            Path(directory or "").expanduser()
+        except RuntimeError as error:  # ~nobody
+            raise ValueError(f"{directory!r}: {error}") from error
+        return directory
+
     @field_validator("meta", mode="before")
     @classmethod
     def _plain(cls, meta: Any) -> Any:

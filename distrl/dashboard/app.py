@@ -14,7 +14,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from distrl.dashboard import views
+from distrl.dashboard import elsewhere, views
 from distrl.dashboard.access import Access
 from distrl.dashboard.elsewhere import Elsewhere
 from distrl.dashboard.files import NotThereError
@@ -67,11 +67,12 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        sweeper = asyncio.create_task(_sweep(app.state.runs))
+        tasks = [asyncio.create_task(work) for work in (_sweep(app.state.runs), _scan(app.state.runs, redis_urls))]
         yield
-        sweeper.cancel()
-        with suppress(asyncio.CancelledError):  # as asked
-            await sweeper
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):  # as asked
+                await task
         app.state.runs.live.let_go(idle_s=0.0)
         app.state.runs.index.close()
 
@@ -90,6 +91,12 @@ async def _sweep(runs: Runs) -> None:
     while True:
         await asyncio.sleep(SWEEP_S)
         await asyncio.to_thread(runs.live.let_go)
+
+
+async def _scan(runs: Runs, redis_urls: Sequence[str]) -> None:
+    while redis_urls:
+        await asyncio.to_thread(runs.index.elsewhere.scan)
+        await asyncio.sleep(elsewhere.SCAN_S)
 
 
 def _answers() -> dict[Any, Callable[[Request, Exception], Response]]:

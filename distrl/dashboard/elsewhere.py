@@ -3,44 +3,42 @@
 import json
 import logging
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from distrl.config.settings import settings_in
+from distrl.config.settings import settings_of
 from distrl.dashboard.configuration import Leaf
 from distrl.dashboard.live import FIRST_RETRY_S, GIVE_UP_S, LONGEST_RETRY_S, ODD
-from distrl.errors import DistrlError
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.keys import RunKeys
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.memory_backend.redis_client import RedisClient, connect
 from distrl.metrics.runs import RunRecord
 
-SCAN_S = 5.0
+SCAN_S = 2.0
 """From one look for runs to the next."""
 SILENT_S = 15.0
-"""A run none of whose roles has given a sign of life for that long is gone."""
+"""A run none of whose roles has given a sign of life for that long is no longer shown."""
 _SCANNED = 1000
 _PREFIX, _SUFFIX = "distrl:", ":run"
 _LOG = logging.getLogger(__name__)
 
 
 class Found(NamedTuple):
-    """A run that Redis knows of.
+    """A run that Redis knows of and whose roles give signs of life.
 
     Attributes:
         leaves: Its configuration, secrets masked; nobody there knows where values came from.
-        alive: Whether its roles give signs of life; for the first `SILENT_S` that is taken for granted.
     """
 
     record: RunRecord
     leaves: list[Leaf]
-    alive: bool
 
 
 class Elsewhere:
-    """Looks for runs in Redis servers. The caller keeps threads apart.
+    """Looks for runs in Redis servers. `runs` may be called by any thread, and waits for nobody.
 
     Args:
         urls: Of the servers.
@@ -48,15 +46,23 @@ class Elsewhere:
 
     def __init__(self, urls: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._servers = [_Server(url, clock) for url in urls]
+        self._scanning = threading.Lock()
+        self._found: Mapping[str, Found] = {}
 
-    def runs(self) -> dict[str, Found]:
-        """Run id -> what is known; as they were `SCAN_S` ago, or longer where Redis cannot be reached."""
-        return {run_id: found for server in self._servers for run_id, found in server.runs().items()}
+    def runs(self) -> Mapping[str, Found]:
+        """Run id -> what is known, as the newest `scan` found it; of a Redis that is out of reach, as it was before."""
+        return self._found
+
+    def scan(self) -> None:
+        """Looks at every server; takes seconds where one does not answer."""
+        with self._scanning:
+            self._found = {run_id: found for server in self._servers for run_id, found in server.runs().items()}
 
     def close(self) -> None:
-        """Closes the connections."""
-        for server in self._servers:
-            server.close()
+        """Closes the connections, as soon as nobody looks."""
+        with self._scanning:
+            for server in self._servers:
+                server.close()
 
 
 def check_reachable(urls: Sequence[str]) -> None:
@@ -64,10 +70,14 @@ def check_reachable(urls: Sequence[str]) -> None:
 
     Raises:
         ConfigError: It is no Redis URL.
-        MemoryBackendError: Unreachable.
+        MemoryBackendError: Unreachable, or its keys may not be looked through.
     """
     for url in urls:
-        connect(url, name="dashboard", give_up_s=GIVE_UP_S).close()
+        client = connect(url, name="dashboard", give_up_s=GIVE_UP_S)
+        try:
+            client.call("SCAN", 0, "COUNT", 1)
+        finally:
+            client.close()
 
 
 class _Server:
@@ -76,24 +86,26 @@ class _Server:
         self._clock = clock
         self._client: RedisClient | None = None
         self._found: dict[str, Found] = {}
-        self._beats: dict[str, tuple[object, float]] = {}  # run id -> its roles' beats, and since when
+        self._leaves: dict[str, list[Leaf]] = {}
+        self._beats: dict[str, tuple[object, float]] = {}  # run id -> its roles' beats, and since when; -inf: for ever
         self._due, self._retry_s = float("-inf"), FIRST_RETRY_S
 
-    def runs(self) -> dict[str, Found]:
+    def runs(self) -> Mapping[str, Found]:
         if self._clock() < self._due:
             return self._found
         try:
             self._client = self._client or connect(self._url, name="dashboard", give_up_s=GIVE_UP_S)
-            self._found = {run_id: found for run_id in self._ids(self._client) if (found := self._run(run_id))}
-        except DistrlError as error:
-            _LOG.warning("runs cannot be looked for: %s", error)
+            ids = self._ids(self._client)
+            self._forget_all_but(ids)
+            found = {run_id: run for run_id in sorted(ids) if (run := self._run(run_id)) is not None}
+        except ODD as error:
+            if self._retry_s == FIRST_RETRY_S:  # once per outage
+                _LOG.warning("runs cannot be looked for: %s", error)
             self.close()
-            self._found = {}
             self._due = self._clock() + self._retry_s
             self._retry_s = min(2.0 * self._retry_s, LONGEST_RETRY_S)
         else:
-            self._beats = {run_id: beats for run_id, beats in self._beats.items() if run_id in self._found}
-            self._due, self._retry_s = self._clock() + SCAN_S, FIRST_RETRY_S
+            self._found, self._retry_s = found, FIRST_RETRY_S
         return self._found
 
     def close(self) -> None:
@@ -101,45 +113,52 @@ class _Server:
             self._client.close()
         self._client = None
 
-    def _ids(self, client: RedisClient) -> list[str]:
-        found, cursor, pattern = set(), 0, f"{_PREFIX}*{_SUFFIX}"
+    def _ids(self, client: RedisClient) -> set[str]:
+        found: set[str] = set()
+        cursor, pattern = 0, f"{_PREFIX}*{_SUFFIX}"
         while True:
             after, keys = client.call("SCAN", cursor, "MATCH", pattern, "COUNT", _SCANNED, "TYPE", "hash")
             found |= {key.decode(errors="replace").removeprefix(_PREFIX).removesuffix(_SUFFIX) for key in keys}
             cursor = int(after)
             if cursor == 0:
-                return sorted(found)
+                return found
 
     def _run(self, run_id: str) -> Found | None:
-        """None for what no distrl of this version has written."""
+        """None for one that gives no sign of life, and for what no distrl of this version has written."""
         assert self._client is not None
         try:
             no_producer = QueueCaps(entries=sys.maxsize, bytes=sys.maxsize)
             backend = RedisBackend(self._client, RunKeys(run_id), no_producer)
-            before = self._found.get(run_id)
-            leaves = before.leaves if before is not None else _leaves(backend.config_json(), run_id)
+            if run_id not in self._leaves:
+                self._leaves[run_id] = _leaves(backend.config_json())
             beats = [(role.role, role.id, role.incarnation, role.beat) for role in backend.registry.roles()]
         except ODD as error:
             self._client.call("PING")  # raises where it is Redis that is gone, and not this run that is odd
             _LOG.debug("passed over run %s: %s", run_id, error)
             return None
-        kept = self._beats.get(run_id)
-        if kept is None or kept[0] != beats:
-            kept = self._beats[run_id] = (beats, self._clock())
+        before, since = self._beats.get(run_id, (beats, float("-inf")))
+        if before != beats:
+            since = self._clock()
+        self._beats[run_id] = (beats, since)
+        if self._clock() - since >= SILENT_S:
+            return None
         record = RunRecord(run_id=run_id, redis_url=self._url, pid=0, started=_started(run_id))
-        return Found(record, leaves, self._clock() - kept[1] < SILENT_S)
+        return Found(record, self._leaves[run_id])
+
+    def _forget_all_but(self, ids: set[str]) -> None:
+        for kept in (self._leaves, self._beats):
+            for run_id in kept.keys() - ids:
+                del kept[run_id]
 
 
-def _leaves(description: str, run_id: str) -> list[Leaf]:
+def _leaves(description: str) -> list[Leaf]:
     config: Any = json.loads(description)["config"]
-    return [
-        Leaf(path, setting.value, setting.origin)
-        for path, setting in settings_in(json.dumps(config), f"the configuration of {run_id}").items()
-    ]
+    json.dumps(config, ensure_ascii=False).encode()  # raises for what no answer could hold
+    return [Leaf(path, setting.value, setting.origin) for path, setting in settings_of(config).items()]
 
 
 def _started(run_id: str) -> float:
-    """When the run was launched, by its name, in its launcher's time; 0 where that does not tell."""
+    """When the run was launched, by its name, which tells its launcher's local time; 0 where it does not."""
     try:
         return time.mktime(time.strptime(run_id[:15], "%Y%m%d-%H%M%S"))
     except (ValueError, OverflowError):

@@ -23,8 +23,8 @@ from distrl.metrics.runs import Run, open_run, run_directories
 from distrl.metrics.summary import Summary
 
 INDEX_NAME = ".distrl-index.sqlite"
-NOWHERE = ".distrl-elsewhere"
-"""Stands below the root for where runs are whose directories are not here; nothing is ever written there."""
+NOWHERE = "redis"
+"""Stands for where runs are whose directories are not here; nothing is ever written there."""
 FRESH_S = 1.0
 """How long a look at the directories is good for, at the least."""
 RESTS = 100.0
@@ -78,7 +78,7 @@ class Index:
 
     def __init__(self, root: Path, elsewhere: Elsewhere | None = None) -> None:
         self.root = root
-        self._elsewhere = elsewhere or Elsewhere(())
+        self.elsewhere = elsewhere or Elsewhere(())
         self._lock = threading.RLock()
         self._store = _Store(root)
         self._ended = self._store.entries()  # path -> (stamp, entry); what runs is read every time
@@ -139,9 +139,9 @@ class Index:
 
     def close(self) -> None:
         """Closes the file, and connections."""
+        self.elsewhere.close()
         with self._lock:
             self._store.close()
-            self._elsewhere.close()
 
     def _look(self) -> None:
         found, runs, ended = {}, {}, {}
@@ -168,21 +168,20 @@ class Index:
         """Adds runs that Redis alone knows of; what looks gone from here may run on another machine."""
         here = {entry.run_id: entry for entry in entries.values()}
         added = {}
-        for run_id, found in self._elsewhere.runs().items():
+        for run_id, found in self.elsewhere.runs().items():
             entry = here.get(run_id)
             if entry is None:
                 path = f"{NOWHERE}/{run_id}"
-                state: State = "running" if found.alive else "gone"
-                basics = {"id": id_of(path), "path": path, "name": run_id, "run_id": run_id, "state": state}
-                entry = Entry(**basics, started=found.record.started, **_expected(found.leaves))
+                basics: dict[str, Any] = {"id": id_of(path), "path": path, "name": run_id, "run_id": run_id}
+                basics |= {"state": "running", "started": found.record.started}
+                entry = Entry(**basics, **_expected(found.leaves))
                 added[entry.id] = found.leaves
-            elif entry.state == "gone" and found.alive:
+            elif entry.state == "gone":
                 entry = entry.model_copy(update={"state": "running"})
             else:
                 continue
             entries[entry.id] = entry
-            if found.alive:
-                runs[entry.id] = Run(self.directory(entry), found.record, None, "running")
+            runs[entry.id] = Run(self.directory(entry), found.record, None, "running")
         return added
 
     def _read(self, folder: Path, path: str) -> tuple[Entry, Run | None]:

@@ -32,7 +32,7 @@ KEPT = 240
 GIVE_UP_S = 1.0
 AT_ONCE = 8
 
-ODD = (DistrlError, ValueError, KeyError, TypeError, AttributeError)
+ODD = (DistrlError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """What reading a Redis can end with: unreachable, or bytes that no version of distrl has written."""
 
 

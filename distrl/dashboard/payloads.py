@@ -206,9 +206,12 @@ class Runs:
             return {}
 
     def _curve_of(self, entry: Entry, name: str, over: str, window: int) -> Curve:
-        if name not in self._columns(entry):  # which a damaged table has none of: its own page says why
+        try:
+            table = self._table(entry)
+        except ConfigError:  # a damaged one: the run's own page says why
+            table = Table({}, {})
+        if name not in table:
             return Curve(np.empty(0), np.empty(0))
-        table = self._table(entry)
         line = curve(table, name, over)
         return Curve(line.x, smoothed(line.y, window))
 

@@ -65,7 +65,8 @@ def connect(url: str, *, name: str, give_up_s: float, first_connect_s: float = 3
             **options,
         )
     except ValueError as error:
-        raise ConfigError(f"{_public(url)} is not a Redis URL ({error}); use redis://, rediss:// or unix://") from error
+        # Without what the library says of it, which may be a part of the password.
+        raise ConfigError(f"{_public(url)} is not a Redis URL; use redis://, rediss:// or unix://") from error
     client = RedisClient(connection, _public(url), min(first_connect_s, give_up_s))
     try:
         client.check_server()
@@ -344,6 +345,8 @@ def _public(url: str) -> str:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
+        return "the given URL"
+    if parts.scheme not in ("redis", "rediss", "unix"):  # of whatever it is, any part may be the password
         return "the given URL"
     return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
 

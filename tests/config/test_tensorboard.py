@@ -39,6 +39,20 @@ def test_names_in_mappings_of_the_users_own_are_no_settings():
     assert RunConfig.model_validate(tree).tensorboard.meta == {"author": "y"}
 
 
+def test_in_deterministic_mode_every_snapshot_is_a_look():
+    refused(
+        "histograms_every_s: 5 has no use with actors.count: 0",
+        actors={"count": 0},
+        tensorboard={"labels": ["rewards"], "histograms_every_s": 5},
+    )
+
+
+def test_settings_within_mappings_are_settings():
+    name = "network.input_embedders_parameters.observation.scheme"
+    tree = {"network": {"input_embedders_parameters": {"observation": {"scheme": [4]}}}}
+    refused(f"tensorboard.meta: {name} is the name of a setting, {name}", **tree, tensorboard={"meta": {name: 1}})
+
+
 def test_other_names_are_free_also_those_that_settings_of_others_have():
     given = {"note": "x", "kl_penalty": 1, "matrix": [[1, 2]], "deep": {"batch_size": 3}}
     assert RunConfig.model_validate({"tensorboard": {"meta": given}}).tensorboard.meta == given
@@ -54,6 +68,7 @@ def test_other_names_are_free_also_those_that_settings_of_others_have():
         ("greater than 0", {"histograms_every_s": 0}),
         ("histograms_every_s is of no use: none of `labels` asks", {"histograms_every_s": 5.0}),
         ("at least 1 character", {"directory": ""}),
+        ("'~nobody-of-that-name/x': ", {"directory": "~nobody-of-that-name/x"}),
     ],
 )
 def test_what_cannot_be_is_refused(match, section):

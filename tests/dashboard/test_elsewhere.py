@@ -1,6 +1,7 @@
 """Runs that Redis alone knows of: found, shown, steered, and gone when they are."""
 
 import json
+import time
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from distrl.config import RunConfig
 from distrl.dashboard.access import Access
 from distrl.dashboard.app import make_app
 from distrl.dashboard.elsewhere import SCAN_S, SILENT_S, Elsewhere
+from distrl.errors import MemoryBackendError
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.memory_backend.redis_client import connect
@@ -18,7 +20,7 @@ from distrl.memory_backend.registry_interface import RoleStatus
 pytestmark = pytest.mark.redis
 
 RUN = "20260102-030405-abc"
-CONFIG = RunConfig.model_validate({"seed": 7, "environment": {"kwargs": {"api_key": "s3cret"}}})
+CONFIG = RunConfig.model_validate({"seed": 7, "environment": {"kwargs": {"api_key": "s3cret", "t": "😀"}}})
 DESCRIPTION = json.dumps({"run_id": RUN, "run_dir": "/elsewhere", "config": CONFIG.model_dump(mode="json")})
 LEARNER = RoleStatus("learner", 0, 1, "host", 5, "training", beat=1)
 
@@ -52,29 +54,64 @@ def elsewhere(redis_url, clock):
     made.close()
 
 
-def test_a_run_is_found_with_its_configuration(job, elsewhere, redis_url):
-    found = elsewhere.runs()[RUN]
-    assert (found.record.run_id, found.record.redis_url, found.alive) == (RUN, redis_url, True)
+def looked(elsewhere):
+    elsewhere.scan()
+    return elsewhere.runs()
+
+
+def beat(job, number):
+    job.registry.beat(replace(LEARNER, beat=number))
+
+
+def test_a_run_is_found_when_it_has_given_a_sign_of_life(job, elsewhere, clock, redis_url):
+    assert elsewhere.runs() == {}
+    assert looked(elsewhere) == {}  # its keys may be left of one that died
+    clock.now += SCAN_S
+    beat(job, 2)
+    found = looked(elsewhere)[RUN]
+    assert (found.record.run_id, found.record.redis_url) == (RUN, redis_url)
     values = {leaf.path: leaf.value for leaf in found.leaves}
-    assert (values["seed"], values["environment.kwargs.api_key"]) == (7, "•••")
+    assert (values["seed"], values["environment.kwargs.api_key"], values["environment.kwargs.t"]) == (7, "•••", "😀")
     assert found.record.started > 0
 
 
-def test_it_is_gone_when_it_is_silent_and_back_when_it_is_not(job, elsewhere, clock):
-    assert elsewhere.runs()[RUN].alive
-    clock.now += SILENT_S
-    assert not elsewhere.runs()[RUN].alive
-    job.registry.beat(replace(LEARNER, beat=2))
-    assert not elsewhere.runs()[RUN].alive  # as it was a moment ago
+def test_it_is_not_there_when_it_is_silent_and_back_when_it_is_not(job, elsewhere, clock):
+    looked(elsewhere)
+    beat(job, 2)
+    for later, there in ((SCAN_S, True), (SILENT_S - 0.1, True), (SCAN_S, False)):
+        clock.now += later
+        assert (RUN in looked(elsewhere)) is there
+    beat(job, 3)
     clock.now += SCAN_S
-    assert elsewhere.runs()[RUN].alive
+    assert RUN in looked(elsewhere)
 
 
 def test_one_that_has_ended_is_not_there(job, elsewhere, clock):
-    assert RUN in elsewhere.runs()
+    looked(elsewhere)
+    beat(job, 2)
+    assert RUN in looked(elsewhere)
     job.delete()
-    clock.now += SCAN_S
-    assert RUN not in elsewhere.runs()
+    assert RUN not in looked(elsewhere)
+
+
+def test_an_outage_is_no_end(job, elsewhere, clock, monkeypatch, caplog):
+    looked(elsewhere)
+    beat(job, 2)
+    assert RUN in looked(elsewhere)
+
+    def gone(*_):
+        raise MemoryBackendError("Redis is loading")
+
+    (server,) = elsewhere._servers
+    with monkeypatch.context() as patch:
+        patch.setattr(server, "_ids", gone)
+        for _ in range(3):
+            clock.now += 60.0
+            assert RUN in looked(elsewhere)
+    assert sum("runs cannot be looked for" in record.message for record in caplog.records) == 1
+    beat(job, 3)
+    clock.now += 60.0
+    assert RUN in looked(elsewhere)
 
 
 @pytest.mark.parametrize(
@@ -84,45 +121,62 @@ def test_one_that_has_ended_is_not_there(job, elsewhere, clock):
         ("distrl:older:run", ("protocol", 0, "config", DESCRIPTION)),
         ("distrl:without:run", ("protocol", 1, "config", "{}")),
         ("distrl:bad id:run", ("protocol", 1, "config", DESCRIPTION)),
+        ("distrl:deep:run", ("protocol", 1, "config", "[" * 100_000)),
+        ("distrl:halves:run", ("protocol", 1, "config", r'{"config": {"a": "\ud83d"}}')),
     ],
 )
 def test_what_no_distrl_of_this_version_has_written_is_passed_over(job, elsewhere, redis_url, key, fields):
     client = connect(redis_url, name="test", give_up_s=1.0)
     client.call("HSET", key, *fields)
+    odd = key.split(":")[1]
     try:
-        assert [*elsewhere.runs()] == [RUN]
+        looked(elsewhere)
+        beat(job, 2)
+        client.call("HSET", f"distrl:{odd}:actors", "learner:0", "{}")
+        assert [*looked(elsewhere)] == [RUN]
     finally:
-        client.call("DEL", key)
+        client.call("DEL", key, f"distrl:{odd}:actors")
         client.close()
 
 
-def test_a_redis_that_is_not_there_is_asked_again_ever_more_rarely(clock, caplog):
+def test_a_redis_that_is_not_there_is_asked_again_ever_more_rarely(clock, monkeypatch):
+    asked = []
+
+    def refuse(*_, **__):
+        asked.append(clock.now)
+        raise MemoryBackendError("unreachable")
+
+    monkeypatch.setattr("distrl.dashboard.elsewhere.connect", refuse)
     elsewhere = Elsewhere(["redis://127.0.0.1:1"], clock)
     for later in (0.0, 1.9, 0.2, 3.9, 0.2):
         clock.now += later
-        assert elsewhere.runs() == {}
-    assert sum("runs cannot be looked for" in record.message for record in caplog.records) == 3
+        assert looked(elsewhere) == {}
+    assert asked == pytest.approx([100.0, 102.1, 106.2])
 
 
 @pytest.fixture
 def client(root, redis_url, monkeypatch):
     monkeypatch.setattr("distrl.dashboard.index.FRESH_S", 0.0)
     monkeypatch.setattr("distrl.dashboard.index.RESTS", 0.0)
-    monkeypatch.setattr("distrl.dashboard.elsewhere.SCAN_S", 0.0)
     monkeypatch.setattr("distrl.dashboard.live.LOOK_S", 0.0)
     app = make_app(root, Access("127.0.0.1"), redis_urls=[redis_url])
     with TestClient(app, base_url="http://127.0.0.1:8720") as made:
+        made.elsewhere = app.state.runs.index.elsewhere
         yield made
 
 
-def listed(client):
+def listed(client, job):
+    """As it is after two looks, between which the job's learner has given a sign of life."""
+    client.elsewhere.scan()
+    beat(job, time.monotonic_ns())
+    client.elsewhere.scan()
     return {row["name"]: row for row in client.get("/api/runs").json()["runs"]}
 
 
 def test_its_page_has_what_redis_knows(job, client):
     for updates in (1, 2, 3):
         job.registry.add_snapshot({"updates": updates, "env_steps": 10 * updates, "loss": 0.5, "bottleneck": "-"})
-    row = listed(client)[RUN]
+    row = listed(client, job)[RUN]
     assert (row["state"], row["algorithm"], row["seed"], row["numbers"]["updates"]) == ("running", "impala", 7, 3)
     base = f"/api/runs/{row['id']}"
     shown = client.get(base).json()
@@ -141,7 +195,7 @@ def test_its_page_has_what_redis_knows(job, client):
 
 
 def test_it_is_steered(job, client):
-    row = listed(client)[RUN]
+    row = listed(client, job)[RUN]
     headers = {"X-Distrl": "1"}
     answer = client.post(f"/api/runs/{row['id']}/control", json={"action": "pause"}, headers=headers)
     assert answer.status_code == 200
@@ -150,20 +204,21 @@ def test_it_is_steered(job, client):
 
 def test_a_run_whose_directory_is_here_is_listed_once(job, client, make_run, alive, redis_url):
     make_run("here", ended=False, pid=alive, redis_url=redis_url, run_id=RUN)
-    assert [(name, row["state"]) for name, row in listed(client).items()] == [("here", "running")]
+    assert [(name, row["state"]) for name, row in listed(client, job).items()] == [("here", "running")]
 
 
 def test_what_looks_gone_from_here_runs_on_another_machine(job, client, make_run):
     make_run("shared", ended=False, redis_url="unix:///nowhere", run_id=RUN, rows=2)
     job.registry.add_snapshot({"updates": 9, "env_steps": 90})
-    row = listed(client)["shared"]
+    row = listed(client, job)["shared"]
     assert (row["state"], row["numbers"]["updates"], row["path"]) == ("running", 9, "shared")
     curves = client.get(f"/api/runs/{row['id']}/curve?metric=updates&over=steps&points=10").json()["curves"]
     assert curves["updates"]["y"] == [1.0, 2.0]  # its own file knows all of it
 
 
 def test_it_is_no_longer_listed_when_redis_has_forgotten_it(job, client):
-    row = listed(client)[RUN]
+    row = listed(client, job)[RUN]
     job.delete()
-    assert listed(client) == {}
+    client.elsewhere.scan()
+    assert client.get("/api/runs").json()["runs"] == []
     assert client.get(f"/api/runs/{row['id']}").status_code == 404

@@ -65,6 +65,22 @@ def test_signing_in(page, run_id):
     assert (again.status_code, again.headers["location"]) == (303, "/")
 
 
+def test_who_may_only_look_may_sign_in_to_act(page, run_id):
+    client = page(EVERYWHERE, token=TOKEN, read_only_token=READ_ONLY)
+    client.post("/login", data={"token": READ_ONLY}, follow_redirects=False)
+    assert client.get("/api/session").json()["right"] == "look"
+    assert client.get("/login", follow_redirects=False).status_code == 401
+
+
+def test_the_door_does_not_tell_whether_a_token_is_right(page):
+    client = page(EVERYWHERE, token=TOKEN)
+    answers = {
+        client.get("/login", headers={"Authorization": f"Bearer {token}"}, follow_redirects=False).text
+        for token in (TOKEN, "wrong-and-long-enough")
+    }
+    assert len(answers) == 1
+
+
 def test_the_door_lets_its_own_style_in_alone(page):
     from base64 import b64encode
     from hashlib import sha256
