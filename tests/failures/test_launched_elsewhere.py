@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults.arguments import environment
 
-pytestmark = [pytest.mark.slow, pytest.mark.redis]
+pytestmark = [pytest.mark.slow, pytest.mark.redis, pytest.mark.long]
 
 
 def ask(address, body=None):

@@ -81,7 +81,7 @@ class RunView {
   apply(told) {
     this.run = told.run;
     this.pill.replaceChildren(pill(told.run));
-    say(this.started, told.run.started ? `started ${moment(told.run.started)}, ${ago(told.run.started)}` : "");
+    this.sayStart();
     this.columns = told.columns;
     this.drawMetricFields();
     this.ledger = told.ledger;
@@ -118,7 +118,13 @@ class RunView {
     say(this.verdict.lastChild, verdict ?? "");
   }
 
+  sayStart() {
+    const { started } = this.run;
+    say(this.started, started ? `started ${moment(started)}, ${ago(started)}` : "");
+  }
+
   live(live) {
+    this.sayStart(); // how long ago changes
     this.budget.update(this.snapshot, live, this.ledger);
     this.tabs.live(live, this.run);
     this.controls.update(this.run, live);
