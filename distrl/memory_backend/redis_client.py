@@ -346,7 +346,7 @@ def _public(url: str) -> str:
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
         return "the given URL"
-    if parts.scheme not in ("redis", "rediss", "unix"):  # of whatever it is, any part may be the password
+    if not parts.netloc and parts.scheme != "unix":  # user:password@host without a scheme, for instance
         return "the given URL"
     return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
 
