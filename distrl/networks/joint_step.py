@@ -1,4 +1,4 @@
-"""What an update of several networks at once is made of: each moved by its own optimizer, in one compiled step."""
+"""Parts of an update of several networks at once: each moved by its own optimizer, in one compiled step."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,6 +10,7 @@ from keras import ops
 
 from distrl.config.optimizers import OptimizerParameters
 from distrl.networks.differentiation import Part
+from distrl.networks.distributions import Tensor
 from distrl.networks.network_copy import NetworkCopy
 from distrl.networks.network_wrapper import NetworkWrapper
 from distrl.networks.optimizers import clip_gradients, create_optimizer, state_variables
@@ -45,11 +46,35 @@ def follow(network: NetworkWrapper, rate: float) -> None:
         slow.assign(ops.stop_gradient(mixed))
 
 
+class _Held(keras.StatelessScope):  # type: ignore[misc]  # Keras has no type information
+    """A scope in which some variables are constants; Keras would hide the surrounding scope's values of all others."""
+
+    def __init__(self, variables: Sequence[Any]) -> None:
+        constants = [(variable, ops.stop_gradient(variable.value)) for variable in variables]
+        super().__init__(state_mapping=constants)
+        self._held = {id(variable) for variable in variables}
+
+    def get_current_value(self, variable: Any) -> Tensor | None:
+        own = super().get_current_value(variable)
+        if own is not None or self.original_scope is None:
+            return own
+        return self.original_scope.get_current_value(variable)
+
+    def add_update(self, update: tuple[Any, Tensor]) -> None:
+        if id(update[0]) in self._held or self.original_scope is None:
+            super().add_update(update)
+        else:
+            self.original_scope.add_update(update)
+
+
 @contextmanager
 def held(copy: NetworkCopy) -> Iterator[None]:
-    """Inside, the copy's weights are constants to the gradient, which passes to its inputs; what it assigns is lost."""
-    variables = copy.model.variables
-    with keras.StatelessScope(state_mapping=[(variable, ops.stop_gradient(variable.value)) for variable in variables]):
+    """Make the copy's weights constants to the gradient, which still passes to the copy's inputs.
+
+    What the copy assigns inside is discarded, and so are losses that layers add (`add_loss`) inside. Other networks
+    called inside are trained and assign as they do outside.
+    """
+    with _Held(copy.model.variables):
         yield
 
 

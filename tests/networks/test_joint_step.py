@@ -89,3 +89,47 @@ def test_a_trained_number_moves_and_is_saved_with_the_moments_of_its_optimizer()
     assert float(number.variable) == pytest.approx(0.49, abs=1e-6)  # Adam's first step is its rate
     names = sorted(name.rpartition("/")[2] for name in number.variables)
     assert names == ["iteration", "log_temperature", "log_temperature_momentum", "log_temperature_velocity"]
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_network_called_while_another_is_held_is_trained_as_outside(inside):
+    """The policy's action goes into a held critic. Where the policy is called makes no difference to its gradient."""
+    policy, critic = wrap(ValueHeadParameters(), "policy"), wrap(QValueHeadParameters(), "critic")
+    weights = policy.online.model.trainable_variables
+
+    def function(rows):
+        action = None if inside else policy.online.model({"observation": rows})["value"][:, None]
+        with held(critic.online):
+            if inside:
+                action = policy.online.model({"observation": rows})["value"][:, None]
+            return ops.sum(critic.online.model({"observation": rows, "action": action})["q_value"]), {}
+
+    _, _, gradients = Gradients(function, weights, [])(ROWS)
+    zero, one = (
+        float(critic.online.predict({"observation": ROWS[:1], "action": np.float32([[a]])})[0]) for a in (0.0, 1.0)
+    )
+    # Q is linear in the action and the action is w . observation + b.
+    np.testing.assert_allclose(gradients[0], (one - zero) * ROWS.sum(axis=0)[:, None], rtol=1e-4)
+    np.testing.assert_allclose(gradients[1], [2.0 * (one - zero)], rtol=1e-4)
+
+
+def test_only_what_the_held_network_assigns_is_discarded():
+    """A moving average of another network, assigned inside, is kept; a held network's is not."""
+    normalized = {"input_embedders_parameters": {"observation": {"normalize": True}}}
+    middleware = {"middleware_parameters": {"scheme": [4], "batchnorm": True}}
+    one, other = (wrap(ValueHeadParameters(), name, **normalized, **middleware) for name in ("one", "other"))
+    networks = [one, other]
+
+    def function(rows):
+        with held(one.online):
+            values = [network.online.model({"observation": rows}, training=True)["value"] for network in networks]
+        return sum(map(ops.sum, values)), {}
+
+    def averages(network):
+        return [np.array(variable) for variable in network.online.state_variables]
+
+    before = [averages(network) for network in networks]
+    Step(function, [part_of(other)], states_of(networks))(ROWS)
+    after = [averages(network) for network in networks]
+    assert all((old == new).all() for old, new in zip(before[0], after[0], strict=True))
+    assert any((old != new).any() for old, new in zip(before[1], after[1], strict=True))
