@@ -39,16 +39,25 @@ def open_run_directory(run_dir: Path, resume: str | None) -> Iterator[Opened]:
         ConfigError: A new run would overwrite another one, or the run to resume has not ended.
         CheckpointError: There are checkpoints and none is valid, or there is none and `resume` is not "auto".
     """
-    if resume is None:
-        if (run_dir / "run.json").exists():
-            raise ConfigError(f"{run_dir} already holds a run; add --resume auto to go on, or choose another --run-dir")
-        opened = Opened()
-    else:
-        opened = _look_for_checkpoint(run_dir, must_exist=resume != "auto")
+    require_free(run_dir, resume)
+    opened = Opened() if resume is None else _look_for_checkpoint(run_dir, must_exist=resume != "auto")
     for name in ("logs", "checkpoints", "policy"):
         (run_dir / name).mkdir(parents=True, exist_ok=True)
     with _locked(run_dir):
         yield opened
+
+
+def require_free(run_dir: Path, resume: str | None) -> None:
+    """Refuse a directory that cannot be trained in, before anything slow is done. Changes nothing.
+
+    Raises:
+        ConfigError: A new run would overwrite another one, or the run to resume has not ended.
+    """
+    if resume is None and (run_dir / "run.json").exists():
+        raise ConfigError(f"{run_dir} already holds a run; add --resume auto to go on, or choose another --run-dir")
+    if (run_dir / "run.lock").is_file():
+        with _locked(run_dir):
+            pass
 
 
 def write_run_json(run_dir: Path, run_id: str, redis_url: str | None) -> None:

@@ -24,7 +24,7 @@ from distrl.launch.one_process import train_here
 from distrl.launch.plan import RoleHome, check_queue, oversubscription_warning, publication_note, replay_note
 from distrl.launch.ray_token import make_private_token
 from distrl.launch.role import open_backend
-from distrl.launch.run_directory import open_run_directory, write_private, write_run_json
+from distrl.launch.run_directory import open_run_directory, require_free, write_private, write_run_json
 from distrl.launch.supervise import Interrupt, Outcome, Supervisor
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
@@ -70,6 +70,7 @@ def train(
     config = loaded.config
     require_framework(config.learner.backend)
     _check_launchable(config)
+    require_free(run_dir, resume)
     spec = probe(config.environment)
     check_queue(config, spec)
     replay = replay_note(config, spec)

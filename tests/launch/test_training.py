@@ -13,6 +13,7 @@ from distrl.config.load import LoadedConfig, load
 from distrl.errors import ConfigError, MissingExtraError
 from distrl.launch import training
 from distrl.launch.description import RunDescription
+from distrl.launch.run_directory import open_run_directory
 from distrl.launch.supervise import Outcome
 from distrl.launch.training import interruptible, settled_config, summarize, train
 from distrl.memory_backend.backend import LedgerCounts
@@ -171,3 +172,15 @@ def test_the_parent_of_a_run_carries_no_framework():
     code = "import sys, distrl.launch.training, distrl.launch.processes\n"
     code += "print(sorted({'tensorflow', 'keras', 'jax', 'ray'} & {name.split('.')[0] for name in sys.modules}))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("resume", "words"), [("auto", "has not ended; stop it first"), (None, "already holds a run; add --resume auto")]
+)
+def test_a_directory_that_is_taken_is_refused_before_the_environment_is_tried_out(tmp_path, resume, words):
+    """The trial may take seconds and print that it does; the directory alone says that the command is in vain."""
+    (tmp_path / "run.json").write_text("{}")
+    config = loaded(environment={"id": "no_such_module:Environment"})
+    with open_run_directory(tmp_path, "auto"), pytest.raises(ConfigError, match=words):
+        train(config, run_dir=tmp_path, resume=resume, view=None)
+    assert not (tmp_path / "config.yaml").exists()
