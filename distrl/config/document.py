@@ -14,6 +14,8 @@ _TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
 _EXPONENT = re.compile(r"^[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
 MOST_VALUES = 100_000
 """In one document, each counted as often as it is referred to: aliases make any number of a few lines."""
+DEEPEST = 64
+"""Levels of mappings and lists in one document; Pydantic and JSON allow some 200."""
 _LINE_ENDS = "\n\r\x85\u2028\u2029"  # YAML's
 # One resolver table for reading and writing, so that the writer quotes exactly what the reader would take for a number.
 _RESOLVERS = {
@@ -28,6 +30,16 @@ class _Loader(yaml.SafeLoader):
     """The safe loader, without dates and without silently overwritten keys."""
 
     yaml_implicit_resolvers = _RESOLVERS
+    _nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """As the safe loader does, up to so many keys and values: the rest of an endless document is not read."""
+        self._nodes += 1
+        if self._nodes > 2 * MOST_VALUES:
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, f"more than {MOST_VALUES} values", mark)
+        node: yaml.Node | None = super().compose_node(parent, index)
+        return node
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """As the safe loader does, up to so many keys."""
@@ -37,10 +49,11 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """As the safe loader does, after a check that no key is there twice."""
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
-        for key in keys:
-            if keys.count(key) > 1:
+        seen = set()
+        for key in (key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"):
+            if key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is there twice", node.start_mark)
+            seen.add(key)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return mapping
 
@@ -71,7 +84,7 @@ def parse(text: str, what: str) -> Any:
     finally:
         if loader is not None:
             loader.dispose()
-    _check_plain(value, what)
+    check_plain(value, what)
     return value
 
 
@@ -116,19 +129,42 @@ def _one_line(error: yaml.YAMLError) -> str:
     return " ".join(problem.split()) + place
 
 
-def _check_plain(value: Any, what: str) -> None:
-    left, values = MOST_VALUES, [value]
+def check_plain(value: Any, what: str) -> None:
+    """Check that a value is plain data: text, numbers, booleans, null, lists, and mappings with text keys.
+
+    Args:
+        what: Names the value in errors, as in `parse`.
+
+    Raises:
+        ConfigError: The value has other types, text that UTF-8 cannot hold, too many values or too many levels.
+    """
+    left, values = MOST_VALUES, [(value, 0)]
     while values:
-        each = values.pop()
+        each, level = values.pop()
         left -= 1
         if left < 0:
             raise ConfigError(f"{what} has more than {MOST_VALUES} values, each counted as often as an alias names it")
+        if level > DEEPEST:
+            raise ConfigError(f"{what} has more than {DEEPEST} levels of mappings and lists; make it flatter")
         if isinstance(each, Mapping):
             for key in each:
                 if not isinstance(key, str):
                     raise ConfigError(f"{what}: the key {shown(key)} must be text; write it in quotes")
-            values += each.values()
-        elif isinstance(each, list):
-            values += each
-        elif not isinstance(each, str | int | float | bool | None):
+                _check_text(key, what)
+            values += [(inner, level + 1) for inner in each.values()]
+        elif isinstance(each, list | tuple):
+            values += [(inner, level + 1) for inner in each]
+        elif isinstance(each, str):
+            _check_text(each, what)
+        elif not isinstance(each, int | float | bool | None):
             raise ConfigError(f"{what}: a value of type {type(each).__name__} is not plain data")
+
+
+def _check_text(text: str, what: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"{what}: {ascii(text)[:60]} has the half character {text[error.start]!a}, which UTF-8 cannot hold; "
+            "write the whole character"
+        ) from error

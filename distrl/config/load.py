@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from distrl.config.document import parse, parse_mapping, scalar, shown
+from distrl.config.document import DEEPEST, check_plain, parse, parse_mapping, scalar, shown
 from distrl.config.explain import explain
 from distrl.config.presets import preset_tree, presets
 from distrl.config.run import RunConfig
@@ -76,16 +76,19 @@ class LoadedConfig:
 
 
 def load(
-    preset: str | None = None,
-    file: Path | None = None,
+    preset: str | Mapping[str, Any] | None = None,
+    file: str | Path | Mapping[str, Any] | None = None,
     sets: Sequence[str] = (),
     flags: Mapping[str, Any] | None = None,
 ) -> LoadedConfig:
-    """Puts the layers together and checks the result.
+    """Put the layers together and check the result.
+
+        distrl.load("cartpole-impala", sets=["actors.count=4"])
+        distrl.load({"environment": {"id": "CartPole-v1"}, "actors": {"count": 4}})
 
     Args:
-        preset: Name of a preset of distrl.
-        file: A YAML file with any part of the tree.
+        preset: Name of a preset of distrl; or a mapping with any part of the tree.
+        file: A YAML file with any part of the tree; or such a mapping.
         sets: "dotted.path=value", the value in YAML; it is read as data and never evaluated.
         flags: Flag of `FLAGS` -> value; None where it was not given.
 
@@ -93,10 +96,13 @@ def load(
         ConfigError: In one line: what is wrong, the value, where it came from, what is allowed or nearest.
     """
     layers = _Layers()
-    if preset is not None:
+    if isinstance(preset, str):
         layers.merge(preset_tree(preset), f"preset {preset}")
-    if file is not None:
-        layers.merge(parse_mapping(_read(file), f"file {file}"), f"file {file}")
+    if isinstance(file, str | Path):
+        layers.merge(parse_mapping(_read(Path(file)), f"file {file}"), f"file {file}")
+    for mapping in (given for given in (preset, file) if isinstance(given, Mapping)):
+        check_plain(mapping, "the mapping")
+        layers.merge(mapping, "python")
     for flag, value in (flags or {}).items():
         if value is not None:
             layers.put(FLAGS[flag].split("."), value, f"flag {flag}")
@@ -118,6 +124,8 @@ def parse_assignment(assignment: str, where: str) -> tuple[list[str], Any]:
     """
     dotted, equals, text = assignment.partition("=")
     path = dotted.strip().split(".")
+    if len(path) > DEEPEST:
+        raise ConfigError(f"{where} {shown(dotted)} has {len(path)} levels; {DEEPEST} are the most")
     if not equals or not all(path):
         raise ConfigError(f"{where} wants path=value, like network.learning_rate=1e-3, not {shown(assignment)}")
     if not text.strip():
@@ -184,11 +192,19 @@ class _Layers:
             if not isinstance(child, dict):
                 child = node[key] = {}
             node = child
-        node[path[-1]] = value
         dotted = ".".join(path)
-        for given in [given for given in self.origin_of if given.startswith(f"{dotted}.")]:
-            del self.origin_of[given]
+        for replaced in _below(node.get(path[-1]), dotted):
+            self.origin_of.pop(replaced, None)
+        node[path[-1]] = value
         self.origin_of[dotted] = origin
+
+
+def _below(value: Any, dotted: str) -> Iterator[str]:
+    """Dotted paths of everything inside a mapping."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield f"{dotted}.{key}"
+            yield from _below(inner, f"{dotted}.{key}")
 
 
 def _origin(origin_of: Mapping[str, str], dotted: str) -> str:

@@ -1,7 +1,9 @@
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distrl.config import document
 from distrl.config.document import parse, parse_mapping, scalar, shown
 from distrl.errors import ConfigError
 
@@ -60,6 +62,12 @@ def test_values(text, value):
         ("!!int abc", "not valid YAML"),
         ("a: \x00", "not valid YAML"),
         ("[" * 5000, "not valid YAML"),
+        ("{a: " * 65 + "1" + "}" * 65, "more than 64 levels of mappings and lists"),
+        ("[" * 66 + "]" * 66, "more than 64 levels of mappings and lists"),
+        ("\n".join(["k0: &k0 {}", *(f"k{i}: &k{i} {{x: *k{i - 1}}}" for i in range(1, 70))]), "more than 64 levels"),
+        ("&a {a: *a}", "more than 64 levels"),
+        ('a: "\\ud800"', r"the half character '\ud800', which UTF-8 cannot hold"),
+        ('"\\ud800": 1', r"the half character '\ud800', which UTF-8 cannot hold"),
     ],
 )
 def test_what_is_refused(text, problem):
@@ -69,6 +77,45 @@ def test_what_is_refused(text, problem):
     assert message.startswith("file x.yaml")
     assert problem in message
     assert "\n" not in message
+
+
+def test_the_deepest_document_that_is_allowed():
+    value = parse("[" * 64 + "1" + "]" * 64, "here")
+    for _ in range(64):
+        (value,) = value
+    assert value == 1
+
+
+def test_every_key_of_a_mapping_is_compared_with_no_other():
+    class Key(str):
+        comparisons = 0
+
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            Key.comparisons += 1
+            return str.__eq__(self, other)
+
+    def scalar_node(value):
+        return yaml.ScalarNode("tag:yaml.org,2002:str", value)
+
+    node = yaml.MappingNode(
+        "tag:yaml.org,2002:map", [(scalar_node(Key(f"k{i}")), scalar_node("1")) for i in range(300)]
+    )
+    assert len(document._Loader("").construct_mapping(node)) == 300
+    assert Key.comparisons < 300
+
+
+def test_the_rest_of_a_document_that_is_too_large_is_not_read(monkeypatch):
+    monkeypatch.setattr(document, "MOST_VALUES", 50)
+    composed = []
+    compose = yaml.SafeLoader.compose_node
+    monkeypatch.setattr(yaml.SafeLoader, "compose_node", lambda *arguments: composed.append(1) or compose(*arguments))
+    with pytest.raises(
+        ConfigError, match=r"^file x.yaml is not valid YAML: more than 50 values \(line 100, column 3\)$"
+    ):
+        parse("\n".join(f"- {i}" for i in range(10_000)), "file x.yaml")
+    assert len(composed) == 100
 
 
 def test_a_merge_key_is_no_duplicate():

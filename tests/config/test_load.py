@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -168,6 +169,62 @@ def test_a_config_made_in_python_knows_what_was_changed():
     assert origins["seed"] == "python"
     assert origins["environment.kwargs.a"] == "python"
     assert origins["actors.count"] == "default"
+
+
+def test_twice_the_keys_cost_twice_the_steps(file):
+    def steps(keys):
+        """Function calls of Python and C that reading a file of so many keys takes."""
+        path, counted = file("environment: {kwargs: {" + ", ".join(f"k{i}: 1" for i in range(keys)) + "}}"), 0
+
+        def count(frame, event, argument):
+            nonlocal counted
+            counted += event in ("call", "c_call")
+
+        sys.setprofile(count)
+        try:
+            load(file=path, sets=["environment.kwargs.k1=2"])
+        finally:
+            sys.setprofile(None)
+        return counted
+
+    load()  # what is only done once is not counted
+    none, some, twice = steps(0), steps(100), steps(200)
+    assert twice - none < 2.2 * (some - none)
+
+
+def test_replacing_a_mapping_forgets_where_its_values_came_from(file):
+    path = file("environment: {kwargs: {a: {b: {c: 1}, d: 2}}}")
+    loaded = load(file=path, sets=["environment.kwargs.a.b.e=3", "environment.kwargs.a=5"])
+    origins = {dotted: origin for dotted, origin in loaded.given.items() if dotted.startswith("environment.kwargs")}
+    assert origins == {"environment.kwargs.a": "flag --set"}
+
+
+def test_a_mapping_is_a_layer_of_python():
+    loaded = load({"environment": {"id": "CartPole-v1", "kwargs": {"size": (1, 2)}}, "actors": {"count": 4}})
+    assert (loaded.config.environment.id, loaded.config.actors.count) == ("CartPole-v1", 4)
+    assert loaded.origins["actors.count"] == "python"
+    assert loaded.origins["actors.environments"] == "default"
+    loaded = load("cartpole-impala", {"actors": {"count": 4}}, sets=["seed=3"])
+    assert (loaded.config.actors.count, loaded.config.seed) == (4, 3)
+    assert loaded.origins["environment.id"] == PRESET
+
+
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [
+        ({"actors": {"cuont": 4}}, "unknown key actors.cuont (from python); did you mean actors.count?"),
+        ({"environment": {"kwargs": {1: 2}}}, "the mapping: the key 1 must be text; write it in quotes"),
+        ({"environment": {"kwargs": {"x": object}}}, "the mapping: a value of type type is not plain data"),
+    ],
+)
+def test_a_mapping_is_checked_as_a_file_is(mapping, message):
+    assert refused(preset=mapping) == message
+
+
+def test_a_path_of_too_many_levels_is_refused():
+    message = refused(sets=["environment.kwargs" + ".a" * 300 + "=1"])
+    assert message.startswith("--set 'environment.kwargs.a.a.a.")
+    assert message.endswith("has 302 levels; 64 are the most")
 
 
 values = st.recursive(
