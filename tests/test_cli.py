@@ -70,6 +70,11 @@ def refused(capsys, *arguments, code=2):
     return line.removeprefix("distrl: error: ")
 
 
+def test_an_actor_id_that_no_unroll_can_carry_is_refused_before_anything_is_opened(capsys):
+    told = refused(capsys, "actor", "--redis-url", "redis://nowhere.invalid", "--run-id", "r", "--id", "1" + 18 * "0")
+    assert told.startswith(f"actor id {10**18} is not allowed; use a number from 0 to ")
+
+
 def modules_after(code):
     code += f"\nimport sys; print(sorted(set({HEAVY}) & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,6 +10,7 @@ from distrl.errors import ConfigError, DistrlError
 from distrl.launch.lifeline import LIFELINE_VARIABLE
 from distrl.launch.plan import Role
 from distrl.launch.role import HEARTBEAT_S, be_done, become, give_way, join, log
+from distrl.memory_backend.keys import checked_actor
 from distrl.networks.lean_import import collector_at_rest
 
 
@@ -55,7 +56,12 @@ def _make_role(role: Role, redis_url: str, run_id: str, stop: threading.Event) -
 
 
 def run_actor(*, redis_url: str, run_id: str, actor: int) -> int:
-    """`distrl actor`: this process becomes one actor of the run."""
+    """`distrl actor`: this process becomes one actor of the run.
+
+    Raises:
+        ConfigError: The id is not allowed.
+    """
+    checked_actor(actor)
     return _run_here(Role("actor", actor), redis_url, run_id)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from distrl.memory_backend.in_memory_run import Run, number_of
+from distrl.memory_backend.keys import checked_actor
 from distrl.memory_backend.registry import newest_evaluator
 from distrl.memory_backend.registry_interface import (
     BestEvaluation,
@@ -28,7 +29,7 @@ class InMemoryRegistry(Registry):
 
     def register_actor(self, actor: int) -> int:
         with self._run.changed:
-            self._run.incarnations[actor] += 1
+            self._run.incarnations[checked_actor(actor)] += 1
             return self._run.incarnations[actor]
 
     def register_evaluator(self) -> int:

@@ -13,6 +13,9 @@ PROTOCOL_VERSION = 1
 GROUP = "learner"
 """Consumer group and constant consumer name: a restarted learner finds what its predecessor had not acknowledged."""
 
+HIGHEST_NUMBER = 10**18 - 1
+"""Highest actor id, incarnation, sequence, version and count of steps that `entry_header` reads."""
+
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -204,11 +207,27 @@ def entry_fields(header: UnrollHeader, payload: bytes) -> dict[bytes, bytes]:
 
 
 def entry_header(fields: dict[bytes, bytes]) -> UnrollHeader | None:
-    """The header in an entry's fields; None unless all five are plain decimal numbers below 10**18."""
+    """The header in an entry's fields; None unless all five are plain decimal numbers up to `HIGHEST_NUMBER`."""
     values = []
     for name in (b"actor", b"incarnation", b"sequence", b"version", b"steps"):
         text = fields.get(name, b"")
-        if not text.isdigit() or len(text) > 18:  # bytes.isdigit is ASCII alone: no sign, no space, no other script
+        if not is_number(text):
             return None
         values.append(int(text))
     return UnrollHeader(*values)
+
+
+def is_number(text: bytes) -> bool:
+    """Whether the text is a plain decimal number up to `HIGHEST_NUMBER`."""
+    return text.isdigit() and len(text) <= 18  # bytes.isdigit is ASCII alone: no sign, no space, no other script
+
+
+def checked_actor(actor: int) -> int:
+    """The actor's id.
+
+    Raises:
+        ConfigError: `entry_header` would not read it, so that no unroll of the actor could be accepted.
+    """
+    if not 0 <= actor <= HIGHEST_NUMBER:
+        raise ConfigError(f"actor id {actor} is not allowed; use a number from 0 to {HIGHEST_NUMBER:,}")
+    return actor

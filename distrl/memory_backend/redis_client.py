@@ -4,7 +4,8 @@ Connecting, logging in and reading replies are redis-py's. Commands are written 
 long value from where it is, where redis-py copies it. redis-py's own retries are off. What may be repeated is decided
 here: reads and heartbeats give the same result when they are sent twice; a push may store two copies, which the learner
 drops as duplicates; a fenced transaction (acknowledging, publishing, issuing tickets) is known by its number in the
-`applied` hash and never applied twice.
+`applied` hash and never applied twice. Redis does not roll back: where one command of a transaction fails inside EXEC,
+the others are applied. What a push has counted is then taken back, under a number as well.
 """
 
 import random
@@ -100,6 +101,43 @@ class RedisClient:
         """MULTI … EXEC in one round trip. Repeated when the reply is lost: the caller bears a second application."""
         return self.patiently(lambda _attempt: self._execute(commands))
 
+    def in_run(
+        self,
+        keys: RunKeys,
+        commands: Sequence[Command],
+        *,
+        undo: Sequence[Command] = (),
+        wait: Command | None = None,
+    ) -> list[Reply]:
+        """MULTI … EXEC while the run exists; one round trip is all it takes after another transaction of this kind.
+
+        Repeated when the reply is lost: the caller bears a second application.
+
+        Args:
+            keys: The run's keys; `run` is watched.
+            commands: What is applied.
+            undo: Applied exactly once if the first command has failed inside EXEC, where the others are applied.
+            wait: A blocking command that is sent ahead. Its reply is not looked at, and it is not repeated.
+
+        Raises:
+            MemoryBackendError: The run is gone; nothing of it was made anew.
+        """
+        guard: Command = ("HGET", keys.run, "protocol")
+
+        def attempt(number: int, conflict: int) -> list[Reply]:
+            protocol, _ = self._guard(guard, [])
+            if protocol is None:
+                raise self._gone(keys)
+            first = number == conflict == 0
+            replies = self._executed(commands, guard, wait if first else None)
+            if undo and isinstance(replies[0], redis.ResponseError):
+                self.exactly_once(keys, guard, lambda found, _: undo if found else (), "taking back what was counted")
+            return [
+                self._translated(command, _checked(reply)) for command, reply in zip(commands, replies, strict=True)
+            ]
+
+        return self._resolving_conflicts(attempt, "a transaction")
+
     def call_blocking(
         self, command: Callable[[float], Command], block_s: float, recover: Callable[[], Reply | None]
     ) -> Reply | None:
@@ -148,9 +186,8 @@ class RedisClient:
 
         def checked(token: Reply, replies: Sequence[Reply]) -> Sequence[Command]:
             newest = int(token or 0)
-            if newest < fence:  # nobody has taken over: what was learned is still the newest
-                gone = f"run {keys.run_id} is gone from {self.url}: it has ended, or Redis has lost its data"
-                raise MemoryBackendError(f"{what}: {gone}")
+            if newest < fence:  # no other learner has taken over: what was learned is still the newest
+                raise self._gone(keys, what)
             if newest > fence:
                 another = f"another learner runs {keys.run_id} (token {newest}, ours {fence}); stop this one"
                 raise FencedError(f"{what}: {another}")
@@ -259,27 +296,43 @@ class RedisClient:
             except redis.RedisError as error:
                 raise MemoryBackendError(f"Redis at {self.url} refuses: {_line(error)}{_advice(error)}") from error
 
+    def _gone(self, keys: RunKeys, what: str | None = None) -> MemoryBackendError:
+        gone = f"run {keys.run_id} is gone from {self.url}: it has ended, or Redis has lost its data"
+        return MemoryBackendError(gone if what is None else f"{what}: {gone}")
+
     def _ask(self, command: Command) -> Reply:
         (reply,) = self._round_trip([command])
         return self._translated(command, _checked(reply))
 
     def _execute(self, commands: Sequence[Command], guard: Command | None = None) -> list[Reply]:
-        """MULTI … EXEC, and with `guard` what `_guard` would ask next, in one round trip.
+        """As `_executed`; raises the first command's error that failed inside EXEC."""
+        replies = self._executed(commands, guard)
+        return [self._translated(command, _checked(reply)) for command, reply in zip(commands, replies, strict=True)]
+
+    def _executed(
+        self, commands: Sequence[Command], guard: Command | None, wait: Command | None = None
+    ) -> Sequence[Reply]:
+        """MULTI … EXEC, before it `wait`, and with `guard` what `_guard` would ask next, in one round trip.
+
+        Returns:
+            What EXEC says of each command; an exception object where it failed.
 
         Raises:
             redis.WatchError: The key that `_guard` watches was changed; nothing was applied. With `guard` alone.
         """
         before: list[Command] = [("UNWATCH",)] if guard is None and self._guarded is not None else []
+        if wait is not None:
+            before.append(wait)
         after: list[Command] = [] if guard is None else [("WATCH", guard[1]), guard]
         replies = self._round_trip([*before, ("MULTI",), *commands, ("EXEC",), *after])
         self._guarded = None if guard is None else (guard, replies[-1])
         first = len(before) + 1
-        for reply in replies[first : first + len(commands)]:
+        for reply in replies[: first + len(commands)]:
             _checked(reply)  # refused before EXEC: that one's error says less
-        executed = _checked(replies[first + len(commands)])
+        executed: Sequence[Reply] | None = _checked(replies[first + len(commands)])
         if executed is None:
             raise redis.WatchError("the watched key changed")
-        return [self._translated(command, _checked(reply)) for command, reply in zip(commands, executed, strict=True)]
+        return executed
 
     def _guard(self, guard: Command, reads: Sequence[Command]) -> tuple[Reply, list[Reply]]:
         """Watches the guard's key; the replies to `guard` and `reads`.
@@ -322,11 +375,10 @@ class RedisClient:
         translate = self._translations.get(command[0])
         return reply if translate is None else translate(reply)
 
-    def _resolving_conflicts(self, attempt: Callable[[int, int], None], what: str) -> None:
+    def _resolving_conflicts(self, attempt: Callable[[int, int], Result], what: str) -> Result:
         for conflict in range(_WATCH_ATTEMPTS):
             try:
-                self.patiently(lambda number, conflict=conflict: attempt(number, conflict))  # type: ignore[misc]
-                return
+                return self.patiently(lambda number, conflict=conflict: attempt(number, conflict))  # type: ignore[misc]
             except redis.WatchError:  # the watched key changed: prepared anew
                 time.sleep(self._jitter.uniform(0.0, _FIRST_BACK_OFF_S))
         raise MemoryBackendError(f"{what}: {_WATCH_ATTEMPTS} conflicts at {self.url}; is another learner starting?")

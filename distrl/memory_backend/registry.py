@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from distrl.errors import FencedError, MemoryBackendError
-from distrl.memory_backend.keys import RunKeys
+from distrl.memory_backend.keys import RunKeys, checked_actor
 from distrl.memory_backend.redis_client import RedisClient, Reply
 from distrl.memory_backend.registry_interface import (
     ERRANDS,
@@ -52,8 +52,12 @@ class RedisRegistry(Registry):
         self._keys = keys
 
     def register_actor(self, actor: int) -> int:
-        """The actor's new incarnation, from 1. Repeated over a broken connection it can skip a number."""
-        return int(self._client.call("HINCRBY", self._keys.incarnations, actor, 1))
+        """Return the actor's new incarnation, from 1. Repeated over a broken connection it can skip a number.
+
+        Raises:
+            ConfigError: The id is not allowed.
+        """
+        return int(self._client.call("HINCRBY", self._keys.incarnations, checked_actor(actor), 1))
 
     def register_evaluator(self) -> int:
         """The evaluator's new incarnation, from 1."""

@@ -135,7 +135,11 @@ class Registry(ABC):
 
     @abstractmethod
     def register_actor(self, actor: int) -> int:
-        """Returns the new incarnation, unique within the run and increasing."""
+        """Return the new incarnation, unique within the run and increasing.
+
+        Raises:
+            ConfigError: The id is negative or has more digits than the header of an unroll may have.
+        """
 
     @abstractmethod
     def register_evaluator(self) -> int:

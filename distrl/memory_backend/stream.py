@@ -89,32 +89,37 @@ class RedisUnrollStream(UnrollStream):
 
     def admission(self) -> Admission:
         """One round trip."""
-        replies = self._client.transaction(
-            [("XLEN", self._keys.unrolls), ("HGET", self._keys.ledger, "stream_bytes"), *self._admission_commands()]
+        replies = self._client.in_run(
+            self._keys,
+            [("XLEN", self._keys.unrolls), ("HGET", self._keys.ledger, "stream_bytes"), *self._admission_commands()],
         )
         return self._admission(replies[0], int(replies[1] or 0), replies[2:])
 
     def push(self, header: UnrollHeader, payload: bytes) -> Admission:
-        """Appends, counts and releases the producer's ticket in one transaction and one round trip.
+        """Append, count and release the producer's ticket in one transaction and one round trip.
 
         Over a broken connection it is repeated and can store two copies: `produced` then counts two and the learner
-        drops one as a duplicate.
+        drops one as a duplicate. Where Redis refuses the entry alone, what was counted is taken back.
+
+        Raises:
+            MemoryBackendError: Redis refuses the entry, or the run is gone.
         """
         keys = self._keys
+        counts = {"produced": 1, "pushed_bytes": len(payload), "stream_entries": 1, "stream_bytes": len(payload)}
+        back = {name: -increment for name, increment in counts.items()}
         entry: list[str | bytes] = ["XADD", keys.unrolls, "*"]
         for name, value in entry_fields(header, payload).items():
             entry += (name, value)
-        replies = self._client.transaction(
+        replies = self._client.in_run(
+            keys,
             [
                 tuple(entry),
                 ("DEL", keys.held(header.producer)),
-                ("HINCRBY", keys.ledger, "produced", 1),
-                ("HINCRBY", keys.ledger, "pushed_bytes", len(payload)),
-                ("HINCRBY", keys.ledger, "stream_entries", 1),
-                ("HINCRBY", keys.ledger, "stream_bytes", len(payload)),
+                *[("HINCRBY", keys.ledger, name, increment) for name, increment in counts.items()],
                 ("XLEN", keys.unrolls),
                 *self._admission_commands(),
-            ]
+            ],
+            undo=increment_commands(keys, back),
         )
         self._newest_pushed = replies[0]
         return self._admission(replies[6], replies[5], replies[7:])

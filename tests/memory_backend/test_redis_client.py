@@ -198,6 +198,42 @@ def test_endless_conflicts_are_an_error(redis_run, monkeypatch):
     assert backend.ledger.counts().lost == 0
 
 
+LAST_ID = f"{2**64 - 1}-{2**64 - 1}"
+
+
+@pytest.mark.parametrize("how", ["last id", "wrong type"])
+def test_a_push_whose_entry_alone_is_refused_counts_nothing(redis_run, how):
+    """Redis applies the other commands of a transaction when one fails inside EXEC."""
+    backend, keys = redis_run.backend, redis_run.backend._keys
+    backend.unrolls.push(UnrollHeader(0, 1, 0, 0, 1), b"x")
+    before = backend.ledger.counts()
+    with redis.Redis.from_url(redis_run.url) as admin:
+        if how == "last id":
+            admin.execute_command("XSETID", keys.unrolls, LAST_ID)
+        else:
+            admin.rename(keys.unrolls, keys.unrolls + "-kept")
+            admin.set(keys.unrolls, "no stream")
+        for _ in range(2):
+            with pytest.raises(MemoryBackendError, match="refuses"):
+                backend.unrolls.push(UnrollHeader(0, 1, 1, 0, 1), b"xyz")
+        if how == "wrong type":
+            admin.rename(keys.unrolls + "-kept", keys.unrolls)
+    assert backend.ledger.counts() == before
+    assert (before.produced, before.stream_bytes, before.imbalance) == (1, 1, 0)
+
+
+def test_what_a_refused_push_counted_is_taken_back_once_over_a_lost_reply(lossy):
+    backend, proxy = lossy
+    with redis.Redis(unix_socket_path=proxy.upstream) as admin:
+        admin.execute_command("XSETID", backend._keys.unrolls, LAST_ID)
+    proxy.marker = b"applied"
+    with pytest.raises(MemoryBackendError, match="refuses"):
+        backend.unrolls.push(UnrollHeader(0, 1, 0, 0, 1), b"xyz")
+    assert proxy.lost == 1
+    counts = backend.ledger.counts()
+    assert (counts.produced, counts.pushed_bytes, counts.stream_bytes, counts.imbalance) == (0, 0, 0, 0)
+
+
 @pytest.fixture
 def own_server():
     with EmbeddedRedis.start(maxmemory_bytes=2**22, max_bulk_bytes=2**21) as server:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import redis
 
-from distrl.errors import FencedError, MemoryBackendError
+from distrl.errors import ConfigError, FencedError, MemoryBackendError
 from distrl.memory_backend.registry import SNAPSHOTS
 from distrl.memory_backend.registry_interface import BestEvaluation, Control, Demand, Evaluation, Request, RoleStatus
 
@@ -30,6 +30,14 @@ LEARNER = RoleStatus(role="learner", id=0, incarnation=1, host="host", pid=1, st
 def test_incarnations_count_up_from_1_for_each_actor(backend):
     registered = [backend.registry.register_actor(actor) for actor in (0, 0, 5, 0, 5)]
     assert registered == [1, 2, 1, 3, 2]
+
+
+@pytest.mark.parametrize("actor", [-1, 10**18, 2**63, 10**23])
+def test_an_actor_id_that_no_header_can_carry_is_refused(backend, actor):
+    """Every unroll of it would be refused after it had been counted."""
+    with pytest.raises(ConfigError, match=rf"actor id {actor} is not allowed; use a number from 0 to "):
+        backend.registry.register_actor(actor)
+    assert backend.registry.register_actor(10**18 - 1) == 1
 
 
 def test_only_what_was_handed_out_is_registered(backend):
