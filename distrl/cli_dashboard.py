@@ -1,16 +1,13 @@
 """`distrl dashboard`: the page beside trainings."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from distrl.dashboard.access import READ_ONLY_TOKEN_VARIABLE, TOKEN_VARIABLE, Access, token_of_environment
 from distrl.dashboard.beside import require_dashboard
 from distrl.errors import EXIT_INTERRUPTED, ConfigError
-
-TOKEN_VARIABLE = "DISTRL_DASHBOARD_TOKEN"
-READ_ONLY_TOKEN_VARIABLE = "DISTRL_DASHBOARD_READ_ONLY_TOKEN"
 
 
 def dashboard(
@@ -53,7 +50,6 @@ def dashboard(
     if not runs.is_dir():
         raise ConfigError(f"{runs} is no directory; name the one that holds the runs: distrl dashboard RUNS_DIR")
     # Imported here: other commands need no web server.
-    from distrl.dashboard.access import Access
     from distrl.dashboard.elsewhere import check_reachable
     from distrl.dashboard.sockets import listen, url_of
 
@@ -76,7 +72,7 @@ def dashboard(
 
 def _token(file: Path | None, variable: str) -> str | None:
     if file is None:
-        return os.environ.get(variable) or None
+        return token_of_environment(variable)
     try:
         text = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

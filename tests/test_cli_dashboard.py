@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import distrl
-from distrl import cli, cli_dashboard
-from distrl.dashboard import beside
+from distrl import cli
+from distrl.dashboard import access, beside
 
 TOKEN = "token-of-many-letters"
 
@@ -19,7 +19,7 @@ TOKEN = "token-of-many-letters"
 @pytest.fixture(autouse=True)
 def workplace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in (cli_dashboard.TOKEN_VARIABLE, cli_dashboard.READ_ONLY_TOKEN_VARIABLE):
+    for name in (access.TOKEN_VARIABLE, access.READ_ONLY_TOKEN_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "runs").mkdir()
     return tmp_path
@@ -65,7 +65,7 @@ def test_from_start_to_interrupt(workplace, free_port, number):
     environment = {
         **os.environ,
         "PYTHONPATH": str(Path(distrl.__file__).parent.parent),
-        cli_dashboard.TOKEN_VARIABLE: TOKEN,
+        access.TOKEN_VARIABLE: TOKEN,
     }
     command = [sys.executable, "-m", "distrl", "dashboard", "--port", str(free_port)]
     with subprocess.Popen(

@@ -1,22 +1,24 @@
-"""Who may look and who may act: tokens, cookies, and the headers that keep foreign pages out.
+"""Tokens and the rights that they give, and the headers that keep foreign pages out.
 
-On loopback without a token everybody on this machine may; a page from elsewhere that a browser on it shows may not: the
-Host header must name loopback (DNS rebinding), and what acts needs a header that no foreign page can send.
-With a token nobody is answered without it but by 401: `Authorization: Bearer …`, or a cookie that /login sets.
+On loopback without a token every user of this machine may look and act. A page from elsewhere that a browser shows may
+not: the Host header must name loopback (DNS rebinding), and requests that act need a header that no foreign page can
+send. With a token, every request without it gets 401: `Authorization: Bearer …`, or the cookie of a session that
+/login begins.
 """
 
 import hashlib
 import hmac
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
-from typing import Literal
 from urllib.parse import urlsplit
 
+from distrl.dashboard.sessions import Right
 from distrl.errors import ConfigError
 
-Right = Literal["act", "look"]
+TOKEN_VARIABLE = "DISTRL_DASHBOARD_TOKEN"
+READ_ONLY_TOKEN_VARIABLE = "DISTRL_DASHBOARD_READ_ONLY_TOKEN"
 SHORTEST_TOKEN = 16
 POLICY = "; ".join(
     [
@@ -46,12 +48,12 @@ CONTROL_HEADER = "x-distrl"
 
 @dataclass(frozen=True)
 class Access:
-    """Who may do what.
+    """The tokens of a dashboard and their rights.
 
     Args:
-        host: What the server listens on.
-        token: Of who may act; None: nobody, or on loopback without any token everybody.
-        read_only_token: Of who may look.
+        host: The address that the server listens on.
+        token: Gives the right to act. Without any token, on loopback, every request has that right.
+        read_only_token: Gives the right to look.
 
     Raises:
         ConfigError: A host that others can reach, without a token; a token that is too short.
@@ -79,50 +81,37 @@ class Access:
         return not self._tokens
 
     @property
-    def cookie_name(self) -> str:
-        """Browsers send cookies to every port of a host: each dashboard has its own name."""
-        return f"distrl-{_digest('name', *self._tokens)[:12]}"
-
-    @property
     def _tokens(self) -> dict[str, Right]:
         given: list[tuple[str | None, Right]] = [(self.token, "act"), (self.read_only_token, "look")]
         return {token: right for token, right in given if token is not None}
 
     def host_is_ours(self, header: str | None) -> bool:
-        """Whether a Host header is one that a page of ours would send. With a token any is: cookies know their host."""
+        """Whether the dashboard's own page would send this Host header. With a token any: cookies know their host."""
         if not self.open:
             return True
         return header is not None and is_loopback(_hostname(header))
 
     def right_of_token(self, token: str) -> Right | None:
-        """What a token allows; None: nothing."""
+        """Return the right that a token gives; None: none."""
         found: Right | None = None
         for ours, right in self._tokens.items():  # all of them, always
-            if hmac.compare_digest(_digest("token", token), _digest("token", ours)):
+            if hmac.compare_digest(_digest(token), _digest(ours)):
                 found = right
         return found
 
-    def right(self, authorization: str | None, cookies: str | None) -> Right | None:
-        """What a request may do, by its headers; None: nothing."""
-        if self.open:
-            return "act"
-        scheme, _, token = (authorization or "").partition(" ")
-        if scheme.lower() == "bearer":
-            return self.right_of_token(token.strip())
-        try:
-            morsel = SimpleCookie(cookies or "").get(self.cookie_name)
-        except CookieError:
-            return None
-        presented = "" if morsel is None else morsel.value
-        found: Right | None = None
-        for ours, right in self._tokens.items():
-            if hmac.compare_digest(presented.encode(), self.cookie_of(ours).encode()):
-                found = right
-        return found
 
-    def cookie_of(self, token: str) -> str:
-        """What a browser keeps in place of the token: it does not tell the token, and outlives the server."""
-        return _digest("cookie", token)
+def token_of_environment(variable: str) -> str | None:
+    """Return the token in an environment variable; None: there is none."""
+    return os.environ.get(variable) or None
+
+
+def access_of_environment(host: str) -> Access:
+    """Return the access to a dashboard that gets its tokens from the environment alone.
+
+    Raises:
+        ConfigError: A token is too short, or both are the same.
+    """
+    return Access(host, *map(token_of_environment, (TOKEN_VARIABLE, READ_ONLY_TOKEN_VARIABLE)))
 
 
 def is_loopback(host: str) -> bool:
@@ -142,6 +131,5 @@ def _hostname(header: str) -> str:
         return ""
 
 
-def _digest(what: str, *tokens: str) -> str:
-    text = "\n".join(tokens).encode(errors="surrogateescape")
-    return hmac.new(text, f"distrl dashboard {what}".encode(), hashlib.sha256).hexdigest()
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode(errors="surrogateescape")).digest()

@@ -16,9 +16,10 @@ from starlette.staticfiles import StaticFiles
 
 from distrl.dashboard import elsewhere, views
 from distrl.dashboard.access import Access
+from distrl.dashboard.door import DOOR, WAY_OUT, Door, TooLargeError
 from distrl.dashboard.elsewhere import Elsewhere
 from distrl.dashboard.files import NotThereError
-from distrl.dashboard.guard import Guard, TooLargeError, login
+from distrl.dashboard.guard import Guard
 from distrl.dashboard.index import Index
 from distrl.dashboard.payloads import Runs
 from distrl.dashboard.stream import Streams
@@ -36,17 +37,15 @@ def make_app(
     Args:
         stopping: Whether the server is about to end.
     """
-    streams = Streams(stopping)
-
-    async def sign_in(request: Request) -> Response:
-        return await login(request, access)
+    streams, door = Streams(stopping), Door(access)
 
     async def stream(request: Request) -> Response:
         return streams.answer(request)
 
     routes = [
         Route("/", _page),
-        Route("/login", sign_in, methods=["GET", "POST"]),
+        Route(DOOR, door.sign_in, methods=["GET", "POST"]),
+        Route(WAY_OUT, door.sign_out, methods=["POST"]),
         Route("/healthz", views.healthy),
         Route("/metrics", views.metrics),
         Route("/api/session", views.session),
@@ -76,9 +75,8 @@ def make_app(
         app.state.runs.live.let_go(idle_s=0.0)
         app.state.runs.index.close()
 
-    guard = [Middleware(Guard, access=access)]
+    guard = [Middleware(Guard, access=access, door=door)]
     app = Starlette(routes=routes, middleware=guard, exception_handlers=_answers(), lifespan=lifespan)
-    app.state.access = access
     app.state.runs = Runs(Index(root, Elsewhere(redis_urls)))
     return app
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import uvicorn
 
-from distrl.dashboard.access import Access
+from distrl.dashboard.access import Access, access_of_environment
 from distrl.dashboard.app import make_app
 
 GRACE_S = 2
@@ -26,6 +26,7 @@ def make_server(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> u
             log_level="warning",
             access_log=False,  # tokens must not end up in logs, and who looks is nobody's business
             server_header=False,
+            proxy_headers=False,  # failures are counted by address, which a header of the client's must not change
             timeout_graceful_shutdown=GRACE_S,
             h11_max_incomplete_event_size=64 * 1024,
             limit_concurrency=MOST_CONNECTIONS,
@@ -40,7 +41,7 @@ def serve_beside(root: Path, descriptor: int) -> None:
     """What `beside.py` starts: serves on an inherited socket until standard input ends."""
     os.nice(NICENESS)
     with socket.socket(fileno=descriptor) as listening:
-        server = make_server(root, Access(listening.getsockname()[0]))
+        server = make_server(root, access_of_environment(listening.getsockname()[0]))
 
         def end_with_parent() -> None:
             while sys.stdin.buffer.read(4096):

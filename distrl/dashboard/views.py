@@ -10,8 +10,8 @@ from starlette.responses import FileResponse, JSONResponse, Response
 
 import distrl
 from distrl.dashboard import control, exposition, files
+from distrl.dashboard.door import read_body
 from distrl.dashboard.files import NotThereError
-from distrl.dashboard.guard import read_body
 from distrl.dashboard.payloads import Runs, metric_rows
 from distrl.errors import ConfigError
 from distrl.memory_backend.steering import Steering
@@ -30,7 +30,7 @@ def session(request: Request) -> Response:
     return JSONResponse(
         {
             "right": request.state.right,
-            "signed_in": not request.app.state.access.open,
+            "signed_in": request.state.session is not None,
             "version": distrl.__version__,
             "root": str(runs.index.root.resolve()),
             "metrics": metric_rows(),

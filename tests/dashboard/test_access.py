@@ -3,7 +3,7 @@ import hmac
 import pytest
 
 from distrl.dashboard import access as module
-from distrl.dashboard.access import HEADERS, Access, is_loopback
+from distrl.dashboard.access import HEADERS, Access, access_of_environment, is_loopback
 from distrl.errors import ConfigError
 
 TOKEN, READ_ONLY = "a" * 20, "b" * 20
@@ -12,14 +12,14 @@ TOKEN, READ_ONLY = "a" * 20, "b" * 20
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.8.8", "LOCALHOST"])
 def test_loopback_needs_no_token(host):
     assert is_loopback(host)
-    assert Access(host).right(None, None) == "act"
+    assert Access(host).open
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org", "localhost.example.org", ""])
 def test_any_other_host_does(host):
     with pytest.raises(ConfigError, match=r"--token-file FILE .* or listen on 127\.0\.0\.1"):
         Access(host)
-    assert Access(host, TOKEN).right(None, None) is None
+    assert not Access(host, TOKEN).open
 
 
 @pytest.mark.parametrize("token", ["short", "a" * 15, "ä" * 20, "a" * 15 + "\n"])
@@ -36,39 +36,25 @@ def test_one_token_for_both():
 
 
 @pytest.mark.parametrize(
-    ("header", "right"),
-    [
-        (f"Bearer {TOKEN}", "act"),
-        (f"bearer  {TOKEN} ", "act"),
-        (f"Bearer {READ_ONLY}", "look"),
-        (f"Bearer {TOKEN}x", None),
-        (f"Bearer {TOKEN[:-1]}", None),
-        ("Bearer ", None),
-        ("Bearer", None),
-        (f"Basic {TOKEN}", None),
-        ("Bearer \udcff", None),
-        (None, None),
-    ],
+    ("token", "right"),
+    [(TOKEN, "act"), (READ_ONLY, "look"), (f"{TOKEN}x", None), (TOKEN[:-1], None), ("", None), ("\udcff", None)],
 )
-def test_by_header(header, right):
-    assert Access("0.0.0.0", TOKEN, READ_ONLY).right(header, None) == right
+def test_rights_of_tokens(token, right):
+    assert Access("0.0.0.0", TOKEN, READ_ONLY).right_of_token(token) == right
 
 
-def test_by_cookie():
-    access = Access("0.0.0.0", TOKEN, READ_ONLY)
-    for token, right in ((TOKEN, "act"), (READ_ONLY, "look")):
-        cookie = access.cookie_of(token)
-        assert token not in cookie
-        assert access.right(None, f"other=1; {access.cookie_name}={cookie}") == right
-        assert access.right(None, f"{access.cookie_name}={cookie[:-1]}") is None
-    assert access.right(None, f"{access.cookie_name}={TOKEN}") is None
-    assert access.right(None, "\x00;;=") is None
-    assert Access("0.0.0.0", TOKEN + "2").right(None, f"{access.cookie_name}={access.cookie_of(TOKEN)}") is None
-
-
-def test_a_read_only_token_alone_lets_nobody_act():
+def test_a_read_only_token_alone_gives_no_right_to_act():
     access = Access("127.0.0.1", read_only_token=READ_ONLY)
-    assert (access.right(None, None), access.right(f"Bearer {READ_ONLY}", None)) == (None, "look")
+    assert (access.open, access.right_of_token(READ_ONLY)) == (False, "look")
+
+
+def test_tokens_of_the_environment(monkeypatch):
+    monkeypatch.setenv(module.TOKEN_VARIABLE, TOKEN)
+    monkeypatch.setenv(module.READ_ONLY_TOKEN_VARIABLE, "")
+    assert access_of_environment("127.0.0.1") == Access("127.0.0.1", TOKEN)
+    monkeypatch.setenv(module.TOKEN_VARIABLE, "short")
+    with pytest.raises(ConfigError, match="at least 16"):
+        access_of_environment("127.0.0.1")
 
 
 def test_comparisons_take_the_same_time_whatever_is_presented(monkeypatch):
@@ -78,7 +64,7 @@ def test_comparisons_take_the_same_time_whatever_is_presented(monkeypatch):
     access = Access("0.0.0.0", TOKEN, READ_ONLY)
     for token in ("x", TOKEN, "y" * 1000):
         access.right_of_token(token)
-    assert compared == [(64, 64)] * 6  # digests, against every token
+    assert compared == [(32, 32)] * 6  # digests, against every token
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,22 @@
 import socket
+import urllib.error
 import urllib.request
 
 import pytest
 
 from distrl.dashboard import beside
+from distrl.dashboard.access import READ_ONLY_TOKEN_VARIABLE, TOKEN_VARIABLE
 from distrl.dashboard.beside import dashboard_beside
 from distrl.dashboard.files import id_of
-from distrl.errors import MissingExtraError
+from distrl.errors import ConfigError, MissingExtraError
+
+TOKEN = "token-of-many-letters"
+
+
+@pytest.fixture(autouse=True)
+def without_tokens(monkeypatch):
+    for name in (TOKEN_VARIABLE, READ_ONLY_TOKEN_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
 
 
 def test_a_page_while_inside(root, make_run):
@@ -19,6 +29,21 @@ def test_a_page_while_inside(root, make_run):
     port = int(url.rstrip("/").rpartition(":")[2])
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def test_its_tokens_come_from_the_environment(root, make_run, monkeypatch):
+    folder = make_run("a")
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    with dashboard_beside(folder) as address:
+        asking = urllib.request.Request(f"{address.split('#')[0]}api/session")
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(asking, timeout=60)
+        asking.add_header("Authorization", f"Bearer {TOKEN}")
+        with urllib.request.urlopen(asking, timeout=60) as answer:
+            assert b'"right":"act"' in answer.read()
+    monkeypatch.setenv(TOKEN_VARIABLE, "short")
+    with pytest.raises(ConfigError, match="at least 16"):
+        dashboard_beside(folder).__enter__()
 
 
 def test_what_is_shown_beside_the_run(tmp_path, monkeypatch):

@@ -24,6 +24,12 @@ export async function act(run, action, value = null) {
   return (await answered(await fetch(`/api/runs/${run}/control`, { method: "POST", headers, body }))).told;
 }
 
+export async function signOut() {
+  const headers = { "Content-Type": "application/json", "X-Distrl": "1" };
+  await answered(await fetch("/logout", { method: "POST", headers, body: "{}" }));
+  location.assign("/login");
+}
+
 /** Server-sent events; returns a function that ends them. The browser connects again by itself. */
 export function stream(params, listeners) {
   const source = new EventSource(`/api/stream?${new URLSearchParams(params)}`);

@@ -1,6 +1,6 @@
 // From the address to a page: #/ (runs), #/run/ID, #/compare?id=…, #/fleet.
-import { h, say } from "./dom.js";
-import { get } from "./api.js";
+import { announce, h, say } from "./dom.js";
+import { get, signOut } from "./api.js";
 import { runsPage } from "./runs.js";
 import { runPage } from "./run.js";
 import { comparePage } from "./compare.js";
@@ -74,5 +74,8 @@ scheme.addEventListener("change", () => { labelTheme(button); page?.themed?.(); 
 labelTheme(button);
 
 const session = get("session");
+const leaving = document.getElementById("sign-out");
+leaving.addEventListener("click", () => signOut().catch((error) => announce(error.message)));
+session.then(({ signed_in }) => (leaving.hidden = !signed_in), () => {}); // what is wrong is shown by the page
 addEventListener("hashchange", go);
 go();

@@ -1,0 +1,196 @@
+"""A right for each request, by token or by session; /login, which begins sessions, and /logout, which ends them.
+
+A failed attempt waits, counts against its address, and is logged. After too many of them an address gets 429, whatever
+token it presents, until the failures are a minute old. Sessions that are there go on meanwhile: their identifiers have
+256 random bits and cannot be guessed.
+"""
+
+import asyncio
+import html
+import math
+from base64 import b64encode
+from hashlib import sha256
+from typing import NamedTuple
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.types import Scope
+
+from distrl.dashboard.access import POLICY, Access
+from distrl.dashboard.sessions import Failures, Right, Sessions
+from distrl.errors import ConfigError
+
+DOOR, WAY_OUT = "/login", "/logout"
+MOST_BODY_BYTES = 16 * 1024
+WRONG_TOKEN_S = 0.5
+"""Every failed attempt waits for that long."""
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 16px/1.5 system-ui, sans-serif; display: grid; place-items: center; min-height: 90vh; margin: 0 16px; }
+form { display: grid; gap: 12px; width: min(360px, 100%); }
+h1 { font-size: 20px; margin: 0; }
+input, button { font: inherit; padding: 8px 12px; border-radius: 8px; border: 1px solid #8888; }
+button { background: #3b5bdb; color: #fff; border-color: #3b5bdb; cursor: pointer; }
+input:focus-visible, button:focus-visible { outline: 3px solid #748ffc; outline-offset: 1px; }
+p { margin: 0; color: light-dark(#b42318, #ff9c8f); }
+"""
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>distrl · sign in</title><style>{style}</style></head>
+<body><main><form method="post" action="/login"><h1>distrl dashboard</h1>
+<label for="token">Token</label>
+<input id="token" name="token" type="password" required autocomplete="current-password">
+{problem}<button type="submit">Sign in</button></form></main></body></html>
+"""
+LOGIN_POLICY = POLICY.replace(
+    "style-src 'self'", f"style-src 'sha256-{b64encode(sha256(_STYLE.encode()).digest()).decode()}'"
+)
+
+
+class TooLargeError(ConfigError):
+    """A body beyond `MOST_BODY_BYTES`."""
+
+
+class Shown(NamedTuple):
+    """What a request has shown.
+
+    Attributes:
+        right: None: none.
+        session: Identifier of the session that the request's cookie names; None: no session.
+    """
+
+    right: Right | None
+    session: str | None = None
+
+
+class Door:
+    """Decides which right a request has. Used on the event loop alone."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._sessions = Sessions()
+        self._tokens = Failures("tokens")
+        self._cookies = Failures("session cookies")
+
+    async def pass_through(self, scope: Scope) -> Shown | Response:
+        """Return the request's right, or the answer to a failed attempt.
+
+        A token in the Authorization header counts before the cookie.
+        """
+        headers, address = Headers(scope=scope), _address(scope)
+        if self._access.open:
+            return Shown("act")
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            wait_s = self._tokens.wait_s(address)
+            right = None if wait_s else self._access.right_of_token(token.strip())
+            return Shown(right) if right is not None else await self._failed(self._tokens, address, wait_s, headers)
+        shown = self.by_cookie(scope)
+        if shown.right is not None or cookie_name(scope) not in headers.get("cookie", ""):
+            return shown
+        answer = await self._failed(self._cookies, address, self._cookies.wait_s(address), headers)
+        answer.delete_cookie(cookie_name(scope))  # a browser whose session is over fails once
+        return answer
+
+    def by_cookie(self, scope: Scope) -> Shown:
+        """Return the right of the session that the request's cookie names; exactly one cookie is read."""
+        pairs = [pair.strip().partition("=") for pair in Headers(scope=scope).get("cookie", "").split(";")]
+        found = [value for name, _, value in pairs if name == cookie_name(scope)]
+        right = self._sessions.right(found[0]) if len(found) == 1 else None
+        return Shown(right, found[0] if right is not None else None)
+
+    async def sign_in(self, request: Request) -> Response:
+        """Answer /login: show the form, or take a token and begin a session."""
+        # By the cookie alone: an answer that depended on other tokens would let them be guessed without a pause.
+        shown = self.by_cookie(request.scope)
+        if self._access.open or (request.method != "POST" and shown.right == "act"):
+            return RedirectResponse("/", 303)
+        if request.method != "POST":
+            return login_page(401)
+        # A page from elsewhere cannot sign its visitor in with a token of its own.
+        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            return login_page(403, "sign in from this page")
+        body = (await read_body(request)).decode(errors="replace")
+        token = parse_qs(body).get("token", [""])[0].strip()
+        address = _address(request.scope)
+        if wait_s := self._tokens.wait_s(address):
+            return login_page(429, f"too many wrong tokens from this address; try again in {math.ceil(wait_s)} s")
+        right = self._access.right_of_token(token)
+        if right is None:
+            self._tokens.add(address)
+            await asyncio.sleep(WRONG_TOKEN_S)
+            return login_page(401, "that is not the token")
+        if shown.session is not None:
+            self._sessions.end(shown.session)
+        answer = RedirectResponse("/", 303)
+        answer.set_cookie(
+            cookie_name(request.scope),
+            self._sessions.begin(right),
+            httponly=True,
+            samesite="strict",
+            # Behind a proxy the request's own scheme is http; a browser names the page's.
+            secure=request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:"),
+        )
+        return answer
+
+    async def sign_out(self, request: Request) -> Response:
+        """Answer /logout: end the session of the request's cookie."""
+        shown = self.by_cookie(request.scope)
+        if shown.session is not None:
+            self._sessions.end(shown.session)
+        answer = JSONResponse({"told": "signed out"})
+        answer.delete_cookie(cookie_name(request.scope))
+        return answer
+
+    async def _failed(self, failures: Failures, address: str, wait_s: float, headers: Headers) -> Response:
+        if wait_s:
+            told = f"too many failed attempts from this address; try again in {math.ceil(wait_s)} s"
+            return JSONResponse({"error": told}, 429, {"Retry-After": str(math.ceil(wait_s))})
+        failures.add(address)
+        await asyncio.sleep(WRONG_TOKEN_S)
+        return refused(headers)
+
+
+def refused(headers: Headers) -> Response:
+    """Return the answer to a request without a right: the form for a browser that asks for a page, or an error."""
+    if "text/html" in headers.get("accept", ""):
+        return login_page(401)
+    return JSONResponse(
+        {"error": "a token is needed: Authorization: Bearer …, or sign in at /login"},
+        401,
+        {"WWW-Authenticate": 'Bearer realm="distrl"'},
+    )
+
+
+def cookie_name(scope: Scope) -> str:
+    """Return the name of this dashboard's cookie. Browsers send cookies to every port of a host: the name holds it."""
+    _, port = scope.get("server") or ("", 0)
+    return f"distrl-{port}"
+
+
+def login_page(status: int, problem: str = "") -> Response:
+    """Return the form that takes a token."""
+    told = f'<p role="alert">{html.escape(problem)}</p>' if problem else ""
+    return HTMLResponse(_PAGE.format(style=_STYLE, problem=told), status, {"Content-Security-Policy": LOGIN_POLICY})
+
+
+async def read_body(request: Request) -> bytes:
+    """Return a request's body.
+
+    Raises:
+        TooLargeError: It is longer than anything the dashboard takes.
+    """
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MOST_BODY_BYTES:
+            raise TooLargeError(f"the body is longer than {MOST_BODY_BYTES:,} bytes")
+    return body
+
+
+def _address(scope: Scope) -> str:
+    """Return the address at the other end of the connection, whatever a header says."""
+    address, _ = scope.get("client") or ("", 0)
+    return str(address)
