@@ -2,26 +2,46 @@
 
 An actor that is killed cannot remove the directory of the fork server's socket. The fork server ends by itself once the
 actor and all workers have ended, and removes it then. For that it leaves the actor's process group, which may be killed
-as a whole; workers return to it.
+as a whole; workers return to it. Python's resource tracker, which removes the semaphores of a process that was killed,
+stays out of that group, too.
 """
 
 import atexit
 import multiprocessing
 import os
 import shutil
-from multiprocessing import forkserver, util
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import forkserver, resource_tracker, util
 
 _DIRECTORY_VARIABLE = "DISTRL_FORK_SERVER_DIRECTORY"
 
 
 def ensure_running(module: str) -> None:
     """Starts it, unless it runs; `module` is imported there once, and each worker is a copy of that."""
+    with _in_parents_group():
+        resource_tracker.ensure_running()
     multiprocessing.get_context("forkserver").set_forkserver_preload([__name__, module])
     os.environ[_DIRECTORY_VARIABLE] = util.get_temp_dir()
     try:
         forkserver.ensure_running()
     finally:
         del os.environ[_DIRECTORY_VARIABLE]
+
+
+@contextmanager
+def _in_parents_group() -> Iterator[None]:
+    """While inside, a role that leads a process group is in its parent's, if the two have one session."""
+    moved = False
+    if os.getpgrp() == os.getpid() and not os.isatty(0):  # a command in a terminal is that terminal's job
+        with suppress(OSError):  # another session, or this process leads its own
+            os.setpgid(0, os.getpgid(os.getppid()))
+            moved = True
+    try:
+        yield
+    finally:
+        if moved:
+            os.setpgid(0, 0)
 
 
 def join_parents_group() -> None:

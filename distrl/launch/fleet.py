@@ -1,11 +1,11 @@
 """The roles that are up: started, restarted with back-off within a budget, scaled, and ended in order."""
 
+import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol
+from typing import IO, Any, Protocol
 
 from distrl.launch.plan import Role
 
@@ -21,6 +21,10 @@ class Handle(Protocol):
     """One started role, wherever it runs."""
 
     role: Role
+
+    @property
+    def error(self) -> str | None:
+        """The last error that the role logged, once it has ended."""
 
     def poll(self) -> int | None: ...
     def terminate(self) -> None: ...
@@ -46,6 +50,7 @@ class Member:
     short_lives: int = 0  # in a row
     restarts: int = 0
     last_code: int | None = None
+    last_error: str | None = None
 
 
 class Fleet:
@@ -70,11 +75,12 @@ class Fleet:
         return [member for role, member in sorted(self.members.items()) if role.kind == "actor"]
 
     def dead(self) -> list[Member]:
-        """Members that have ended since the last call; `last_code` says how. They stay down until `restart_later`."""
+        """Members that have ended since the last call; they stay down until `restart_later`."""
         found = []
         for member in self.members.values():
             if member.handle is not None and (code := member.handle.poll()) is not None:
-                member.handle, member.last_code, member.start_at = None, code, float("inf")
+                member.last_code, member.last_error = code, member.handle.error
+                member.handle, member.start_at = None, float("inf")
                 found.append(member)
         return found
 
@@ -110,30 +116,35 @@ class Fleet:
         return member
 
 
-def end(members: Iterable[Member], grace_s: float) -> dict[Role, int]:
-    """Asks members to end, waits up to `grace_s` seconds for all of them together, then kills.
-
-    Returns:
-        How those that were up have ended: exit code, or the negative signal.
-    """
+def end(members: Iterable[Member], grace_s: float) -> None:
+    """Ask members to end, wait up to `grace_s` seconds for all of them together, then kill."""
     up = [member.handle for member in members if member.handle is not None]
     for handle in up:
         handle.terminate()
-    deadline = time.monotonic() + grace_s
-    while any(handle.poll() is None for handle in up) and time.monotonic() < deadline:
+    if not have_ended(up, grace_s):
+        for handle in up:
+            if handle.poll() is None:
+                handle.kill()
+
+
+def have_ended(handles: Sequence[Handle], within_s: float) -> bool:
+    """Wait until all have ended, for `within_s` seconds at most; whether they have."""
+    deadline = time.monotonic() + within_s
+    while running := any(handle.poll() is None for handle in handles):
+        if time.monotonic() >= deadline:
+            break
         time.sleep(0.02)
-    for handle in up:
-        if handle.poll() is None:
-            handle.kill()
-    return {handle.role: code for handle in up if (code := handle.poll()) is not None}
+    return not running
 
 
-def last_error(log: Path) -> str | None:
-    """The last one-line error that a role wrote to its log."""
-    if not log.exists():
-        return None
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
-        lines = file.read().decode(errors="replace").splitlines()
+def last_error(log: IO[Any], start: int = 0) -> str | None:
+    """The last one-line error in a log.
+
+    Args:
+        start: Earlier lines, in bytes, are those of an earlier incarnation.
+    """
+    size = os.fstat(log.fileno()).st_size
+    tail = os.pread(log.fileno(), LOG_TAIL_BYTES, max(start, size - LOG_TAIL_BYTES))  # the role shares the position
+    lines = tail.decode(errors="replace").splitlines()
     marked = [line.split("distrl: error: ", 1)[1] for line in lines if "distrl: error: " in line]
     return marked[-1] if marked else None

@@ -25,7 +25,7 @@ class HangWatch:
     def overdue_s(self, status: RoleStatus) -> float | None:
         """Seconds without an environment step, or without a heartbeat, if they are beyond the limit; else None."""
         role, now = Role(status.role, status.id), self._awake.look()
-        if status.incarnation <= self._ended.get(role, 0):
+        if not self.is_current(status):
             return None
         incarnation, beat, since = self._seen.get(role, (0, 0, now))
         if (incarnation, beat) != (status.incarnation, status.beat):
@@ -33,6 +33,10 @@ class HangWatch:
             self._seen[role] = (status.incarnation, status.beat, since)
         age_s = self._awake.age_s(since) + (status.last_step_age_s if status.state in BUSY else 0.0)
         return age_s if age_s > self._limit_s else None
+
+    def is_current(self, status: RoleStatus) -> bool:
+        """Whether the heartbeat is of an incarnation that has not ended, as far as is known here."""
+        return status.incarnation > self._ended.get(Role(status.role, status.id), 0)
 
     def ended(self, status: RoleStatus) -> None:
         """That incarnation has ended: its heartbeat, which stays until the next one's, says nothing any more."""

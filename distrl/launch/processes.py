@@ -1,10 +1,16 @@
 """Roles as operating-system processes: each is `python -m distrl ROLE`, as anyone can start it by hand."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
 
+from distrl.launch.fleet import last_error
 from distrl.launch.head_start import HeadStart
 from distrl.launch.lifeline import LIFELINE_VARIABLE, Lifeline
 from distrl.launch.plan import Role, RoleHome
@@ -13,25 +19,59 @@ REDIS_URL_VARIABLE = "DISTRL_REDIS_URL"
 
 
 class ProcessHandle:
-    """One started role."""
+    """One started role, which leads a process group of its own.
 
-    def __init__(self, role: Role, process: subprocess.Popen[bytes]) -> None:
+    Args:
+        log: Takes the role's output; open for reading, too. The handle closes it when the role has ended.
+        log_start: Size of the log before the role wrote to it.
+
+    Attributes:
+        error: The last error that the role logged, once it has ended.
+    """
+
+    def __init__(self, role: Role, process: subprocess.Popen[bytes], log: IO[bytes], log_start: int) -> None:
         self.role = role
+        self.error: str | None = None
         self._process = process
+        self._log = log
+        self._log_start = log_start
 
     def poll(self) -> int | None:
         """The exit code (negative: the signal), None while running."""
-        return self._process.poll()
+        if not self._log.closed and self._has_ended():
+            self._finish()
+        return self._process.returncode
 
     def terminate(self) -> None:
-        """Asks for a clean end; the role finishes what it is doing."""
+        """Ask for a clean end; the role finishes what it is doing."""
         self._process.terminate()
 
     def kill(self) -> None:
-        """Ends the role at once, and whatever processes its environment has started in its group."""
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        """End the role at once, and all processes of its group."""
+        if not self._log.closed:
+            self._finish()
+
+    def _has_ended(self) -> bool:
+        """Whether the role has ended. It is not reaped here, so that its number stays its own until `_finish`."""
+        if not hasattr(os, "waitid"):  # macOS before Python 3.13
+            return self._process.poll() is not None
+        try:
+            return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # the kernel reaps by itself where the parent ignores SIGCHLD
+            return self._process.poll() is not None
+
+    def _finish(self) -> None:
+        """Kill the group: simulators that an environment started, children that it forked. Then reap the role.
+
+        A number that has been reaped may belong to another group by now, and gets no signal.
+        """
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS refuses where only zombies are left
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.kill()  # in case it has left its group
+            self._process.wait()
+        self.error = last_error(self._log, self._log_start)
+        self._log.close()
 
 
 class ProcessLauncher:
@@ -42,47 +82,65 @@ class ProcessLauncher:
 
     Args:
         head_start: An interpreter that is on its way already, for the first learner.
+        tell: Takes one line for the user.
     """
 
-    def __init__(self, home: RoleHome, head_start: HeadStart | None = None) -> None:
+    def __init__(
+        self, home: RoleHome, head_start: HeadStart | None = None, tell: Callable[[str], None] = lambda text: None
+    ) -> None:
         self._home = home
         self._head_start = head_start
+        self._tell = tell
+        self._without_log: set[Role] = set()
         self._lifeline = Lifeline()
 
     def start(self, role: Role) -> ProcessHandle:
-        if role.kind == "learner" and (learner := self._started_before(role)) is not None:
-            return ProcessHandle(role, learner)
+        """Start one role."""
+        log, path = self._open_log(role)
+        log_start = os.fstat(log.fileno()).st_size
+        if role.kind == "learner" and (learner := self._started_before(path)) is not None:
+            return ProcessHandle(role, learner, log, log_start)
         command = [sys.executable, "-m", "distrl", role.kind, "--run-id", self._home.run_id]
         if role.kind == "actor":
             command += ["--id", str(role.id)]
-        with (self._home.log_dir / role.log_name).open("ab") as log:
-            process = subprocess.Popen(  # our own interpreter and arguments
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self._environment(role),
-                pass_fds=(self._lifeline.read_fd,),
-                process_group=0,
-            )
-        return ProcessHandle(role, process)
+        process = subprocess.Popen(  # our own interpreter and arguments
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=self._environment(role),
+            pass_fds=(self._lifeline.read_fd,),
+            process_group=0,
+        )
+        return ProcessHandle(role, process, log, log_start)
 
     def close(self) -> None:
-        """Lets go of the lifeline; whatever role is still alive ends by itself."""
+        """Close the lifeline; roles that are still alive end by themselves."""
         self._lifeline.close()
 
-    def _started_before(self, role: Role) -> "subprocess.Popen[bytes] | None":
+    def _open_log(self, role: Role) -> tuple[IO[bytes], Path | None]:
+        """The role's log and its path; an unnamed temporary file where it cannot be opened, which the user is told."""
+        path = self._home.log_dir / role.log_name
+        try:
+            return path.open("a+b"), path
+        except OSError as error:
+            if role not in self._without_log:
+                self._without_log.add(role)
+                self._tell(f"{role.name} runs without a log ({error}); only the error that ends it is shown")
+            return tempfile.TemporaryFile(), None
+
+    def _started_before(self, log: Path | None) -> "subprocess.Popen[bytes] | None":
         if self._head_start is None:
             return None
-        home = self._home
-        return self._head_start.become_learner(
-            redis_url=home.redis_url, run_id=home.run_id, log=home.log_dir / role.log_name
-        )
+        if log is None:  # it opens its log by name
+            self._head_start.close()
+            return None
+        return self._head_start.become_learner(redis_url=self._home.redis_url, run_id=self._home.run_id, log=log)
 
     def _environment(self, role: Role) -> dict[str, str]:
         return {
             **os.environ,
-            # In the environment rather than in the arguments, where everyone on the machine could read a password.
+            # In the environment rather than in the arguments, which every user of the machine can read.
             REDIS_URL_VARIABLE: self._home.redis_url,
             LIFELINE_VARIABLE: str(self._lifeline.read_fd),
             "PYTHONUNBUFFERED": "1",

@@ -1,17 +1,20 @@
 """Roles as Ray actors, on a private local cluster or on one that exists (`launch.ray_address`)."""
 
+import contextlib
 import logging
+import os
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import ray
 from ray.exceptions import RayActorError, RayError
 
+from distrl.launch.fleet import last_error
 from distrl.launch.plan import Role, RoleHome
 from distrl.launch.role import give_way
 from distrl.launch.roles import run_role
@@ -26,17 +29,32 @@ class RayRole:
     def __init__(self, role: Role, redis_url: str, run_id: str, log: str) -> None:
         self._role, self._redis_url, self._run_id = role, redis_url, run_id
         self._stop = threading.Event()
-        Path(log).parent.mkdir(parents=True, exist_ok=True)
+        self._log = _open_log(Path(log))
+        self._log_start = os.fstat(self._log.fileno()).st_size
         logging.basicConfig(
-            filename=log, level=logging.INFO, format=f"%(asctime)s {role.name} %(levelname)s %(message)s", force=True
+            stream=self._log,
+            level=logging.INFO,
+            format=f"%(asctime)s {role.name} %(levelname)s %(message)s",
+            force=True,
         )
 
-    def run(self) -> int:
+    def run(self) -> tuple[int, str | None]:
+        """Exit code and last logged error of the role, whose log may be on another host than the supervisor."""
         give_way(self._role)
-        return run_role(self._role, redis_url=self._redis_url, run_id=self._run_id, stop=self._stop)
+        code = run_role(self._role, redis_url=self._redis_url, run_id=self._run_id, stop=self._stop)
+        return code, last_error(self._log, self._log_start)
 
     def stop(self) -> None:
         self._stop.set()
+
+
+def _open_log(path: Path) -> IO[str]:
+    """The role's log; an unnamed temporary file where it cannot be opened."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("a+")
+    except OSError:
+        return tempfile.TemporaryFile("a+")
 
 
 class RayHandle:
@@ -48,6 +66,7 @@ class RayHandle:
 
     def __init__(self, role: Role, actor: Any, log: Path) -> None:
         self.role = role
+        self.error: str | None = None
         self._actor = actor
         self._log = log
         # Ray makes the call's name the title of its process: ray::distrl: actor 3.
@@ -58,7 +77,7 @@ class RayHandle:
         """The exit code; -9 when Ray says that the process died, 1 when it could not run; None while running."""
         if self._code is None and ray.wait([self._result], timeout=0)[0]:
             try:
-                self._code = int(ray.get(self._result))
+                self._code, self.error = ray.get(self._result)
             except RayActorError as error:
                 self._code = self._failed(-9, error)
             except RayError as error:
@@ -78,9 +97,9 @@ class RayHandle:
         self._code = -9 if self._code is None else self._code
 
     def _failed(self, code: int, error: RayError) -> int:
-        with self._log.open("a") as log:
-            text = " ".join(str(error).split())
-            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self.role.name} ERROR distrl: error: Ray: {text}\n")
+        self.error = f"Ray: {' '.join(str(error).split())}"
+        with contextlib.suppress(OSError), self._log.open("a") as log:
+            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self.role.name} ERROR distrl: error: {self.error}\n")
         return code
 
 

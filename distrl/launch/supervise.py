@@ -10,7 +10,7 @@ from pathlib import Path
 from distrl.config import RunConfig
 from distrl.errors import EnvironmentFailedError, MemoryBackendError, StalledError
 from distrl.launch.awake import AwakeClock
-from distrl.launch.fleet import Fleet, Launcher, Member, end, last_error
+from distrl.launch.fleet import Fleet, Handle, Launcher, Member, end, have_ended
 from distrl.launch.hang_watch import HangWatch
 from distrl.launch.monitor import Monitor
 from distrl.launch.plan import Role, make_plan
@@ -23,6 +23,8 @@ from distrl.metrics.words import role_states
 TICK_S = 0.05
 REGISTRY_EVERY_S = 0.5
 LEARNER_GRACE_S = 30.0
+STARTING_GRACE_S = 2.0
+"""For a learner that is starting, and has nothing to save. Longer than between two heartbeats: it may train by now."""
 ACTOR_GRACE_S = 5.0
 SAME_ERROR = DEATHS + 1
 """So often in a row, and nothing learned in between: another start would end in the same way.
@@ -75,6 +77,7 @@ class Supervisor:
         self._interrupt = interrupt
         self._awake = AwakeClock()
         self._watch = HangWatch(config.environment.step_timeout_s, self._awake)
+        self._learner_trains = False
         self._hung: dict[Role, str] = {}  # killed and not yet found dead: why
         self._errors: dict[Role, deque[tuple[str, tuple[int, int]]]] = defaultdict(lambda: deque(maxlen=SAME_ERROR))
         self._target = config.actors.count
@@ -142,6 +145,7 @@ class Supervisor:
         if control.target_actors is not None and control.target_actors != self._target:
             self._scale(control.target_actors)
         statuses = [status for status in self._backend.registry.roles() if self._is_up(status)]
+        self._learner_trains = any(map(self._is_training, statuses))
         for status in statuses:
             self._kill_if_hung(status)
         self._monitor.update(self._backend, statuses)
@@ -169,15 +173,13 @@ class Supervisor:
         assert code is not None  # it is among the dead
         if role.kind == "learner" and code == 0:
             return Outcome(0, self._backend.registry.control().stop or "asked")
-        if role.kind != "learner":
-            self._let_go(role)
-            if code == 0 and self._backend.registry.control().stop is not None:
-                return None
         hung = self._hung.pop(role, None)
-        # A signal leaves no words: what the log holds is an earlier incarnation's.
-        error = hung or (last_error(self._log_dir / role.log_name) if code > 0 else None)
+        error = hung or (member.last_error if code > 0 else None)  # what a signal ends logs no error
         if code in FATAL_CODES:
             return Outcome(code, FATAL_CODES[code], f"{role.name}: {error or f'exit code {code}'}")
+        self._let_go(role)
+        if code == 0 and self._backend.registry.control().stop is not None:
+            return None
         if self._is_hopeless(role, error if code == 1 else None):
             return Outcome(1, "keeps failing", f"{role.name} failed {SAME_ERROR} times in the same way: {error}")
         how = f"{f'signal {-code}' if code < 0 else f'exit code {code}'}{f': {error}' if error else ''}"
@@ -205,6 +207,8 @@ class Supervisor:
 
     def _let_go(self, role: Role) -> None:
         """A role has ended: an actor's tickets go back, and its heartbeat, which stays, counts no longer."""
+        if role.kind == "learner":
+            self._learner_trains = False
         # Read afresh: an incarnation can live and die between two looks.
         for status in self._backend.registry.roles():
             if (status.role, status.id) == (role.kind, role.id):
@@ -280,26 +284,49 @@ class Supervisor:
             return f"what everybody was doing is told above, as it cannot be kept: {error}"
         return f"{path} tells what everybody was doing"
 
-    def _end_roles(self) -> dict[Role, int]:
-        """The learner first, so that it saves what it has; then all others, which have nothing to lose.
+    def _end_roles(self) -> tuple[int, str] | None:
+        """End the learner first, so that it saves what it has; then all others, which have nothing to lose.
 
         Returns:
-            The exit codes of learners that were still up.
+            Exit code and reason, where the learner had something to save and did not end cleanly.
         """
         learners = [member for role, member in self.fleet.members.items() if role.kind == "learner"]
-        codes = end(learners, LEARNER_GRACE_S)
+        failures = [self._end_learner(member.handle) for member in learners if member.handle is not None]
         end([member for role, member in self.fleet.members.items() if role.kind != "learner"], ACTOR_GRACE_S)
-        return codes
+        return next(filter(None, failures), None)
 
-    def _unless_learner_failed(self, outcome: Outcome, codes: dict[Role, int]) -> Outcome:
+    def _end_learner(self, handle: Handle) -> tuple[int, str] | None:
+        starting = self._learner_is_starting()
+        handle.terminate()
+        if starting and not have_ended([handle], STARTING_GRACE_S):
+            starting = self._learner_is_starting()
+        if not have_ended([handle], 0.0 if starting else LEARNER_GRACE_S):
+            handle.kill()
+        code = handle.poll() or 0
+        if code == 0 or (code < 0 and starting):
+            return None
+        if code > 0:
+            return code, handle.error or f"exit code {code}, and no error in its log"
+        return 1, f"killed after {LEARNER_GRACE_S:g} s" if code == -signal.SIGKILL else f"ended by signal {-code}"
+
+    def _learner_is_starting(self) -> bool:
+        """Whether the learner is importing or building: until it trains, its heartbeat has incarnation 0, or none."""
+        if self._learner_trains:
+            return False
+        try:
+            return not any(map(self._is_training, self._backend.registry.roles()))
+        except MemoryBackendError:
+            return True  # it did not train when Redis last answered
+
+    def _is_training(self, status: RoleStatus) -> bool:
+        return status.role == "learner" and self._watch.is_current(status)
+
+    def _unless_learner_failed(self, outcome: Outcome, failed: tuple[int, str] | None) -> Outcome:
         """Stopping as asked is a success only if the learner could save what it had."""
-        failed = next(((role, code) for role, code in codes.items() if code != 0), None)
         if outcome.error is not None or failed is None:
             return outcome
-        role, code = failed
-        killed = f"killed after {LEARNER_GRACE_S:g} s" if code == -signal.SIGKILL else f"ended by signal {-code}"
-        why = last_error(self._log_dir / role.log_name) if code > 0 else killed
-        return Outcome(code if code > 0 else 1, outcome.stop_reason, f"{role.name} did not end cleanly: {why}")
+        code, why = failed
+        return Outcome(code, outcome.stop_reason, f"learner did not end cleanly: {why}")
 
 
 def _who_does_what(statuses: Sequence[RoleStatus]) -> str:

@@ -191,7 +191,7 @@ def _train_with_roles(
         backend.create(description.model_dump_json())
         cleanup.callback(_last_look, description, redis_url, monitor)
         write_run_json(run_dir, description.run_id, redis_url)
-        launcher = _make_launcher(description, redis_url, head_start)
+        launcher = _make_launcher(description, redis_url, head_start, monitor.event)
         cleanup.callback(launcher.close)
         outcome = Supervisor(config, launcher, backend, monitor, run_dir / "logs", interrupt).run()
     return outcome
@@ -214,7 +214,9 @@ def _embedded_redis(description: RunDescription) -> EmbeddedRedis:
     return EmbeddedRedis.start(maxmemory_bytes=4 * caps + 2**30, max_bulk_bytes=2**29)
 
 
-def _make_launcher(description: RunDescription, redis_url: str, head_start: HeadStart | None) -> Launcher:
+def _make_launcher(
+    description: RunDescription, redis_url: str, head_start: HeadStart | None, tell: Callable[[str], None]
+) -> Launcher:
     config = description.config
     gpu = config.device != "cpu"
     where = RoleHome(redis_url, description.run_id, Path(description.run_dir) / "logs", config.learner.threads, gpu)
@@ -227,7 +229,7 @@ def _make_launcher(description: RunDescription, redis_url: str, head_start: Head
         return RayLauncher(where, config.launch.ray_address)
     from distrl.launch.processes import ProcessLauncher
 
-    return ProcessLauncher(where, head_start)
+    return ProcessLauncher(where, head_start, tell)
 
 
 def summarize(

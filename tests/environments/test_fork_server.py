@@ -1,4 +1,4 @@
-"""The fork server removes its directory when its actor is killed, be it alone or with its whole process group."""
+"""An actor that is killed, alone or with its whole process group, leaves no directory, process or semaphore behind."""
 
 import os
 import signal
@@ -12,13 +12,17 @@ import psutil
 import pytest
 
 STARTER = """
-import os, sys, time
+import gc, os, sys, time
+from multiprocessing import synchronize
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments.vector import VectorEnvironment
 
 environment = VectorEnvironment(EnvironmentConfig(vectorization="async"), 1)
 (worker,) = environment._vector.processes
-print(worker.pid, os.getpgid(worker.pid) == os.getpgid(0), "DISTRL_FORK_SERVER_DIRECTORY" in os.environ, flush=True)
+print(worker.pid, os.getpgid(worker.pid) == os.getpgid(0), "DISTRL_FORK_SERVER_DIRECTORY" in os.environ)
+locks = [one for one in gc.get_objects() if isinstance(one, synchronize.SemLock)]
+semaphores = ["/dev/shm/sem." + lock._semlock.name.strip("/") for lock in locks]
+print(os.getpgid(0) == os.getpid(), *semaphores, flush=True)
 time.sleep(3600)
 """
 
@@ -44,14 +48,19 @@ def test_nothing_is_left_of_an_actor_that_is_killed(kill) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as directory:  # a short path, as the names of sockets must be
         actor = subprocess.Popen(
             [sys.executable, "-c", STARTER],
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "TMPDIR": directory},
-            start_new_session=True,
+            process_group=0,
         )
         assert actor.stdout is not None
         pid, in_its_group, in_environment = actor.stdout.readline().split()
         assert (in_its_group, in_environment) == ("True", "False")
+        leads_its_group, *semaphores = actor.stdout.readline().split()
+        assert leads_its_group == "True"
+        assert semaphores
+        assert all(map(os.path.exists, semaphores))
         worker = psutil.Process(int(pid))
         server = worker.parent()
         assert server is not None
@@ -61,3 +70,4 @@ def test_nothing_is_left_of_an_actor_that_is_killed(kill) -> None:
         actor.stdout.close()
         assert within_a_minute(lambda: os.listdir(directory) == [])
         assert within_a_minute(lambda: not any(is_running(process) for process in (worker, server)))
+        assert within_a_minute(lambda: not any(map(os.path.exists, semaphores)))

@@ -29,6 +29,31 @@ def test_a_killed_actor_is_replaced_and_the_run_goes_on(start_run, endless):
     assert (sum(summary.dropped.values()), summary.lost, summary.foreign, summary.rolled_back) == (0, 0, 0, 0)
 
 
+def test_an_actor_without_a_log_is_replaced_its_simulators_end_and_a_starting_learner_is_no_error(
+    start_run, unhurried, tmp_path
+):
+    pids = tmp_path / "simulators"
+    of_simulators = ["--env", "tests.faults.environments:Simulated", "--set", f"environment.kwargs={{pids: {pids}}}"]
+    run = start_run(*unhurried, *of_simulators, "--actors", "1", "--set", "checkpoint.every_updates=1")
+    run.wait_for_updates(3)
+    first = int(pids.read_text().split()[-1])
+    assert run.alive(first)
+    run.wait_until(lambda: any((run.run_dir / "checkpoints").glob("ckpt-*")), "a checkpoint")
+    (run.run_dir / "logs").rename(run.run_dir / "elsewhere")
+    run.kill("actor")
+    run.wait_until(
+        lambda: run.backend.unrolls.highest().get((0, 2), -1) >= 1, "the replacement's unrolls are trained on"
+    )
+    assert not run.alive(first)
+    assert run.told.count("actor 0 runs without a log (") == 1
+    run.kill("learner")
+    run.wait_until(lambda: "learner started again (restart 1)" in run.told, "the learner starts")
+    run.process.terminate()
+    summary = run.finish()
+    assert (run.process.returncode, summary.stop_reason, summary.error) == (0, "SIGTERM", None)
+    assert not any(run.alive(int(pid)) for pid in pids.read_text().split())
+
+
 def test_a_killed_learner_resumes_from_the_newest_checkpoint(start_run, endless):
     run = start_run(*endless, "--set", "checkpoint.every_updates=10", "--set", "stop.updates=150")
     run.wait_for_updates(40)

@@ -1,6 +1,7 @@
 """Environments that fail; named as `tests.faults.environments:Absent`."""
 
 import os
+import subprocess
 import time
 
 from benchmarks.sleeping import Sleeping
@@ -27,3 +28,22 @@ class Stuck(Sleeping):
         if self._all == 100:
             time.sleep(1000.0)
         return super().step(action)
+
+
+class Simulated(Sleeping):
+    """Has a process of its own, which it ends when it is closed.
+
+    Args:
+        pids: A file that takes the number of each such process.
+    """
+
+    def __init__(self, pids: str, step_s: float = 0.005) -> None:
+        super().__init__(step_s)
+        self._simulator = subprocess.Popen(["sleep", "1000"])
+        with open(pids, "a") as file:
+            print(self._simulator.pid, file=file)
+
+    def close(self):
+        self._simulator.kill()
+        self._simulator.wait()
+        super().close()

@@ -29,6 +29,7 @@ class ScriptedHandle:
     def __init__(self, role: Role) -> None:
         self.role = role
         self.code: int | None = None
+        self.error: str | None = None
         self.asked: list[str] = []
         self.obeys = True
         self.ends_with = 0
@@ -118,10 +119,8 @@ class World:
         """A line of a script: the newest incarnation of `role` ends."""
 
         def happens() -> None:
-            if says is not None:
-                with (self.run_dir / "logs" / role.log_name).open("a") as log:
-                    log.write(f"12:00:00 {role.name} ERROR distrl: error: {says}\n")
-            self.launcher.of(role)[-1].code = code
+            handle = self.launcher.of(role)[-1]
+            handle.code, handle.error = code, says
 
         return happens
 

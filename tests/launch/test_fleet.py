@@ -76,17 +76,19 @@ def test_actors_are_listed_by_id_and_without_the_learner(launcher, clock):
     assert [member.role.id for member in fleet.actors] == [2]
 
 
-def test_last_error_is_the_newest_marked_line(tmp_path: Path):
-    log = tmp_path / "actor-0.log"
-    assert last_error(log) is None
-    log.write_text("starting\nx ERROR distrl: error: first\nTraceback\nx ERROR distrl: error: second: value 3\nbye\n")
-    assert last_error(log) == "second: value 3"
+def test_last_error_is_the_newest_marked_line_of_this_incarnation(tmp_path: Path):
+    with (tmp_path / "actor-0.log").open("a+b", buffering=0) as log:
+        assert last_error(log) is None
+        log.write(b"starting\nx ERROR distrl: error: first\nTraceback\nx ERROR distrl: error: second: value 3\nbye\n")
+        assert last_error(log) == "second: value 3"
+        begins = log.tell()
+        log.write(b"starting\n")
+        assert last_error(log, begins) is None
 
 
 def test_last_error_reads_the_end_of_a_long_log_alone(tmp_path: Path):
-    log = tmp_path / "actor-0.log"
-    log.write_text("x ERROR distrl: error: long ago\n" + "." * LOG_TAIL_BYTES + "\n")
-    assert last_error(log) is None
-    with log.open("a") as file:
-        file.write("x ERROR distrl: error: now\n")
-    assert last_error(log) == "now"
+    with (tmp_path / "actor-0.log").open("a+b", buffering=0) as log:
+        log.write(b"x ERROR distrl: error: long ago\n" + b"." * LOG_TAIL_BYTES + b"\n")
+        assert last_error(log) is None
+        log.write(b"x ERROR distrl: error: now\n")
+        assert last_error(log) == "now"

@@ -62,7 +62,8 @@ def test_the_child_becomes_the_learner_once_and_its_log_has_all_it_said(child, t
         # One that is started again begins from the beginning.
         assert started.become_learner(redis_url="unix:///r.sock", run_id="r1", log=log) is None
         launcher.close()
-    assert handle._process.wait(10) == 0  # its lifeline has ended
+    wait_until(lambda: handle.poll() is not None)
+    assert handle.poll() == 0  # its lifeline has ended
 
 
 def test_a_child_that_nobody_needed_is_gone(child):

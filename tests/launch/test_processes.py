@@ -1,6 +1,7 @@
 """Roles as processes: what they are started with, and that nothing of them survives a kill or the launcher."""
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -17,6 +18,8 @@ echo "arguments: $@"
 env
 sleep 60 &
 echo "child: $!"
+sleep 60 &
+echo "x ERROR distrl: error: what is wrong"
 trap 'echo asked; kill $!; exit 7' TERM
 echo ready
 wait
@@ -44,14 +47,20 @@ def launched(tmp_path, monkeypatch):
     script.write_text(ROLE)
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
-    launcher = ProcessLauncher(RoleHome(URL, "r1", tmp_path, learner_threads=3, learner_gpu=False))
+    told = []
+    launcher = ProcessLauncher(RoleHome(URL, "r1", tmp_path, learner_threads=3, learner_gpu=False), tell=told.append)
     handles = []
 
     def start(role):
         handles.append(launcher.start(role))
-        wait_until(lambda: "ready" in (tmp_path / role.log_name).read_text())
-        return handles[-1], (tmp_path / role.log_name).read_text()
 
+        def log():
+            return os.pread(handles[-1]._log.fileno(), 65536, 0).decode()
+
+        wait_until(lambda: "ready" in log())
+        return handles[-1], log()
+
+    start.told = told
     yield start
     for handle in handles:
         handle.kill()
@@ -95,6 +104,46 @@ def test_a_kill_takes_along_what_the_environment_has_started(launched):
     assert handle.poll() == -9
     wait_until(lambda: not runs(child))
     handle.kill()  # once more does nothing
+
+
+@pytest.mark.parametrize("how", ["crashed", "in order"])
+def test_what_an_environment_has_started_does_not_outlive_an_actor_that_ended_by_itself(launched, how):
+    handle, log = launched(Role("actor", 0))
+    child = int(log.split("child: ")[1].split()[0])
+    os.kill(handle._process.pid, signal.SIGKILL if how == "crashed" else signal.SIGTERM)
+    wait_until(lambda: handle.poll() is not None)
+    assert handle.poll() == (-9 if how == "crashed" else 7)
+    wait_until(lambda: not runs(child))
+
+
+def test_a_number_that_has_been_reaped_gets_no_signal(launched, monkeypatch):
+    handle, _ = launched(Role("actor", 0))
+    os.killpg(handle._process.pid, signal.SIGKILL)
+    handle._process.wait()
+    monkeypatch.setattr(os, "killpg", lambda *_: pytest.fail("it may be another group's by now"))
+    assert handle.poll() == -9
+    handle.kill()
+
+
+@pytest.mark.parametrize("role", [Role("actor", 0), Role("learner")])
+def test_a_role_whose_log_cannot_be_opened_runs_and_tells_its_error_and_the_user_is_told_once(launched, tmp_path, role):
+    (tmp_path / role.log_name).mkdir()
+    for _ in range(2):
+        handle, log = launched(role)
+        assert "arguments: -m distrl" in log
+        handle.terminate()
+        wait_until(lambda handle=handle: handle.poll() is not None)
+        assert (handle.poll(), handle.error) == (7, "what is wrong")
+    (told,) = launched.told
+    assert told.startswith(f"{role.name} runs without a log ([Errno 21] Is a directory")
+
+
+def test_an_error_that_was_logged_is_known_although_the_log_was_removed(launched, tmp_path):
+    handle, _ = launched(Role("actor", 0))
+    (tmp_path / "actor-0.log").unlink()
+    handle.terminate()
+    wait_until(lambda: handle.poll() is not None)
+    assert handle.error == "what is wrong"
 
 
 def test_ctrl_c_passes_a_role_by_and_its_niceness_counts_beside_the_others(launched):

@@ -53,9 +53,8 @@ def test_an_operators_stop_ends_the_run(world):
 @pytest.mark.parametrize("how", ["asked", "Ctrl-C"])
 def test_stopping_is_a_failure_if_the_learner_could_not_save(world, how):
     def the_disk_is_full():
-        world.launcher.of(LEARNER)[0].ends_with = 1
-        log = world.run_dir / "logs" / LEARNER.log_name
-        log.write_text("12:00:00 learner ERROR distrl: error: unexpected OSError: No space left on device\n")
+        learner = world.launcher.of(LEARNER)[0]
+        learner.ends_with, learner.error = 1, "unexpected OSError: No space left on device"
         if how == "asked":
             world.backend.registry.set_control(stop=how)
         else:
@@ -73,8 +72,64 @@ def test_a_learner_that_had_to_be_killed_saved_nothing(world, monkeypatch):
         world.launcher.of(LEARNER)[0].obeys = False
         world.backend.registry.set_control(stop="asked")
 
-    outcome = world.run(deaf, nothing)
+    outcome = world.run(world.beats(LEARNER, state="training"), deaf, nothing)
     assert (outcome.exit_code, outcome.error) == (1, "learner did not end cleanly: killed after 0.05 s")
+
+
+def test_a_learner_whose_log_is_gone_is_told_of_by_its_exit_code(world):
+    def breaks():
+        world.launcher.of(LEARNER)[0].ends_with = 1
+        world.backend.registry.set_control(stop="asked")
+
+    outcome = world.run(breaks, nothing)
+    assert outcome.error == "learner did not end cleanly: exit code 1, and no error in its log"
+
+
+@pytest.mark.parametrize("obeys", [True, False])
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize(("code", "name"), [(130, "Ctrl-C"), (0, "SIGTERM")])
+def test_a_learner_that_is_starting_is_ended_at_once_and_that_is_no_error(world, monkeypatch, obeys, again, code, name):
+    monkeypatch.setattr(supervise, "STARTING_GRACE_S", 0.0)
+    monkeypatch.setattr(supervise, "LEARNER_GRACE_S", 1e6)
+
+    def press():
+        learner = world.launcher.of(LEARNER)[-1]
+        learner.obeys, learner.ends_with = obeys, -15  # an interpreter that has no handler yet
+        world.interrupt.code, world.interrupt.name = code, name
+
+    trained = (world.beats(LEARNER, state="training", incarnation=4), world.dies(LEARNER, -9), nothing)
+    starts = world.beats(LEARNER, state="starting: importing the framework", incarnation=0)
+    outcome = world.run(*(trained if again else ()), starts, press)
+    assert (outcome.exit_code, outcome.stop_reason, outcome.error) == (code, name, None)
+    assert world.launcher.of(LEARNER)[-1].asked == (["terminate"] if obeys else ["terminate", "kill"])
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_learner_of_which_nothing_has_been_heard_is_starting(world, monkeypatch, again):
+    monkeypatch.setattr(supervise, "STARTING_GRACE_S", 0.0)
+    monkeypatch.setattr(supervise, "LEARNER_GRACE_S", 1e6)
+
+    def stop():
+        world.launcher.of(LEARNER)[-1].obeys = False
+        world.backend.registry.set_control(stop="asked")
+
+    trained = (world.beats(LEARNER, state="training", incarnation=4), world.dies(LEARNER, -9), nothing)
+    outcome = world.run(*(trained if again else ()), stop, nothing)
+    assert (outcome.exit_code, outcome.error) == (0, None)
+
+
+def test_a_learner_that_begins_to_train_while_it_is_asked_to_end_has_time_to_save(world, monkeypatch):
+    monkeypatch.setattr(supervise, "STARTING_GRACE_S", 0.0)
+    monkeypatch.setattr(supervise, "LEARNER_GRACE_S", 0.05)
+
+    def press():
+        learner = world.launcher.of(LEARNER)[0]
+        learner.obeys = False
+        monkeypatch.setattr(learner, "terminate", world.beats(LEARNER, state="training"))
+        world.interrupt.code, world.interrupt.name = 0, "SIGTERM"
+
+    outcome = world.run(press)
+    assert outcome.error == "learner did not end cleanly: killed after 0.05 s"
 
 
 def test_an_actor_joined_by_hand_that_falls_silent_is_forgotten_and_gives_its_ticket_back(world):
