@@ -24,7 +24,9 @@ from distrl.types import Unroll, UnrollHeader, Weights
 
 log = logging.getLogger(__name__)
 POLL_S = 0.0005
-LONGEST_POLL_S = 0.004
+LONGEST_POLL_S = 0.1
+REMOVALS = ("waiting: room", "waiting: round")
+"""Waits that end when the learner has removed entries from the stream, of which Redis tells an actor that waits."""
 FOR_THE_LEARNER = ("waiting: room", "waiting: round", "waiting: ticket")
 """Waits that end when the learner has gone on."""
 LOOKS = 0.1
@@ -211,12 +213,13 @@ class Actor:
                 return admission
             self.progress.state = obstacle or "waiting: ticket"
             with self.waits.measure(self.progress.state):
-                if obstacle is not None:
+                told = obstacle in REMOVALS
+                if obstacle is not None and not told:
                     time.sleep(pause_s)
                     pause_s = min(2 * pause_s, LONGEST_POLL_S)
                 taken = obstacle is None and self._backend.tickets.take(self._producer, block_s=1.0)
                 # After a ticket as well: the version may have moved, and the ticket promises the newest one.
-                admission = self._backend.unrolls.admission()
+                admission = self._backend.unrolls.admission(LONGEST_POLL_S if told else 0.0)
             if taken:
                 return admission
         return None

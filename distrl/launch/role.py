@@ -31,7 +31,7 @@ from distrl.types import PolicyBundle
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 HEARTBEAT_S = 1.0
-BUNDLE_POLL_S = 0.05
+BUNDLE_POLL_S = 0.1
 EMBEDDED_GIVE_UP_S = 5.0  # a server of the run's own that has died does not come back
 NICENESS = 10
 """Of whoever is not the learner: a tenth of its weight."""
@@ -118,7 +118,6 @@ def await_bundle(backend: Backend, stop: threading.Event) -> PolicyBundle | None
         bundle = backend.weights.get_bundle()
         if bundle is not None:
             return bundle
-        backend.config_json()  # raises where the run is gone
     return None
 
 

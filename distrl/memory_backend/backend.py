@@ -69,7 +69,8 @@ class UnrollStream(ABC):
         """How often the connection has broken so far; each time, Redis may have forgotten what it was told last."""
 
     @abstractmethod
-    def admission(self) -> Admission: ...
+    def admission(self, block_s: float = 0.0) -> Admission:
+        """Return what a producer must know: at once, or when the learner has removed entries, or `block_s` later."""
 
     @abstractmethod
     def push(self, header: UnrollHeader, payload: bytes) -> Admission:
@@ -157,7 +158,11 @@ class WeightStore(ABC):
 
     @abstractmethod
     def get_bundle(self) -> PolicyBundle | None:
-        """The run's bundle, its sha256 checked; None before the learner has put it."""
+        """Return the run's bundle, its sha256 checked; None before the learner has put it.
+
+        Raises:
+            MemoryBackendError: The run is gone, or the bundle does not have its sha256.
+        """
 
 
 class TicketBox(ABC):

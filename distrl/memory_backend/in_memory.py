@@ -38,9 +38,11 @@ class InMemoryUnrollStream(UnrollStream):
         self._run = run
         self._newest_pushed: int | None = None
 
-    def admission(self) -> Admission:
+    def admission(self, block_s: float = 0.0) -> Admission:
         run = self._run
         with run.changed:
+            if block_s and run.wait_for(lambda: run.room > 0, block_s):
+                run.room -= 1
             return Admission(
                 has_room=has_room(run.caps, len(run.queue) + len(run.pending), run.ledger["stream_bytes"]),
                 weights_version=run.weights.version if run.weights else 0,
@@ -97,6 +99,9 @@ class InMemoryUnrollStream(UnrollStream):
             run.ledger.update(released(pushed_among(entries, increments.get("foreign", 0), registered)))
             for entry in entries:
                 run.pending.pop(number_of(entry.entry_id), None)
+            if entries:
+                run.room = len(entries)
+                run.changed.notify_all()
             for producer, sequence in highest.items():
                 run.highest[producer] = max(sequence, run.highest.get(producer, sequence))
 

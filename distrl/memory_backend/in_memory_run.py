@@ -31,6 +31,7 @@ class Run:
         self.last_id = 0
         self.queue: deque[tuple[int, dict[bytes, bytes]]] = deque()
         self.pending: dict[int, dict[bytes, bytes]] = {}  # in order of ids
+        self.room = 0  # tokens for actors that wait
         self.suspects: Counter[str] = Counter()
         self.dead: deque[dict[str, str | bytes | int]] = deque(maxlen=DEAD_ENTRIES)
         self.ledger: Counter[str] = Counter()

@@ -60,6 +60,14 @@ TABLE = (
         "queue caps, or one batch, + one unroll per actor, by admission at the producer; never trimmed",
     ),
     Row(
+        "room",
+        "list",
+        "a token for each entry that the learner removed last; an actor that waits takes one and looks again",
+        "learner",
+        "actors",
+        "one per entry that is removed at once",
+    ),
+    Row(
         "suspects",
         "hash",
         "entry id -> how often a learner has begun to decode what its predecessor left, and not come to an end",
@@ -155,6 +163,7 @@ class RunKeys:
         self.bundle = prefix + "bundle"
         self.weights = prefix + "weights"
         self.unrolls = prefix + "unrolls:0"
+        self.room = prefix + "room"
         self.suspects = prefix + "suspects"
         self.dead = prefix + "dead"
         self.actors = prefix + "actors"

@@ -87,11 +87,18 @@ class RedisUnrollStream(UnrollStream):
         """How often the connection has broken so far."""
         return self._client.interruptions
 
-    def admission(self) -> Admission:
-        """One round trip."""
+    def admission(self, block_s: float = 0.0) -> Admission:
+        """One round trip, which with `block_s` lasts until the learner has removed entries.
+
+        Whether it has is told by tokens: the learner leaves as many as it has removed entries, and Redis hands them to
+        the actors that have waited longest. A token is a hint and promises nothing.
+        """
+        # Redis is not exact about how long that is: a quarter of a second at most, where nothing else keeps it awake.
+        wait: Command | None = ("BLPOP", self._keys.room, block_s) if block_s else None
         replies = self._client.in_run(
             self._keys,
             [("XLEN", self._keys.unrolls), ("HGET", self._keys.ledger, "stream_bytes"), *self._admission_commands()],
+            wait=wait,
         )
         return self._admission(replies[0], int(replies[1] or 0), replies[2:])
 
@@ -229,7 +236,7 @@ class RedisUnrollStream(UnrollStream):
             forgotten = {entry_id for entry_id, found in zip(ids, replies[len(reads) :], strict=False) if not found}
             there = [entry for entry in pushed if entry.entry_id not in forgotten]
             again = {"produced": counts.get("produced", 0) + len(pushed) - len(there)}
-            removal: list[Command] = [("XACK", keys.unrolls, GROUP, *ids), ("XDEL", keys.unrolls, *ids)] if ids else []
+            removal = _removal(keys, ids) if ids else []
             return [*removal, *_raised({**counts, **again, **released(there)}, keys, highest), *commands]
 
         try:
@@ -263,6 +270,12 @@ def _registered(incarnations: Mapping[bytes, bytes], entries: Sequence[Entry]) -
     producers = {entry.header.producer for entry in entries if entry.header is not None}
     newest = {int(name): int(value) for name, value in incarnations.items() if name.isdigit()}
     return {(actor, incarnation) for actor, incarnation in producers if 1 <= incarnation <= newest.get(actor, 0)}
+
+
+def _removal(keys: RunKeys, ids: Sequence[str]) -> list[Command]:
+    """Commands that remove entries, and leave a token for each instead of those that no actor has waited for."""
+    tokens: list[Command] = [("DEL", keys.room), ("RPUSH", keys.room, *["1"] * len(ids))]
+    return [("XACK", keys.unrolls, GROUP, *ids), ("XDEL", keys.unrolls, *ids), *tokens]
 
 
 def _raised(counts: Mapping[str, int], keys: RunKeys, highest: Mapping[Producer, int]) -> list[Command]:

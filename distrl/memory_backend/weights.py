@@ -78,11 +78,14 @@ class RedisWeightStore(WeightStore):
         self._client.call("HSET", self._keys.bundle, *fields)
 
     def get_bundle(self) -> PolicyBundle | None:
-        """The run's bundle; None before the learner has put it.
+        """Return the run's bundle; None before the learner has put it, of which a short reply tells.
 
         Raises:
-            MemoryBackendError: Its bytes do not have the recorded sha256.
+            MemoryBackendError: The run is gone, or the bundle's bytes do not have the recorded sha256.
         """
+        (there,) = self._client.in_run(self._keys, [("HEXISTS", self._keys.bundle, "sha256")])
+        if not there:
+            return None
         graph, description, digest = self._client.call("HMGET", self._keys.bundle, "graph", "description", "sha256")
         if graph is None:
             return None

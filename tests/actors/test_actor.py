@@ -2,15 +2,17 @@
 
 import threading
 import time
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
 import pytest
+import redis
 
 from distrl.actors.action_selection import ActionSelector
-from distrl.actors.actor import Actor
+from distrl.actors.actor import LONGEST_POLL_S, Actor
 from distrl.actors.policy import Policy, PolicyOutput
 from distrl.config import RunConfig
 from distrl.config.exploration import EpsilonGreedyParameters, ParameterNoiseParameters, PolicySamplingParameters
@@ -23,6 +25,7 @@ from distrl.errors import EnvironmentFailedError
 from distrl.memory_backend.backend import Admission, QueueCaps
 from distrl.memory_backend.codec import UnrollSchema, decode_unroll, encode_weights
 from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.metrics.counters import Waits
 from distrl.networks.architecture import Architecture
 from distrl.networks.bundle import export_bundle
@@ -34,7 +37,7 @@ from distrl.networks.distribution_specs import (
     MultiCategoricalSpec,
     SquashedGaussianSpec,
 )
-from distrl.types import ArraySpec, PolicyBundle, Weights
+from distrl.types import ArraySpec, PolicyBundle, UnrollHeader, Weights
 
 T, B = 5, 2
 HEADS = (PolicyHeadParameters(), ValueHeadParameters())
@@ -518,7 +521,12 @@ def test_what_is_waited_for_is_counted_by_name(make_run, monkeypatch):
     told = iter(
         [Admission(False, 1, False, False), Admission(True, 1, True, False), *[Admission(True, 1, False, False)] * 9]
     )
-    monkeypatch.setattr(run.backend.unrolls, "admission", lambda: next(told))
+
+    def admission(block_s=0.0):
+        now[0] += 1.0 if block_s else 0.0
+        return next(told)
+
+    monkeypatch.setattr(run.backend.unrolls, "admission", admission)
     taken = iter([False, True])
 
     def take(producer, block_s):
@@ -529,6 +537,32 @@ def test_what_is_waited_for_is_counted_by_name(make_run, monkeypatch):
     start = actor._await_start(Admission(False, 1, False, False))  # room, room, paused, two looks for a ticket
     assert (start.has_room, start.paused) == (True, False)
     assert actor.waits.shares() == {"waiting: room": 2 / 7, "paused": 1 / 7, "waiting: ticket": 4 / 7}
+
+
+@pytest.mark.redis
+def test_an_actor_that_waits_for_room_asks_redis_ten_times_a_second_at_most(make_run, redis_url):
+    """A hundred actors whose learner is stopped would fill a Redis otherwise."""
+    run = make_run()
+    actor = run.actor()
+    caps = QueueCaps(1, 2**24)
+    with closing(RedisBackend.open(redis_url, "seldom", caps, name="actor 0", give_up_s=5.0)) as backend:
+        backend.create("{}")
+        backend.weights.publish(1, b"", 0, backend.acquire_fence())
+        backend.unrolls.push(UnrollHeader(0, 1, 0, 1, 1), b"x")
+        actor._backend = backend
+        run.start(actor)
+        with redis.Redis.from_url(redis_url) as admin:
+            wait_until(lambda: actor.progress.state == "waiting: room")
+            began, before = time.monotonic(), admin.info("stats")["total_commands_processed"]
+            time.sleep(1.0)
+            asked = admin.info("stats")["total_commands_processed"] - before
+        elapsed_s = time.monotonic() - began
+        run.stop.set()
+        run.threads[0].join(60.0)
+        backend.delete()
+    commands_each = 9  # a wait, and a transaction of three that watches the run
+    assert asked <= commands_each * (elapsed_s / LONGEST_POLL_S + 2)
+    assert LONGEST_POLL_S >= 0.05
 
 
 def test_acting_is_a_state_with_the_time_of_the_last_step(make_run):

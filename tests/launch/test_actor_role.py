@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+import redis
 
 from distrl.errors import MemoryBackendError
 from distrl.launch.actor_role import ActorRole
@@ -34,6 +35,28 @@ def test_an_actor_waits_for_the_policy_and_ends_when_asked(described_run, redis_
     stop.set()
     thread.join(timeout=60)
     assert not thread.is_alive()
+
+
+def test_an_actor_that_waits_for_the_policy_does_not_read_the_configuration_again_and_again(
+    described_run, redis_url, tmp_path
+):
+    backend = described_run()
+    stop = threading.Event()
+    role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=3, stop=stop)
+    thread = threading.Thread(target=role.run)
+    thread.start()
+    wait_until(lambda: role.status().state == "waiting: policy")
+    with redis.Redis.from_url(redis_url) as admin:
+        admin.config_resetstat()
+        time.sleep(1.0)
+        wait_until(lambda: admin.info("commandstats").get("cmdstat_hexists", {"calls": 0})["calls"] >= 2)
+        bytes_each = (
+            admin.info("stats")["total_net_output_bytes"] / admin.info("commandstats")["cmdstat_hexists"]["calls"]
+        )
+    stop.set()
+    thread.join(timeout=60)
+    assert not thread.is_alive()
+    assert bytes_each < len(backend.config_json())
 
 
 def test_every_start_is_a_new_incarnation(described_run, redis_url, tmp_path):

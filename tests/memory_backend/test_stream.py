@@ -81,6 +81,43 @@ def test_admission_closes_at_the_cap_of_entries_and_opens_with_the_acknowledgeme
     assert backend.unrolls.admission().has_room
 
 
+@pytest.mark.parametrize("how", ["trained", "rejected"])
+def test_an_actor_that_waits_is_woken_when_the_learner_removes_an_entry(run, how):
+    learner, actor, found = run.backend, run.connect(), []
+    fence = learner.acquire_fence()
+    push(learner, *range(8))
+    entries = learner.unrolls.take(8, 0.0)
+    forever = threading.Thread(target=lambda: found.append(actor.unrolls.admission(10.0**5)))
+    forever.start()
+    if how == "trained":
+        learner.unrolls.acknowledge(entries[:1], fence, {"trained": 1}, {})
+    else:
+        learner.unrolls.reject(entries[0], "schema", fence, {})
+    forever.join(60.0)
+    assert found
+    assert found[0].has_room
+    assert actor.unrolls.interruptions == 0  # a connection that stays silent is given up after a few seconds
+
+
+def test_an_actor_that_waits_in_vain_looks_again(backend):
+    push(backend, *range(8))
+    assert not backend.unrolls.admission(0.05).has_room
+
+
+def test_tokens_for_actors_that_wait_do_not_pile_up(redis_run):
+    backend, keys = redis_run.backend, redis_run.backend._keys
+    fence = backend.acquire_fence()
+    push(backend, *range(8))
+    entries = backend.unrolls.take(8, 0.0)
+    for first, last in ((0, 3), (3, 7), (7, 8)):
+        backend.unrolls.acknowledge(entries[first:last], fence, {"trained": last - first}, {})
+        assert backend._client.call("LLEN", keys.room) == last - first
+    backend.unrolls.acknowledge([], fence, {"lost": 1, "produced": 1}, {})
+    assert backend._client.call("LLEN", keys.room) == 1
+    backend.unrolls.admission(0.05)
+    assert backend._client.call("LLEN", keys.room) == 0
+
+
 def test_admission_closes_at_the_cap_of_bytes(backend):
     fence = backend.acquire_fence()
     assert push(backend, 0, payload=b"x" * 999).has_room
