@@ -34,7 +34,7 @@ from distrl import (
 )
 from distrl.config.load import LoadedConfig, dump, load
 from distrl.dashboard.beside import dashboard_beside
-from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError
+from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, failure
 
 if TYPE_CHECKING:
     from distrl.metrics.summary import Summary
@@ -270,14 +270,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (KeyboardInterrupt, Abort):
         return EXIT_INTERRUPTED
-    except DistrlError as error:
-        _report(str(error), error)
-        return error.exit_code
     except Exception as error:
-        _report(f"unexpected {type(error).__name__}: {error}", error)
-        if not getattr(error, "__notes__", ()) and not _debugging():
+        code, text = failure(error)
+        _report(text, error)
+        if not isinstance(error, DistrlError) and not getattr(error, "__notes__", ()) and not _debugging():
             print("set DISTRL_DEBUG=1 to see the traceback", file=sys.stderr)
-        return 1
+        return code
 
 
 def _train(
@@ -314,10 +312,11 @@ def _keep_traceback(error: Exception, run_dir: Path) -> None:
     if not (run_dir / "logs").is_dir():
         return
     log = run_dir / "logs" / "train.log"
-    with log.open("a", encoding="utf-8") as file:
-        file.write(time.strftime("%Y-%m-%d %H:%M:%S\n"))
-        traceback.print_exception(error, file=file)
-    error.add_note(f"traceback in {log}")
+    with contextlib.suppress(OSError):  # the disk may be what the error is about
+        with log.open("a", encoding="utf-8") as file:
+            file.write(time.strftime("%Y-%m-%d %H:%M:%S\n"))
+            traceback.print_exception(error, file=file)
+        error.add_note(f"traceback in {log}")
 
 
 def _end(summary: "Summary") -> None:

@@ -8,6 +8,7 @@ DistrlError                     1   unexpected
 ├── NonFiniteError              5   loss, gradient or weights are not finite
 ├── MemoryBackendError          6   Redis is unreachable or misbehaves
 │   └── FencedError             6   another learner has taken over this run
+├── UnsavedError                1   the run's directory does not take the last updates
 ├── CheckpointError             2   no valid checkpoint where one is needed
 └── RejectedError               1   an unroll that must not be trained on; `reason` is counted in the ledger
     ├── DecodeError                 bytes that are not what the strict decoder allows
@@ -15,6 +16,10 @@ DistrlError                     1   unexpected
     ├── NonFiniteUnrollError        NaN or infinity in an unroll
     └── PoisonError                 learners have died while they decoded it
 """
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 EXIT_OK = 0
 EXIT_INTERRUPTED = 130
@@ -67,6 +72,10 @@ class FencedError(MemoryBackendError):
     """A newer learner holds the run's fencing token."""
 
 
+class UnsavedError(DistrlError):
+    """The training has ended, and the run's directory does not take its last updates."""
+
+
 class CheckpointError(DistrlError):
     """A checkpoint is needed and none is valid."""
 
@@ -101,6 +110,26 @@ class PoisonError(RejectedError):
     """Bytes that one learner after the other has died of."""
 
     reason = "poison"
+
+
+def failure(error: BaseException) -> tuple[int, str]:
+    """Return the exit code and the line of text for what ended a command."""
+    if isinstance(error, KeyboardInterrupt):
+        return EXIT_INTERRUPTED, "interrupted"
+    if isinstance(error, DistrlError):
+        return error.exit_code, str(error)
+    return DistrlError.exit_code, f"unexpected {type(error).__name__}: {error}"
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Add `path` to an OSError that names no file, as those of `write`, `flush` and `close` do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def require(module: str, what: str, extra: str) -> None:

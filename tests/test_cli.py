@@ -258,6 +258,16 @@ def test_the_unexpected_leaves_its_traceback_in_the_log(capsys, trained, workpla
     assert "Traceback (most recent call last)" in (workplace / "here" / "logs" / "train.log").read_text()
 
 
+def test_a_log_that_cannot_be_written_does_not_hide_the_error(capsys, trained, workplace):
+    (workplace / "here" / "logs" / "train.log").mkdir(parents=True)
+    trained.outcome = ZeroDivisionError("x")
+    code, _, err = run(capsys, "train", "--env", "X-v0", "--run-dir", "here")
+    assert (code, err.splitlines()) == (
+        1,
+        ["distrl: error: unexpected ZeroDivisionError: x", "set DISTRL_DEBUG=1 to see the traceback"],
+    )
+
+
 def test_the_unexpected_without_a_log_says_how_to_see_more(capsys, trained, monkeypatch):
     trained.outcome = ZeroDivisionError("x")
     code, _, err = run(capsys, "train", "--env", "X-v0")

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from distrl.errors import naming
+
 _TEMPORARY = ".tmp-"
 
 
@@ -51,7 +53,7 @@ def file(path: Path) -> Iterator[IO[bytes]]:
     """Makes or replaces one file with what is written inside the `with` block; not if that raises."""
     temporary = path.with_name(f"{_TEMPORARY}{path.name}")
     try:
-        with temporary.open("wb") as opened:
+        with naming(path), temporary.open("wb") as opened:
             yield opened
             opened.flush()
             os.fsync(opened.fileno())
@@ -90,7 +92,7 @@ def _remove(path: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
+    with naming(path), path.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

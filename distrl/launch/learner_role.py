@@ -5,10 +5,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distrl.errors import MemoryBackendError
 from distrl.launch.awake import AwakeClock
 from distrl.launch.framework import import_framework
 from distrl.launch.role import Heartbeat, here, join, log, open_backend, rounded
-from distrl.learner.stopping import ASKED
 from distrl.memory_backend.registry_interface import RoleStatus
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class LearnerRole:
         Raises:
             MissingExtraError: The framework is not installed.
             NonFiniteError: Loss or weights are not finite; nothing of that was published.
+            UnsavedError: The training has ended, and the run's directory does not take its last updates.
         """
         description = self._description
         with ExitStack() as cleanup:
@@ -68,11 +69,21 @@ class LearnerRole:
             cleanup.callback(self._stop.set)  # before the feed is closed, which waits for its thread
             self._session = Session(prepared, feed, self._backend.registry.add_snapshot, self._stop.is_set)
             feed.while_waiting = self._session.attend
-            reason = self._session.run()
+            try:
+                reason = self._session.run()
+            except MemoryBackendError:
+                raise  # Redis is gone, or the run is another learner's
+            except Exception:
+                self._end_run()  # a successor would train to the same end, from an older checkpoint
+                raise
             log.info("stopped: %s", reason)
-            if reason != ASKED:
-                self._backend.registry.set_control(stop=reason)
+            self._end_run()
             return reason
+
+    def _end_run(self) -> None:
+        """Report the stop condition that has ended the training, if one has."""
+        if self._session is not None and self._session.reached is not None:
+            self._backend.registry.set_control(stop=self._session.reached)
 
     def status(self) -> RoleStatus:
         """The heartbeat; `last_step_age_s` is the age of the last update."""

@@ -42,6 +42,7 @@ class Monitor:
         self._evaluations_after = self._requests_after = "0"
         self._first: Snapshot = {}
         self._refused = False  # by the disk, the last time
+        self._unsaved: object = None  # what kept the newest checkpoint from being written, as it was last told
         self._actors_up = 0
         self._rss_mb = self._cpu_cores = 0.0
         self._blocked: float | None = None
@@ -115,8 +116,12 @@ class Monitor:
         if missing != self.latest.get("missing_workers"):
             self.event(f"rounds go on without {missing}" if missing else "rounds have every worker again")
         unsaved = snapshot.get("unsaved")
-        if unsaved != self.latest.get("unsaved"):
-            self.event(f"no checkpoint can be written: {unsaved}" if unsaved else "checkpoints are written again")
+        if unsaved and snapshot.get("stop_reason") is None and unsaved != self._unsaved:
+            self.event(f"no checkpoint can be written: {unsaved}")
+        saved = unsaved is None and snapshot.get("checkpoint_age_s") is not None  # by this learner, not the one before
+        if saved and self._unsaved:
+            self.event("checkpoints are written again")
+        self._unsaved = None if saved else unsaved or self._unsaved
         if self._first and self._blocked is not None:  # until the first update there was nothing to wait for
             total, looks = self._blocked_so_far
             self._blocked_so_far = (total + self._blocked, looks + 1)
@@ -154,9 +159,8 @@ class Monitor:
 
     def close(self) -> None:
         """Closes every file."""
-        self._keep(self._tensorboard.close)
-        self._csv.close()
-        self._events.close()
+        for close in (self._tensorboard.close, self._csv.close, self._events.close):
+            self._keep(close)  # what a full disk has not taken yet, it refuses once more
 
 
 def _words(found: Evaluation) -> str:

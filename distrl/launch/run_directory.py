@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distrl.data_store.checkpoints import load_newest
-from distrl.errors import CheckpointError, ConfigError
+from distrl.errors import CheckpointError, ConfigError, naming
 from distrl.metrics.runs import RunRecord, process_mark
 
 
@@ -74,7 +74,8 @@ def write_run_json(run_dir: Path, run_id: str, redis_url: str | None) -> None:
 def write_private(path: Path, text: str) -> None:
     """Writes a file that only its owner may read; readers see the old one or the whole new one."""
     temporary = path.with_suffix(".tmp")
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with naming(path), os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
     temporary.replace(path)
 

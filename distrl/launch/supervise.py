@@ -173,6 +173,8 @@ class Supervisor:
         assert code is not None  # it is among the dead
         if role.kind == "learner" and code == 0:
             return Outcome(0, self._backend.registry.control().stop or "asked")
+        if role.kind == "learner" and code > 0 and (reached := self._reached_end()) is not None:
+            return Outcome(code, reached, f"learner: {self._unsaved() or member.last_error or f'exit code {code}'}")
         hung = self._hung.pop(role, None)
         error = hung or (member.last_error if code > 0 else None)  # what a signal ends logs no error
         if code in FATAL_CODES:
@@ -190,6 +192,22 @@ class Supervisor:
             return Outcome(final, "restart budget spent", f"{role.name} ended {budget} ({how})")
         self._monitor.event(f"{role.name} ended ({how}); starting again in {delay:.1f} s")
         return None
+
+    def _reached_end(self) -> str | None:
+        """The stop condition by which the learner has ended the training; another start would be for nothing."""
+        stop = self._backend.registry.control().stop
+        return stop if stop is not None and self._learner_decided(stop) else None
+
+    def _unsaved(self) -> str | None:
+        """Why the learner could not save at its end, from its last snapshot: a full disk may hold its log as well."""
+        try:
+            snapshots = self._backend.registry.snapshots("0")
+        except MemoryBackendError as error:
+            self._monitor.event(str(error))
+            return None
+        last = snapshots[-1][1] if snapshots else {}
+        unsaved = last.get("unsaved") if last.get("stop_reason") is not None else None
+        return str(unsaved) if unsaved else None
 
     def _is_hopeless(self, role: Role, error: str | None) -> bool:
         """Takes note of a role's end: whether one unexpected error was behind the last, and nothing was learned."""
@@ -306,7 +324,7 @@ class Supervisor:
         if code == 0 or (code < 0 and starting):
             return None
         if code > 0:
-            return code, handle.error or f"exit code {code}, and no error in its log"
+            return code, self._unsaved() or handle.error or f"exit code {code}, and no error in its log"
         return 1, f"killed after {LEARNER_GRACE_S:g} s" if code == -signal.SIGKILL else f"ended by signal {-code}"
 
     def _learner_is_starting(self) -> bool:

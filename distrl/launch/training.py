@@ -12,7 +12,7 @@ from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig, dump, load
 from distrl.config.settings import read_settings
 from distrl.environments.probe import probe
-from distrl.errors import EXIT_INTERRUPTED, ConfigError, MemoryBackendError, require
+from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, MemoryBackendError, failure, require
 from distrl.launch.description import RunDescription
 from distrl.launch.external_algorithm import settled
 from distrl.launch.fleet import Launcher
@@ -20,7 +20,7 @@ from distrl.launch.framework import require_framework
 from distrl.launch.head_start import HeadStart
 from distrl.launch.manifest import write_manifest
 from distrl.launch.monitor import Monitor
-from distrl.launch.one_process import train_here
+from distrl.launch.one_process import REASONS, train_here
 from distrl.launch.plan import RoleHome, check_queue, oversubscription_warning, publication_note, replay_note
 from distrl.launch.ray_token import make_private_token
 from distrl.launch.role import open_backend
@@ -81,7 +81,6 @@ def train(
         )
         write_manifest(run_dir, run_id, config)
         monitor = Monitor(config, run_dir, view)
-        outcome = Outcome(1, "unexpected error")
         try:
             monitor.tell_configuration(read_settings(run_dir / "config.yaml"))
             remarks = filter(None, [oversubscription_warning(config), replay, publication_note(config)])
@@ -93,13 +92,34 @@ def train(
                 else:
                     outcome = _train_with_roles(description, monitor, asked, head_start)
                 keep_config(outcome.exit_code != ConfigError.exit_code)
-        except KeyboardInterrupt:  # somebody is in a hurry
-            outcome = Outcome(EXIT_INTERRUPTED, "interrupted")
+        except BaseException as error:  # raised on; whatever was launched is accounted for
+            _account_for(description, monitor, _outcome_of(error), started, began, view)
             raise
-        finally:  # also when something is raised: whatever was launched is accounted for
-            monitor.close()
-            summary = summarize(description, monitor, outcome, started, time.monotonic() - began)
-            summary.write(run_dir / "summary.json")
+        return _account_for(description, monitor, outcome, started, began, view)
+
+
+def _outcome_of(error: BaseException) -> Outcome:
+    code, text = failure(error)
+    if code == EXIT_INTERRUPTED:
+        return Outcome(code, text)
+    return Outcome(code, REASONS.get(code, "unexpected error"), text)
+
+
+def _account_for(
+    description: RunDescription, monitor: Monitor, outcome: Outcome, started: float, began: float, view: View
+) -> Summary:
+    """Write the summary and show the closing lines. A summary that is refused is an error, unless there is one."""
+    monitor.close()
+    summary = summarize(description, monitor, outcome, started, time.monotonic() - began)
+    try:
+        summary.write(Path(description.run_dir) / "summary.json")
+    except OSError as error:
+        unwritten = f"the summary cannot be written: {error}"
+        if outcome.error is None:
+            code = outcome.exit_code or DistrlError.exit_code
+            summary = summary.model_copy(update={"exit_code": code, "error": unwritten})
+        else:
+            view.event(unwritten)
     view.close(summary)
     return summary
 

@@ -106,11 +106,7 @@ class Checkpointer:
             state.best_saved_return, state.best_saved_evaluation = best_before
 
         best = state.take_best(by_evaluation=self._by_evaluation)
-        arrays = {
-            f"{name}.{group}": values
-            for name, network in self._networks.items()
-            for group, values in network.state_arrays().items()
-        }
+        arrays = self._arrays()
         updates, meta, keep = state.updates, state.to_meta(), self._config.keep
 
         def write() -> int:
@@ -132,6 +128,21 @@ class Checkpointer:
             self._failed()
             raise
         self._writing = _written(write) if self._thread is None else self._thread.submit(write)
+
+    def save_in(self, directory: Path) -> None:
+        """Write one more checkpoint, to another directory and without the replay memory.
+
+        Raises:
+            OSError: That directory refuses as well.
+        """
+        save(directory, self._state.updates, self._arrays(), self._state.to_meta(), keep=1)
+
+    def _arrays(self) -> dict[str, Mapping[str, Array]]:
+        return {
+            f"{name}.{group}": values
+            for name, network in self._networks.items()
+            for group, values in network.state_arrays().items()
+        }
 
     def finish(self, *, at_once: bool = False) -> int | None:
         """The number of updates in the checkpoint that was begun, once it is there; None: nothing was, or it goes on.

@@ -8,7 +8,7 @@ import numpy as np
 
 from distrl import nest
 from distrl.config import RunConfig
-from distrl.errors import FencedError, MemoryBackendError
+from distrl.errors import FencedError, MemoryBackendError, UnsavedError
 from distrl.learner.checkpointer import Checkpointer
 from distrl.learner.evaluations import EvaluationReader
 from distrl.learner.learner import Learner, NonFiniteBatchError
@@ -33,7 +33,13 @@ class Session:
         report: Takes metrics snapshots.
         after_save: Called after each checkpoint with the number of updates (deterministic mode reseeds its actor).
         evaluate: Called after each update, before evaluations are looked for (deterministic mode has no evaluator).
+
+    Attributes:
+        reached: The stop condition that ended the training; set before the last save.
     """
+
+    reached: str | None = None
+    _best_unkept = False
 
     def __init__(
         self,
@@ -136,28 +142,42 @@ class Session:
 
         Raises:
             NonFiniteError: Nothing of that update was applied or published, and no checkpoint was written after it.
+            UnsavedError: The training has ended, and the run's directory does not take its last updates.
         """
         self._steered.begin()
         self.learner.start()
         self.activity = self._doing()
         try:
             reason = self._train()
+            self.reached = None if reason == ASKED else reason
             self.activity = "stopping"
             self._look_at_evaluations(at_once=True)
             self.learner.publish_newest()
-            self._saver.save_what_is_left()
+            self._save_what_is_left(reason)
             self._steered.end()
         except FencedError:
             self._saver.close(abandon=True)  # the checkpoints are another learner's now
             raise
-        except MemoryBackendError:
-            self._saver.save_what_is_left()  # what was learned needs no Redis
+        except MemoryBackendError as error:
+            try:
+                self._saver.save_what_is_left(lambda: None)  # what was learned needs no Redis
+            except UnsavedError as unsaved:
+                error.args = (f"{error}; {unsaved}",)
             raise
         finally:
             self._looks.close()
             self._saver.close()
         self._report(self._reporter.snapshot(stop_reason=reason))
         return reason
+
+    def _save_what_is_left(self, reason: str) -> None:
+        """Save at the end. Where the disk refuses, the last snapshot says so: the log may be on the same disk."""
+        try:
+            self._saver.save_what_is_left(lambda: self._report(self._reporter.snapshot()))
+        except UnsavedError as error:
+            self._reporter.unsaved = str(error)
+            self._report(self._reporter.snapshot(stop_reason=reason))
+            raise
 
     def _train(self) -> str:
         state = self.learner.state
@@ -203,8 +223,14 @@ class Session:
                 self._evaluate()
         found = self._evaluations.new(at_once=at_once)
         is_best = [self.learner.state.observe_evaluation(one.mean_return, one.env_steps) for one in found]
-        if any(is_best):
-            self._evaluations.keep_best(self._policy_dir)
+        self._best_unkept |= any(is_best)
+        if found and self._best_unkept:
+            try:
+                self._evaluations.keep_best(self._policy_dir)
+                self._best_unkept = False
+            except OSError as error:  # tried again with the next evaluation
+                log.error("the weights of the best evaluation cannot be kept: %s", error)
+                self._reporter.unsaved = str(error)
 
     def _dump(self, error: NonFiniteBatchError) -> None:
         """Saves the batch that was not finite beside the log, for whoever looks for the cause."""

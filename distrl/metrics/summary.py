@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, computed_field
 
-from distrl.errors import EXIT_OK, ConfigError
+from distrl.errors import EXIT_OK, ConfigError, naming
 from distrl.metrics.words import return_words, waiting_words
 
 REASONS = {
@@ -97,7 +97,7 @@ class Summary(BaseModel):
     def write(self, path: Path) -> None:
         """Writes JSON, atomically: readers see the old file or the whole new one."""
         temporary = path.with_name(f".{path.name}.tmp")
-        with temporary.open("w", encoding="utf-8") as file:
+        with naming(path), temporary.open("w", encoding="utf-8") as file:
             file.write(self.model_dump_json(indent=2) + "\n")
             file.flush()
             os.fsync(file.fileno())

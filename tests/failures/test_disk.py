@@ -4,6 +4,10 @@ import resource
 
 import pytest
 
+from distrl.data_store.checkpoints import load_newest
+from distrl.learner.policy_files import read_policy
+from tests.faults.arguments import sets
+
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 SMALL = 4096
@@ -27,3 +31,26 @@ def test_a_disk_that_refuses_costs_no_training(start_run, unhurried, assert_ende
     summary = run.finish()
     assert (summary.exit_code, summary.restarts, summary.imbalance) == (0, 0, 0)
     assert_ended_cleanly(run, pids, summary)
+
+
+def test_a_disk_that_refuses_at_the_goal_loses_nothing_and_hides_nothing(start_run, unhurried, tmp_path, monkeypatch):
+    """Neither a checkpoint nor the summary is taken, and no log: the run ends once, and says where its updates are."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    run = start_run(*unhurried, *sets("stop.updates=20", "checkpoint.every_s=1000"))
+    run.wait_until(lambda: run.record, "the run is launched")
+    (run.run_dir / "summary.json").mkdir()
+    (run.run_dir / "checkpoints").rmdir()
+    (run.run_dir / "checkpoints").write_text("no directory")
+    assert run.process.wait(timeout=150) == 1, run.told
+    (folder,) = tmp_path.glob("saved-by-distrl-run-*")
+    (error,) = run.errors.read_text().splitlines()[-1:]
+    assert error == (
+        f"distrl: error: learner: the run's directory does not take update 20: [Errno 17] File exists: "
+        f"'{run.run_dir / 'checkpoints'}'; it is saved in {folder} instead: distrl train --resume {folder} goes on"
+    )
+    assert run.told.count("distrl: error") == 1
+    assert "started again" not in run.told
+    assert f"the summary cannot be written: [Errno 21] Is a directory: '{run.run_dir}" in run.told
+    assert " trained + " in run.told
+    assert load_newest(folder / "checkpoints").meta["updates"] == 20
+    assert read_policy(folder).env_steps > 0

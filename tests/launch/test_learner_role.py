@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from distrl.data_store.checkpoints import load_newest
+from distrl.errors import UnsavedError
 from distrl.launch.actor_role import ActorRole
 from distrl.launch.learner_role import LearnerRole
 
@@ -48,3 +49,25 @@ def test_a_learner_that_is_asked_saves_and_leaves_the_run_to_others(described_ru
     # What it had published stays: the policy, and the first version of the weights.
     assert backend.weights.get_bundle() is not None
     assert backend.weights.version() == 1
+
+
+def test_a_learner_that_cannot_save_at_its_goal_ends_the_run_all_the_same(
+    described_run, redis_url, tmp_path: Path, monkeypatch
+):
+    """A successor would train to the same goal once more, from an older checkpoint."""
+    monkeypatch.setattr("distrl.learner.saver.LAST_RETRIES_S", (0.0,))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    backend = described_run(learner={"batch_size": 2}, stop={"updates": 2})
+    (tmp_path / "checkpoints").write_text("no directory")
+    actor = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=threading.Event())
+    acting = threading.Thread(target=actor.run)
+    acting.start()
+    learner = LearnerRole(redis_url=redis_url, run_id=tmp_path.name, stop=threading.Event())
+    with pytest.raises(UnsavedError, match="does not take update 2"):
+        learner.run()
+    assert backend.registry.control().stop == "updates"
+    acting.join(timeout=60)
+    assert not acting.is_alive()
+    last = backend.registry.snapshots("0")[-1][1]
+    assert (last["updates"], last["stop_reason"]) == (2, "updates")
+    assert "does not take update 2" in last["unsaved"]

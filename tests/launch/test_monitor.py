@@ -173,8 +173,11 @@ def test_the_user_is_told_once_when_rounds_go_on_without_somebody(make_monitor, 
 
 def test_the_user_is_told_once_when_a_disk_refuses(make_monitor, backend, view):
     monitor = make_monitor()
-    for updates, why in enumerate((None, "disk full", "disk full", None)):
-        backend.registry.add_snapshot(snapshot(updates, float(updates), unsaved=why))
+    successor = (None, None)  # a learner that has not saved yet
+    for updates, (why, age_s) in enumerate(
+        ((None, 1.0), ("disk full", 2.0), successor, ("disk full", None), ("disk full", 3.0), (None, 0.1), (None, 1.0))
+    ):
+        backend.registry.add_snapshot(snapshot(updates, float(updates), unsaved=why, checkpoint_age_s=age_s))
     monitor.update(backend, [])
     assert view.events == ["no checkpoint can be written: disk full", "checkpoints are written again"]
 

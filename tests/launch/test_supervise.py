@@ -65,6 +65,21 @@ def test_stopping_is_a_failure_if_the_learner_could_not_save(world, how):
     assert outcome.error == "learner did not end cleanly: unexpected OSError: No space left on device"
 
 
+def test_a_learner_that_reached_its_goal_and_could_not_save_is_not_started_again(world):
+    def the_disk_is_full():
+        """Also for the learner's log, which holds an older error."""
+        world.backend.registry.add_snapshot(
+            {"updates": 9, "env_steps": 9, "wall_s": 9, "stop_reason": "updates", "unsaved": "update 9 is in /tmp/x"}
+        )
+        world.backend.registry.set_control(stop="updates")
+        world.dies(LEARNER, 1, "old trouble")()
+
+    outcome = world.run(the_disk_is_full, nothing)
+    assert (outcome.exit_code, outcome.stop_reason) == (1, "updates")
+    assert outcome.error == "learner: update 9 is in /tmp/x"
+    assert len(world.launcher.of(LEARNER)) == 1
+
+
 def test_a_learner_that_had_to_be_killed_saved_nothing(world, monkeypatch):
     monkeypatch.setattr(supervise, "LEARNER_GRACE_S", 0.05)
 

@@ -10,13 +10,16 @@ import pytest
 
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig, load
-from distrl.errors import ConfigError, MissingExtraError
+from distrl.errors import ConfigError, MemoryBackendError, MissingExtraError
 from distrl.launch import training
 from distrl.launch.description import RunDescription
+from distrl.launch.monitor import Monitor
 from distrl.launch.run_directory import open_run_directory
-from distrl.launch.supervise import Outcome
+from distrl.launch.supervise import Interrupt, Outcome
 from distrl.launch.training import interruptible, settled_config, summarize, train
 from distrl.memory_backend.backend import LedgerCounts
+from distrl.metrics.console import PlainView
+from distrl.metrics.summary import Summary
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
 SPEC = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
@@ -119,6 +122,57 @@ def test_a_summary_is_the_newest_snapshot_and_the_ledger(tmp_path):
     assert (summary.time_to_first_update_s, summary.env_steps_per_s, summary.updates_per_s) == (7.5, 10.0, 0.1)
     assert (summary.produced, summary.foreign, summary.imbalance, summary.rolled_back) == (45, 1, 0, 4)
     assert (summary.restarts, summary.bottleneck, summary.error) == (2, "learner", None)
+
+
+@pytest.fixture
+def told(tmp_path):
+    """A run's monitor and a view that keeps its lines, in a directory that takes no summary."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "summary.json").mkdir()
+    lines = []
+    view = PlainView(tmp_path, write=lines.append)
+    made = description(tmp_path)
+    return made, Monitor(made.config, tmp_path, view), view, lines
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "error"),
+    [
+        (Outcome(0, "updates"), 1, "the summary cannot be written: [Errno 21] Is a directory: "),
+        (Outcome(130, "Ctrl-C"), 130, "the summary cannot be written: [Errno 21] Is a directory: "),
+        (Outcome(6, "memory backend", "Redis is gone"), 6, "Redis is gone"),
+    ],
+)
+def test_a_summary_that_cannot_be_written_hides_neither_the_cause_nor_the_ledger(told, tmp_path, outcome, code, error):
+    made, monitor, view, lines = told
+    found = training._account_for(made, monitor, outcome, 0.0, 0.0, view)
+    assert found.exit_code == code
+    assert found.error.startswith(error)
+    text = "\n".join(lines)
+    assert "unrolls  0 produced = " in text
+    assert (str(tmp_path / "summary.json") in text) == (outcome.error is not None)  # else it is the run's error
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "reason", "text"),
+    [
+        (MemoryBackendError("the server did not start"), 6, "memory backend", "the server did not start"),
+        (ZeroDivisionError("x"), 1, "unexpected error", "unexpected ZeroDivisionError: x"),
+        (KeyboardInterrupt(), 130, "interrupted", None),
+    ],
+)
+def test_what_is_raised_is_in_the_summary_and_in_the_closing_lines(tmp_path, monkeypatch, error, code, reason, text):
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr(training, "train_here", fails)
+    lines = []
+    given = loaded(actors={"count": 0})
+    with pytest.raises(type(error)):
+        train(given, run_dir=tmp_path / "run", resume=None, view=PlainView(write=lines.append), interrupt=Interrupt())
+    found = Summary.read(tmp_path / "run" / "summary.json")
+    assert (found.exit_code, found.stop_reason, found.error) == (code, reason, text)
+    assert f"ended early: {reason} (exit code {code})" in lines[-1]
 
 
 def test_the_last_look_at_a_redis_that_is_gone_is_told_and_no_error(tmp_path, monkeypatch):

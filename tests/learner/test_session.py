@@ -13,7 +13,7 @@ from distrl.actors.actor import Actor
 from distrl.actors.policy import Policy
 from distrl.data_store.checkpoints import best_path, load, load_newest, newest_first, save
 from distrl.environments.vector import VectorEnvironment
-from distrl.errors import CheckpointError, NonFiniteError
+from distrl.errors import CheckpointError, NonFiniteError, UnsavedError
 from distrl.learner.policy_files import best_return, read_policy
 from distrl.learner.prefetch import PrefetchingFeed
 from distrl.learner.session import Session
@@ -636,3 +636,79 @@ def test_an_evaluation_that_is_good_enough_ends_training(train, monkeypatch):
     assert training.run() == "evaluation_return"
     assert training.snapshots[-1]["stop_reason"] == "evaluation_return"
     assert training.state.updates == 1
+
+
+# --------------------------------------------------------------------------------------- a disk that refuses at the end
+
+
+@pytest.fixture
+def refuses(tmp_path, monkeypatch):
+    """The run's directory takes no checkpoints, as a file has their place; other directories are in `tmp_path`."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setattr("distrl.learner.saver.LAST_RETRIES_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
+    monkeypatch.setenv("HOME", str(elsewhere / "home"))  # it does not exist
+    (tmp_path / "config.yaml").write_text("{}\n")
+
+    def refuse():
+        (tmp_path / "checkpoints").write_text("no directory")
+
+    return refuse
+
+
+def test_updates_that_the_runs_directory_does_not_take_are_saved_elsewhere(train, refuses, tmp_path):
+    training = train(stop__updates=5)
+    refuses()
+    with pytest.raises(UnsavedError) as told:
+        training.run()
+    (folder,) = (tmp_path / "elsewhere").iterdir()
+    assert str(told.value) == (
+        f"the run's directory does not take update 5: [Errno 17] File exists: '{tmp_path / 'checkpoints'}'; it is "
+        f"saved in {folder} instead: distrl train --resume {folder} goes on"
+    )
+    assert load_newest(folder / "checkpoints").meta["updates"] == 5
+    assert read_policy(folder).weights.version == training.state.weights_version
+    last = training.snapshots[-1]
+    assert (training.session.reached, last["stop_reason"], last["unsaved"]) == ("updates", "updates", str(told.value))
+
+
+def test_where_no_directory_takes_them_all_refusals_are_named(train, refuses, tmp_path):
+    training = train(stop__updates=2)
+    refuses()
+    (tmp_path / "elsewhere").rmdir()
+    with pytest.raises(UnsavedError) as told:
+        training.run()
+    assert str(told.value).startswith("update 2 cannot be saved: [Errno 17] File exists: ")
+    assert str(told.value).count("[Errno 2] No such file or directory: ") == 2
+    assert str(told.value).endswith("earlier checkpoints are as they were")
+
+
+def test_the_last_save_is_tried_again_and_the_user_is_told_meanwhile(train, refuses, tmp_path, monkeypatch):
+    monkeypatch.setattr("distrl.learner.saver.LAST_RETRIES_S", (0.001, 0.0))
+    training = train(stop__updates=2)
+    refuses()
+    take = training.snapshots.append
+
+    def free_the_disk(snapshot):
+        take(snapshot)
+        if snapshot["unsaved"]:
+            (tmp_path / "checkpoints").unlink()
+
+    training.session._report = free_the_disk
+    assert training.run() == "updates"
+    told = [snapshot["unsaved"] for snapshot in training.snapshots]
+    assert f"[Errno 17] File exists: '{tmp_path / 'checkpoints'}'; tried again in 0.001 s" in told
+    assert told[-1] is None
+    assert load_newest(tmp_path / "checkpoints").meta["updates"] == 2
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_best_evaluation_that_the_disk_refuses_ends_no_training(train, tmp_path, caplog):
+    training = train(evaluation__every_env_steps=1, stop__updates=2)
+    (tmp_path / "policy" / "best.msgpack").mkdir()
+    registry = training.made.backend.registry
+    blob = encode_weights(Weights(1, {}))
+    registry.add_evaluation(evaluation(8, 1.0), blob, registry.register_evaluator())
+    assert training.run() == "updates"
+    assert "the weights of the best evaluation cannot be kept: [Errno 21] Is a directory" in caplog.text
