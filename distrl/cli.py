@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,7 @@ from typer.exceptions import Abort, TyperException
 import distrl
 from distrl import (
     cli_chaos,
+    cli_completion,
     cli_control,
     cli_dashboard,
     cli_doctor,
@@ -32,6 +34,8 @@ from distrl import (
     cli_presets,
     cli_runs,
 )
+from distrl.cli_app import App, takes
+from distrl.cli_options import Layers, RunDirOption
 from distrl.config.load import LoadedConfig, dump, load
 from distrl.dashboard.beside import dashboard_beside
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, failure
@@ -39,53 +43,48 @@ from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, failure
 if TYPE_CHECKING:
     from distrl.metrics.summary import Summary
 
-app = typer.Typer(
+app = App(
     name="distrl",
     help="Distributed actor-learner training for reinforcement learning.",
     epilog="Start here: [cyan]distrl train --preset cartpole-impala[/]",
-    rich_markup_mode="rich",
-    no_args_is_help=True,
 )
-config_app = typer.Typer(help="Look at configurations.", no_args_is_help=True)
+config_app = App(help="Look at configurations.")
 app.add_typer(config_app, name="config", rich_help_panel="Look")
-network_app = typer.Typer(help="Look at networks.", no_args_is_help=True)
+network_app = App(help="Look at networks.")
 app.add_typer(network_app, name="network", rich_help_panel="Look")
 app.add_typer(cli_env.app, name="env", rich_help_panel="Look")
 
-FileArgument = Annotated[Path | None, typer.Argument(metavar="CONFIG.yaml", help="Any part of the configuration.")]
-PresetOption = Annotated[str | None, typer.Option("--preset", metavar="NAME", help="See [cyan]distrl presets[/].")]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Any value, like network.learning_rate=1e-3; repeatable."),
-]
-RunDirOption = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="The run's own directory. [dim]Default: a new one under runs/.[/]")
-]
-UrlOption = Annotated[
-    str | None, typer.Option(envvar="DISTRL_REDIS_URL", help="redis://, rediss:// or unix://; default: one of its own.")
-]
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"distrl {distrl.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _distrl(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Distributed actor-learner training for reinforcement learning."""
 
 
 @app.command(rich_help_panel="Train")
+@takes(Layers)
 def train(
-    config: FileArgument = None,
-    preset: PresetOption = None,
-    env: Annotated[str | None, typer.Option(metavar="ID", help="gymnasium id, or package.module:Class.")] = None,
-    algorithm: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What learns: impala, a2c, a3c, vpg, or package.module:Class.")
-    ] = None,
-    actors: Annotated[int | None, typer.Option(metavar="N", help="Actor processes; 0: deterministic mode.")] = None,
-    sets: SetOption = None,
-    launcher: Annotated[str | None, typer.Option(metavar="process|ray", help="Where roles run.")] = None,
-    ray_address: Annotated[str | None, typer.Option(metavar="ADDRESS", help="A Ray cluster that exists.")] = None,
-    redis_url: UrlOption = None,
+    layers: Layers,
     run_dir: RunDirOption = None,
     resume: Annotated[
-        str | None, typer.Option(metavar="DIR|auto", help="Go on with that run; auto: with --run-dir's, if it can.")
+        str | None,
+        typer.Option(
+            metavar="DIR|auto",
+            help="Go on with that run; auto: with --run-dir's, if it can.",
+            autocompletion=cli_completion.runs,
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", help="Root of all randomness.")] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines instead of the live panel.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Events and the end alone.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only events and the final summary.")] = False,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Show it on a page too, on this machine.")] = False,
 ) -> None:
     """Train until a stop condition holds.
@@ -96,19 +95,9 @@ def train(
 
     [cyan]distrl train --resume runs/first[/]
     """
-    if config is None and preset is None and env is None:
-        config = _config_to_resume(run_dir, resume)
-    flags = {
-        "--env": env,
-        "--algorithm": algorithm,
-        "--actors": actors,
-        "--launcher": launcher,
-        "--ray-address": ray_address,
-        "--redis-url": redis_url,
-        "--seed": seed,
-    }
-    loaded = load(preset, config, sets or (), flags)
-    _end(_train(loaded, run_dir, resume, plain=plain, quiet=quiet, dashboard=dashboard))
+    if layers.names_nothing:
+        layers = replace(layers, config=_config_to_resume(run_dir, resume))
+    _end(_train(layers.load(), run_dir, resume, plain=plain, quiet=quiet, dashboard=dashboard))
 
 
 @app.command(rich_help_panel="Train")
@@ -161,23 +150,25 @@ app.command(rich_help_panel="A running job")(cli_chaos.chaos)
 
 
 @app.command(rich_help_panel="Look")
+@takes(Layers)
 def bench(
-    preset: PresetOption = "cartpole-impala",
-    sets: SetOption = None,
+    layers: Layers,
     seconds: Annotated[float, typer.Option(min=1.0, metavar="S", help="Length of the end-to-end measurement.")] = 20.0,
     run_dir: RunDirOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Measure what this machine could do at best, and what the pipeline reaches.
+    """Measure what this machine could do at best, and what the pipeline reaches; by default with cartpole-impala.
 
     [cyan]distrl bench --preset cartpole-impala --json[/]
+
+    [cyan]distrl bench --env Acrobot-v1 --actors 4[/]
     """
     import json
 
     from distrl.launch.bench import bench as measure
     from distrl.metrics.console import QuietView, make_view
 
-    loaded = load(preset, None, sets or ())
+    loaded = (replace(layers, preset="cartpole-impala") if layers.names_nothing else layers).load()
     folder = run_dir or Path("runs") / distrl.run_name(loaded.config, "bench-")
     view = QuietView(folder, lambda text: print(text, file=sys.stderr)) if as_json else make_view(run_dir=folder)
     try:
@@ -202,12 +193,17 @@ app.command(rich_help_panel="A policy")(cli_export.export)
 
 
 @config_app.command()
+@takes(Layers)
 def show(
-    source: Annotated[
-        Path | None, typer.Argument(metavar="RUN|CONFIG.yaml", help="A run's directory or a file.")
+    layers: Layers,
+    config: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="RUN|CONFIG.yaml",
+            help="A run's directory, or a file with any part of the configuration.",
+            autocompletion=cli_completion.runs_and_files,
+        ),
     ] = None,
-    preset: PresetOption = None,
-    sets: SetOption = None,
 ) -> None:
     """Show every value of a configuration and where it comes from; without arguments, the defaults.
 
@@ -215,28 +211,21 @@ def show(
 
     [cyan]distrl config show --preset cartpole-impala --set actors.count=4[/]
     """
-    if source is None or not source.is_dir():
+    if config is None or not config.is_dir():
         from distrl.launch.external_algorithm import settled
 
-        typer.echo(dump(settled(load(preset, source, sets or ()))), nl=False)
+        typer.echo(dump(settled(layers.load())), nl=False)
         return
-    if preset is not None or sets:
-        raise ConfigError(f"{source} is a run, whose configuration is settled: --preset and --set do not apply")
-    effective = source / "config.yaml"
+    if given := layers.given():
+        raise ConfigError(f"{config} is a run, whose configuration is settled: {' and '.join(given)} cannot change it")
+    effective = config / "config.yaml"
     load(file=effective)  # a damaged or foreign file is an error in one line, not a page
     typer.echo(effective.read_text(encoding="utf-8"), nl=False)
 
 
 @network_app.command("show")
-def network_show(
-    config: FileArgument = None,
-    preset: PresetOption = None,
-    env: Annotated[str | None, typer.Option(metavar="ID", help="gymnasium id, or package.module:Class.")] = None,
-    algorithm: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What learns: impala, a2c, a3c, vpg, or package.module:Class.")
-    ] = None,
-    sets: SetOption = None,
-) -> None:
+@takes(Layers)
+def network_show(layers: Layers) -> None:
     """Show the networks of a configuration: layers, shapes, numbers of weights.
 
     [cyan]distrl network show --preset cartpole-impala[/]
@@ -248,8 +237,7 @@ def network_show(
     from distrl.launch.external_algorithm import settled
     from distrl.launch.network_view import network_view
 
-    loaded = load(preset, config, sets or (), {"--env": env, "--algorithm": algorithm})
-    loaded = settled(loaded)
+    loaded = settled(layers.load())
     with Console(stderr=True).status("trying the environment and building the network …"):
         text = network_view(loaded.config)
     typer.echo(text)

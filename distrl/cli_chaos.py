@@ -1,15 +1,15 @@
 """`distrl chaos`: whether a training of yours survives what happens to machines."""
 
 import random
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from distrl.cli_control import IdOption, UrlOption
+from distrl.cli_app import takes
 from distrl.cli_durations import seconds
+from distrl.cli_options import RunArgument, RunOptions
 from distrl.errors import ConfigError, MemoryBackendError
-from distrl.launch.attach import find_target, open_backend
+from distrl.launch.attach import open_backend
 
 if TYPE_CHECKING:
     from distrl.memory_backend.backend import Backend
@@ -22,17 +22,17 @@ def _length(told: str, *names: str) -> Any:
     return typer.Option(*names, parser=seconds, metavar="TIME", help=told)
 
 
+@takes(RunOptions)
 def chaos(
-    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="A run's directory.")] = None,
+    job: RunOptions,
+    run: RunArgument = None,
     kill: Annotated[
-        list[str] | None, typer.Option(metavar="ROLE", help=f"What to kill: {', '.join(KINDS)}; repeatable.")
+        list[str] | None, typer.Option(metavar="ROLE", help=f"Roles to kill: {', '.join(KINDS)}; repeatable.")
     ] = None,
     every: Annotated[float, _length("From one kill to the next.")] = 10.0,
     length: Annotated[float, _length("For how long.", "--for")] = 60.0,
     within: Annotated[float, _length("Longest time to be back at work.")] = 15.0,
-    seed: Annotated[int | None, typer.Option(metavar="N", help="Of who is killed.")] = None,
-    redis_url: UrlOption = None,
-    run_id: IdOption = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", help="Random seed of the choice of roles.")] = None,
 ) -> None:
     """Kill roles of a running job, one at a time by SIGKILL on this machine, and see whether they come back.
 
@@ -43,16 +43,16 @@ def chaos(
 
     [cyan]distrl chaos runs/first --kill actor --kill learner --within 30[/]
     """
-    if run is None and run_id is None:
+    if job.path is None and job.run_id is None:
         raise ConfigError("which run? For example: distrl chaos runs/first --kill actor")
     wrong = [name for name in kill or () if name not in KINDS]
     if not kill or wrong:
         raise ConfigError(f"--kill {wrong[0] if wrong else 'is missing'}: name {', '.join(KINDS)}")
     from distrl.launch.chaos import Chaos
 
-    target = find_target(run, redis_url, run_id)
+    target = job.target()
     if target.summary is not None:
-        raise ConfigError(f"{run} has ended ({target.summary.stop_reason}); chaos needs a run that goes on")
+        raise ConfigError(f"{job.path} has ended ({target.summary.stop_reason}); chaos needs a run that goes on")
     with open_backend(target) as backend:
         kills = Chaos(backend, set(kill), within, random.Random(seed)).run(every, length, typer.echo)
         accounted, balances = _accounted(backend)

@@ -2,15 +2,21 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from distrl import cli_completion
+from distrl.cli_app import takes
+from distrl.cli_options import RunOptions
+from distrl.config.document import shown
+from distrl.config.explain import known_paths
 from distrl.config.load import parse_assignment
+from distrl.errors import ConfigError
 from distrl.launch import attach
 from distrl.memory_backend.registry_interface import rates_while_paused
 from distrl.metrics.summary import closing_text
@@ -20,27 +26,18 @@ if TYPE_CHECKING:
     from distrl.memory_backend.steering import Steering
 
 POLL_S = 0.1
-RunOption = Annotated[
-    Path | None,
-    typer.Option("--run", metavar="DIR", help="A run's directory. [dim]Default: the newest under runs/.[/]"),
-]
-UrlOption = Annotated[
-    str | None, typer.Option("--redis-url", help="Redis of the run, with --run-id. [dim]Or in DISTRL_REDIS_URL.[/]")
-]
-IdOption = Annotated[str | None, typer.Option("--run-id", metavar="ID", help="A run by its id, without its directory.")]
 
 
+@takes(RunOptions)
 def status(
-    run: RunOption = None,
-    redis_url: UrlOption = None,
-    run_id: IdOption = None,
+    job: RunOptions,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Show how a run is doing, or how it ended.
 
-    Example: [cyan]distrl status --run runs/first[/]
+    Example: [cyan]distrl status runs/first[/]
     """
-    target = attach.find_target(run, redis_url, run_id)
+    target = job.target()
     if target.summary is not None:
         text = closing_text(target.summary, target.run_dir)
         typer.echo(target.summary.model_dump_json(indent=2) if as_json else f"{target.run_id}: {text}")
@@ -63,109 +60,136 @@ def status(
     print_status(target.run_id, control, roles, counts, snapshot)
 
 
+@takes(RunOptions)
 def scale(
-    actors: Annotated[int, typer.Argument(min=1, metavar="N", help="How many actors there are to be.")],
-    run: RunOption = None,
-    redis_url: UrlOption = None,
-    run_id: IdOption = None,
+    job: RunOptions,
+    actors: Annotated[int, typer.Argument(min=1, metavar="N", help="The number of actors that the run shall have.")],
 ) -> None:
     """Change the number of actors while a run goes on.
 
-    Example: [cyan]distrl scale 8[/]
+    Example: [cyan]distrl scale 8[/], [cyan]distrl scale 8 runs/first[/]
     """
-    with _steering(run, redis_url, run_id) as job:
-        job.scale(actors)
+    with _steering(job) as steering:
+        steering.scale(actors)
     typer.echo(f"asked for {actors} actors; distrl status shows them come and go")
 
 
-def pause(run: RunOption = None, redis_url: UrlOption = None, run_id: IdOption = None) -> None:
+@takes(RunOptions)
+def pause(job: RunOptions) -> None:
     """Let the actors wait after the unroll in hand; nothing is lost.
 
     Example: [cyan]distrl pause[/]
     """
-    with _steering(run, redis_url, run_id) as job:
-        job.pause()
+    with _steering(job) as steering:
+        steering.pause()
     typer.echo("asked to pause; distrl resume goes on")
 
 
-def resume(run: RunOption = None, redis_url: UrlOption = None, run_id: IdOption = None) -> None:
+@takes(RunOptions)
+def resume(job: RunOptions) -> None:
     """Go on after a pause.
 
     Example: [cyan]distrl resume[/] (a run that has ended is continued by [cyan]distrl train --resume DIR[/])
     """
-    with _steering(run, redis_url, run_id) as job:
-        job.resume()
+    with _steering(job) as steering:
+        steering.resume()
     typer.echo("asked to go on")
 
 
-def stop(run: RunOption = None, redis_url: UrlOption = None, run_id: IdOption = None) -> None:
+@takes(RunOptions)
+def stop(job: RunOptions) -> None:
     """End a run in order: it saves a checkpoint, writes its summary and exits with 0.
 
-    Example: [cyan]distrl stop --run runs/first[/]
+    Example: [cyan]distrl stop runs/first[/]
     """
-    with _steering(run, redis_url, run_id) as job:
-        job.stop()
+    with _steering(job) as steering:
+        steering.stop()
     typer.echo("asked to stop")
 
 
-def checkpoint(run: RunOption = None, redis_url: UrlOption = None, run_id: IdOption = None) -> None:
+@takes(RunOptions)
+def checkpoint(job: RunOptions) -> None:
     """Save what is learned now, and say when it is there.
 
     Example: [cyan]distrl checkpoint[/]
     """
-    _run_errand("checkpoint", lambda job: job.checkpoint(), run, redis_url, run_id)
+    _run_errand("checkpoint", lambda steering: steering.checkpoint(), job)
     typer.echo("all that was learned when you asked is in a checkpoint")
 
 
-def evaluate_now(run: RunOption = None, redis_url: UrlOption = None, run_id: IdOption = None) -> None:
+@takes(RunOptions)
+def evaluate_now(job: RunOptions) -> None:
     """Evaluate the newest weights now, and say when that is done.
 
     Example: [cyan]distrl evaluate-now[/] (a run that has ended: [cyan]distrl evaluate DIR[/])
     """
-    _run_errand("evaluation", lambda job: job.evaluate(), run, redis_url, run_id)
+    _run_errand("evaluation", lambda steering: steering.evaluate(), job)
     typer.echo("evaluated; distrl status and the run's events tell what came of it")
 
 
+@takes(RunOptions)
 def set_parameters(
-    sets: Annotated[
-        list[str] | None, typer.Argument(metavar="PATH=VALUE…", help="As of --set; none: show what can change.")
+    job: RunOptions,
+    run: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PATH=VALUE… [RUN]",
+            help="Settings as of --set, and a run's directory: the argument without an equals sign. "
+            "[dim]No setting: show what can change. No run: the newest under runs/.[/]",
+            autocompletion=cli_completion.assignments_and_runs,
+        ),
     ] = None,
-    run: RunOption = None,
-    redis_url: UrlOption = None,
-    run_id: IdOption = None,
 ) -> None:
     """Change parameters while a run goes on; checkpoints remember them.
 
-    Example: [cyan]distrl set network.learning_rate=1e-4 algorithm.entropy_weight=0.001[/]
+    Example: [cyan]distrl set network.learning_rate=1e-4 algorithm.entropy_weight=0.001 runs/first[/]
+
+    A run whose name holds an equals sign is named by --run.
     """
-    assignments = (parse_assignment(text, "distrl set") for text in sets or ())
+    assignments = (parse_assignment(text, "distrl set") for text in run or () if "=" in text)
+    job = replace(job, run=_run_among(run or ()))
     settings = {".".join(path): value for path, value in assignments}
-    with _steering(run, redis_url, run_id) as job:
+    with _steering(job) as steering:
         if settings:
-            job.change(settings)
-        now = job.steerable()
+            steering.change(settings)
+        now = steering.steerable()
     for parameter in now:
         value = "(a schedule)" if parameter.value is None else parameter.value
         typer.echo(f"{parameter.path} = {value}  # {parameter.meaning}")
 
 
-def _steering(run: Path | None, redis_url: str | None, run_id: str | None) -> "AbstractContextManager[Steering]":
-    return attach.steering(attach.find_target(run, redis_url, run_id), "command line")
+def _run_among(arguments: Sequence[str]) -> Path | None:
+    """The only argument that is no assignment.
+
+    Raises:
+        ConfigError: There are several, or it is a setting without a value.
+    """
+    runs = [text for text in arguments if "=" not in text]
+    for text in {*runs} & {*known_paths()}:
+        parse_assignment(text, "distrl set")  # raises: the equals sign is missing
+    if len(runs) > 1:
+        raise ConfigError(
+            f"distrl set takes PATH=VALUE and one run, not both {shown(runs[0])} and {shown(runs[1])}; "
+            "write settings without spaces around ="
+        )
+    return Path(runs[0]) if runs else None
+
+
+def _steering(job: RunOptions) -> "AbstractContextManager[Steering]":
+    return attach.steering(job.target(), "command line")
 
 
 def _run_errand(
     errand: "Errand",
     ask: "Callable[[Steering], int]",
-    run: Path | None,
-    redis_url: str | None,
-    run_id: str | None,
+    job: RunOptions,
 ) -> None:
     """Asks for it and waits until it is done."""
     # Imported here: rich costs time that other commands need not pay.
     from rich.console import Console
 
-    with _steering(run, redis_url, run_id) as job:
-        number = ask(job)
+    with _steering(job) as steering:
+        number = ask(steering)
         with Console(stderr=True).status(f"{errand} asked for; waiting for it (Ctrl-C leaves it to the run) …"):
-            while not job.is_done(errand, number):
+            while not steering.is_done(errand, number):
                 time.sleep(POLL_S)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from distrl.cli_control import IdOption, UrlOption
+from distrl import cli_completion
+from distrl.cli_app import takes
+from distrl.cli_options import RunOptions
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.launch.attach import find_target, open_backend
 
@@ -23,10 +25,17 @@ MARKS = {
 _WIDTH = 18
 
 
+@takes(RunOptions)
 def doctor(
-    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="A run's directory: look at that run.")] = None,
-    redis_url: UrlOption = None,
-    run_id: IdOption = None,
+    job: RunOptions,
+    run: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="RUN",
+            help="A run's directory: look at that run. [dim]Default: this machine.[/]",
+            autocompletion=cli_completion.runs,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A list of objects.")] = False,
 ) -> None:
     """Look for what could go wrong on this machine, or at what a run waits for, and say what to do.
@@ -40,7 +49,7 @@ def doctor(
     [cyan]distrl doctor --redis-url redis://host:6379[/]
     """
     found = []
-    for finding in _findings(run, redis_url, run_id):
+    for finding in _findings(job.path, job.redis_url, job.run_id):
         found.append(finding)
         if not as_json:
             _print(finding)

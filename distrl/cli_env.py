@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from distrl.cli_app import App
+from distrl.cli_options import PresetOption
 from distrl.config.load import load
 from distrl.errors import ConfigError
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from distrl.launch.environment_check import Episode, Finding, Processed, Seen, Spaces, Speed
     from distrl.types import ActionSpec, EnvSpec
 
-app = typer.Typer(help="Look at environments.", no_args_is_help=True)
+app = App(help="Look at environments.")
 
 
 @app.callback()
@@ -26,7 +28,7 @@ def check(
     what: Annotated[
         str | None, typer.Argument(metavar="ID|CONFIG.yaml", help="An environment, or a file that names one.")
     ] = None,
-    preset: Annotated[str | None, typer.Option(metavar="NAME", help="See [cyan]distrl presets[/].")] = None,
+    preset: PresetOption = None,
     env: Annotated[str | None, typer.Option(metavar="ID", help="In place of the one that the file names.")] = None,
     sets: Annotated[
         list[str] | None,

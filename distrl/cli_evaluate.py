@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from distrl.cli_options import RunArgument
 from distrl.config.document import parse
 from distrl.config.load import load
 from distrl.errors import EXIT_INTERRUPTED, ConfigError
@@ -25,9 +26,7 @@ PATIENCE_S = 2.0
 
 
 def evaluate(
-    run: Annotated[
-        Path | None, typer.Argument(metavar="RUN", help="A run's directory, of a run that goes on or has ended.")
-    ] = None,
+    run: RunArgument = None,
     episodes: Annotated[int, typer.Option(min=0, metavar="N", help="How many; 0: endlessly, until Ctrl-C.")] = 100,
     checkpoint: Annotated[
         str, typer.Option(metavar="newest|best|PATH", help="Whose weights: the newest saved, the best, or that one's.")

@@ -6,10 +6,18 @@ from typing import Annotated
 import typer
 
 import distrl
+from distrl import cli_completion
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's directory; the run may be training.")],
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN",
+            help="A run's directory; the run may be training.",
+            autocompletion=cli_completion.runs,
+        ),
+    ],
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="[dim]Default: policy.onnx in the run's directory.[/]")
     ] = None,

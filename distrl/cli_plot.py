@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from distrl import cli_completion
 from distrl.cli_runs import waiting, warn
 from distrl.config.presets import nearest
 from distrl.errors import ConfigError, require
@@ -17,7 +18,10 @@ FORMS = {".png": "png", ".svg": "svg"}
 STATISTICS = ("mean", "iqm")
 AXES = ("steps", "updates", "episodes", "time")
 
-RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN…", help="Directories of runs, or folders of them.")]
+RunsArgument = Annotated[
+    list[Path],
+    typer.Argument(metavar="RUN…", help="Directories of runs, or folders of them.", autocompletion=cli_completion.runs),
+]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
 
 
@@ -80,7 +84,14 @@ def plot(
 
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's directory; the run may be training.")],
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN",
+            help="A run's directory; the run may be training.",
+            autocompletion=cli_completion.runs,
+        ),
+    ],
     output: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="[dim]Default: NAME.html here, by the RUN's name.[/]")
     ] = None,

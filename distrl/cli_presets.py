@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from distrl import cli_completion
 from distrl.config.presets import missing_extras, preset_facts, preset_tree, read_preset
 from distrl.config.presets import presets as described_presets
 from distrl.errors import ConfigError
@@ -14,7 +15,12 @@ _SECTION = re.compile(r"^preset:.*\n(?:[ \t]+.*\n|\n)*", re.MULTILINE)
 
 
 def presets(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this one, as a file to start from.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="Print this one, as a file to start from.", autocompletion=cli_completion.presets
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="All that is known of all of them.")] = False,
 ) -> None:
     """List the configurations that come with distrl: what they shall reach, and what they need.

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from distrl import cli_completion
 from distrl.errors import ConfigError
 from distrl.metrics.listing import SORTS, Entry, entry, entry_name, ordered, selected
 from distrl.metrics.runs import Run, find_runs
@@ -54,7 +55,12 @@ def runs(
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN…", help="Directories of runs, or folders of them.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN RUN…", help="Directories of runs, or folders of them.", autocompletion=cli_completion.runs
+        ),
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Show where the configurations of runs differ, and what each run came to.

@@ -69,6 +69,7 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "prometheus_client": ("dashboard/exposition.py",),
     "typer": (
         "cli.py",
+        "cli_app.py",
         "cli_chaos.py",
         "cli_durations.py",
         "cli_control.py",
@@ -79,6 +80,7 @@ WALLS: Mapping[str, tuple[str, ...]] = {
         "cli_evaluate.py",
         "cli_export.py",
         "cli_plot.py",
+        "cli_options.py",
         "cli_presets.py",
         "cli_runs.py",
     ),

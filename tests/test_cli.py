@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import subprocess
 import sys
@@ -8,9 +9,11 @@ import pytest
 import typer
 
 import distrl
-from distrl import cli
+from distrl import cli, cli_completion
 from distrl.config import RunConfig
-from distrl.config.load import load
+from distrl.config.algorithms import ALGORITHMS
+from distrl.config.load import dump, load
+from distrl.config.run import ActorsConfig
 from distrl.errors import CheckpointError, ConfigError, MemoryBackendError
 from distrl.metrics.console import PlainView, QuietView
 from distrl.metrics.summary import Summary
@@ -123,6 +126,80 @@ def test_every_command_has_an_example(capsys, command):
     code, out, _ = run(capsys, command, "--help")
     assert code == 0
     assert f"distrl {command}" in out.split("Usage")[1].split("\n", 1)[1]
+
+
+def commands(group=None):
+    """Every command with its path, groups included."""
+    group = group or typer.main.get_command(cli.app)
+    for name, command in group.commands.items():
+        yield [name], command
+        if hasattr(command, "commands"):
+            yield from (([name, *path], inner) for path, inner in commands(command))
+
+
+@pytest.mark.parametrize("path", [[], *(path for path, _ in commands())], ids=" ".join)
+def test_help_shows_no_python_types(capsys, path):
+    code, out, _ = run(capsys, *path, "--help")
+    assert code == 0
+    assert not re.search(r"<(bool|str|int|float|path|file|list)", out)
+    for line in out.splitlines():
+        assert not re.search(r"--(help|json|quiet|plain|force|version)\s+[A-Z]{2,}\s", line), line
+
+
+def test_version(capsys):
+    assert run(capsys, "--version") == (0, f"distrl {distrl.__version__}\n", "")
+
+
+def test_help_names_every_algorithm(capsys):
+    for command in (["train"], ["network", "show"], ["config", "show"], ["bench"]):
+        told = " ".join(re.sub("[│╭╰]", " ", run(capsys, *command, "--help")[1]).split())
+        assert f"What learns: {', '.join(ALGORITHMS)}, or package.module:Class." in told
+
+
+def completed(line):
+    """The completions that bash would show for a line."""
+    words = line.split(" ")
+    environment = {"_DISTRL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    code = "import sys; from distrl.cli import app; app(prog_name='distrl')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}
+    )
+    return done.stdout.splitlines()
+
+
+def test_the_shell_completes_values(workplace):
+    for name in ("runs/first", "runs/second", "elsewhere/third"):
+        (workplace / name).mkdir(parents=True)
+        (workplace / name / "run.json").write_text("{}")
+    (workplace / "runs" / "no-run").mkdir()
+    os.utime(workplace / "runs" / "first" / "run.json", (9e9, 9e9))
+    assert completed("distrl train --preset cartpole-i") == ["cartpole-impala"]
+    assert completed("distrl status ru") == ["runs/first", "runs/second"]
+
+
+@pytest.mark.parametrize(
+    ("complete", "incomplete", "found"),
+    [
+        (cli_completion.presets, "halfcheetah-a", ["halfcheetah-appo"]),
+        (cli_completion.algorithms, "a", ["a3c", "a2c", "apex", "appo"]),
+        (cli_completion.assignments, "actors.c", ["actors.count="]),
+        (cli_completion.assignments, "actor", ...),
+        (cli_completion.runs, "", ["runs/first", "runs/second"]),
+        (cli_completion.runs, "elsewhere/t", ["elsewhere/third"]),
+        (cli_completion.runs, "nowhere/", []),
+        (cli_completion.assignments_and_runs, "runs/s", ["runs/second"]),
+        (cli_completion.runs_and_files, "m", ["mine.yaml"]),
+    ],
+)
+def test_completions(workplace, complete, incomplete, found):
+    for age, name in enumerate(("runs/second", "runs/first", "elsewhere/third")):
+        (workplace / name).mkdir(parents=True)
+        (workplace / name / "run.json").write_text("{}")
+        os.utime(workplace / name / "run.json", (age, age))
+    (workplace / "mine.yaml").write_text("")
+    if found is ...:
+        found = [f"actors.{name}=" for name in ActorsConfig.model_fields]
+    assert complete(incomplete) == found
 
 
 def test_train_puts_the_layers_together(capsys, trained, workplace):
@@ -358,6 +435,24 @@ def test_config_show_of_a_run_is_its_file(capsys, workplace):
     (workplace / "first" / "config.yaml").unlink()
     assert refused(capsys, "config", "show", "first") == "file first/config.yaml does not exist"
     assert refused(capsys, "config", "show", "nope.yaml") == "file nope.yaml does not exist"
+
+
+def test_show_and_bench_take_what_train_takes(capsys, measured, workplace):
+    (workplace / "mine.yaml").write_text("environment: {id: Acrobot-v1}\n")
+    options = ["--algorithm", "ppo", "--actors", "3", "--seed", "5"]
+    out = run(capsys, "config", "show", "mine.yaml", *options)[1]
+    assert re.search(r"id: Acrobot-v1 +# file mine.yaml", out)
+    assert re.search(r"name: ppo +# flag --algorithm", out)
+    assert run(capsys, "bench", "mine.yaml", *options, "--json")[0] == 0
+    ((loaded, _, run_dir),) = measured[1]
+    assert dump(loaded) == out
+    assert run_dir.name.startswith("bench-Acrobot-v1-ppo-")
+    taken = {
+        name: {option for parameter in command.params for option in parameter.opts}
+        for name, command in typer.main.get_command(cli.app).commands.items()
+    }
+    layers = {option for option in taken["train"] if option not in ("--run-dir", "--resume", "--plain", "--quiet")}
+    assert layers - {"--dashboard"} <= taken["bench"]
 
 
 def test_config_show_without_arguments_is_the_defaults(capsys):

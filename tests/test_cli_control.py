@@ -99,6 +99,36 @@ def test_pause_and_resume_leave_the_rest(capsys, backend, workplace):
     assert backend.registry.control() == Control(paused=False, target_actors=3)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "control"),
+    [
+        (["scale", "5", "first"], Control(target_actors=5)),
+        (["pause", "first"], Control(paused=True)),
+        (["resume", "first"], Control(paused=False)),
+        (["stop", "first"], Control(stop="asked")),
+        (["stop", "--run", "first"], Control(stop="asked")),
+    ],
+)
+def test_the_run_is_the_last_argument(capsys, backend, workplace, arguments, control):
+    make_run(workplace / "first")
+    make_run(workplace / "runs" / "newer", run_id="other")
+    assert run(capsys, *arguments)[::2] == (0, "")
+    assert backend.registry.control() == control
+    assert run(capsys, "status", "first")[0] == 0
+
+
+def test_two_names_of_one_run_are_refused(capsys, workplace):
+    code, _, error = run(capsys, "stop", "first", "--run", "second")
+    assert (code, error) == (
+        2,
+        "distrl: error: first and --run second both name a run; give one of them\n",
+    )
+    code, _, error = run(capsys, "set", "network.learning_rate", "1e-4")
+    assert code == 2
+    assert "distrl set wants path=value" in error
+    assert error.count("\n") == 1
+
+
 def populate(backend):
     incarnation = backend.registry.register_actor(0)
     backend.unrolls.push(UnrollHeader(0, incarnation, 0, 1, 64), b"x" * 10)
@@ -288,7 +318,7 @@ def configured(backend):
 
 def test_parameters_are_set_shown_and_written_down(capsys, configured, workplace):
     make_run(workplace / "first")
-    code, out, _ = run(capsys, "set", "network.learning_rate=1e-4", "launch.log_level=debug", "--run", "first")
+    code, out, _ = run(capsys, "set", "network.learning_rate=1e-4", "launch.log_level=debug", "first")
     assert code == 0
     assert out.splitlines() == [
         "network.learning_rate = 0.0001  # learning rate; a schedule is scaled by it",
@@ -297,6 +327,7 @@ def test_parameters_are_set_shown_and_written_down(capsys, configured, workplace
     ]
     assert configured.registry.control().settings == {"network.learning_rate": 1e-4, "launch.log_level": "debug"}
     assert run(capsys, "set", "--run", "first")[1] == out  # what holds by now
+    assert run(capsys, "set", "first")[1] == out
     asked = [request for _, request in configured.registry.requests("0")]
     assert [request.what for request in asked] == ['network.learning_rate 0.0001, launch.log_level "debug"']
     assert all(request.by.endswith(", command line") and "@" in request.by for request in asked)

@@ -54,10 +54,14 @@ EXTRA_MODULES = {
 _FOLDER = files("distrl") / "presets"
 
 
+def preset_names() -> list[str]:
+    """The names of all presets, in order."""
+    return sorted(entry.name.removesuffix(".yaml") for entry in _FOLDER.iterdir() if entry.name.endswith(".yaml"))
+
+
 def presets() -> dict[str, str]:
     """Name -> one line of description, by name."""
-    names = sorted(entry.name.removesuffix(".yaml") for entry in _FOLDER.iterdir() if entry.name.endswith(".yaml"))
-    return {name: read_preset(name).split("\n", 1)[0].lstrip("# ") for name in names}
+    return {name: read_preset(name).split("\n", 1)[0].lstrip("# ") for name in preset_names()}
 
 
 def read_preset(name: str) -> str:
@@ -66,7 +70,7 @@ def read_preset(name: str) -> str:
     Raises:
         ConfigError: No preset has that name; names the nearest ones.
     """
-    known = sorted(entry.name.removesuffix(".yaml") for entry in _FOLDER.iterdir() if entry.name.endswith(".yaml"))
+    known = preset_names()
     if name not in known:
         raise ConfigError(f"unknown preset {name!r}; {nearest(name, known)}")
     return (_FOLDER / f"{name}.yaml").read_text(encoding="utf-8")

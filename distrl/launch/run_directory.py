@@ -103,7 +103,5 @@ def _locked(run_dir: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise ConfigError(
-                f"the run in {run_dir} has not ended; stop it first: distrl stop --run {run_dir}"
-            ) from error
+            raise ConfigError(f"the run in {run_dir} has not ended; stop it first: distrl stop {run_dir}") from error
         yield

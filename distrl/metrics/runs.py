@@ -136,7 +136,7 @@ def newest_run(root: Path) -> Path:
     """
     records = sorted(root.glob("*/run.json"), key=lambda path: path.stat().st_mtime)
     if not records:
-        raise ConfigError(f"there is no run under {root.resolve()}; name one: --run DIR")
+        raise ConfigError(f"there is no run under {root.resolve()}; name one: distrl status RUN")
     return records[-1].parent
 
 

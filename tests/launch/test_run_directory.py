@@ -87,7 +87,7 @@ def test_nobody_else_trains_in_it_until_its_process_has_ended(tmp_path: Path):
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"in\n"
-        with pytest.raises(ConfigError, match="has not ended; stop it first: distrl stop --run"):  # noqa: SIM117
+        with pytest.raises(ConfigError, match="has not ended; stop it first: distrl stop "):  # noqa: SIM117
             with open_run_directory(tmp_path, "auto"):
                 pass
         process.kill()
