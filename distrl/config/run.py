@@ -42,7 +42,7 @@ class MemoryConfig(Section):
     """Producers wait while this many batches are queued: fresh data matters more than a full queue."""
     queue_bytes: int = Field(67108864, ge=65536)
     give_up_s: float = Field(60.0, gt=0.0)
-    """How long a role retries an unreachable Redis before it exits with 6."""
+    """How long a role retries a Redis that is unreachable, or refuses for a while, before it exits with 6."""
 
 
 class LearnerConfig(Section):

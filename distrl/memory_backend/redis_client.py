@@ -35,6 +35,12 @@ _OLDEST_SERVER = (6, 2)
 _READ_BYTES = 2**18
 """Taken from the socket at once, at most."""
 
+_OUTAGES = frozenset(
+    ("READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "UNBLOCKED", "MISCONF", "OOM", "BUSY")
+)
+"""First words of refusals that pass by themselves or when an operator acts: a fail-over, a full memory or disk."""
+_DISCARDED = "Transaction discarded because of: "
+
 Reply = Any  # what redis-py makes of a reply; the callers know their commands
 Result = TypeVar("Result")
 
@@ -79,7 +85,15 @@ def connect(url: str, *, name: str, give_up_s: float, first_connect_s: float = 3
 
 
 class RedisClient:
-    """One role's connection. Methods raise MemoryBackendError after `give_up_s` without Redis, or when it refuses."""
+    """One role's connection.
+
+    Methods raise MemoryBackendError after `give_up_s` without a Redis that takes commands, and at once where it
+    refuses for good.
+
+    Attributes:
+        interruptions: How often the connection has broken or was given up since Redis refused for a while: each time,
+            another server may answer next, and Redis may have forgotten what it was told last.
+    """
 
     def __init__(self, connection: redis.Redis, public_url: str, give_up_s: float) -> None:
         self.give_up_s = give_up_s
@@ -269,7 +283,11 @@ class RedisClient:
             )
 
     def patiently(self, attempt: Callable[[int], Result]) -> Result:
-        """Repeats `attempt(number)` over broken connections, with jittered exponential back-off, for `give_up_s`."""
+        """Repeat `attempt(number)` over outages, with jittered exponential back-off, for `give_up_s`.
+
+        An outage is a broken connection, or a refusal that passes (`_OUTAGES`), such as that of a replica which is to
+        become the master, or was it. The next attempt connects anew, with the address looked up again.
+        """
         deadline: float | None = None
         number = 0
         while True:
@@ -279,22 +297,22 @@ class RedisClient:
                 raise MemoryBackendError(
                     f"Redis at {self.url} refuses the login ({_line(error)}); check the URL"
                 ) from error
-            except (redis.ConnectionError, redis.TimeoutError) as error:
+            except redis.WatchError:
+                raise  # a conflict, not a failure: resolved by the caller
+            except redis.RedisError as error:
+                if not _is_outage(error):
+                    raise MemoryBackendError(f"Redis at {self.url} refuses: {_line(error)}{_advice(error)}") from error
+                self._hang_up()
                 self.interruptions += 1
                 now = time.monotonic()
                 deadline = now + self.give_up_s if deadline is None else deadline
                 if now >= deadline:
                     raise MemoryBackendError(
-                        f"Redis at {self.url} is unreachable for {self.give_up_s:g} s ({_line(error)}); "
-                        "check that it runs and the URL"
+                        f"Redis at {self.url} {_state(error)} for {self.give_up_s:g} s ({_line(error)}){_advice(error)}"
                     ) from error
                 back_off_s = min(_FIRST_BACK_OFF_S * 2**number, _LONGEST_BACK_OFF_S) * self._jitter.uniform(0.5, 1.0)
                 time.sleep(min(back_off_s, deadline - now))
                 number += 1
-            except redis.WatchError:
-                raise  # a conflict, not a failure: resolved by the caller
-            except redis.RedisError as error:
-                raise MemoryBackendError(f"Redis at {self.url} refuses: {_line(error)}{_advice(error)}") from error
 
     def _gone(self, keys: RunKeys, what: str | None = None) -> MemoryBackendError:
         gone = f"run {keys.run_id} is gone from {self.url}: it has ended, or Redis has lost its data"
@@ -391,6 +409,24 @@ def _checked(reply: Reply) -> Reply:
     return reply
 
 
+def _is_outage(error: redis.RedisError) -> bool:
+    """Whether the same command may be taken later, perhaps by another server."""
+    return isinstance(error, redis.ConnectionError | redis.TimeoutError) or _code(error) in _OUTAGES
+
+
+def _code(error: redis.RedisError) -> str:
+    """First word of what Redis said, which the library takes off where it knows it."""
+    text = str(error)
+    if error.status_code is None or text.startswith(_DISCARDED):
+        return text.removeprefix(_DISCARDED).split(" ", 1)[0]
+    return str(error.status_code)
+
+
+def _state(error: redis.RedisError) -> str:
+    """What Redis has been all the time that `error` was got."""
+    return "is unreachable" if isinstance(error, redis.ConnectionError | redis.TimeoutError) else "has refused"
+
+
 def _public(url: str) -> str:
     """The URL without user, password and options, which may carry a password too."""
     try:
@@ -408,10 +444,14 @@ def _line(error: Exception) -> str:
 
 
 def _advice(error: redis.RedisError) -> str:
-    if isinstance(error, redis.OutOfMemoryError) or "OOM" in str(error):
+    if isinstance(error, redis.ConnectionError | redis.TimeoutError):
+        return "; check that it runs and the URL"
+    if _code(error) == "READONLY":
+        return "; name the master in the URL, or an address that follows it"
+    if _code(error) == "OOM":
         return "; raise its maxmemory or lower memory.queue_bytes"
-    if isinstance(error, redis.exceptions.NoPermissionError) or "NOPERM" in str(error):
+    if _code(error) == "NOPERM":
         return "; give its user the commands and keys distrl needs"
-    if "NOGROUP" in str(error):
+    if _code(error) == "NOGROUP":
         return "; the run's data is gone, start a new run"
     return ""

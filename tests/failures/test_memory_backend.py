@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import redis
 
 import distrl
 from distrl.memory_backend.embedded_redis import find_server
@@ -43,9 +44,9 @@ class Server:
 
 @pytest.fixture
 def server(tmp_path):
-    redis = Server(tmp_path)
-    yield redis
-    redis.kill()
+    started = Server(tmp_path)
+    yield started
+    started.kill()
 
 
 @pytest.fixture
@@ -143,6 +144,23 @@ def test_a_redis_that_comes_back_empty_ends_the_run_with_6_and_costs_no_update(s
     assert actor.returncode == 6
     assert not any(map(run.alive, pids))
     assert_only_checkpoint_has(run, learned)
+
+
+@pytest.mark.long
+def test_a_fail_over_of_three_seconds_costs_no_unroll(start_run, unhurried, server, guest):
+    """The master is demoted while all are connected, as in any planned fail-over, and every write is refused."""
+    run = start_run(*unhurried, "--redis-url", server.url)
+    run.wait_for_updates(3)
+    guest(run, server.url)
+    with redis.Redis.from_url(server.url) as admin:
+        admin.replicaof("127.0.0.1", "1")
+        time.sleep(3.0)
+        admin.replicaof("NO", "ONE")
+    run.wait_for_updates(run.updates + 3)
+    run.process.send_signal(signal.SIGTERM)
+    summary = run.finish()
+    assert (run.process.returncode, summary.exit_code, summary.stop_reason) == (0, 0, "SIGTERM"), run.told
+    assert (summary.imbalance, summary.lost, summary.restarts) == (0, 0, 0)
 
 
 def sets(*values: str) -> list[str]:

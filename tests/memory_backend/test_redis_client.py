@@ -12,8 +12,10 @@ import pytest
 import redis
 
 from distrl.errors import ConfigError, FencedError, MemoryBackendError
+from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
-from distrl.memory_backend.redis_client import connect
+from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.memory_backend.redis_client import RedisClient, connect
 from distrl.types import UnrollHeader
 
 pytestmark = pytest.mark.redis
@@ -319,6 +321,127 @@ def test_a_full_server_says_what_to_do(own_server):
     assert len(one_line(caught)) < 600
     assert client.call("PING") is True
     client.close()
+
+
+class Refusing:
+    """Refuses the first commands with one error, then takes all; CLIENT, which names a connection, is never refused."""
+
+    def __init__(self, error, times):
+        self.error, self.times, self.connections = error, times, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"redis://127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            with connection, connection.makefile("rwb") as lines:
+                while (first := lines.readline()).startswith(b"*"):
+                    words = [(lines.readline(), lines.readline())[1].strip() for _ in range(int(first[1:]))]
+                    refused = self.times > 0 and words[0] != b"CLIENT"
+                    self.times -= refused
+                    lines.write(b"-%b\r\n" % self.error if refused else b"+OK\r\n")
+                    lines.flush()
+
+    def client(self, give_up_s):
+        return RedisClient(redis.Redis.from_url(self.url, protocol=2, driver_info=None), self.url, give_up_s)
+
+
+PASSING = [
+    b"READONLY You can't write against a read only replica.",
+    b"LOADING Redis is loading the dataset in memory",
+    b"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+    b"CLUSTERDOWN The cluster is down",
+    b"TRYAGAIN Multiple keys request during rehashing of slot",
+    b"NOREPLICAS Not enough good replicas to write.",
+    b"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+    b"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+    b"OOM command not allowed when used memory > 'maxmemory'.",
+    b"EXECABORT Transaction discarded because of: READONLY You can't write against a read only replica.",
+]
+
+
+@pytest.mark.parametrize("error", PASSING, ids=lambda error: error.split()[0].decode())
+def test_a_refusal_that_passes_is_an_outage(error):
+    """The next attempt is made on a connection of its own: the address may lead to another server by then."""
+    server = Refusing(error, times=2)
+    client = server.client(give_up_s=30.0)
+    assert client.call("SET", "a", 1)
+    assert (client.interruptions, server.connections) == (2, 3)
+    client.close()
+    server.listener.close()
+
+
+@pytest.mark.parametrize("error", PASSING[:1] + PASSING[-2:], ids=lambda error: error.split()[0].decode())
+def test_a_refusal_that_lasts_is_told_in_the_words_of_redis(error):
+    server = Refusing(error, times=10**9)
+    client = server.client(give_up_s=0.2)
+    with pytest.raises(MemoryBackendError, match=r"has refused for 0\.2 s") as caught:
+        client.call("SET", "a", 1)
+    assert error.split(b": ")[-1].split(b" ", 1)[1].decode() in one_line(caught)
+    client.close()
+    server.listener.close()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        b"NOAUTH Authentication required.",
+        b"WRONGPASS invalid username-password pair or user is disabled.",
+        b"NOPERM this user has no permissions to run the 'set' command",
+        b"ERR unknown command 'SET'",
+        b"WRONGTYPE Operation against a key holding the wrong kind of value",
+        b"BUSYGROUP Consumer Group name already exists",
+    ],
+    ids=lambda error: error.split()[0].decode(),
+)
+def test_a_refusal_for_good_is_final_at_once(error):
+    server = Refusing(error, times=1)
+    client = server.client(give_up_s=10.0**6)
+    with pytest.raises(MemoryBackendError, match="refuses"):
+        client.call("SET", "a", 1)
+    assert client.interruptions == 0
+    client.close()
+    server.listener.close()
+
+
+@pytest.mark.parametrize(
+    ("refuse", "allow"),
+    [
+        (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE")),
+        (("CONFIG", "SET", "maxmemory", "1"), ("CONFIG", "SET", "maxmemory", str(2**22))),
+    ],
+    ids=["fail-over", "full"],
+)
+def test_a_redis_that_refuses_writes_for_a_while_gets_each_of_them_once(own_server, refuse, allow):
+    backend = RedisBackend.open(own_server.url, "refused", QueueCaps(8, 2**20), name="x", give_up_s=60.0)
+    backend.create("{}")
+    fence = backend.acquire_fence()
+
+    def push():
+        backend.unrolls.push(UnrollHeader(0, 1, 0, 0, 1), b"x")
+
+    def acknowledge():
+        backend.unrolls.acknowledge(backend.unrolls.take(1, 0.0), fence, {"trained": 1}, {(0, 1): 0})
+
+    with redis.Redis.from_url(own_server.url) as admin:
+        for operation in (push, acknowledge, lambda: backend.tickets.issue(2, fence)):
+            admin.execute_command(*refuse)
+            before = backend.unrolls.interruptions
+            timer = threading.Timer(0.3, lambda: admin.execute_command(*allow))
+            timer.start()
+            operation()
+            timer.join()
+            assert backend.unrolls.interruptions > before
+    counts = backend.ledger.counts()
+    assert (counts.produced, counts.trained, counts.stream_bytes, counts.imbalance) == (1, 1, 0, 0)
+    assert backend.tickets.counts() == (2, 0)
+    backend.delete()
+    backend.close()
 
 
 def test_a_wrong_password_and_missing_rights_are_refusals_not_outages(own_server):
