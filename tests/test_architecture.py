@@ -65,7 +65,7 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "onnxruntime": ("actors/policy.py", "networks/bundle.py"),
     "matplotlib": ("metrics/pictures.py",),
     "starlette": ("dashboard/",),
-    "uvicorn": ("dashboard/server.py",),
+    "uvicorn": ("dashboard/server.py", "dashboard/connections.py"),
     "prometheus_client": ("dashboard/exposition.py",),
     "typer": (
         "cli.py",

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -105,6 +105,7 @@ def _answers() -> dict[Any, Callable[[Request, Exception], Response]]:
         ConfigError: _answering(400),
         MemoryBackendError: _answering(409),
         OSError: _unreadable,
+        ClientDisconnect: _answering(400),  # to a client that has left before its body was there
         HTTPException: _http_error,
     }
 

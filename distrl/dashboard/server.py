@@ -11,9 +11,9 @@ import uvicorn
 
 from distrl.dashboard.access import Access, access_of_environment
 from distrl.dashboard.app import make_app
+from distrl.dashboard.connections import MOST_CONNECTIONS, BoundedProtocol
 
 GRACE_S = 2
-MOST_CONNECTIONS = 256
 NICENESS = 10
 """Beside a training: whatever the page costs, it costs after the roles."""
 
@@ -29,9 +29,10 @@ def make_server(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> u
             proxy_headers=False,  # failures are counted by address, which a header of the client's must not change
             timeout_graceful_shutdown=GRACE_S,
             h11_max_incomplete_event_size=64 * 1024,
-            limit_concurrency=MOST_CONNECTIONS,
+            limit_concurrency=MOST_CONNECTIONS + 1,
             lifespan="on",
-            http="h11",
+            http=BoundedProtocol,
+            ws="none",
         )
     )
     return server

@@ -1,0 +1,152 @@
+"""Clients that do not behave, on real sockets of a real server."""
+
+import contextlib
+import http.client
+import socket
+import threading
+import time
+
+import pytest
+
+from distrl.dashboard import connections as module
+from distrl.dashboard.access import Access
+from distrl.dashboard.server import make_server
+from distrl.dashboard.sockets import listen
+
+PATIENCE_S = 30.0
+TOKEN = "token-of-many-letters"
+
+
+@pytest.fixture
+def port(root, free_port):
+    """Of a server that wants a token."""
+    server = make_server(root, Access("127.0.0.1", TOKEN))
+    with listen("127.0.0.1", free_port) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        yield free_port
+        server.should_exit = True
+        thread.join(2 * PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def dial(port):
+    return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+
+
+def ask(port, path="/api/session"):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    connection.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}"})
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def end_of(client):
+    """What is received until the server closes the connection."""
+    received = b""
+    with contextlib.suppress(ConnectionResetError):
+        while piece := client.recv(65536):
+            received += piece
+    return received
+
+
+def sent_until_closed(client, piece):
+    """Fails unless the server closes the connection while pieces are sent now and then."""
+
+    def send_for_ever():
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            client.sendall(piece)
+            time.sleep(0.02)
+
+    with pytest.raises(ConnectionError):
+        send_for_ever()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET / HT",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: ",
+        b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99\r\n\r\ntoken=",
+        b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\ntoken\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET /health",
+    ],
+)
+def test_half_a_request_is_not_waited_for(port, monkeypatch, sent):
+    monkeypatch.setattr(module, "REQUEST_S", 0.3)
+    with dial(port) as client:
+        client.sendall(sent)
+        end_of(client)
+    assert ask(port) == 200
+
+
+def test_a_byte_now_and_then_is_not_waited_for(port, monkeypatch):
+    monkeypatch.setattr(module, "REQUEST_S", 0.3)
+    with dial(port) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nX-Long: ")
+        sent_until_closed(client, b"a")
+
+
+def test_a_request_that_takes_less_is_answered(port, monkeypatch):
+    """The time-out is for what the client owes, not for a connection that lasts."""
+    monkeypatch.setattr(module, "REQUEST_S", 0.3)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    for _ in range(4):
+        connection.request("GET", "/healthz", headers={"Authorization": f"Bearer {TOKEN}"})
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (200, b'{"ok":true}')
+        time.sleep(0.2)
+    connection.close()
+
+
+def test_idle_connections_keep_no_client_out(port):
+    """More of them than the server takes, all from one address."""
+    with contextlib.ExitStack() as held:
+        for number in range(module.MOST_CONNECTIONS + 20):
+            client = held.enter_context(dial(port))
+            if number % 2:
+                client.sendall(b"GET / HTTP/1.1\r\nX-Half: ")
+        assert ask(port) == 200
+
+
+def test_connections_that_are_at_work_are_not_closed_for_others(port, monkeypatch):
+    monkeypatch.setattr(module, "MOST_PER_ADDRESS", 2)
+    wrong = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer wrong\r\n\r\n"
+    with contextlib.ExitStack() as held:
+        clients = []
+        for _ in range(2):  # each waits half a second for its refusal
+            client = held.enter_context(dial(port))
+            client.sendall(wrong)
+            clients.append(client)
+        time.sleep(0.1)
+        for _ in range(5):
+            held.enter_context(dial(port))
+        for client in clients:
+            assert client.recv(65536).startswith(b"HTTP/1.1 401")
+
+
+def test_a_client_that_leaves_within_its_request_is_no_error(port, caplog):
+    for path in ("/login", "/api/runs/00/control"):
+        with dial(port) as client:
+            client.sendall(
+                f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nX-Distrl: 1\r\n"
+                "Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{".encode()
+            )
+            time.sleep(0.2)
+    assert ask(port) == 200
+    assert [record.getMessage() for record in caplog.records] == []
+
+
+def test_a_client_that_does_not_read_is_let_go(port, monkeypatch):
+    monkeypatch.setattr(module, "STALLED_S", 0.3)
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(PATIENCE_S)
+        client.connect(("127.0.0.1", port))
+        line = f"GET /static/vendor/uplot.min.js HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+        client.sendall(200 * line.encode())
+        sent_until_closed(client, b" ")
+    assert ask(port) == 200
