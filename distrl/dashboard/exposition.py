@@ -68,8 +68,9 @@ class _Jobs(Collector):
 
 def exposition(runs: Runs) -> bytes:
     """The text of /metrics."""
-    running = [entry for entry in runs.index.entries() if entry.state == "running"]
-    jobs = [(entry, look, runs.latest(entry, look)) for entry in running if (look := runs.look(entry)) is not None]
+    entries = runs.index.entries()
+    looks = runs.looks(entries)
+    jobs = [(entry, looks[entry.id], runs.latest(entry, looks[entry.id])) for entry in entries if entry.id in looks]
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Jobs(jobs))
     return generate_latest(registry)

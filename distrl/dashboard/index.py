@@ -6,10 +6,12 @@ written it is kept in memory.
 
 import json
 import logging
+import os
 import sqlite3
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +21,7 @@ from distrl.dashboard.configuration import Leaf, read_configuration
 from distrl.dashboard.elsewhere import Elsewhere
 from distrl.dashboard.files import NotThereError, id_of
 from distrl.errors import ConfigError
-from distrl.metrics.runs import Run, open_run, run_directories
+from distrl.metrics.runs import Run, RunRecord, open_run, process_mark, run_directories
 from distrl.metrics.summary import Summary
 
 INDEX_NAME = ".distrl-index.sqlite"
@@ -193,6 +195,9 @@ class Index:
         except ConfigError as error:
             return Entry(**basics, state="damaged", problem=" ".join(str(error).split())), None
         basics |= {"run_id": run.record.run_id, "started": run.record.started, "state": run.state}
+        if run.state == "running" and not _is_of_its_process(folder, run.record):
+            run = replace(run, state="gone")
+            basics["state"] = run.state
         if run.summary is not None:
             return Entry(**basics, **_told(run.summary)), None
         return Entry(**basics, **self._expected(Entry(**basics))), run
@@ -309,6 +314,21 @@ def _refuse_links(folder: Path) -> None:
         path = folder / name
         if path.is_symlink() or (path.exists() and not path.is_file()):  # a pipe would keep its reader for ever
             raise ConfigError(f"{name} is not a file of the run's own")
+
+
+def _is_of_its_process(folder: Path, record: RunRecord) -> bool:
+    """Whether the process that a record names can have written it; no other record's Redis is connected to.
+
+    A record that came with an archive, or from another user, may name any process and any Redis.
+    """
+    if not Path("/proc/self").exists():
+        return True
+    try:
+        owner, runs_as = (folder / "run.json").stat().st_uid, Path(f"/proc/{record.pid}").stat().st_uid
+    except OSError:  # gone meanwhile
+        return False
+    ours = os.geteuid() in (0, owner)
+    return ours and owner == runs_as and record.process != "" and record.process == process_mark(record.pid)
 
 
 def _told(summary: Summary) -> dict[str, Any]:

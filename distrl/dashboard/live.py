@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from distrl.errors import ConfigError, DistrlError
 from distrl.memory_backend.backend import Backend, LedgerCounts, QueueCaps
 from distrl.memory_backend.keys import RunKeys
+from distrl.memory_backend.meter import Meter
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.memory_backend.redis_client import RedisClient, connect
 from distrl.memory_backend.registry_interface import Control, RoleStatus, blocked_share, rates_while_paused
@@ -30,7 +31,13 @@ IDLE_S = 30.0
 """A run that nobody asks for is let go of after that long."""
 KEPT = 240
 GIVE_UP_S = 1.0
+MOST_BYTES = 8 * 2**20
+"""What the Redis of a run may answer to one look, or to one action."""
+MOST_S = 5.0
+"""How long it may take for that."""
 AT_ONCE = 8
+"""Threads that look; a Redis that hangs keeps one of them for `MOST_S` at most."""
+NOT_YET = "its Redis has not answered yet"
 
 ODD = (DistrlError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """What reading a Redis can end with: unreachable, or bytes that no version of distrl has written."""
@@ -76,12 +83,23 @@ class LiveRun:
         self._lock = threading.Lock()
         self._client: RedisClient | None = None
         self._backend: Backend | None = None
-        self._look = Look()
+        self._look = Look(problem=NOT_YET)
+        self._meter = Meter(MOST_BYTES, MOST_S)
         self._kept: deque[tuple[str, Snapshot]] = deque(maxlen=KEPT)
         self._beats: dict[tuple[str, int], tuple[tuple[int, int], float]] = {}
         self._due = float("-inf")
         self._retry_s = FIRST_RETRY_S
         self.asked = clock()
+
+    @property
+    def newest(self) -> Look:
+        """What was seen last, without any waiting."""
+        return self._look
+
+    @property
+    def is_due(self) -> bool:
+        """Whether what was seen last is too old."""
+        return self._clock() >= self._due
 
     def look(self) -> Look:
         """At most `LOOK_S` old; while Redis is gone, what was seen last, with the problem."""
@@ -100,6 +118,7 @@ class LiveRun:
             MemoryBackendError: It cannot be reached, or does not know the run.
         """
         with self._lock:
+            self._meter.begin()
             backend = self._connected()
             backend.config_json()  # raises for a run that is not there, before anything is written under its name
             self._due = float("-inf")  # whoever looks next sees what was done
@@ -111,6 +130,7 @@ class LiveRun:
             self._disconnect()
 
     def _refresh(self) -> None:
+        self._meter.begin()
         try:
             self._look = self._taken(self._connected())
         except ODD as error:
@@ -163,7 +183,7 @@ class LiveRun:
                 raise ConfigError("one process without Redis (actors.count: 0): its files tell what it does")
             keys = RunKeys(run_id)
             no_producer = QueueCaps(entries=sys.maxsize, bytes=sys.maxsize)
-            self._client = connect(url, name="dashboard", give_up_s=GIVE_UP_S)
+            self._client = connect(url, name="dashboard", give_up_s=GIVE_UP_S, meter=self._meter)
             self._backend = RedisBackend(self._client, keys, no_producer)
         return self._backend
 
@@ -174,11 +194,13 @@ class LiveRun:
 
 
 class LiveRuns:
-    """The running jobs that somebody has asked for."""
+    """The running jobs that pages have asked for. Threads of their own look at them."""
 
     def __init__(self) -> None:
         self._runs: dict[str, LiveRun] = {}
+        self._looking: dict[LiveRun, Future[Look]] = {}
         self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(AT_ONCE, "look")
 
     def of(self, record: RunRecord) -> LiveRun:
         """The one connection to this launch of a run."""
@@ -186,22 +208,35 @@ class LiveRuns:
             run = self._runs.get(record.run_id)
             if run is None or run.record != record:
                 if run is not None:  # launched anew under the same id
-                    run.close()
+                    self._threads.submit(run.close)
                 run = self._runs[record.run_id] = LiveRun(record)
             return run
 
-    def looks(self, records: Sequence[RunRecord]) -> list[Look]:
-        """One look each, several at a time: one that cannot be reached takes a second."""
-        if not records:
-            return []
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            return [*pool.map(lambda record: self.of(record).look(), records)]
+    def looks(self, records: Sequence[RunRecord], wait_s: float) -> list[Look]:
+        """One look each, several at a time; of what has not answered after `wait_s` in all, what was seen last."""
+        runs = [self.of(record) for record in records]
+        wait([future for run in runs if (future := self._refreshed(run)) is not None], wait_s)
+        return [run.newest for run in runs]
+
+    def _refreshed(self, run: LiveRun) -> "Future[Look] | None":
+        """Have a thread look at the run unless one does; None: what was seen last is new enough."""
+        run.asked = time.monotonic()
+        with self._lock:
+            looking = self._looking.get(run)
+            if looking is not None and not looking.done():
+                return looking
+            self._looking.pop(run, None)
+            if run.is_due:
+                self._looking[run] = self._threads.submit(run.look)
+            return self._looking.get(run)
 
     def let_go(self, idle_s: float = IDLE_S) -> None:
-        """Closes the connections to runs that nobody has asked for."""
+        """Close the connections to runs that no page has asked for."""
         with self._lock:
             idle = [name for name, run in self._runs.items() if time.monotonic() - run.asked >= idle_s]
             gone = [self._runs.pop(name) for name in idle]
+            for run in gone:
+                self._looking.pop(run, None)
         for run in gone:
             run.close()
 

@@ -28,6 +28,10 @@ LIVE_NUMBERS = (
 """Of a running job, in the list."""
 UNROLLS = ("produced", "foreign", "trained", "queued", "in_flight", "dropped", "lost", "rolled_back")
 """Of the ledger, live or in a summary."""
+LIST_WAIT_S = 0.5
+"""The list waits no longer than that for every Redis together."""
+RUN_WAIT_S = 2.0
+"""The answer about a run waits that long for its Redis."""
 ALL = "*"
 """Groups all runs together, whatever their configuration."""
 
@@ -44,16 +48,12 @@ class Runs:
     def listed(self) -> list[Json]:
         """Every run, the newest first; those that run with what they say now."""
         entries = self.index.entries()
-        running = [run for run in map(self.index.opened, entries) if run is not None and run.state == "running"]
-        found = self.live.looks([run.record for run in running])
-        looks = {run.record.run_id: look for run, look in zip(running, found, strict=True)}
+        looks = self.looks(entries, LIST_WAIT_S)
         rows, ended = [], {}
         for entry in entries:
             kept = self._ended.get(entry.id)
-            if kept is not None and kept[0] is entry:  # the same row again, so that what has not changed costs nothing
-                row = kept[1]
-            else:
-                row = self._row(entry, looks.get(entry.run_id) if entry.state == "running" else None)
+            # The same row again where nothing can have changed, so that it costs nothing.
+            row = kept[1] if kept is not None and kept[0] is entry else self._row(entry, looks.get(entry.id))
             if entry.state == "ended":
                 ended[entry.id] = (entry, row)
             rows.append(row)
@@ -62,8 +62,13 @@ class Runs:
 
     def look(self, entry: Entry) -> Look | None:
         """What a running job says; None for a run that does not run."""
-        run = self.running(entry)
-        return None if run is None else self.live.of(run.record).look()
+        return self.looks([entry]).get(entry.id)
+
+    def looks(self, entries: Sequence[Entry], wait_s: float | None = None) -> dict[str, Look]:
+        """What the running ones of these say, by their ids; waits `RUN_WAIT_S` for all of them together."""
+        running = {entry.id: run.record for entry in entries if (run := self.running(entry)) is not None}
+        limit_s = RUN_WAIT_S if wait_s is None else wait_s
+        return dict(zip(running, self.live.looks([*running.values()], limit_s), strict=True))
 
     def running(self, entry: Entry) -> Run | None:
         """The run, if it runs."""
@@ -154,10 +159,10 @@ class Runs:
         """Hosts with the roles on them, and the Redis of every run that runs."""
         hosts: dict[str, list[Json]] = {}
         redis = []
-        for entry in self.index.entries():
-            look = self.look(entry)
-            if look is None:
-                continue
+        entries = self.index.entries()
+        looks = self.looks(entries)
+        for entry in [entry for entry in entries if entry.id in looks]:
+            look = looks[entry.id]
             named = {"run": entry.id, "name": entry.name}
             for role in look.roles:
                 hosts.setdefault(role.host, []).append(named | role_row(role, look))

@@ -16,11 +16,13 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import redis
+from redis._parsers import _RESP2Parser
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from distrl.errors import ConfigError, FencedError, MemoryBackendError
 from distrl.memory_backend.keys import RunKeys
+from distrl.memory_backend.meter import Meter, metered
 from distrl.memory_backend.resp import Command, Value, packed
 
 BLOCK_S = 1.0
@@ -45,7 +47,9 @@ Reply = Any  # what redis-py makes of a reply; the callers know their commands
 Result = TypeVar("Result")
 
 
-def connect(url: str, *, name: str, give_up_s: float, first_connect_s: float = 3.0) -> "RedisClient":
+def connect(
+    url: str, *, name: str, give_up_s: float, first_connect_s: float = 3.0, meter: Meter | None = None
+) -> "RedisClient":
     """Connects and checks the server.
 
     Args:
@@ -53,12 +57,15 @@ def connect(url: str, *, name: str, give_up_s: float, first_connect_s: float = 3
         name: Role ("actor 3"), shown by CLIENT LIST as distrl:actor-3.
         give_up_s: How long an operation is repeated while Redis is unreachable.
         first_connect_s: The same for this first connection, where a wrong URL is likelier than an outage.
+        meter: Bounds what is received, where the server is not trusted.
 
     Raises:
         ConfigError: `url` is not a Redis URL.
         MemoryBackendError: Unreachable, older than 6.2, or would evict keys when full.
     """
     options: dict[str, Any] = {} if url.startswith("unix://") else {"socket_keepalive": True}
+    if meter is not None:
+        options["parser_class"] = _RESP2Parser  # hiredis makes room for all items that a reply announces
     try:
         connection = redis.Redis.from_url(
             url,
@@ -74,6 +81,9 @@ def connect(url: str, *, name: str, give_up_s: float, first_connect_s: float = 3
     except ValueError as error:
         # Without what the library says of it, which may be a part of the password.
         raise ConfigError(f"{_public(url)} is not a Redis URL; use redis://, rediss:// or unix://") from error
+    if meter is not None:
+        pool = connection.connection_pool
+        pool.connection_class = metered(pool.connection_class, meter)
     client = RedisClient(connection, _public(url), min(first_connect_s, give_up_s))
     try:
         client.check_server()

@@ -12,8 +12,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from distrl.config.load import dump, load
+from distrl.dashboard import payloads
 from distrl.dashboard.access import Access
 from distrl.dashboard.app import make_app
+from distrl.metrics.runs import process_mark
 from distrl.metrics.sinks import CsvSink
 from distrl.metrics.summary import Summary
 
@@ -26,6 +28,13 @@ def dead_pid() -> int:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
     return process.pid
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine is waited for."""
+    for name in ("LIST_WAIT_S", "RUN_WAIT_S"):
+        monkeypatch.setattr(payloads, name, 60.0)
 
 
 @pytest.fixture
@@ -55,6 +64,7 @@ def make_run(root: Path, dead_pid: int) -> Callable[..., Path]:
         (folder / "logs").mkdir(parents=True)
         run_id = run_id or name.replace("/", "-")
         record = {"run_id": run_id, "redis_url": redis_url, "pid": pid or dead_pid, "started": started}
+        record["process"] = process_mark(pid) if pid else ""
         (folder / "run.json").write_text(json.dumps(record))
         (folder / "config.yaml").write_text(config)
         sink = CsvSink(folder / "metrics.csv")

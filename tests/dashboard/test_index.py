@@ -1,3 +1,4 @@
+import json
 import os
 import sqlite3
 
@@ -6,6 +7,7 @@ import pytest
 from distrl.dashboard import index as module
 from distrl.dashboard.files import NotThereError
 from distrl.dashboard.index import INDEX_NAME, Index
+from distrl.metrics.runs import process_mark
 
 
 @pytest.fixture
@@ -54,6 +56,26 @@ def test_states(look, make_run, alive):
     assert solved.numbers["stop_reason"] == "mean_return"
     assert (going.env, going.algorithm, going.seed) == ("CartPole-v1", "impala", 1)  # of its configuration
     assert killed.numbers == {}
+
+
+def test_a_record_that_no_process_of_its_user_has_written(look, make_run, alive):
+    """It came with an archive, say: its Redis is not connected to."""
+    for name, change in {
+        "another": {"process": "another-boot:1"},
+        "unknown": {"process": ""},
+        "group": {"pid": 0},
+        "all": {"pid": -1},
+        "init": {"pid": 1, "process": process_mark(1)},
+    }.items():
+        path = make_run(name, ended=False, pid=alive) / "run.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+        if name == "init" and os.geteuid() == 0:
+            os.chown(path, 12345, -1)
+    index = look()
+    assert {entry.name: entry.state for entry in index.entries()} == dict.fromkeys(
+        ("another", "unknown", "group", "all", "init"), "gone"
+    )
+    assert {run.state for entry in index.entries() if (run := index.opened(entry)) is not None} == {"gone"}
 
 
 def test_a_run_that_ends_and_one_that_goes_on_again(look, make_run, make_summary, alive):

@@ -1,3 +1,6 @@
+import contextlib
+import socket
+import threading
 import time
 from dataclasses import replace
 
@@ -152,6 +155,77 @@ def test_what_no_distrl_has_written_is_shown_as_a_problem(job, run, odd):
     assert run.look().problem
 
 
+class Odd:
+    """A server that is no Redis: it answers with `piece` again and again, or says nothing."""
+
+    def __init__(self, piece):
+        self.piece, self.sent, self.clients = piece, 0, []
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"redis://127.0.0.1:{self.listening.getsockname()[1]}"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                self.clients.append(self.listening.accept()[0])
+                threading.Thread(target=self.answer, args=[self.clients[-1]], daemon=True).start()
+
+    def answer(self, client):
+        with contextlib.suppress(OSError):
+            client.recv(1)
+            while self.piece:
+                self.sent += client.send(self.piece)
+
+    def close(self):
+        for one in [self.listening, *self.clients]:
+            one.close()
+
+
+@pytest.fixture
+def odd(request):
+    server = Odd(request.param)
+    yield server
+    server.close()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [b"$1500000000\r\n" + b"x" * 2**16, b"+" + b"x" * 2**16, b"*2000000000\r\n" + b":1\r\n" * 2**14],
+    indirect=True,
+)
+def test_a_redis_that_answers_without_end_is_not_read_to_the_end(odd, monkeypatch):
+    monkeypatch.setattr(module, "MOST_BYTES", 2**20)
+    look = LiveRun(RunRecord(run_id="r", redis_url=odd.url, pid=1)).look()
+    assert "answers with more than 1,048,576 bytes" in look.problem
+    assert odd.sent < 2**25  # what the kernel keeps for both ends comes on top
+
+
+@pytest.mark.parametrize(
+    "odd", [b"*1\r\n" * 2**14, b":" + b"9" * 10**4 + b"\r\n", b"$-9\r\n", b"\xff\r\n"], indirect=True
+)
+def test_what_is_no_answer_is_a_problem(odd):
+    assert LiveRun(RunRecord(run_id="r", redis_url=odd.url, pid=1)).look().problem
+
+
+@pytest.mark.parametrize("odd", [b""], indirect=True)
+def test_a_redis_that_says_nothing_keeps_no_reader_of_the_list(odd, monkeypatch):
+    """The looks are on threads of their own: what is asked for is answered before Redis is."""
+    monkeypatch.setattr(module, "MOST_S", 1.0)
+    runs = LiveRuns()
+    records = [RunRecord(run_id=f"r{n}", redis_url=odd.url, pid=1) for n in range(20)]
+    assert {look.problem for look in runs.looks(records, 0.1)} == {module.NOT_YET}
+    assert len(odd.clients) <= module.AT_ONCE
+    odd.close()
+    runs.let_go(idle_s=0.0)
+
+
+@pytest.mark.parametrize("odd", [b""], indirect=True)
+def test_a_redis_that_says_nothing_is_given_up(odd, monkeypatch):
+    monkeypatch.setattr(module, "MOST_S", 0.2)
+    look = LiveRun(RunRecord(run_id="r", redis_url=odd.url, pid=1)).look()
+    assert look.problem == "Redis has not answered within 0.2 s; check that it runs and the URL"
+
+
 def test_without_redis():
     run = LiveRun(RunRecord(run_id="r", redis_url=None, pid=1))
     assert run.look().problem == "one process without Redis (actors.count: 0): its files tell what it does"
@@ -171,7 +245,7 @@ def test_acting_wants_a_run_that_is_there(job, run):
 def test_one_connection_a_run_let_go_of_when_nobody_asks(job):
     runs = LiveRuns()
     assert runs.of(job.record) is runs.of(job.record)
-    assert [look.problem for look in runs.looks([job.record, job.record])] == [None, None]
+    assert [look.problem for look in runs.looks([job.record, job.record], 60.0)] == [None, None]
 
     def connections():
         return str(job._client.call("CLIENT", "LIST")).count("distrl:dashboard")
