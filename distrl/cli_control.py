@@ -64,13 +64,14 @@ def status(
 def scale(
     job: RunOptions,
     actors: Annotated[int, typer.Argument(min=1, metavar="N", help="The number of actors that the run shall have.")],
+    force: Annotated[bool, typer.Option("--force", help="Also more actors than actors.max_count.")] = False,
 ) -> None:
     """Change the number of actors while a run goes on.
 
     Example: [cyan]distrl scale 8[/], [cyan]distrl scale 8 runs/first[/]
     """
     with _steering(job) as steering:
-        steering.scale(actors)
+        steering.scale(actors, force=force)
     typer.echo(f"asked for {actors} actors; distrl status shows them come and go")
 
 

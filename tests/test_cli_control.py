@@ -79,6 +79,7 @@ def backend(monkeypatch):
     ("arguments", "control"),
     [
         (["scale", "5"], Control(target_actors=5)),
+        (["scale", "5", "--force"], Control(target_actors=5, target_forced=True)),
         (["pause"], Control(paused=True)),
         (["resume"], Control(paused=False)),
         (["stop"], Control(stop="asked")),
@@ -181,6 +182,7 @@ def test_status_as_json(capsys, backend, workplace):
         "paused": False,
         "stop": None,
         "target_actors": None,
+        "target_forced": False,
         "stacks": False,
         "settings": {},
         "checkpoint": nothing,

@@ -24,6 +24,8 @@ class ActorsConfig(Section):
 
     count: int = Field(2, ge=0)
     """Actor processes. 0: deterministic mode, everything in one process without threads."""
+    max_count: int | None = Field(None, ge=1)
+    """Most actors that `distrl scale` may ask for; null: 4 for each core of the machine, or 1,000 on a cluster."""
     environments: int = Field(64, ge=1)
     """Environments of each actor."""
     unroll_length_steps: int = Field(32, ge=1)
@@ -169,6 +171,11 @@ class RunConfig(Section):
     def _combination_is_possible(self) -> Self:
         if not self.undeclared:
             self._check_algorithm()
+        if self.actors.max_count is not None and self.actors.count > self.actors.max_count:
+            raise ValueError(
+                f"actors.count: {self.actors.count} is more than actors.max_count: {self.actors.max_count}; "
+                "set one of them"
+            )
         if self.deterministic and self.launch.launcher == "ray":
             raise ValueError("launch.launcher: ray needs actors.count >= 1; actors.count: 0 is one process")
         if self.actors.weight_mixing_rate < 1.0 and (self.algorithm.max_staleness_updates == 0 or self.in_rounds):

@@ -15,6 +15,7 @@ class RunDescription(BaseModel):
         config: The effective configuration.
         resumed_update: Update of the checkpoint that this launch goes on from; 0 for a new training. Part of the
             actors' seeds, so that a resumed training does not live through its first launch's randomness again.
+        most_actors: Most actors that operators may ask for without force.
         spec: The environment, as the probe found it, so that the learner needs no gymnasium.
     """
 
@@ -25,3 +26,4 @@ class RunDescription(BaseModel):
     config: RunConfig
     spec: EnvSpec
     resumed_update: int = 0
+    most_actors: int | None = None

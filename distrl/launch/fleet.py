@@ -99,9 +99,9 @@ class Fleet:
         member.start_at = now + delay
         return delay
 
-    def start_due(self) -> list[Member]:
-        """Starts members whose back-off is over."""
-        due = [m for m in self.members.values() if m.handle is None and self._clock() >= m.start_at]
+    def start_due(self, most: int) -> list[Member]:
+        """Start members whose back-off is over, `most` of them."""
+        due = [m for m in self.members.values() if m.handle is None and self._clock() >= m.start_at][:most]
         for member in due:
             member.handle, member.started_at = self._launcher.start(member.role), self._clock()
             member.restarts += 1

@@ -1,13 +1,13 @@
 """The plan: which roles a run has, as data. Launchers turn each into a process or a Ray actor."""
 
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from distrl.config import RunConfig
 from distrl.errors import ConfigError
+from distrl.launch.machine import cores
 from distrl.launch.role_variables import role_variables
 from distrl.learner.replay_set_up import fitting_replay, replay_schema
 from distrl.types import EnvSpec
@@ -54,11 +54,22 @@ class RoleHome:
         return role_variables(role.kind, self.threads(role))
 
 
-def make_plan(config: RunConfig) -> list[Role]:
-    """The learner, `actors.count` actors, and an evaluator if there is to be one."""
-    actors = [Role("actor", actor) for actor in range(config.actors.count)]
-    evaluators = [Role("evaluator")] if config.evaluation.every_env_steps is not None else []
-    return [Role("learner"), *actors, *evaluators]
+def roles_beside_actors(config: RunConfig) -> list[Role]:
+    """The learner, and an evaluator if there is to be one; the supervisor adds actors by their number."""
+    return [Role("learner"), *([Role("evaluator")] if config.evaluation.every_env_steps is not None else [])]
+
+
+ACTORS_PER_CORE = 4
+ACTORS_ON_CLUSTER = 1_000
+"""Most actors by default: of a machine's cores; of a cluster, whose size is not known here."""
+
+
+def most_actors(config: RunConfig) -> int:
+    """Bound on the actors that operators may ask for without force."""
+    if config.actors.max_count is not None:
+        return config.actors.max_count
+    default = ACTORS_ON_CLUSTER if config.launch.ray_address is not None else ACTORS_PER_CORE * cores()
+    return max(default, config.actors.count)
 
 
 def oversubscription_warning(config: RunConfig) -> str | None:
@@ -66,14 +77,13 @@ def oversubscription_warning(config: RunConfig) -> str | None:
 
     The two-core default of one learner and two actors is not worth a warning: actors wait while the learner computes.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     evaluates = config.evaluation.every_env_steps is not None and config.actors.count > 0
     threads = config.learner.threads + config.actors.count + evaluates
-    if threads <= cores + 1:
+    if threads <= cores() + 1:
         return None
     evaluator = " + the evaluator" if evaluates else ""
     return (
-        f"{threads} numeric roles on {cores} cores (learner.threads {config.learner.threads} + actors.count "
+        f"{threads} numeric roles on {cores()} cores (learner.threads {config.learner.threads} + actors.count "
         f"{config.actors.count}{evaluator}): they will take turns; fewer actors are likely to be faster"
     )
 

@@ -13,7 +13,7 @@ from distrl.launch.awake import AwakeClock
 from distrl.launch.fleet import Fleet, Handle, Launcher, Member, end, have_ended
 from distrl.launch.hang_watch import HangWatch
 from distrl.launch.monitor import Monitor
-from distrl.launch.plan import Role, make_plan
+from distrl.launch.plan import Role, most_actors, roles_beside_actors
 from distrl.launch.stall_report import stall_report
 from distrl.learner.feed import DEATHS
 from distrl.memory_backend.backend import Backend
@@ -26,6 +26,8 @@ LEARNER_GRACE_S = 30.0
 STARTING_GRACE_S = 2.0
 """For a learner that is starting, and has nothing to save. Longer than between two heartbeats: it may train by now."""
 ACTOR_GRACE_S = 5.0
+STARTS_PER_ROUND = 2
+"""Roles that are started before signals and operators are looked at again."""
 SAME_ERROR = DEATHS + 1
 """So often in a row, and nothing learned in between: another start would end in the same way.
 
@@ -80,7 +82,8 @@ class Supervisor:
         self._learner_trains = False
         self._hung: dict[Role, str] = {}  # killed and not yet found dead: why
         self._errors: dict[Role, deque[tuple[str, tuple[int, int]]]] = defaultdict(lambda: deque(maxlen=SAME_ERROR))
-        self._target = config.actors.count
+        self._target, self._most = config.actors.count, most_actors(config)
+        self._scaling_from: int | None = None
         self._registry_at = 0.0
         self._progress = ((0, 0), time.monotonic())  # updates and unrolls used, when they last changed
         self._quiet = False
@@ -104,7 +107,7 @@ class Supervisor:
 
     def _until_over(self) -> Outcome:
         try:
-            for role in make_plan(self._config):
+            for role in roles_beside_actors(self._config):
                 self.fleet.add(role)
             while (outcome := self._round()) is None:
                 time.sleep(TICK_S)
@@ -129,9 +132,7 @@ class Supervisor:
             outcome = self._bury(member)
             if outcome is not None:
                 return outcome
-        for member in self.fleet.start_due():
-            self._monitor.restarts = self.fleet.restarts
-            self._monitor.event(f"{member.role.name} started again (restart {member.restarts})")
+        self._start_some()
         if now - self._registry_at >= REGISTRY_EVERY_S:
             self._registry_at = now
             return self._look_at_registry()
@@ -143,7 +144,7 @@ class Supervisor:
         if control.stop is not None and not self._learner_decided(control.stop):
             return self._asked_to_stop(control.stop, 0)
         if control.target_actors is not None and control.target_actors != self._target:
-            self._scale(control.target_actors)
+            self._scale(control.target_actors, forced=control.target_forced)
         statuses = [status for status in self._backend.registry.roles() if self._is_up(status)]
         self._learner_trains = any(map(self._is_training, statuses))
         for status in statuses:
@@ -234,24 +235,36 @@ class Supervisor:
                     self._backend.tickets.reclaim((status.id, status.incarnation))
                 self._watch.ended(status)
 
-    def _scale(self, target: int) -> None:
-        """Adds actors after the highest id, or retires the highest ids."""
+    def _start_some(self) -> None:
+        """Start roles whose back-off is over and actors that are missing, a few of them."""
+        again = self.fleet.start_due(STARTS_PER_ROUND)
+        for member in again:
+            self._monitor.restarts = self.fleet.restarts
+            self._monitor.event(f"{member.role.name} started again (restart {member.restarts})")
         present = [member.role.id for member in self.fleet.actors]
-        retired = []
-        while len(present) > target:
-            retired.append(self.fleet.retire(Role("actor", present.pop())))
+        for _ in range(min(STARTS_PER_ROUND - len(again), self._target - len(present))):
+            present.append(max(present, default=-1) + 1)
+            self.fleet.add(Role("actor", present[-1]))
+        if self._scaling_from is not None and len(present) == self._target:
+            self._monitor.event(f"scaled from {self._scaling_from} to {self._target} actors")
+            self._scaling_from = None
+
+    def _scale(self, target: int, *, forced: bool) -> None:
+        """Follow what an operator asks: retire the highest ids at once, let `_start_some` add actors after them."""
+        if target < 1 or (target > self._most and not forced):
+            self._monitor.event(f"not scaled to {target} actors: 1 to {self._most} are allowed (actors.max_count)")
+            self._backend.registry.set_control(target_actors=self._target)  # others go by it, too
+            return
+        if self._scaling_from is None:
+            self._scaling_from = self._target
+        self._target = target
+        retired = [self.fleet.retire(member.role) for member in self.fleet.actors[target:]]
         end(retired, ACTOR_GRACE_S)
         for member in retired:
             self._let_go(member.role)
             self._hung.pop(member.role, None)
             self._errors.pop(member.role, None)
             self._backend.registry.forget_actor(member.role.id)
-        while len(present) < target:
-            actor = max(present, default=-1) + 1
-            self.fleet.add(Role("actor", actor))
-            present.append(actor)
-        self._monitor.event(f"scaled from {self._target} to {target} actors")
-        self._target = target
 
     def _kill_if_hung(self, status: RoleStatus) -> None:
         """Kills an actor or evaluator of ours whose environment step, or whose heartbeat, is too old."""

@@ -21,7 +21,14 @@ from distrl.launch.head_start import HeadStart
 from distrl.launch.manifest import write_manifest
 from distrl.launch.monitor import Monitor
 from distrl.launch.one_process import REASONS, train_here
-from distrl.launch.plan import RoleHome, check_queue, oversubscription_warning, publication_note, replay_note
+from distrl.launch.plan import (
+    RoleHome,
+    check_queue,
+    most_actors,
+    oversubscription_warning,
+    publication_note,
+    replay_note,
+)
 from distrl.launch.ray_token import make_private_token
 from distrl.launch.role import open_backend
 from distrl.launch.run_directory import open_run_directory, require_free, write_private, write_run_json
@@ -77,7 +84,12 @@ def train(
     with open_run_directory(run_dir, resume) as opened, settled_config(run_dir, loaded) as keep_config:
         run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         description = RunDescription(
-            run_id=run_id, run_dir=str(run_dir.resolve()), resumed_update=opened.update, config=config, spec=spec
+            run_id=run_id,
+            run_dir=str(run_dir.resolve()),
+            resumed_update=opened.update,
+            most_actors=most_actors(config),
+            config=config,
+            spec=spec,
         )
         write_manifest(run_dir, run_id, config)
         monitor = Monitor(config, run_dir, view)

@@ -67,10 +67,17 @@ class InMemoryRegistry(Registry):
         paused: bool | None = None,
         stop: str | None = None,
         target_actors: int | None = None,
+        target_forced: bool | None = None,
         stacks: bool | None = None,
         settings: Mapping[str, Setting] | None = None,
     ) -> None:
-        given = {"paused": paused, "stop": stop, "target_actors": target_actors, "stacks": stacks}
+        given = {
+            "paused": paused,
+            "stop": stop,
+            "target_actors": target_actors,
+            "target_forced": target_forced,
+            "stacks": stacks,
+        }
         with self._run.changed:
             now = self._run.control
             changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}

@@ -102,7 +102,8 @@ TABLE = (
     Row(
         "control",
         "hash",
-        "paused, stop, target_actors, stacks; checkpoint and evaluation: .asked, .done; 'set <path>' -> value as JSON",
+        "paused, stop, target_actors, target_forced, stacks; checkpoint and evaluation: .asked, .done; "
+        "'set <path>' -> value as JSON",
         "operators, supervisor, learner, evaluator",
         "all",
         "8 fields and one per setting",

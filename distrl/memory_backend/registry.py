@@ -117,11 +117,18 @@ class RedisRegistry(Registry):
         paused: bool | None = None,
         stop: str | None = None,
         target_actors: int | None = None,
+        target_forced: bool | None = None,
         stacks: bool | None = None,
         settings: Mapping[str, Setting] | None = None,
     ) -> None:
         """Changes what is given and leaves the rest, single settings included."""
-        given = {"paused": paused, "stop": stop, "target_actors": target_actors, "stacks": stacks}
+        given = {
+            "paused": paused,
+            "stop": stop,
+            "target_actors": target_actors,
+            "target_forced": target_forced,
+            "stacks": stacks,
+        }
         told = {name: int(value) if isinstance(value, bool) else value for name, value in given.items()}
         fields = [part for name, value in told.items() if value is not None for part in (name, value)]
         fields += [part for path, value in (settings or {}).items() for part in (_SETTING + path, json.dumps(value))]
@@ -233,6 +240,7 @@ def _control(told: Mapping[bytes, bytes]) -> Control:
         paused=told.get(b"paused") == b"1",
         stop=None if stop is None else stop.decode(),
         target_actors=None if target is None else int(target),
+        target_forced=told.get(b"target_forced") == b"1",
         stacks=told.get(b"stacks") == b"1",
         settings={
             name.decode().removeprefix(_SETTING): json.loads(value)

@@ -53,6 +53,7 @@ class Control:
     paused: bool = False
     stop: str | None = None  # the reason, once asked
     target_actors: int | None = None
+    target_forced: bool = False
     stacks: bool = False  # heartbeats are to tell what every thread is doing
     settings: Mapping[str, Setting] = field(default_factory=dict)
     checkpoint: Demand = NOT_ASKED
@@ -172,6 +173,7 @@ class Registry(ABC):
         paused: bool | None = None,
         stop: str | None = None,
         target_actors: int | None = None,
+        target_forced: bool | None = None,
         stacks: bool | None = None,
         settings: Mapping[str, Setting] | None = None,
     ) -> None:

@@ -5,6 +5,7 @@ import json
 import socket
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -15,10 +16,19 @@ from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.registry_interface import Errand, Request
 
 
-class _Description(BaseModel):
-    """Of a run's description, all that is of use here."""
+class _Configured(BaseModel):
+    """A run's description: its configuration."""
 
     config: RunConfig
+
+
+class _Bounded(BaseModel):
+    """A run's description: the bound on its actors."""
+
+    most_actors: int | None = None
+
+
+_Part = TypeVar("_Part", bound=BaseModel)
 
 
 class Steering:
@@ -39,8 +49,11 @@ class Steering:
     @cached_property
     def _config(self) -> RunConfig:
         """As the run was launched."""
+        return self._described(_Configured).config
+
+    def _described(self, part: type[_Part]) -> _Part:
         try:
-            return _Description.model_validate_json(self._backend.config_json()).config
+            return part.model_validate_json(self._backend.config_json())
         except ValidationError as error:
             odd = error.errors(include_url=False)[0]
             where = ".".join(map(str, odd["loc"]))
@@ -60,15 +73,24 @@ class Steering:
         """Ends the run in order: it saves a checkpoint, writes its summary and exits with 0."""
         self._ask("stop", lambda: self._registry.set_control(stop="asked"))
 
-    def scale(self, actors: int) -> None:
-        """Changes the number of actors.
+    def scale(self, actors: int, *, force: bool = False) -> None:
+        """Change the number of actors.
+
+        Args:
+            force: Also beyond `actors.max_count`.
 
         Raises:
-            ConfigError: There would be none.
+            ConfigError: There would be none, or more than the run may have.
         """
         if isinstance(actors, bool) or not isinstance(actors, int) or actors < 1:
             raise ConfigError(f"actors: {actors} must be a whole number, at least 1")
-        self._ask(f"scale to {actors}", lambda: self._registry.set_control(target_actors=actors))
+        most = self._described(_Bounded).most_actors
+        if most is not None and actors > most and not force:
+            raise ConfigError(
+                f"actors: {actors} is more than this run may have, {most} (actors.max_count); "
+                f"if you mean it: distrl scale {actors} --force"
+            )
+        self._ask(f"scale to {actors}", lambda: self._registry.set_control(target_actors=actors, target_forced=force))
 
     def checkpoint(self) -> int:
         """Has the learner write a checkpoint; the number of this demand, see `is_done`."""

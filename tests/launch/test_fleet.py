@@ -13,7 +13,7 @@ def test_a_dead_member_is_reported_once_and_stays_down(launcher, clock):
     launcher.started[0].code = -9
     assert [(m.role.name, m.last_code) for m in fleet.dead()] == [("actor 0", -9)]
     clock.now = 1e6
-    assert (fleet.dead(), fleet.start_due()) == ([], [])
+    assert (fleet.dead(), fleet.start_due(2)) == ([], [])
 
 
 def test_restarts_wait_longer_each_time(launcher, clock):
@@ -25,9 +25,9 @@ def test_restarts_wait_longer_each_time(launcher, clock):
         (member,) = fleet.dead()
         delays.append(fleet.restart_later(member))
         clock.now += delays[-1] - 0.01
-        assert fleet.start_due() == []
+        assert fleet.start_due(2) == []
         clock.now += 0.02
-        assert fleet.start_due() == [member]
+        assert fleet.start_due(2) == [member]
     assert delays == [0.5, 1, 2, 4, LONGEST_BACKOFF_S, LONGEST_BACKOFF_S, LONGEST_BACKOFF_S]
     assert fleet.restarts == 7
 
@@ -42,7 +42,7 @@ def test_who_lived_for_a_while_is_started_again_at_once(launcher, clock):
         (member,) = fleet.dead()
         delays.append(fleet.restart_later(member))
         clock.now += delays[-1]
-        assert fleet.start_due() == [member]
+        assert fleet.start_due(2) == [member]
     assert delays == [0.5, 1, 2, 0.5, 1, 2, 0.5, 0.5]
 
 

@@ -14,10 +14,11 @@ from distrl.launch.plan import (
     RoleHome,
     check_queue,
     least_unroll_bytes,
-    make_plan,
+    most_actors,
     oversubscription_warning,
     publication_note,
     replay_note,
+    roles_beside_actors,
 )
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
@@ -27,11 +28,33 @@ def config(actors: int, threads: int = 1) -> RunConfig:
 
 
 def test_roles_and_their_names():
-    assert [role.name for role in make_plan(config(2))] == ["learner", "actor 0", "actor 1"]
+    assert [role.name for role in roles_beside_actors(config(2))] == ["learner"]
+    assert Role("actor", 3).name == "actor 3"
     assert Role("actor", 3).log_name == "actor-3.log"
     evaluating = RunConfig.model_validate({"actors": {"count": 1}, "evaluation": {"every_env_steps": 1000}})
-    assert [role.name for role in make_plan(evaluating)] == ["learner", "actor 0", "evaluator"]
+    assert [role.name for role in roles_beside_actors(evaluating)] == ["learner", "evaluator"]
     assert Role("evaluator").log_name == "evaluator.log"
+
+
+@pytest.mark.parametrize(
+    ("sections", "most"),
+    [
+        ({}, 12),
+        ({"actors": {"count": 20}}, 20),
+        ({"actors": {"count": 2, "max_count": 2}}, 2),
+        ({"actors": {"max_count": 500}}, 500),
+        ({"launch": {"launcher": "ray"}}, 12),  # its private cluster is this machine
+        ({"launch": {"launcher": "ray", "ray_address": "10.0.0.1:6380"}}, 1000),
+    ],
+)
+def test_most_actors(monkeypatch, sections, most):
+    monkeypatch.setattr("distrl.launch.plan.cores", lambda: 3)
+    assert most_actors(RunConfig.model_validate(sections)) == most
+
+
+def test_more_actors_than_the_most_are_refused():
+    with pytest.raises(ValueError, match=r"actors.count: 3 is more than actors.max_count: 2; set one of them"):
+        RunConfig.model_validate({"actors": {"count": 3, "max_count": 2}})
 
 
 def test_only_the_learner_may_see_a_gpu():

@@ -310,11 +310,13 @@ def test_scaling_adds_after_the_highest_id_and_retires_the_highest(world):
     outcome = world.run(
         world.beats(Role("actor", 1)),
         world.asks(target_actors=4),
+        nothing,
         look,
         world.asks(target_actors=1),
         look,
         look,
         world.asks(target_actors=2),
+        nothing,
         look,
         look,
         world.asks(stop="asked"),
@@ -329,6 +331,53 @@ def test_scaling_adds_after_the_highest_id_and_retires_the_highest(world):
     ]
     # A retired actor's heartbeat is gone with it.
     assert world.backend.registry.roles() == []
+
+
+@pytest.mark.parametrize("target", [9, 10**6, 10**30, 0, -3])
+def test_a_number_of_actors_that_the_run_may_not_have_is_refused_and_taken_back(world, target):
+    targets = []
+    outcome = world.run(
+        world.asks(target_actors=target),
+        nothing,
+        lambda: targets.append(world.backend.registry.control().target_actors),
+        world.asks(stop="asked"),
+        actors={"max_count": 8},
+    )
+    assert outcome.exit_code == 0
+    assert targets == [1]
+    assert len(world.launcher.of(ACTOR)) == len(world.launcher.started) - 1 == 1
+    assert world.view.events[0] == f"not scaled to {target} actors: 1 to 8 are allowed (actors.max_count)"
+
+
+@pytest.mark.parametrize("at_launch", [True, False])
+def test_however_many_actors_are_started_a_stop_is_obeyed_meanwhile(world, at_launch):
+    started = []
+
+    def press():
+        started.append(len(world.launcher.started))
+        world.interrupt.code, world.interrupt.name = 130, "Ctrl-C"
+
+    begin = nothing if at_launch else world.asks(target_actors=10**6, target_forced=True)
+    count = 10**6 if at_launch else 1
+    outcome = world.run(begin, nothing, nothing, press, actors={"count": count})
+    assert (outcome.exit_code, outcome.stop_reason) == (130, "Ctrl-C")
+    assert started[0] <= 1 + 4 * supervise.STARTS_PER_ROUND
+    assert len(world.launcher.started) == started[0]
+
+
+def test_actors_that_ended_together_are_started_again_a_few_at_a_time(world):
+    up = []
+
+    def all_die():
+        for handle in world.launcher.started:
+            handle.code = -9 if handle.role.kind == "actor" else None
+
+    def count():
+        up.append(sum(handle.code is None for handle in world.launcher.started) - 1)
+
+    outcome = world.run(*[nothing] * 3, all_die, count, count, count, world.asks(stop="asked"), actors={"count": 6})
+    assert outcome.exit_code == 0
+    assert up == [2, 4, 6]
 
 
 def test_only_roles_that_are_up_are_shown(world):

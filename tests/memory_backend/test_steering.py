@@ -17,7 +17,8 @@ def describe(run):
     def make(by="ada@box, test", **sections):
         run.backend.delete()
         config = RunConfig.model_validate(sections)
-        run.backend.create(json.dumps({"run_id": "r", "config": config.model_dump(mode="json")}))
+        described = {"run_id": "r", "config": config.model_dump(mode="json"), "most_actors": 8}
+        run.backend.create(json.dumps(described))
         return Steering(run.connect(), by)
 
     return make
@@ -53,6 +54,14 @@ def test_every_request_is_written_down_with_who_asked(run, describe):
     assert {request.by for request in asked(run)} == {"ada@box, test"}
 
 
+def test_more_actors_than_the_run_may_have_come_by_force_alone(run, describe):
+    describe().scale(9, force=True)
+    control = run.backend.registry.control()
+    assert (control.target_actors, control.target_forced) == (9, True)
+    describe().scale(8)
+    assert not run.backend.registry.control().target_forced
+
+
 def test_an_errand_is_done_when_its_own_number_is(run, describe):
     steering = describe()
     first, second = steering.checkpoint(), steering.checkpoint()
@@ -66,6 +75,10 @@ def test_an_errand_is_done_when_its_own_number_is(run, describe):
         (lambda steering: steering.scale(0), "actors: 0 must be a whole number, at least 1"),
         (lambda steering: steering.scale(2.5), "actors: 2.5 must be"),
         (lambda steering: steering.scale(True), "actors: True must be"),
+        (
+            lambda steering: steering.scale(9),
+            "actors: 9 is more than this run may have, 8 .actors.max_count.; if you mean",
+        ),
         (lambda steering: steering.change({"network.learning_rate": -1}), r"network\.learning_rate: -1"),
         (lambda steering: steering.change({"seed": 3}), "seed cannot change while the run goes on"),
         (lambda steering: steering.evaluate(), "launched without evaluation"),
