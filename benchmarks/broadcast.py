@@ -32,6 +32,7 @@ from distrl.launch.framework import select_framework
 from distrl.launch.plan import Role, RoleHome
 from distrl.launch.processes import ProcessLauncher
 from distrl.launch.role import open_backend
+from distrl.launch.trust import new_key, signature
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.backend import Entry as StreamEntry
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
@@ -41,6 +42,7 @@ ACTORS = {"1": 1, "4": 4, "16": 16}
 STEPS, STEP_S = 20, 0.05
 UNROLL_S = STEPS * STEP_S
 MOST_P95_S = 1.25
+KEY = new_key()
 HIDDEN = 1300
 """Two layers of so many units are 1.7 million parameters."""
 START_S = 240.0
@@ -131,7 +133,7 @@ def configured(actors: int) -> RunConfig:
 @contextmanager
 def actor_processes(config: RunConfig, url: str, folder: Path) -> Iterator[None]:
     """All actors of a run; they end with the block."""
-    launcher = ProcessLauncher(RoleHome(url, "broadcast", folder, learner_threads=1, learner_gpu=False))
+    launcher = ProcessLauncher(RoleHome(url, "broadcast", folder, learner_threads=1, learner_gpu=False, run_key=KEY))
     handles = [launcher.start(Role("actor", actor)) for actor in range(config.actors.count)]
     try:
         yield
@@ -161,7 +163,8 @@ def measure(name: str, publications: int) -> Entry:
         )
         backend = open_backend(url, description, "learner")
         cleanup.callback(backend.close)
-        backend.create(description.model_dump_json())
+        text = description.published()
+        backend.create(text, signature(KEY, text))
         prepared = prepare(config, description.spec, folder, "broadcast", backend)
         drain = Drain(open_backend(url, description, "feed"), prepared.fence)
         publisher = publishing.Publisher(backend, prepared.fence, prepared.algorithm.memory, wire_dtypes(prepared))

@@ -105,14 +105,15 @@ def actor(
     run_id: Annotated[str, typer.Option(metavar="ID", help="The run to join.")],
     redis_url: Annotated[str, typer.Option(envvar="DISTRL_REDIS_URL", help="Redis of the run.")],
     number: Annotated[int, typer.Option("--id", min=0, metavar="N", help="The actor's number in the run, from 0.")],
+    allow: cli_evaluate.AllowOption = None,
 ) -> None:
-    """Join a run as one of its actors.
+    """Join a run as one of its actors. Set DISTRL_RUN_KEY to the key in the run directory's file run.key.
 
     [cyan]distrl actor --redis-url redis://host:6379 --run-id 20260101-120000-abcdef --id 7[/]
     """
     from distrl.launch.roles import run_actor
 
-    raise typer.Exit(run_actor(redis_url=redis_url, run_id=run_id, actor=number))
+    raise typer.Exit(run_actor(redis_url=redis_url, run_id=run_id, actor=number, allowed=allow or ()))
 
 
 @app.command(rich_help_panel="Train")
@@ -120,7 +121,7 @@ def learner(
     run_id: Annotated[str, typer.Option(metavar="ID", help="The run to join.")],
     redis_url: Annotated[str, typer.Option(envvar="DISTRL_REDIS_URL", help="Redis of the run.")],
 ) -> None:
-    """Join a run whose learner is gone as its learner.
+    """Join a run whose learner is gone as its learner. Set DISTRL_RUN_KEY as for [cyan]distrl actor[/].
 
     [cyan]distrl learner --redis-url redis://host:6379 --run-id 20260101-120000-abcdef[/]
     """

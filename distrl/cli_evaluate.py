@@ -21,6 +21,13 @@ from distrl.metrics.words import return_words
 if TYPE_CHECKING:
     from distrl.launch.evaluation import Episode, Subject
 
+AllowOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="module:Class",
+        help="Without the run's key: code that the run may name, like its environment; repeatable.",
+    ),
+]
 PATIENCE_S = 2.0
 """What takes longer shows how far it is."""
 
@@ -88,14 +95,15 @@ def evaluate(
 def evaluator(
     run_id: Annotated[str, typer.Option(metavar="ID", help="The run to join.")],
     redis_url: Annotated[str, typer.Option(envvar="DISTRL_REDIS_URL", help="Redis of the run.")],
+    allow: AllowOption = None,
 ) -> None:
-    """Join a run that has `evaluation.every_env_steps` as its evaluator.
+    """Join a run that has `evaluation.every_env_steps` as its evaluator; its key as for `distrl actor`.
 
     [cyan]distrl evaluator --redis-url redis://host:6379 --run-id 20260101-120000-abcdef[/]
     """
     from distrl.launch.roles import run_evaluator
 
-    raise typer.Exit(run_evaluator(redis_url=redis_url, run_id=run_id))
+    raise typer.Exit(run_evaluator(redis_url=redis_url, run_id=run_id, allowed=allow or ()))
 
 
 def _subject(

@@ -360,10 +360,10 @@ def test_roles_by_hand_return_their_exit_code(capsys, monkeypatch):
     monkeypatch.setattr("distrl.launch.roles.run_actor", lambda **given: calls.append(given) or 3)
     monkeypatch.setattr("distrl.launch.roles.run_learner", lambda **given: calls.append(given) or 0)
     monkeypatch.setenv("DISTRL_REDIS_URL", "unix:///x")
-    assert run(capsys, "actor", "--run-id", "r", "--id", "7")[0] == 3
+    assert run(capsys, "actor", "--run-id", "r", "--id", "7", "--allow", "mine:Env")[0] == 3
     assert run(capsys, "learner", "--run-id", "r", "--redis-url", "redis://h")[0] == 0
     assert calls == [
-        {"redis_url": "unix:///x", "run_id": "r", "actor": 7},
+        {"redis_url": "unix:///x", "run_id": "r", "actor": 7, "allowed": ["mine:Env"]},
         {"redis_url": "redis://h", "run_id": "r"},
     ]
     monkeypatch.delenv("DISTRL_REDIS_URL")

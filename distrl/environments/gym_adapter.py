@@ -16,7 +16,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Literal
 
 import gymnasium
@@ -159,10 +159,31 @@ def _resolve(name: str) -> Registration | Callable[..., Any]:
         raise ConfigError(
             f"unknown environment '{name}': {module_name} has no class {attribute}; {_nearest(attribute, module)}"
         )
-    if not callable(made_by):
-        raise ConfigError(f"environment {name}: {attribute} is a {type(made_by).__name__}, not a class")
-    environment_class: Callable[..., Any] = made_by
-    return environment_class
+    return _maker(name, made_by)
+
+
+def _maker(name: str, made_by: Any) -> Callable[..., Any]:
+    """`made_by`, if it is an environment's class, or a function that may make one.
+
+    What a function makes is known only once it has been called. The standard library makes no environments, and has
+    functions that run commands.
+
+    Raises:
+        ConfigError: It is something else; it was not called.
+    """
+    if isinstance(made_by, type):
+        if issubclass(made_by, gymnasium.Env) or old_gym.is_old_class(made_by):
+            return made_by
+        what = f"class {made_by.__module__}.{made_by.__qualname__}"
+    elif not isinstance(made_by, FunctionType):
+        what = f"{type(made_by).__name__}"
+    elif made_by.__module__.partition(".")[0] in sys.stdlib_module_names:
+        what = f"function of Python's module {made_by.__module__}"
+    else:
+        return made_by
+    raise ConfigError(
+        f"environment {name} is a {what}; name a subclass of gymnasium.Env, or a function of your own that makes one"
+    )
 
 
 def _register_on_demand(name: str) -> None:

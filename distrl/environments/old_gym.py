@@ -116,6 +116,12 @@ def is_old(environment: object) -> bool:
     return gym is not None and isinstance(environment, gym.Env)
 
 
+def is_old_class(class_: type) -> bool:
+    """Whether that is a subclass of gym.Env, in a process that may never have imported gym."""
+    gym = sys.modules.get("gym")
+    return gym is not None and issubclass(class_, gym.Env)
+
+
 def silence() -> None:
     """Keeps gym from writing to standard error that it is unmaintained, whoever imports it."""
     if "gym" not in sys.modules and find_spec("gym_notices") is not None:

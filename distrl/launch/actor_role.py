@@ -14,6 +14,7 @@ from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
 from distrl.launch.awake import AwakeClock
 from distrl.launch.framework import import_framework
+from distrl.launch.plan import Role
 from distrl.launch.role import (
     Heartbeat,
     await_bundle,
@@ -24,6 +25,7 @@ from distrl.launch.role import (
     open_backend,
     rounded,
 )
+from distrl.launch.trust import Trust
 from distrl.memory_backend.registry_interface import RoleStatus
 
 
@@ -33,13 +35,14 @@ class ActorRole:
     Args:
         actor: The actor's id; its incarnation comes from the registry.
         stop: Set from outside to end the role after the unroll in hand.
+        trust: What the role may believe of the run's description.
     """
 
-    def __init__(self, *, redis_url: str, run_id: str, actor: int, stop: threading.Event) -> None:
+    def __init__(self, *, redis_url: str, run_id: str, actor: int, stop: threading.Event, trust: Trust) -> None:
         self._redis_url = redis_url
         self._id = actor
         self._stop = stop
-        self._backend, self._description = join(redis_url, run_id, f"actor {actor}")
+        self._backend, self._description = join(redis_url, run_id, Role("actor", actor), trust)
         self._producer = (actor, self._backend.registry.register_actor(actor))
         self._config = self._description.config
         self._steering = threading.Lock()

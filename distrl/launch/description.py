@@ -3,6 +3,7 @@
 from pydantic import BaseModel, ConfigDict
 
 from distrl.config import RunConfig
+from distrl.memory_backend.redis_client import public_url
 from distrl.types import EnvSpec
 
 
@@ -27,3 +28,12 @@ class RunDescription(BaseModel):
     spec: EnvSpec
     resumed_update: int = 0
     most_actors: int | None = None
+
+    def published(self) -> str:
+        """The description as it stands in Redis: JSON, with `memory.url` without user, password and options."""
+        memory = self.config.memory
+        if memory.url is None:
+            return self.model_dump_json()
+        public = memory.model_copy(update={"url": public_url(memory.url)})
+        config = self.config.model_copy(update={"memory": public})
+        return self.model_copy(update={"config": config}).model_dump_json()

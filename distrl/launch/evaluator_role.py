@@ -8,7 +8,9 @@ from distrl.actors.policy import Policy
 from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.errors import ConfigError, FencedError
 from distrl.launch.awake import AwakeClock
+from distrl.launch.plan import Role
 from distrl.launch.role import Heartbeat, await_bundle, here, join, log, make_environment, open_backend
+from distrl.launch.trust import Trust
 from distrl.memory_backend.registry import newest_evaluator
 from distrl.memory_backend.registry_interface import RoleStatus
 
@@ -20,14 +22,15 @@ class EvaluatorRole:
 
     Args:
         stop: Set from outside to end the role; an evaluation that has not ended is dropped.
+        trust: What the role may believe of the run's description.
 
     A run has one evaluator: whoever registers last. An earlier one ends when it notices; what it finds does not count.
     """
 
-    def __init__(self, *, redis_url: str, run_id: str, stop: threading.Event) -> None:
+    def __init__(self, *, redis_url: str, run_id: str, stop: threading.Event, trust: Trust) -> None:
         self._redis_url = redis_url
         self._stop = stop
-        self._backend, self._description = join(redis_url, run_id, "evaluator")
+        self._backend, self._description = join(redis_url, run_id, Role("evaluator"), trust)
         self._incarnation = self._backend.registry.register_evaluator()
         self._evaluator: PublishedEvaluator | None = None
         self._awake = AwakeClock()

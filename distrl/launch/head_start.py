@@ -49,7 +49,9 @@ class HeadStart:
                 process_group=0,
             )
 
-    def become_learner(self, *, redis_url: str, run_id: str, log: Path) -> "subprocess.Popen[bytes] | None":
+    def become_learner(
+        self, *, redis_url: str, run_id: str, run_key: str, log: Path
+    ) -> "subprocess.Popen[bytes] | None":
         """Lets the child join a run; None if it has done so before, or has ended.
 
         Args:
@@ -58,7 +60,7 @@ class HeadStart:
         assert self._process.stdin is not None
         if self._given or self._process.poll() is not None:
             return None
-        run = {"redis_url": redis_url, "run_id": run_id, "log": str(log.resolve())}
+        run = {"redis_url": redis_url, "run_id": run_id, "run_key": run_key, "log": str(log.resolve())}
         try:
             self._process.stdin.write(json.dumps(run).encode() + b"\n")
             self._process.stdin.flush()
@@ -105,7 +107,7 @@ def main(framework: str) -> int:
         os.dup2(nothing.fileno(), 0)
     with collector_at_rest():
         # First what the learner needs besides, so that two threads never import at the same time what they share.
-        from distrl.launch import learner_role, roles  # noqa: F401
+        from distrl.launch import learner_role, roles, trust  # noqa: F401
     atexit.register(gc.freeze)  # as in cli.py
     threading.Thread(target=_import, args=(framework,), name="framework", daemon=True).start()
     line = _read_line(lifeline)
@@ -114,6 +116,7 @@ def main(framework: str) -> int:
     run = json.loads(line)
     _log_to(run["log"])
     os.environ[LIFELINE_VARIABLE] = str(lifeline)
+    os.environ[trust.KEY_VARIABLE] = run["run_key"]
     return roles.run_learner(redis_url=run["redis_url"], run_id=run["run_id"])
 
 

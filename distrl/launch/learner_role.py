@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from distrl.errors import MemoryBackendError
 from distrl.launch.awake import AwakeClock
 from distrl.launch.framework import import_framework
+from distrl.launch.plan import Role
 from distrl.launch.role import Heartbeat, here, join, log, open_backend, rounded
+from distrl.launch.trust import Trust
 from distrl.memory_backend.registry_interface import RoleStatus
 
 if TYPE_CHECKING:
@@ -24,12 +26,13 @@ class LearnerRole:
 
     Args:
         stop: Set from outside to end the role: it finishes the update in hand, saves and returns.
+        trust: What the role may believe of the run's description.
     """
 
-    def __init__(self, *, redis_url: str, run_id: str, stop: threading.Event) -> None:
+    def __init__(self, *, redis_url: str, run_id: str, stop: threading.Event, trust: Trust) -> None:
         self._redis_url = redis_url
         self._stop = stop
-        self._backend, self._description = join(redis_url, run_id, "learner")
+        self._backend, self._description = join(redis_url, run_id, Role("learner"), trust)
         self._session: Session | None = None
         self._awake = AwakeClock()
         self._state = "starting: importing the framework"

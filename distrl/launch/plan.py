@@ -1,7 +1,7 @@
 """The plan: which roles a run has, as data. Launchers turn each into a process or a Ray actor."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -37,7 +37,8 @@ class RoleHome:
         redis_url: Where the run's memory backend is; may hold a password.
         log_dir: Takes one log per role.
         learner_threads: Numeric threads of the learner; all others have one each.
-        learner_gpu: The learner may use a GPU; nobody else does.
+        learner_gpu: The learner may use a GPU; no other role does.
+        run_key: Signs the run's description, see `trust`.
     """
 
     redis_url: str
@@ -45,6 +46,7 @@ class RoleHome:
     log_dir: Path
     learner_threads: int
     learner_gpu: bool
+    run_key: str = field(repr=False)
 
     def threads(self, role: Role) -> int:
         return self.learner_threads if role.kind == "learner" else 1

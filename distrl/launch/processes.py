@@ -14,6 +14,7 @@ from distrl.launch.fleet import last_error
 from distrl.launch.head_start import HeadStart
 from distrl.launch.lifeline import LIFELINE_VARIABLE, Lifeline
 from distrl.launch.plan import Role, RoleHome
+from distrl.launch.trust import KEY_VARIABLE
 
 REDIS_URL_VARIABLE = "DISTRL_REDIS_URL"
 
@@ -135,13 +136,17 @@ class ProcessLauncher:
         if log is None:  # it opens its log by name
             self._head_start.close()
             return None
-        return self._head_start.become_learner(redis_url=self._home.redis_url, run_id=self._home.run_id, log=log)
+        home = self._home
+        return self._head_start.become_learner(
+            redis_url=home.redis_url, run_id=home.run_id, run_key=home.run_key, log=log
+        )
 
     def _environment(self, role: Role) -> dict[str, str]:
         return {
             **os.environ,
             # In the environment rather than in the arguments, which every user of the machine can read.
             REDIS_URL_VARIABLE: self._home.redis_url,
+            KEY_VARIABLE: self._home.run_key,
             LIFELINE_VARIABLE: str(self._lifeline.read_fd),
             "PYTHONUNBUFFERED": "1",
             **self._home.variables(role),

@@ -18,6 +18,7 @@ from distrl.launch.fleet import last_error
 from distrl.launch.plan import Role, RoleHome
 from distrl.launch.role import give_way
 from distrl.launch.roles import run_role
+from distrl.launch.trust import Trust
 
 LOCAL_CPUS = 1024  # as a bound on actors; roles are OS processes and share the cores there are
 OBJECT_STORE_BYTES = 80 * 1024 * 1024  # Ray's minimum: unrolls travel through Redis, not through Ray
@@ -26,8 +27,8 @@ OBJECT_STORE_BYTES = 80 * 1024 * 1024  # Ray's minimum: unrolls travel through R
 class RayRole:
     """Runs inside a Ray worker process. Two threads: `run` occupies one, `stop` needs the other."""
 
-    def __init__(self, role: Role, redis_url: str, run_id: str, log: str) -> None:
-        self._role, self._redis_url, self._run_id = role, redis_url, run_id
+    def __init__(self, role: Role, redis_url: str, run_id: str, run_key: str, log: str) -> None:
+        self._role, self._redis_url, self._run_id, self._trust = role, redis_url, run_id, Trust(run_key)
         self._stop = threading.Event()
         self._log = _open_log(Path(log))
         self._log_start = os.fstat(self._log.fileno()).st_size
@@ -41,7 +42,7 @@ class RayRole:
     def run(self) -> tuple[int, str | None]:
         """Exit code and last logged error of the role, whose log may be on another host than the supervisor."""
         give_way(self._role)
-        code = run_role(self._role, redis_url=self._redis_url, run_id=self._run_id, stop=self._stop)
+        code = run_role(self._role, redis_url=self._redis_url, run_id=self._run_id, stop=self._stop, trust=self._trust)
         return code, last_error(self._log, self._log_start)
 
     def stop(self) -> None:
@@ -128,7 +129,9 @@ class RayLauncher:
             "max_concurrency": 2,  # so that `stop` gets through while `run` runs
             "runtime_env": {"env_vars": home.variables(role)},
         }
-        actor = ray.remote(RayRole).options(**options).remote(role, home.redis_url, home.run_id, str(log))
+        # The key travels as an argument: Ray's dashboard and state API show every actor's runtime environment.
+        arguments = (role, home.redis_url, home.run_id, home.run_key, str(log))
+        actor = ray.remote(RayRole).options(**options).remote(*arguments)
         return RayHandle(role, actor, log)
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ from distrl.launch.description import RunDescription
 from distrl.launch.lifeline import watch_lifeline
 from distrl.launch.plan import Role
 from distrl.launch.stacks import stacks
+from distrl.launch.trust import Trust
 from distrl.memory_backend.backend import Backend, QueueCaps
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.memory_backend.registry_interface import Control, RoleStatus, Setting
@@ -38,16 +39,19 @@ NICENESS = 10
 log = logging.getLogger("distrl")
 
 
-def join(redis_url: str, run_id: str, name: str) -> tuple[RedisBackend, RunDescription]:
-    """Opens the backend of a run that exists, with the bounds its configuration gives.
+def join(redis_url: str, run_id: str, role: Role, trust: Trust) -> tuple[RedisBackend, RunDescription]:
+    """Open the backend of a run that exists, with the bounds that its configuration gives.
 
     Raises:
         MemoryBackendError: No such run, or one of another version of distrl.
+        ConfigError: The description is not signed by the run's key, or names code that the role must not import.
     """
     unbounded = QueueCaps(sys.maxsize, sys.maxsize)
-    first = RedisBackend.open(redis_url, run_id, unbounded, name=name, give_up_s=5.0)
+    first = RedisBackend.open(redis_url, run_id, unbounded, name=role.name, give_up_s=5.0)
     try:
-        description = RunDescription.model_validate_json(first.config_json())
+        text = first.config_json()
+        trust.check_signature(run_id, text, first.signature())
+        description = RunDescription.model_validate_json(text)
     except ValidationError as error:
         odd = error.errors(include_url=False)[0]
         where = ".".join(map(str, odd["loc"]))
@@ -57,7 +61,10 @@ def join(redis_url: str, run_id: str, name: str) -> tuple[RedisBackend, RunDescr
         ) from error
     finally:
         first.close()
-    return open_backend(redis_url, description, name), description
+    if description.run_id != run_id:
+        raise ConfigError(f"the description of run {run_id} in Redis is of run {description.run_id}: it was rewritten")
+    trust.check_code(run_id, description.config, role.kind)
+    return open_backend(redis_url, description, role.name), description
 
 
 def open_backend(

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import closing
 from typing import Protocol
 
@@ -10,21 +11,23 @@ from distrl.errors import ConfigError, DistrlError
 from distrl.launch.lifeline import LIFELINE_VARIABLE
 from distrl.launch.plan import Role
 from distrl.launch.role import HEARTBEAT_S, be_done, become, give_way, join, log
+from distrl.launch.trust import Trust, given_key
 from distrl.memory_backend.keys import checked_actor
 from distrl.networks.lean_import import collector_at_rest
 
 
-def run_role(role: Role, *, redis_url: str, run_id: str, stop: threading.Event) -> int:
+def run_role(role: Role, *, redis_url: str, run_id: str, stop: threading.Event, trust: Trust) -> int:
     """Blocks until the role has ended.
 
     Args:
         stop: Set from outside to end it cleanly.
+        trust: What the role may believe of the run's description.
 
     Returns:
         The exit code of errors.py. Errors are logged as one line behind 'distrl: error:', tracebacks above it.
     """
     try:
-        _make_role(role, redis_url, run_id, stop).run()
+        _make_role(role, redis_url, run_id, stop, trust).run()
     except DistrlError as error:
         log.info("traceback", exc_info=True)
         log.error("distrl: error: %s", error)
@@ -40,34 +43,37 @@ class _RoleToRun(Protocol):
     def run(self) -> object: ...
 
 
-def _make_role(role: Role, redis_url: str, run_id: str, stop: threading.Event) -> _RoleToRun:
+def _make_role(role: Role, redis_url: str, run_id: str, stop: threading.Event, trust: Trust) -> _RoleToRun:
     # Imported here: no role has a use for another one's modules.
     if role.kind == "actor":
         with collector_at_rest():
             from distrl.launch.actor_role import ActorRole
-        return ActorRole(redis_url=redis_url, run_id=run_id, actor=role.id, stop=stop)
+        return ActorRole(redis_url=redis_url, run_id=run_id, actor=role.id, stop=stop, trust=trust)
     if role.kind == "evaluator":
         with collector_at_rest():
             from distrl.launch.evaluator_role import EvaluatorRole
-        return EvaluatorRole(redis_url=redis_url, run_id=run_id, stop=stop)
+        return EvaluatorRole(redis_url=redis_url, run_id=run_id, stop=stop, trust=trust)
     from distrl.launch.learner_role import LearnerRole
 
-    return LearnerRole(redis_url=redis_url, run_id=run_id, stop=stop)
+    return LearnerRole(redis_url=redis_url, run_id=run_id, stop=stop, trust=trust)
 
 
-def run_actor(*, redis_url: str, run_id: str, actor: int) -> int:
+def run_actor(*, redis_url: str, run_id: str, actor: int, allowed: Iterable[str] = ()) -> int:
     """`distrl actor`: this process becomes one actor of the run.
+
+    Args:
+        allowed: Names of code that the operator allows the run's description to name.
 
     Raises:
         ConfigError: The id is not allowed.
     """
     checked_actor(actor)
-    return _run_here(Role("actor", actor), redis_url, run_id)
+    return _run_here(Role("actor", actor), redis_url, run_id, Trust(given_key(), frozenset(allowed)))
 
 
-def run_evaluator(*, redis_url: str, run_id: str) -> int:
-    """`distrl evaluator`: this process becomes the evaluator of the run."""
-    return _run_here(Role("evaluator"), redis_url, run_id)
+def run_evaluator(*, redis_url: str, run_id: str, allowed: Iterable[str] = ()) -> int:
+    """`distrl evaluator`: this process becomes the evaluator of the run; `allowed` as of `run_actor`."""
+    return _run_here(Role("evaluator"), redis_url, run_id, Trust(given_key(), frozenset(allowed)))
 
 
 def run_learner(*, redis_url: str, run_id: str) -> int:
@@ -76,14 +82,15 @@ def run_learner(*, redis_url: str, run_id: str) -> int:
     Raises:
         ConfigError: The run has one. Two would fence each other out and write the same checkpoints.
     """
+    trust = Trust(given_key())
     if LIFELINE_VARIABLE not in os.environ:  # by hand: a supervisor knows that its learner is gone
-        refuse_second_learner(redis_url, run_id)
-    return _run_here(Role("learner"), redis_url, run_id)
+        refuse_second_learner(redis_url, run_id, trust)
+    return _run_here(Role("learner"), redis_url, run_id, trust)
 
 
-def refuse_second_learner(redis_url: str, run_id: str) -> None:
-    """Raises ConfigError if the run's learner gives signs of life within two heartbeats."""
-    with closing(join(redis_url, run_id, "second learner")[0]) as backend:
+def refuse_second_learner(redis_url: str, run_id: str, trust: Trust) -> None:
+    """Raise ConfigError if the run's learner gives signs of life within two heartbeats."""
+    with closing(join(redis_url, run_id, Role("learner"), trust)[0]) as backend:
         before = [role for role in backend.registry.roles() if role.role == "learner"]
         if not before:
             return
@@ -95,11 +102,11 @@ def refuse_second_learner(redis_url: str, run_id: str) -> None:
         )
 
 
-def _run_here(role: Role, redis_url: str, run_id: str) -> int:
+def _run_here(role: Role, redis_url: str, run_id: str, trust: Trust) -> int:
     stop = threading.Event()
     become(role.name, stop)
     give_way(role)
     try:
-        return run_role(role, redis_url=redis_url, run_id=run_id, stop=stop)
+        return run_role(role, redis_url=redis_url, run_id=run_id, stop=stop, trust=trust)
     finally:
         be_done()

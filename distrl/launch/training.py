@@ -33,6 +33,7 @@ from distrl.launch.ray_token import make_private_token
 from distrl.launch.role import open_backend
 from distrl.launch.run_directory import open_run_directory, require_free, write_private, write_run_json
 from distrl.launch.supervise import Interrupt, Outcome, Supervisor
+from distrl.launch.trust import KEY_FILE, new_key, signature
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
 from distrl.memory_backend.redis_backend import RedisBackend
@@ -96,7 +97,7 @@ def train(
         try:
             monitor.tell_configuration(read_settings(run_dir / "config.yaml"))
             remarks = filter(None, [oversubscription_warning(config), replay, publication_note(config)])
-            for note in [*opened.notes, *remarks]:
+            for note in [f"run {run_id} in {run_dir}", *opened.notes, *remarks]:
                 monitor.event(note)
             with interruptible() if interrupt is None else nullcontext(interrupt) as asked:
                 if config.deterministic:
@@ -220,10 +221,12 @@ def _train_with_roles(
             redis_url = cleanup.enter_context(_embedded_redis(description)).url
         backend = open_backend(redis_url, description, "supervisor")
         cleanup.callback(backend.close)
-        backend.create(description.model_dump_json())
+        run_key, published = new_key(), description.published()
+        write_private(run_dir / KEY_FILE, run_key + "\n")
+        backend.create(published, signature(run_key, published))
         cleanup.callback(_last_look, description, redis_url, monitor)
         write_run_json(run_dir, description.run_id, redis_url)
-        launcher = _make_launcher(description, redis_url, head_start, monitor.event)
+        launcher = _make_launcher(description, redis_url, run_key, head_start, monitor.event)
         cleanup.callback(launcher.close)
         outcome = Supervisor(config, launcher, backend, monitor, run_dir / "logs", interrupt).run()
     return outcome
@@ -247,11 +250,16 @@ def _embedded_redis(description: RunDescription) -> EmbeddedRedis:
 
 
 def _make_launcher(
-    description: RunDescription, redis_url: str, head_start: HeadStart | None, tell: Callable[[str], None]
+    description: RunDescription,
+    redis_url: str,
+    run_key: str,
+    head_start: HeadStart | None,
+    tell: Callable[[str], None],
 ) -> Launcher:
     config = description.config
     gpu = config.device != "cpu"
-    where = RoleHome(redis_url, description.run_id, Path(description.run_dir) / "logs", config.learner.threads, gpu)
+    logs = Path(description.run_dir) / "logs"
+    where = RoleHome(redis_url, description.run_id, logs, config.learner.threads, gpu, run_key)
     if config.launch.launcher == "ray":
         if config.launch.ray_address is None:
             make_private_token()

@@ -36,10 +36,10 @@ TABLE = (
     Row(
         "run",
         "hash",
-        "protocol, config, creator, fence (the learner's token)",
+        "protocol, config, signature, creator, fence (the learner's token)",
         "supervisor, learner",
         "all",
-        "4 fields",
+        "5 fields",
     ),
     Row(
         "applied",

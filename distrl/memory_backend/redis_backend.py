@@ -42,15 +42,15 @@ class RedisBackend(Backend):
         keys = RunKeys(run_id)
         return RedisBackend(connect(url, name=name, give_up_s=give_up_s), keys, caps)
 
-    def create(self, config_json: str) -> None:
-        """Writes configuration, protocol version and consumer group in one transaction.
+    def create(self, config_json: str, signature: str = "") -> None:
+        """Write configuration, its signature, protocol version and consumer group in one transaction.
 
         Raises:
             MemoryBackendError: The run exists.
         """
         keys = self._keys
         commands: list[Command] = [
-            ("HSET", keys.run, "protocol", PROTOCOL_VERSION, "config", config_json),
+            ("HSET", keys.run, "protocol", PROTOCOL_VERSION, "config", config_json, "signature", signature),
             ("XGROUP", "CREATE", keys.unrolls, GROUP, "0", "MKSTREAM"),
         ]
         self._client.create_once(keys.run, commands, f"run {keys.run_id}")
@@ -69,7 +69,12 @@ class RedisBackend(Backend):
                 f"run {self._keys.run_id} speaks protocol {protocol.decode(errors='replace')}, this distrl "
                 f"{PROTOCOL_VERSION}; use one version of distrl for all roles"
             )
-        return str(config.decode())
+        return str(config.decode(errors="replace"))
+
+    def signature(self) -> str | None:
+        """What `create` was given as the configuration's signature; None if the run has none."""
+        signature: bytes | None = self._client.call("HGET", self._keys.run, "signature")
+        return None if signature is None else signature.decode(errors="replace")
 
     def acquire_fence(self) -> int:
         """A fencing token above all earlier ones."""

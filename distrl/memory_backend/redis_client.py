@@ -80,11 +80,11 @@ def connect(
         )
     except ValueError as error:
         # Without what the library says of it, which may be a part of the password.
-        raise ConfigError(f"{_public(url)} is not a Redis URL; use redis://, rediss:// or unix://") from error
+        raise ConfigError(f"{public_url(url)} is not a Redis URL; use redis://, rediss:// or unix://") from error
     if meter is not None:
         pool = connection.connection_pool
         pool.connection_class = metered(pool.connection_class, meter)
-    client = RedisClient(connection, _public(url), min(first_connect_s, give_up_s))
+    client = RedisClient(connection, public_url(url), min(first_connect_s, give_up_s))
     try:
         client.check_server()
     except BaseException:
@@ -437,7 +437,7 @@ def _state(error: redis.RedisError) -> str:
     return "is unreachable" if isinstance(error, redis.ConnectionError | redis.TimeoutError) else "has refused"
 
 
-def _public(url: str) -> str:
+def public_url(url: str) -> str:
     """The URL without user, password and options, which may carry a password too."""
     try:
         parts = urlsplit(url)

@@ -127,3 +127,18 @@ def test_what_is_refused_is_told_in_one_line(sections, settings, message):
     with pytest.raises(ConfigError, match=message) as raised:
         steered(given, settings)
     assert "\n" not in str(raised.value)
+
+
+def test_settings_from_redis_name_no_code():
+    forged = {
+        "environment.id": "subprocess:Popen",
+        "environment.kwargs": {"args": ["true"]},
+        "algorithm.name": "subprocess:Popen",
+        "network.model": "subprocess:Popen",
+        "network": {"model": "subprocess:Popen"},
+    }
+    given = config()
+    now, held, problems = steered_so_far(given, forged)
+    assert (now, held) == (given, {})
+    assert len(problems) == len(forged)
+    assert all("cannot change while the run goes on" in problem for problem in problems)

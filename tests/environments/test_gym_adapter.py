@@ -180,11 +180,34 @@ def test_unknown_names_come_with_the_nearest() -> None:
 
 
 def test_what_is_not_an_environment_is_refused() -> None:
-    assert refusal("math:pi") == "environment math:pi: pi is a float, not a class"
-    assert (
-        refusal("collections:OrderedDict")
-        == "environment collections:OrderedDict made a OrderedDict, not a gymnasium.Env"
+    wanted = "name a subclass of gymnasium.Env, or a function of your own that makes one"
+    assert refusal("math:pi") == f"environment math:pi is a float; {wanted}"
+    assert refusal("collections:OrderedDict") == (
+        f"environment collections:OrderedDict is a class collections.OrderedDict; {wanted}"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs"),
+    [
+        ("subprocess:Popen", {"args": ["touch", "ran"]}),
+        ("subprocess:run", {"args": ["touch", "ran"]}),
+        ("os:mkdir", {"path": "ran"}),
+        ("environments_of_mine:run", {"args": ["touch", "ran"]}),  # imported there
+        ("environments_of_mine:touch", {"args": ["touch", "ran"]}),  # no class, no function
+    ],
+)
+def test_what_makes_no_environment_is_not_called(tmp_path, monkeypatch, name: str, kwargs: dict[str, Any]) -> None:
+    (tmp_path / "environments_of_mine.py").write_text(
+        "import functools\nfrom subprocess import run\ntouch = functools.partial(run)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        assert "; name a subclass of gymnasium.Env, or a function of your own" in refusal(name, **kwargs)
+    finally:
+        sys.modules.pop("environments_of_mine", None)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_refused_kwargs_name_environment_and_error() -> None:

@@ -71,6 +71,11 @@ class Run:
         return record
 
     @property
+    def key(self) -> dict[str, str]:
+        """The variable by which a role that is started by hand finds the run's key."""
+        return {"DISTRL_RUN_KEY_FILE": str(self.run_dir / "run.key")}
+
+    @property
     def backend(self) -> RedisBackend:
         if self._backend is None:
             run = self.record

@@ -43,7 +43,7 @@ def test_clocks_that_jump_by_an_hour_change_nothing(start_run, unhurried, tmp_pa
     url, run_id = run.record["redis_url"], run.record["run_id"]
     command = [sys.executable, "-m", "distrl", "actor", "--run-id", run_id, "--id", "7"]
     with (tmp_path / "actor-7.log").open("wb") as log:
-        single = environment(DISTRL_REDIS_URL=url, **theirs.variables)
+        single = environment(DISTRL_REDIS_URL=url, **run.key, **theirs.variables)
         joined = subprocess.Popen(command, env=single, cwd=tmp_path, stdout=log, stderr=log)
     try:
         run.wait_until(lambda: trained() >= 3, "the actor that joined is trained on")

@@ -55,7 +55,7 @@ def guest(tmp_path):
     started = []
 
     def start(run, url: str) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "PYTHONPATH": str(Path(distrl.__file__).parent.parent)}
+        environment = {**os.environ, "PYTHONPATH": str(Path(distrl.__file__).parent.parent), **run.key}
         command = [sys.executable, "-m", "distrl", "actor", "--redis-url", url, "--id", "7"]
         command += ["--run-id", run.backend._keys.run_id]
         with (tmp_path / "guest.err").open("wb") as words:

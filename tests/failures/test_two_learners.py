@@ -41,7 +41,7 @@ def by_hand(tmp_path):
         words = tmp_path / f"{kind}-{len(started)}.err"
         command = [sys.executable, "-m", "distrl", kind, *where(run), *more]
         with words.open("wb") as file:
-            started.append(subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=file))
+            started.append(subprocess.Popen(command, cwd=tmp_path, env=environment | run.key, stderr=file))
         return started[-1], words
 
     yield start
@@ -61,7 +61,7 @@ def test_a_second_learner_is_refused_while_the_first_lives_and_changes_nothing(s
     run = start_run(*unhurried)
     run.wait_for_updates(3)
     first = run.role("learner")
-    done = distrl_command("learner", *where(run))
+    done = distrl_command("learner", *where(run), **run.key)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"distrl: error: run {run.backend._keys.run_id} has a learner, process {first.pid} on ")

@@ -45,7 +45,7 @@ def command(run, kind: str, root: Path, *more: str) -> subprocess.CompletedProce
     return subprocess.run(
         [sys.executable, "-m", "distrl", kind, *where, *more],
         cwd=run.run_dir.parent,
-        env={**os.environ, "PYTHONPATH": str(root)},
+        env={**os.environ, "PYTHONPATH": str(root), **run.key},
         capture_output=True,
         text=True,
         timeout=150,

@@ -15,6 +15,7 @@ from distrl.launch.monitor import Monitor
 from distrl.launch.plan import Role
 from distrl.launch.role import open_backend
 from distrl.launch.supervise import Interrupt, Outcome, Supervisor
+from distrl.launch.trust import new_key, signature
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.memory_backend.redis_backend import RedisBackend
@@ -171,7 +172,12 @@ def world(tmp_path, backend, launcher, view, monkeypatch) -> World:
 
 
 @pytest.fixture
-def described_run(redis_url, tmp_path) -> Iterator[Callable[..., RedisBackend]]:
+def run_key() -> str:
+    return new_key()
+
+
+@pytest.fixture
+def described_run(redis_url, run_key, tmp_path) -> Iterator[Callable[..., RedisBackend]]:
     """Makes a run of CartPole in Redis, with changes to the configuration, as the supervisor does."""
     opened = []
 
@@ -180,7 +186,8 @@ def described_run(redis_url, tmp_path) -> Iterator[Callable[..., RedisBackend]]:
         spec = probe(config.environment)
         description = RunDescription(run_id=tmp_path.name, run_dir=str(tmp_path), config=config, spec=spec)
         opened.append(open_backend(redis_url, description, "test"))
-        opened[-1].create(description.model_dump_json())
+        published = description.published()
+        opened[-1].create(published, signature(run_key, published))
         return opened[-1]
 
     yield make

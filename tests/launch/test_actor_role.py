@@ -1,5 +1,6 @@
 """An actor joins, waits for its policy, tells its state, and carries no framework."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -8,8 +9,9 @@ import time
 import pytest
 import redis
 
-from distrl.errors import MemoryBackendError
+from distrl.errors import ConfigError, MemoryBackendError
 from distrl.launch.actor_role import ActorRole
+from distrl.launch.trust import Trust, new_key, signature
 
 pytestmark = pytest.mark.redis
 
@@ -24,7 +26,7 @@ def wait_until(condition):
 def test_an_actor_waits_for_the_policy_and_ends_when_asked(described_run, redis_url, tmp_path):
     backend = described_run()
     stop = threading.Event()
-    role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=3, stop=stop)
+    role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=3, stop=stop, trust=Trust())
     thread = threading.Thread(target=role.run)
     thread.start()
     wait_until(lambda: [status.state for status in backend.registry.roles()] and role.status().state != "starting")
@@ -42,7 +44,7 @@ def test_an_actor_that_waits_for_the_policy_does_not_read_the_configuration_agai
 ):
     backend = described_run()
     stop = threading.Event()
-    role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=3, stop=stop)
+    role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=3, stop=stop, trust=Trust())
     thread = threading.Thread(target=role.run)
     thread.start()
     wait_until(lambda: role.status().state == "waiting: policy")
@@ -65,7 +67,7 @@ def test_every_start_is_a_new_incarnation(described_run, redis_url, tmp_path):
     stop.set()
     incarnations = []
     for _ in range(2):
-        role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=stop)
+        role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=stop, trust=Trust())
         role.run()
         incarnations.append(role.status().incarnation)
     assert incarnations == [1, 2]
@@ -85,7 +87,7 @@ def test_while_its_environment_is_made_the_age_goes_on(described_run, redis_url,
 
     monkeypatch.setattr("distrl.launch.role.VectorEnvironment", Slow)
     stop = threading.Event()
-    role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=stop)
+    role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=stop, trust=Trust())
     thread = threading.Thread(target=role.run)
     thread.start()
     assert entered.wait(20)
@@ -100,7 +102,7 @@ def test_while_its_environment_is_made_the_age_goes_on(described_run, redis_url,
 
 def test_a_run_that_is_not_there_is_an_error(redis_url):
     with pytest.raises(MemoryBackendError, match="no-such-run"):
-        ActorRole(redis_url=redis_url, run_id="no-such-run", actor=0, stop=threading.Event())
+        ActorRole(redis_url=redis_url, run_id="no-such-run", actor=0, stop=threading.Event(), trust=Trust())
 
 
 def test_actors_carry_no_framework():
@@ -109,3 +111,32 @@ def test_actors_carry_no_framework():
         "print(sorted({'tensorflow', 'keras', 'jax', 'ray', 'tf2onnx'} & {name.split('.')[0] for name in sys.modules}))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
+
+
+def test_an_actor_imports_named_code_with_the_key_or_by_name_alone(described_run, redis_url, run_key, tmp_path):
+    described_run(environment={"id": "benchmarks.sleeping:Sleeping"})
+    stop = threading.Event()
+    stop.set()
+
+    def join(trust: Trust) -> int:
+        role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=stop, trust=trust)
+        role.run()
+        return role.status().incarnation
+
+    assert join(Trust(run_key)) == 1
+    assert join(Trust(allowed=frozenset({"benchmarks.sleeping:Sleeping"}))) == 2
+    with pytest.raises(ConfigError, match=r"names code, environment\.id: benchmarks\.sleeping:Sleeping"):
+        join(Trust())
+    with pytest.raises(ConfigError, match="in Redis does not have its signature"):
+        join(Trust(new_key()))
+    assert join(Trust(run_key)) == 3  # those that were refused have not registered
+
+
+def test_the_description_of_another_run_does_not_do(described_run, redis_url, run_key, tmp_path):
+    """Both are signed by one key, as of two runs whose operator has set it for both."""
+    backend = described_run()
+    description = json.loads(backend.config_json()) | {"run_id": "other"}
+    text = json.dumps(description)
+    backend._client.call("HSET", backend._keys.run, "config", text, "signature", signature(run_key, text))
+    with pytest.raises(ConfigError, match="is of run other: it was rewritten"):
+        ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=threading.Event(), trust=Trust(run_key))

@@ -11,6 +11,7 @@ from distrl.errors import ConfigError
 from distrl.launch import evaluator_role
 from distrl.launch.description import RunDescription
 from distrl.launch.evaluator_role import EvaluatorRole
+from distrl.launch.trust import Trust
 from distrl.memory_backend.codec import encode_weights
 from distrl.networks.distribution_specs import CategoricalSpec
 from distrl.types import PolicyBundle, Weights
@@ -51,9 +52,9 @@ class First:
 class Joined:
     """An evaluator on a thread of its own."""
 
-    def __init__(self, redis_url, run_id):
+    def __init__(self, redis_url, run_id, run_key):
         self.stop = threading.Event()
-        self.role = EvaluatorRole(redis_url=redis_url, run_id=run_id, stop=self.stop)
+        self.role = EvaluatorRole(redis_url=redis_url, run_id=run_id, stop=self.stop, trust=Trust(run_key))
         self.thread = threading.Thread(target=self.role.run, daemon=True)
         self.thread.start()
 
@@ -63,7 +64,7 @@ class Joined:
         assert not self.thread.is_alive()
 
 
-def test_an_evaluator_from_its_start_to_the_end_of_the_run(described_run, redis_url, tmp_path, monkeypatch):
+def test_an_evaluator_from_its_start_to_the_end_of_the_run(described_run, redis_url, run_key, tmp_path, monkeypatch):
     backend = described_run(**EVALUATING)
     First.specs.append(RunDescription.model_validate_json(backend.config_json()).spec)
     monkeypatch.setattr(evaluator_role, "Policy", First)
@@ -73,7 +74,7 @@ def test_an_evaluator_from_its_start_to_the_end_of_the_run(described_run, redis_
         blob = encode_weights(Weights(version, {"w": np.zeros(1, np.float32)}))
         backend.weights.publish(version, blob, env_steps, fence)
 
-    joined = Joined(redis_url, tmp_path.name)
+    joined = Joined(redis_url, tmp_path.name, run_key)
     wait_until(lambda: joined.role.status().state == "waiting: policy")
     assert [(status.role, status.id, status.incarnation) for status in backend.registry.roles()] == [
         ("evaluator", 0, 1)
@@ -91,7 +92,7 @@ def test_an_evaluator_from_its_start_to_the_end_of_the_run(described_run, redis_
     joined.end()
 
     # Another one knows from the registry what has been evaluated.
-    joined = Joined(redis_url, tmp_path.name)
+    joined = Joined(redis_url, tmp_path.name, run_key)
     wait_until(lambda: joined.role.status().state == "waiting: weights")
     publish(3, 199)
     publish(4, 200)
@@ -108,7 +109,9 @@ def test_an_evaluator_from_its_start_to_the_end_of_the_run(described_run, redis_
     assert not joined.thread.is_alive()
 
 
-def test_a_resumed_run_goes_on_and_one_of_two_evaluators_ends(described_run, redis_url, tmp_path, monkeypatch, caplog):
+def test_a_resumed_run_goes_on_and_one_of_two_evaluators_ends(
+    described_run, redis_url, run_key, tmp_path, monkeypatch, caplog
+):
     backend = described_run(**EVALUATING)
     First.specs.append(RunDescription.model_validate_json(backend.config_json()).spec)
     monkeypatch.setattr(evaluator_role, "Policy", First)
@@ -117,9 +120,9 @@ def test_a_resumed_run_goes_on_and_one_of_two_evaluators_ends(described_run, red
     backend.weights.put_bundle(PolicyBundle(b"", ""))
     blob = encode_weights(Weights(1, {"w": np.zeros(1, np.float32)}))
     backend.weights.publish(1, blob, 299, fence)  # the multiple 200 was evaluated
-    joined = Joined(redis_url, tmp_path.name)
+    joined = Joined(redis_url, tmp_path.name, run_key)
     wait_until(lambda: joined.role.status().state == "waiting: weights")
-    other = Joined(redis_url, tmp_path.name)
+    other = Joined(redis_url, tmp_path.name, run_key)
     joined.thread.join(timeout=60)
     assert not joined.thread.is_alive()
     assert "another evaluator has taken over (incarnation 2, ours 1); this one ends" in caplog.messages
@@ -129,16 +132,16 @@ def test_a_resumed_run_goes_on_and_one_of_two_evaluators_ends(described_run, red
     other.end()
 
 
-def test_a_policy_of_another_environment_is_refused(described_run, redis_url, tmp_path, monkeypatch):
+def test_a_policy_of_another_environment_is_refused(described_run, redis_url, run_key, tmp_path, monkeypatch):
     backend = described_run(**EVALUATING)
     First.specs.append("another")
     monkeypatch.setattr(evaluator_role, "Policy", First)
     backend.weights.put_bundle(PolicyBundle(b"", ""))
     with pytest.raises(ConfigError, match="the policy was made for another, here the environment is EnvSpec"):
-        EvaluatorRole(redis_url=redis_url, run_id=tmp_path.name, stop=threading.Event()).run()
+        EvaluatorRole(redis_url=redis_url, run_id=tmp_path.name, stop=threading.Event(), trust=Trust(run_key)).run()
 
 
-def test_a_run_without_evaluations_has_no_use_for_one(described_run, redis_url, tmp_path):
+def test_a_run_without_evaluations_has_no_use_for_one(described_run, redis_url, run_key, tmp_path):
     described_run(**TASK)
     with pytest.raises(ConfigError, match=r"has no evaluation\.every_env_steps: nothing to evaluate"):
-        EvaluatorRole(redis_url=redis_url, run_id=tmp_path.name, stop=threading.Event()).run()
+        EvaluatorRole(redis_url=redis_url, run_id=tmp_path.name, stop=threading.Event(), trust=Trust(run_key)).run()

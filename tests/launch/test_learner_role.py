@@ -9,17 +9,18 @@ from distrl.data_store.checkpoints import load_newest
 from distrl.errors import UnsavedError
 from distrl.launch.actor_role import ActorRole
 from distrl.launch.learner_role import LearnerRole
+from distrl.launch.trust import Trust
 
 pytestmark = pytest.mark.redis
 
 
-def test_a_learner_trains_to_its_stop_condition_and_says_so_to_all(described_run, redis_url, tmp_path: Path):
+def test_a_learner_trains_to_its_stop_condition_and_says_so_to_all(described_run, run_key, redis_url, tmp_path: Path):
     backend = described_run(learner={"batch_size": 2}, stop={"updates": 5})
     stop = threading.Event()
-    actor = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=stop)
+    actor = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=stop, trust=Trust())
     acting = threading.Thread(target=actor.run)
     acting.start()
-    learner = LearnerRole(redis_url=redis_url, run_id=tmp_path.name, stop=threading.Event())
+    learner = LearnerRole(redis_url=redis_url, run_id=tmp_path.name, stop=threading.Event(), trust=Trust(run_key))
     assert learner.status().state == "starting: importing the framework"
     assert learner.run() == "updates"
     assert backend.registry.control().stop == "updates"
@@ -39,11 +40,11 @@ def test_a_learner_trains_to_its_stop_condition_and_says_so_to_all(described_run
     assert [snapshot["stop_reason"] for _, snapshot in backend.registry.snapshots("0")][-1] == "updates"
 
 
-def test_a_learner_that_is_asked_saves_and_leaves_the_run_to_others(described_run, redis_url, tmp_path: Path):
+def test_a_learner_that_is_asked_saves_and_leaves_the_run_to_others(described_run, run_key, redis_url, tmp_path: Path):
     backend = described_run()
     stop = threading.Event()
     stop.set()
-    assert LearnerRole(redis_url=redis_url, run_id=tmp_path.name, stop=stop).run() == "asked"
+    assert LearnerRole(redis_url=redis_url, run_id=tmp_path.name, stop=stop, trust=Trust(run_key)).run() == "asked"
     assert backend.registry.control().stop is None
     assert load_newest(tmp_path / "checkpoints") is not None
     # What it had published stays: the policy, and the first version of the weights.
@@ -52,17 +53,17 @@ def test_a_learner_that_is_asked_saves_and_leaves_the_run_to_others(described_ru
 
 
 def test_a_learner_that_cannot_save_at_its_goal_ends_the_run_all_the_same(
-    described_run, redis_url, tmp_path: Path, monkeypatch
+    described_run, run_key, redis_url, tmp_path: Path, monkeypatch
 ):
     """A successor would train to the same goal once more, from an older checkpoint."""
     monkeypatch.setattr("distrl.learner.saver.LAST_RETRIES_S", (0.0,))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     backend = described_run(learner={"batch_size": 2}, stop={"updates": 2})
     (tmp_path / "checkpoints").write_text("no directory")
-    actor = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=threading.Event())
+    actor = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=threading.Event(), trust=Trust())
     acting = threading.Thread(target=actor.run)
     acting.start()
-    learner = LearnerRole(redis_url=redis_url, run_id=tmp_path.name, stop=threading.Event())
+    learner = LearnerRole(redis_url=redis_url, run_id=tmp_path.name, stop=threading.Event(), trust=Trust(run_key))
     with pytest.raises(UnsavedError, match="does not take update 2"):
         learner.run()
     assert backend.registry.control().stop == "updates"

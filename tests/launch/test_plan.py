@@ -58,7 +58,7 @@ def test_more_actors_than_the_most_are_refused():
 
 
 def test_only_the_learner_may_see_a_gpu():
-    home = RoleHome("redis://h", "r", Path("logs"), learner_threads=3, learner_gpu=True)
+    home = RoleHome("redis://h", "r", Path("logs"), learner_threads=3, learner_gpu=True, run_key="k")
     found = {role.kind: home.variables(role) for role in (Role("learner"), Role("actor"), Role("evaluator"))}
     assert {kind: one.get("CUDA_VISIBLE_DEVICES") for kind, one in found.items()} == {
         "learner": None,

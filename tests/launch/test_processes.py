@@ -41,14 +41,15 @@ def runs(pid: int) -> bool:
 
 
 @pytest.fixture
-def launched(tmp_path, monkeypatch):
+def launched(tmp_path, monkeypatch, run_key):
     """(launcher, log directory); every role is the script above."""
     script = tmp_path / "role.sh"
     script.write_text(ROLE)
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
     told = []
-    launcher = ProcessLauncher(RoleHome(URL, "r1", tmp_path, learner_threads=3, learner_gpu=False), tell=told.append)
+    home = RoleHome(URL, "r1", tmp_path, learner_threads=3, learner_gpu=False, run_key=run_key)
+    launcher = ProcessLauncher(home, tell=told.append)
     handles = []
 
     def start(role):
@@ -67,7 +68,7 @@ def launched(tmp_path, monkeypatch):
     launcher.close()
 
 
-def test_an_actor_has_one_thread_no_gpu_and_no_password_in_its_arguments(launched):
+def test_an_actor_has_one_thread_no_gpu_and_no_secret_in_its_arguments(launched, run_key):
     handle, log = launched(Role("actor", 3))
     assert "arguments: -m distrl actor --run-id r1 --id 3\n" in log
     lines = log.splitlines()
@@ -75,6 +76,7 @@ def test_an_actor_has_one_thread_no_gpu_and_no_password_in_its_arguments(launche
         assert f"{name}=1" in lines
     assert "CUDA_VISIBLE_DEVICES=" in lines
     assert f"DISTRL_REDIS_URL={URL}" in lines
+    assert f"DISTRL_RUN_KEY={run_key}" in lines
     assert any(line.startswith(f"{LIFELINE_VARIABLE}=") for line in lines)
     assert handle.poll() is None
 

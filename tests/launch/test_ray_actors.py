@@ -25,7 +25,7 @@ def end(handle):
     return code
 
 logs = Path(sys.argv[1])
-launcher = RayLauncher(RoleHome(f"unix://{logs}/nowhere", "r", logs, 1, False), None)
+launcher = RayLauncher(RoleHome(f"unix://{logs}/nowhere", "r", logs, 1, False, "0" * 64), None)
 directory = launcher._directory
 told = {"private": oct(directory.stat().st_mode & 0o777)}
 unreachable, killed = launcher.start(Role("actor", 0)), launcher.start(Role("actor", 1))

@@ -16,6 +16,7 @@ from distrl.launch import actor_role, learner_role, roles
 from distrl.launch.lifeline import LIFELINE_VARIABLE
 from distrl.launch.plan import Role
 from distrl.launch.roles import run_role
+from distrl.launch.trust import Trust
 from distrl.memory_backend.registry_interface import RoleStatus
 
 
@@ -40,7 +41,7 @@ def role(request, monkeypatch):
 
 
 def run(role):
-    return run_role(role, redis_url="unix:///nowhere", run_id="r", stop=threading.Event())
+    return run_role(role, redis_url="unix:///nowhere", run_id="r", stop=threading.Event(), trust=Trust())
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,10 @@ def test_a_clean_end_is_0(role, caplog):
 
 
 def test_a_redis_that_is_not_there_is_6(caplog, tmp_path):
-    assert run_role(Role("actor"), redis_url=f"unix://{tmp_path}/s", run_id="r", stop=threading.Event()) == 6
+    assert (
+        run_role(Role("actor"), redis_url=f"unix://{tmp_path}/s", run_id="r", stop=threading.Event(), trust=Trust())
+        == 6
+    )
     assert "distrl: error: Redis at unix://" in caplog.text
 
 
@@ -84,10 +88,10 @@ def test_a_second_learner_joins_only_when_the_first_is_gone(backend, monkeypatch
     monkeypatch.setattr(roles, "join", lambda *_: (backend, None))
     monkeypatch.setattr(roles.time, "sleep", two_heartbeats_pass)
     if not lives:
-        roles.refuse_second_learner("unix:///x", "r")
+        roles.refuse_second_learner("unix:///x", "r", Trust())
         return
     with pytest.raises(ConfigError, match="run r has a learner, process 42 on host; stop it first"):
-        roles.refuse_second_learner("unix:///x", "r")
+        roles.refuse_second_learner("unix:///x", "r", Trust())
 
 
 DONE = """
@@ -95,13 +99,14 @@ import os, signal, sys
 from distrl.launch import roles
 from distrl.launch.lifeline import LIFELINE_VARIABLE
 from distrl.launch.plan import Role
+from distrl.launch.trust import Trust
 
 class Ends:
     def run(self):
         os.kill(os.getpid(), signal.SIGTERM)  # is noted: a role is asked to end so
 
 roles._make_role = lambda *_: Ends()
-code = roles._run_here(Role("actor"), "unix:///nowhere", "r")
+code = roles._run_here(Role("actor"), "unix:///nowhere", "r", Trust())
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
     assert signal.getsignal(number) == signal.SIG_IGN  # Python leaves this as it is when it ends, and no handler
     os.kill(os.getpid(), number)

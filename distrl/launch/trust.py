@@ -1,0 +1,143 @@
+"""Trust in a run's description: the key that signs it, and the code that it may name without one.
+
+The description names classes (environment, algorithm, layers) that roles import, and every client of Redis can rewrite
+it. The supervisor signs it with a random key, which never stands in Redis: roles get it by `DISTRL_RUN_KEY`, and
+operators find it in the run directory, in `run.key`.
+"""
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from distrl.config import RunConfig
+from distrl.config.algorithms import ExternalAlgorithmParameters
+from distrl.errors import ConfigError
+
+KEY_VARIABLE = "DISTRL_RUN_KEY"
+KEY_FILE_VARIABLE = "DISTRL_RUN_KEY_FILE"
+KEY_FILE = "run.key"
+_KEY = re.compile(r"[0-9a-f]{64}")
+_PURPOSE = b"distrl: description of a run\n"
+_IMPORTS_BY_KWARGS = ("GymV21Environment", "GymV26Environment")
+"""Ids of gymnasium that import the module which their kwargs name."""
+
+
+def new_key() -> str:
+    """A random key, 64 hexadecimal digits."""
+    return secrets.token_hex(32)
+
+
+def signature(key: str, description: str) -> str:
+    """HMAC-SHA256 of the description's text, in hexadecimal digits."""
+    return hmac.new(bytes.fromhex(key), _PURPOSE + description.encode(), hashlib.sha256).hexdigest()
+
+
+def given_key(environment: Mapping[str, str] | None = None) -> str | None:
+    """The run's key from `DISTRL_RUN_KEY`, else from the file that `DISTRL_RUN_KEY_FILE` names; None without both.
+
+    Raises:
+        ConfigError: There is one and it is not 64 hexadecimal digits, or the file cannot be read.
+    """
+    variables = os.environ if environment is None else environment
+    if key := variables.get(KEY_VARIABLE, "").strip():
+        return _checked(key, KEY_VARIABLE)
+    if not (path := variables.get(KEY_FILE_VARIABLE, "")):
+        return None
+    try:
+        return _checked(Path(path).read_text(encoding="ascii").strip(), f"{KEY_FILE_VARIABLE} {path}")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{KEY_FILE_VARIABLE} {path} cannot be read: {error}") from error
+
+
+def _checked(key: str, where: str) -> str:
+    if not _KEY.fullmatch(key):
+        raise ConfigError(f"{where} is no run key; copy the 64 hexadecimal digits in {KEY_FILE} of the run directory")
+    return key
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What a role may believe of the description that it reads from Redis.
+
+    Attributes:
+        key: The run's key; None: signatures cannot be checked, and the role imports no code but what `allowed` names.
+        allowed: Names of code that the operator allows, as the configuration writes them: package.module:Class.
+    """
+
+    key: str | None = field(default=None, repr=False)
+    allowed: frozenset[str] = frozenset()
+
+    def check_signature(self, run_id: str, description: str, signed: str | None) -> None:
+        """Check the signature of the description's text, before the text is parsed; without a key nothing is checked.
+
+        Raises:
+            ConfigError: The signature is missing or wrong.
+        """
+        if self.key is None:
+            return
+        if hmac.compare_digest(signature(self.key, description).encode(), (signed or "").encode()):
+            return
+        what = "is not signed" if not signed else "does not have its signature"
+        raise ConfigError(
+            f"the description of run {run_id} in Redis {what}: a client of Redis has rewritten it, or {KEY_VARIABLE} "
+            "is the key of another run; nothing of it was used"
+        )
+
+    def check_code(self, run_id: str, config: RunConfig, role: str) -> None:
+        """Without a key, refuse a description that names code which the operator has not named.
+
+        Args:
+            role: actor, evaluator or learner. A learner always needs the key: it writes into the directory that the
+                description names.
+
+        Raises:
+            ConfigError: The description names such code.
+        """
+        if self.key is not None:
+            return
+        get_it = f"set {KEY_VARIABLE} to what {KEY_FILE} in the run directory holds"
+        if role == "learner":
+            raise ConfigError(
+                f"a learner of run {run_id} needs the run's key; {get_it}, or {KEY_FILE_VARIABLE} to its path"
+            )
+        for place, name in code_named(config, role):
+            if name not in self.allowed:
+                raise ConfigError(
+                    f"run {run_id} names code, {place}: {name}, which may be forged: there is no key to check it by; "
+                    f"{get_it}, or add --allow {name}"
+                )
+
+
+def code_named(config: RunConfig, role: str) -> Iterator[tuple[str, str]]:
+    """(path in the configuration, name) of all code beyond distrl and gymnasium that a role of the run would import.
+
+    An address of a remote environment counts as well: the role would connect to it.
+    """
+    environment = config.environment.id
+    if ":" in environment or environment.startswith(_IMPORTS_BY_KWARGS):
+        yield "environment.id", environment
+    if role == "evaluator" or (role == "actor" and config.algorithm.ships == "unrolls"):
+        return  # they build no network
+    if isinstance(config.algorithm, ExternalAlgorithmParameters):
+        yield "algorithm.name", config.algorithm.name
+    for section in ("network", "algorithm"):
+        yield from _layers(section, getattr(config, section).model_dump(mode="json"))
+
+
+def _layers(path: str, value: Any) -> Iterator[tuple[str, str]]:
+    """(path, name) of each class that a network names, below any key."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key in ("layer", "model") and isinstance(inner, str) and ":" in inner:
+                yield f"{path}.{key}", inner
+            else:
+                yield from _layers(f"{path}.{key}", inner)
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _layers(f"{path}.{number}", inner)

@@ -1,0 +1,55 @@
+"""A client of Redis rewrites what the roles of a run read from it: nothing that it names is run anywhere."""
+
+import json
+import time
+from dataclasses import replace
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.redis]
+
+
+def rewrite(run, marker) -> None:
+    """The description's environment becomes a command that makes the file `marker`."""
+    client, key = run.backend._client, run.backend._keys.run
+    description = json.loads(client.call("HGET", key, "config"))
+    description["config"]["environment"] |= {"id": "subprocess:Popen", "kwargs": {"args": ["touch", str(marker)]}}
+    client.call("HSET", key, "config", json.dumps(description))
+
+
+def test_a_command_in_a_rewritten_description_runs_nowhere_and_the_run_says_so(
+    start_run, unhurried, redis_url, distrl_command, tmp_path
+):
+    """The supervisor is made to replace its own actor, which reads the description anew; so do actors by hand."""
+    run, marker = start_run(*unhurried, "--redis-url", redis_url), tmp_path / "ran"
+    run.wait_for_updates(3)
+    run_id, key = run.record["run_id"], (run.run_dir / "run.key").read_text().strip()
+    assert f"run {run_id} in {run.run_dir}\n" in run.told
+    assert (run.run_dir / "run.key").stat().st_mode & 0o777 == 0o600
+    client = run.backend._client
+    assert key.encode() not in b"".join(client.call("HVALS", run.backend._keys.run))
+    joins = ["actor", "--redis-url", redis_url, "--run-id", run_id, "--id", "7"]
+
+    refused = distrl_command(*joins)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"run {run_id} names code, environment.id: benchmarks.sleeping:Sleeping, which may" in refused.stderr
+    rewrite(run, marker)
+    for given, refusal in (
+        (["--allow", "benchmarks.sleeping:Sleeping"], "names code, environment.id: subprocess:Popen, which may"),
+        ([], "the description of run"),
+    ):
+        refused = distrl_command(*joins, *given, **({} if given else run.key))
+        assert refused.returncode == 2
+        assert refusal in refused.stderr.splitlines()[-1]
+
+    while run.process.poll() is None:  # until the supervisor takes its actor for one that hangs
+        silent = replace(run.role("actor"), last_step_age_s=1e6, stacks="", state="acting")
+        run.backend.registry.beat(replace(silent, beat=silent.beat + 1))
+        time.sleep(0.01)
+    summary = run.finish()
+    assert not marker.exists()
+    assert (run.process.returncode, summary.exit_code, summary.stop_reason) == (2, 2, "configuration")
+    assert f"the description of run {run_id} in Redis does not have its signature" in summary.error
+    assert run.errors.read_text().splitlines()[-1] == f"distrl: error: {summary.error}"
+    assert (summary.restarts, summary.imbalance) == (1, 0)
+    assert any((run.run_dir / "checkpoints").glob("ckpt-*"))  # what was learned is saved
