@@ -35,7 +35,7 @@ def check(
         typer.Option("--set", metavar="PATH=VALUE", help="Any value, like environment.kwargs.world=8x8; repeatable."),
     ] = None,
     environments: Annotated[int, typer.Option(min=1, metavar="N", help="How many step together for speed.")] = 8,
-    pictures: Annotated[Path, typer.Option(metavar="DIR", help="Where images of observations go.")] = Path(),
+    pictures: Annotated[Path | None, typer.Option(metavar="DIR", help="Save images of observations there.")] = None,
     timeout: Annotated[
         float, typer.Option(min=1.0, metavar="S", help="Longest time for one reset, one episode, one measurement.")
     ] = 30.0,
@@ -53,10 +53,11 @@ def check(
     file, given = _told_apart(what, env)
     if file is None and preset is None and given is None:
         raise ConfigError("which environment? For example: distrl env check CartPole-v1")
-    config = load(preset, file, sets or (), {"--env": given}).config.environment
+    config = load(preset, file, sets or (), {"--env": given}).config
     print_findings(
         check_environment(
-            config,
+            config.environment,
+            action_mask=config.network.action_mask,
             environments=environments,
             pictures=pictures,
             timeout_s=timeout,

@@ -138,7 +138,7 @@ def _subject(
             raise ConfigError(f"--set environment.id: --env {env} names the environment")
         if not dotted.startswith("environment."):
             raise ConfigError(f"--set {dotted}: a baseline has an environment alone; set environment.<what>")
-    config = evaluation.run_environment(run) if run else load(None, None, sets, {"--env": env}).config.environment
+    config = evaluation.run_config(run) if run else load(None, None, sets, {"--env": env}).config
     return evaluation.baseline(baseline, config, _actions(action))
 
 

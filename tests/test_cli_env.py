@@ -96,6 +96,9 @@ def asked(monkeypatch):
     return double
 
 
+HEADS = "network.heads_parameters=[{kind: ppo, action_mask: legal}]"
+
+
 def run(capsys, *arguments):
     code = cli.main(["env", "check", *arguments])
     captured = capsys.readouterr()
@@ -127,14 +130,25 @@ def test_ctrl_c(capsys, asked):
 def test_defaults_and_options(capsys, asked):
     run(capsys, "CartPole-v1")
     arguments = ["--environments", "3", "--pictures", "here", "--timeout", "90"]
-    run(capsys, "x:Y", *arguments, "--set", "environment.kwargs.size=4", "--set", "environment.vectorization=sync")
+    run(
+        capsys,
+        "x:Y",
+        *arguments,
+        "--set",
+        "environment.kwargs.size=4",
+        "--set",
+        "environment.vectorization=sync",
+        "--set",
+        HEADS,
+    )
     (first, defaults), (second, options) = asked.calls
     assert (first.id, first.vectorization, first.kwargs) == ("CartPole-v1", "auto", {})
     assert (second.id, second.vectorization, second.kwargs) == ("x:Y", "sync", {"size": 4})
     for found in (defaults, options):
         del found["progress"]
-    assert defaults == {"environments": 8, "pictures": Path(), "timeout_s": 30.0}
-    assert options == {"environments": 3, "pictures": Path("here"), "timeout_s": 90.0}
+    # No file is written unasked.
+    assert defaults == {"environments": 8, "pictures": None, "timeout_s": 30.0, "action_mask": None}
+    assert options == {"environments": 3, "pictures": Path("here"), "timeout_s": 90.0, "action_mask": "legal"}
 
 
 @pytest.mark.parametrize(

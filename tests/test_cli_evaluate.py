@@ -277,3 +277,14 @@ def test_what_environments_print_is_apart_and_no_framework_is_imported(run_dir, 
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["episodes"] == 3
     assert "look at me" not in done.stdout
+
+
+@pytest.mark.parametrize("mask", ["action_mask", "legal"])
+def test_the_random_baseline_chooses_what_is_allowed(capfd, workplace, mask):
+    """Half of its choices are the better one of the two that are allowed."""
+    environment = f"environment: {{id: distrl.environments.toy:Masked, kwargs: {{mask: {mask}}}}}\n"
+    heads = "" if mask == "action_mask" else "network: {heads_parameters: [{kind: policy, action_mask: legal}]}\n"
+    (workplace / "config.yaml").write_text(environment + heads)
+    code, out, err = run(capfd, ".", "--baseline", "random", "--episodes", "200", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["mean_return"] == pytest.approx(4.0, abs=0.5)

@@ -1,11 +1,11 @@
-"""Policies that learn nothing: what any other is measured against, in plots and tests."""
+"""Policies that learn nothing, to compare others with in plots and tests."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from distrl.environments.spaces import random_actions
+from distrl.environments.random_actions import RandomActions
 from distrl.errors import ConfigError
 from distrl.types import ActionSpec, Array, BoxSpec, DiscreteSpec, MultiBinarySpec
 
@@ -14,12 +14,11 @@ class RandomPolicy:
     """Every action uniform among those allowed; a number without a bound is standard normal.
 
     Args:
-        rng: Advanced by every choice.
+        draw: Draws the actions.
     """
 
-    def __init__(self, specs: Mapping[str, ActionSpec], rng: np.random.Generator) -> None:
-        self._specs = specs
-        self._rng = rng
+    def __init__(self, draw: RandomActions) -> None:
+        self._draw = draw
 
     def initial_state(self, batch: int) -> dict[str, Array]:
         """None: it remembers nothing."""
@@ -29,7 +28,7 @@ class RandomPolicy:
         self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         """(actions name -> [B, ...], {}) for observations name -> [B, ...]."""
-        return random_actions(self._specs, _rows(observations), self._rng), {}
+        return self._draw(observations), {}
 
 
 class ConstantPolicy:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from distrl.config.graph import GraphMiddlewareParameters
-from distrl.config.heads import HeadParameters
+from distrl.config.heads import HeadParameters, PolicySection
 from distrl.config.layers import EmbedderScheme, LayerDefaults, Scheme
 from distrl.config.optimizers import OptimizerParameters
 
@@ -120,6 +120,12 @@ class NetworkParameters(OptimizerParameters):
     inputs by name and returns [batch, width], which the middleware takes."""
     model_arguments: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of that class."""
+
+    @property
+    def action_mask(self) -> str | None:
+        """The observation that a policy head names as its mask; None where no head names one."""
+        heads = (head for head in self.heads_parameters if isinstance(head, PolicySection))
+        return next((head.action_mask for head in heads if head.action_mask is not None), None)
 
     @model_validator(mode="after")
     def _model_stands_alone(self) -> Self:

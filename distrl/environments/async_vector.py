@@ -19,14 +19,13 @@ from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Dict, Space, Tuple
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from gymnasium.vector.async_vector_env import AsyncState
 
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments import fork_server, gym_adapter, spaces
 from distrl.environments.gym_adapter import Made, WorkerError, describe
-from distrl.environments.observation_spaces import check_range
+from distrl.environments.observation_spaces import check_observation, of_environment
 from distrl.errors import ConfigError
 
 CLOSE_S = 3.0
@@ -115,7 +114,7 @@ class WorkerVector(AsyncVectorEnv[Any, Any]):
         number, _, error, trace = self.error_queue.get(timeout=CLOSE_S)
         raised = error if isinstance(error, WorkerError) else WorkerError(describe(error))
         raised.add_note(f"in the process of environment {number}; {trace}")
-        raise raised
+        raise of_environment(raised, number)
 
     def _who_died(self) -> str:
         # Its end is known a moment after its pipe has closed.
@@ -207,23 +206,3 @@ def _travelling(error: Exception) -> WorkerError:
     travelling = WorkerError(describe(error))
     travelling.add_note("".join(traceback.format_exception(error)))
     return travelling
-
-
-def check_observation(path: str, space: Space[Any], observation: Any) -> None:
-    """Raises ValueError where an observation has not its space's shape, or a kind of number that does not fit.
-
-    Gymnasium would spread one number over a whole array, and wrap 300 around to a byte.
-    """
-    if isinstance(space, Dict):
-        for name, part in space.spaces.items():
-            check_observation(f"{path}/{name}", part, observation[name])
-    elif isinstance(space, Tuple):
-        for number, part in enumerate(space.spaces):
-            check_observation(f"{path}/{number}", part, observation[number])
-    elif space.dtype is not None and space.shape is not None and not np.issubdtype(space.dtype, np.str_):
-        given = np.asarray(observation)
-        if given.shape != space.shape:
-            raise ValueError(f"'{path}' has shape {given.shape}, its space says {space.shape}")
-        if not np.can_cast(given.dtype, space.dtype, "same_kind"):
-            raise ValueError(f"'{path}' is {given.dtype}, its space says {space.dtype}")
-        check_range(f"'{path}'", space.dtype, given)

@@ -22,6 +22,7 @@ from distrl.errors import DistrlError, MissingExtraError
 from distrl.types import Array, ArraySpec, EnvSpec
 
 if TYPE_CHECKING:
+    from distrl.environments.random_actions import RandomActions
     from distrl.environments.vector import VectorEnvironment
 
 EPISODES = 3
@@ -61,7 +62,7 @@ class Processed(_Finding):
 
 
 class Seen(_Finding):
-    """The first observation of that name: as text, or in a file."""
+    """The first observation of that name: as text, or in a file if files were asked for."""
 
     kind: Literal["seen"] = "seen"
     name: str
@@ -122,30 +123,41 @@ class Request(_Finding):
 
     Attributes:
         config: The environment. With `count` its `vectorization` is measured, otherwise it is looked at closely.
+        action_mask: `NetworkParameters.action_mask`: random actions are drawn from what it allows.
         count: Environments that step together, or None.
-        pictures: Directory and beginning of the name of image files.
+        pictures: Directory and beginning of the name of image files; None: no file is written.
         stage_timeout_s: The process ends if one stage takes longer.
     """
 
     config: EnvironmentConfig
+    action_mask: str | None = None
     count: int | None
-    pictures: Path
+    pictures: Path | None
     stage_timeout_s: float
 
 
-def look(config: EnvironmentConfig, pictures: Path, episode_s: float = EPISODE_S) -> Iterator[Finding]:
-    """Spaces, the first observation, and three episodes with random actions.
+def look(
+    config: EnvironmentConfig,
+    pictures: Path | None = None,
+    episode_s: float = EPISODE_S,
+    action_mask: str | None = None,
+) -> Iterator[Finding]:
+    """Find spaces, the first observation, and three episodes with random actions.
 
     Args:
-        pictures: An image named "x" becomes the file `<pictures>-x.png`.
+        pictures: An image named "x" becomes the file `<pictures>-x.png`; None: its size is all that is told.
         episode_s: An episode that has not ended by then is cut short.
+        action_mask: As `Request.action_mask`.
 
     Raises:
-        ConfigError: The environment cannot be made.
+        ConfigError: The environment cannot be made, or the mask does not fit its action.
         EnvironmentFailedError: It fails in reset, step or close.
     """
     # Here, because the parent is the command line, which never imports gymnasium.
+    import numpy as np
+
     from distrl.environments.preprocessing.pipeline import Pipeline
+    from distrl.environments.random_actions import RandomActions
     from distrl.environments.vector import VectorEnvironment
 
     yield Stage(doing="making the environment")
@@ -155,19 +167,24 @@ def look(config: EnvironmentConfig, pictures: Path, episode_s: float = EPISODE_S
         for name, specs in Pipeline.of(environment.spec).trace:
             yield Processed(step=name, observations=specs)
     yield Stage(doing="resetting")
-    for name, rows in environment.reset(seed=0).items():
+    observations = environment.reset(seed=0)
+    for name, rows in observations.items():
         yield _seen(name, environment.spec.observations[name], rows[0], pictures)
     for number in range(1, EPISODES + 1):
         yield Stage(doing=f"stepping through episode {number} of {EPISODES} with random actions")
-        yield _episode(environment, number, episode_s)
+        draw = RandomActions(environment.spec, np.random.default_rng(number), action_mask)
+        episode, observations = _episode(environment, draw, observations, episode_s)
+        yield episode
     yield Stage(doing="closing the environment")
     environment.close()
 
 
-def speed(config: EnvironmentConfig, count: int, for_s: float = SPEED_S) -> Iterator[Finding]:
-    """Steps per second of `count` environments under `config.vectorization`, with random actions made beforehand.
+def speed(
+    config: EnvironmentConfig, count: int, for_s: float = SPEED_S, action_mask: str | None = None
+) -> Iterator[Finding]:
+    """Measure steps per second of `count` environments under `config.vectorization`, with random actions.
 
-    A step that only resets counts for nothing, as in training.
+    A step that only resets counts for nothing, as in training. Actions are drawn beforehand unless there is a mask.
 
     Raises:
         ConfigError: The environment cannot be stepped in that way.
@@ -175,39 +192,42 @@ def speed(config: EnvironmentConfig, count: int, for_s: float = SPEED_S) -> Iter
     """
     import numpy as np
 
-    from distrl.environments.spaces import random_actions
+    from distrl.environments.random_actions import RandomActions
     from distrl.environments.vector import VectorEnvironment
 
     yield Stage(doing=f"making {count} environments ({config.vectorization})")
     environment = VectorEnvironment(config, count)
-    rng = np.random.default_rng(0)
-    actions = [random_actions(environment.spec.actions, count, rng) for _ in range(_ACTIONS)]
+    draw = RandomActions(environment.spec, np.random.default_rng(0), action_mask)
     yield Stage(doing=f"resetting {count} environments ({config.vectorization})")
-    environment.reset(seed=0)
+    observations = environment.reset(seed=0)
+    actions = [draw(observations) for _ in range(_ACTIONS)]
     yield Stage(doing=f"stepping {count} environments ({config.vectorization})")
-    environment.step(actions[0])  # the first of all steps may do what no other does
+    observations = environment.step(actions[0]).observations  # the first of all steps may do what no other does
     steps, calls, start = 0, 0, time.perf_counter()
     while (took_s := time.perf_counter() - start) < for_s:
-        steps += int(environment.step(actions[calls % _ACTIONS]).valid.sum())
+        step = environment.step(actions[calls % _ACTIONS] if draw.mask is None else draw(observations))
+        observations = step.observations
+        steps += int(step.valid.sum())
         calls += 1
     yield Speed(vectorization=config.vectorization, steps_per_s=steps / took_s)
     yield Stage(doing=f"closing {count} environments ({config.vectorization})")
     environment.close()
 
 
-def _episode(environment: "VectorEnvironment", seed: int, longest_s: float) -> Episode:
-    """From where the last one ended: the step that resets is not counted."""
-    import numpy as np
-
-    from distrl.environments.spaces import random_actions
-
-    rng = np.random.default_rng(seed)
+def _episode(
+    environment: "VectorEnvironment",
+    draw: "RandomActions",
+    observations: dict[str, Array],
+    longest_s: float,
+) -> tuple[Episode, dict[str, Array]]:
+    """Play one episode from `observations`; the step that resets is not counted. Return the last observations too."""
     length_steps, total, odd = 0, 0.0, set[str]()
     end: End = "cut short"
     give_up_at = time.monotonic() + longest_s
     while time.monotonic() < give_up_at:
-        step = environment.step(random_actions(environment.spec.actions, 1, rng))
-        odd |= set(_odd(environment.spec, step.observations))
+        step = environment.step(draw(observations))
+        observations = step.observations
+        odd |= set(_odd(environment.spec, observations))
         if not step.valid[0]:
             continue
         length_steps += 1
@@ -215,7 +235,7 @@ def _episode(environment: "VectorEnvironment", seed: int, longest_s: float) -> E
         if step.terminated[0] or step.truncated[0]:
             end = _ENDS[bool(step.terminated[0]), bool(step.truncated[0])]
             break
-    return Episode(length_steps=length_steps, total=total, end=end, odd=tuple(sorted(odd)))
+    return Episode(length_steps=length_steps, total=total, end=end, odd=tuple(sorted(odd))), observations
 
 
 def _odd(spec: EnvSpec, observations: dict[str, Array]) -> Iterator[str]:
@@ -225,12 +245,15 @@ def _odd(spec: EnvSpec, observations: dict[str, Array]) -> Iterator[str]:
             yield f"observation '{name}' leaves its bounds {low} … {high}"
 
 
-def _seen(name: str, spec: ArraySpec, observation: Array, pictures: Path) -> Seen:
+def _seen(name: str, spec: ArraySpec, observation: Array, pictures: Path | None) -> Seen:
     from distrl.environments.picture import bars, picture, write_png
 
     image = picture(spec, observation)
     if image is None:
         return Seen(name=name, text=bars(observation))
+    if pictures is None:
+        height, width = image.shape[:2]
+        return Seen(name=name, text=f"an image of {width} x {height}; --pictures DIR saves it")
     path = pictures.with_name(f"{pictures.name}-{name.replace('/', '-')}.png")
     try:
         write_png(path, image)
@@ -266,8 +289,8 @@ def _main() -> int:
 def _examined(request: Request) -> Iterator[Finding]:
     half_s = request.stage_timeout_s / 2
     if request.count is None:
-        return look(request.config, request.pictures, min(EPISODE_S, half_s))
-    return speed(request.config, request.count, min(SPEED_S, half_s))
+        return look(request.config, request.pictures, min(EPISODE_S, half_s), request.action_mask)
+    return speed(request.config, request.count, min(SPEED_S, half_s), request.action_mask)
 
 
 def _arm(stage_timeout_s: float) -> None:

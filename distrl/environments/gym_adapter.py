@@ -50,7 +50,7 @@ class Made:
 
 
 class RangeCheckedVector(SyncVectorEnv[Any, Any]):
-    """SyncVectorEnv that does not take 300 for 44 where the observation space is int8.
+    """SyncVectorEnv that does not take 300 for 44 where the observation space is int8, and names what it cannot take.
 
     Raises:
         ValueError: In `reset` and `step`, with the path of the observation.
@@ -62,14 +62,23 @@ class RangeCheckedVector(SyncVectorEnv[Any, Any]):
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """As `SyncVectorEnv`."""
-        result = super().reset(seed=seed, options=options)
+        try:
+            result = super().reset(seed=seed, options=options)
+        except Exception:
+            # Gymnasium says that a shape is wrong, but not of which observation.
+            observation_spaces.check_shapes(self.single_observation_space, self._env_obs)
+            raise
         if self._check_range is not None:
             self._check_range(self._env_obs)
         return result
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """As `SyncVectorEnv`."""
-        result = super().step(actions)
+        try:
+            result = super().step(actions)
+        except Exception:
+            observation_spaces.check_shapes(self.single_observation_space, self._env_obs)
+            raise
         if self._check_range is not None:
             self._check_range(self._env_obs)
         return result

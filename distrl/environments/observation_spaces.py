@@ -1,7 +1,7 @@
 """One space that holds no others, as observations travel: what its array looks like, and how it is read and checked."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from gymnasium import Space
@@ -14,6 +14,8 @@ from distrl.types import Array, ArraySpec
 SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, Text, and Dict and Tuple of those at any depth are supported"
 
 Reader = Callable[[Any], Array]
+
+Failed = TypeVar("Failed", bound=BaseException)
 
 
 def array_spec(space: Space[Any], text: TextParameters) -> ArraySpec:
@@ -76,6 +78,59 @@ def check_range(what: str, dtype: np.dtype[Any], given: Array) -> None:
         raise ValueError(f"{what} holds {given.min()} … {given.max()}, which {dtype} of its space cannot")
 
 
+def check_observation(path: str, space: Space[Any], observation: Any) -> None:
+    """Check what one environment shows: gymnasium would spread one number over a whole array, and wrap 300 to a byte.
+
+    Raises:
+        ValueError: It has not its space's shape, lacks a part, or holds numbers of a kind that does not fit.
+    """
+    for name, dtype, given in _checked_shapes(path, space, observation):
+        if not np.can_cast(given.dtype, dtype, "same_kind"):
+            raise ValueError(f"'{name}' is {given.dtype}, its space says {dtype}")
+        check_range(f"'{name}'", dtype, given)
+
+
+def check_shapes(space: Space[Any], shown: Sequence[Any]) -> None:
+    """Check the shapes of what each environment shows; None: it has shown nothing yet.
+
+    Raises:
+        ValueError: As `check_observation`, with the number of the environment for `environment_of`.
+    """
+    for number, observation in enumerate(shown):
+        try:
+            for _ in () if observation is None else _checked_shapes("observation", space, observation):
+                pass
+        except ValueError as error:
+            raise of_environment(error, number) from None
+
+
+def _checked_shapes(path: str, space: Space[Any], observation: Any) -> Iterator[tuple[str, np.dtype[Any], Array]]:
+    """Yield (path, dtype of the space, array) of each array; raise ValueError as `check_observation`."""
+    if isinstance(space, Dict | Tuple):
+        for key, part in space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces):
+            try:
+                inside = observation[key]
+            except (LookupError, TypeError) as error:
+                raise ValueError(f"'{path}/{key}' is missing") from error
+            yield from _checked_shapes(f"{path}/{key}", part, inside)
+    elif space.dtype is not None and space.shape is not None and not np.issubdtype(space.dtype, np.str_):
+        given = np.asarray(observation)
+        if given.shape != space.shape:
+            raise ValueError(f"'{path}' has shape {given.shape}, its space says {space.shape}")
+        yield path, space.dtype, given
+
+
+def of_environment(error: Failed, number: int) -> Failed:
+    """Note in the exception which environment of a vector it is about, for `environment_of`."""
+    error.environment = number  # type: ignore[attr-defined]
+    return error
+
+
+def environment_of(error: BaseException) -> int | None:
+    """Return the number of the environment that the exception is about; None where that is not known."""
+    return getattr(error, "environment", None)
+
+
 def range_check(space: Space[Any]) -> Callable[[Sequence[Any]], None] | None:
     """Returns the function that takes what each environment shows, and raises as `check_range`; None: nothing to check.
 
@@ -87,11 +142,15 @@ def range_check(space: Space[Any]) -> Callable[[Sequence[Any]], None] | None:
 
     def check(shown: Sequence[Any]) -> None:
         for path, dtype in leaves:
-            for part in shown:
+            for number, part in enumerate(shown):
                 for key in path:
                     part = part[key]
                 if getattr(part, "dtype", None) is not dtype:
-                    check_range(f"'{'/'.join(map(str, ('observation', *path)))}'", dtype, np.asarray(part))
+                    name = f"'{'/'.join(map(str, ('observation', *path)))}'"
+                    try:
+                        check_range(name, dtype, np.asarray(part))
+                    except ValueError as error:
+                        raise of_environment(error, number) from None
 
     return check
 

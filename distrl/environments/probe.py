@@ -1,12 +1,16 @@
-"""Tries an environment in a process of its own before anything is launched: import, spaces, one reset, one step.
+"""Tries an environment in a process of its own before anything is launched: import, spaces, one episode.
 
 An environment may print, hang, crash or call os._exit. The child therefore answers on a private copy of its standard
-output and sends the environment's own output, from Python and from C, to standard error. Each line of the answer is
-JSON: `{"stage": …}` before each thing that can fail, then `{"spec": …}` or `{"error": …, "detail": …}`.
+output and sends the environment's own output, from Python and from C, to standard error. The answer is lines of JSON:
+`{"stage": …}` before each thing that can fail, `{"spec": …}` after the first step, and `{"error": …, "detail": …}`.
+
+An environment that fails after its first step is tried once more, with other seeds. What fails in the same way is
+refused. What does not may pass in training, where an actor that ends is started again.
 """
 
 import contextlib
 import faulthandler
+import itertools
 import json
 import os
 import signal
@@ -15,6 +19,8 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,6 +37,8 @@ from distrl.types import EnvSpec
 _WHERE_IT_HANGS_AT = 0.9
 _DETAIL_BYTES = 20_000
 _PATIENCE_S = 2.0
+EPISODE_S = 2.0
+"""The episode of a trial is cut short after this long, or half of the time that is left, if that is less."""
 
 
 class ProbeError(ConfigError):
@@ -45,13 +53,28 @@ class ProbeError(ConfigError):
         self.detail = detail
 
 
-def probe(config: EnvironmentConfig, *, timeout_s: float | None = None) -> EnvSpec:
-    """Returns the environment's spec, found out in a subprocess that imports neither TensorFlow nor Keras nor JAX.
+@dataclass(frozen=True)
+class _Trial:
+    """The outcome of one subprocess.
 
-    The subprocess has this process's `sys.path` and working directory, as actors will.
+    Attributes:
+        spec: None where not even the first step was made.
+        failure: None where the episode ended, or was cut short.
+    """
+
+    spec: EnvSpec | None
+    failure: ProbeError | None
+
+
+def probe(config: EnvironmentConfig, *, action_mask: str | None = None, timeout_s: float | None = None) -> EnvSpec:
+    """Return the environment's spec, found out in a subprocess that imports neither TensorFlow nor Keras nor JAX.
+
+    The subprocess has this process's `sys.path` and working directory, as actors will. It plays one episode with random
+    actions, for at most `EPISODE_S`.
 
     Args:
         config: The environment, as actors will make it.
+        action_mask: `NetworkParameters.action_mask`: random actions are drawn from what it allows.
         timeout_s: The subprocess and whatever it started are killed after this long; None: `step_timeout_s`, and for a
             remote environment also as long as its own time-outs may take, so that it is these that say what is wrong.
 
@@ -59,15 +82,31 @@ def probe(config: EnvironmentConfig, *, timeout_s: float | None = None) -> EnvSp
         ProbeError: A ConfigError in one line, with the environment's own traceback in `detail`.
     """
     timeout_s = _limit_s(config) if timeout_s is None else timeout_s
+    first = _try(config, action_mask, timeout_s, seed=0)
+    if first.failure is None and first.spec is not None:
+        return first.spec
+    assert first.failure is not None
+    if first.spec is None:
+        raise first.failure
+    if str(_try(config, action_mask, timeout_s, seed=1).failure) == str(first.failure):
+        raise first.failure
+    print(f"{first.failure}; a second trial did not fail in that way: going on", file=sys.stderr, flush=True)
+    return first.spec
+
+
+def _try(config: EnvironmentConfig, action_mask: str | None, timeout_s: float, seed: int) -> _Trial:
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as output:
-        exit_code = _run_child(config, timeout_s, answer, output)
-        lines = [json.loads(line) for line in _read(answer).splitlines()]
-        last: dict[str, Any] = lines[-1] if lines else {"stage": "start"}
-        if exit_code == 0 and "spec" in last:
-            return EnvSpec.from_json(last["spec"])
+        exit_code = _run_child(config, action_mask, timeout_s, seed, answer, output)
+        lines = _read(answer).splitlines()
+        last: dict[str, Any] = json.loads(lines[-1]) if lines else {"stage": "start"}
+        given = next((json.loads(line)["spec"] for line in lines if line.startswith('{"spec"')), None)
+        spec = None if given is None else EnvSpec.from_json(given)
+        if exit_code == 0 and spec is not None:
+            return _Trial(spec, None)
         if "error" in last:
-            raise ProbeError(last["error"], last["detail"])
-        raise ProbeError(_died(config, last["stage"], exit_code, timeout_s), _read(output)[-_DETAIL_BYTES:])
+            return _Trial(spec, ProbeError(last["error"], last["detail"]))
+        how = _died(config, last["stage"], exit_code, timeout_s)
+        return _Trial(spec, ProbeError(how, _read(output)[-_DETAIL_BYTES:]))
 
 
 def _limit_s(config: EnvironmentConfig) -> float:
@@ -103,7 +142,14 @@ def _doing(config: EnvironmentConfig) -> str:
     return f"reaching {address}" if config.id.startswith("tcp://") else f"waiting for an environment to dial {address}"
 
 
-def _run_child(config: EnvironmentConfig, timeout_s: float, answer: IO[bytes], output: IO[bytes]) -> int | None:
+def _run_child(
+    config: EnvironmentConfig,
+    action_mask: str | None,
+    timeout_s: float,
+    seed: int,
+    answer: IO[bytes],
+    output: IO[bytes],
+) -> int | None:
     """Exit code of the probing process (negative: a signal), or None if it had to be killed."""
     now = time.monotonic()  # the same for every process of a machine, and nobody sets it
     dump_at = now + _WHERE_IT_HANGS_AT * timeout_s
@@ -112,7 +158,8 @@ def _run_child(config: EnvironmentConfig, timeout_s: float, answer: IO[bytes], o
     # -P: the working directory must not shadow the standard library. Files, not pipes: a process that the environment
     # left behind would hold a pipe open. A session of its own: so that such a process can be killed with it.
     with tempfile.TemporaryFile() as request:
-        request.write(json.dumps({"config": config.model_dump(mode="json"), **times}).encode())
+        asked = {"config": config.model_dump(mode="json"), "action_mask": action_mask, "seed": seed, **times}
+        request.write(json.dumps(asked).encode())
         request.seek(0)
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", "distrl.environments.probe"],
@@ -157,7 +204,7 @@ def _main() -> int:
     signal.setitimer(signal.ITIMER_REAL, max(0.1, request["end_at"] - time.monotonic()))
     faulthandler.dump_traceback_later(max(0.1, request["dump_at"] - time.monotonic()))
     try:
-        spec = _try_out(EnvironmentConfig.model_validate(request["config"]), answer)
+        _try_out(EnvironmentConfig.model_validate(request["config"]), request, answer)
     except DistrlError as error:
         detail = "" if error.__cause__ is None else "".join(traceback.format_exception(error.__cause__))
         print(json.dumps({"error": str(error), "detail": detail}), file=answer)
@@ -167,26 +214,37 @@ def _main() -> int:
             from distrl.environments.fork_server import remove_traces
 
             remove_traces()
-    print(json.dumps({"spec": spec.to_json()}), file=answer)
     return 0
 
 
-def _try_out(config: EnvironmentConfig, answer: IO[str]) -> EnvSpec:
+def _try_out(config: EnvironmentConfig, request: Mapping[str, Any], answer: IO[str]) -> None:
     # Here, because the parent is the command line, which never imports gymnasium.
     import numpy as np
 
-    from distrl.environments.spaces import random_actions
+    from distrl.environments.random_actions import RandomActions
     from distrl.environments.vector import VectorEnvironment
 
-    print(json.dumps({"stage": "import and construction"}), file=answer)
+    def at(stage: str) -> None:
+        print(json.dumps({"stage": stage}), file=answer)
+
+    at("import and construction")
     environment = VectorEnvironment(config, 1)
-    print(json.dumps({"stage": "reset"}), file=answer)
-    environment.reset(seed=0)
-    print(json.dumps({"stage": "step"}), file=answer)
-    environment.step(random_actions(environment.spec.actions, 1, np.random.default_rng(0)))
-    print(json.dumps({"stage": "close"}), file=answer)
+    draw = RandomActions(environment.spec, np.random.default_rng(request["seed"]), request["action_mask"])
+    at("reset")
+    observations = environment.reset(seed=request["seed"])
+    until = time.monotonic() + EPISODE_S
+    for number in itertools.count(1):
+        at(f"step {number}" if number > 1 else "step")
+        step = environment.step(draw(observations))
+        observations = step.observations
+        if number == 1:
+            print(json.dumps({"spec": environment.spec.to_json()}), file=answer)
+            # Making it may have taken nearly all of the time. An episode is no reason to be killed.
+            until = min(until, 0.5 * (time.monotonic() + request["end_at"]))
+        if step.ended[0] or time.monotonic() >= until:
+            break
+    at("close")
     environment.close()
-    return environment.spec
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from gymnasium.spaces import Dict, Text, Tuple
 from distrl.config.environment import TextParameters
 from distrl.environments import action_spaces, observation_spaces
 from distrl.errors import ConfigError
-from distrl.types import ActionSpec, Array, EnvSpec
+from distrl.types import ActionSpec, Array, BoolArray, EnvSpec
 
 OBSERVATION = "observation"
 ACTION = "action"
@@ -148,9 +148,15 @@ def action_writer(env_id: str, action_space: Space[Any]) -> Callable[[Mapping[st
     return writer((), action_space)
 
 
-def random_actions(specs: Mapping[str, ActionSpec], count: int, rng: np.random.Generator) -> dict[str, Array]:
-    """Any allowed action for each of `count` environments: uniform; standard normal where a number lacks a bound."""
-    return {name: action_spaces.random_action(spec, count, rng) for name, spec in specs.items()}
+def random_actions(
+    specs: Mapping[str, ActionSpec], count: int, rng: np.random.Generator, allowed: BoolArray | None = None
+) -> dict[str, Array]:
+    """Draw an action for each of `count` environments: uniform; standard normal where a number lacks a bound.
+
+    Args:
+        allowed: As `action_spaces.random_action` takes it, of the only action.
+    """
+    return {name: action_spaces.random_action(spec, count, rng, allowed) for name, spec in specs.items()}
 
 
 def _leaves(env_id: str, root: str, space: Space[Any]) -> list[tuple[Path, Space[Any]]]:

@@ -318,3 +318,47 @@ class Mixed(gymnasium.Env[FloatArray, dict[str, Any]]):
         }
         shown = [np.eye(3)[symbol], np.eye(2)[two], np.eye(3)[three], switches, points.ravel()]
         return np.concatenate(shown).astype(np.float32)
+
+
+class Masked(gymnasium.Env[dict[str, Any], np.int64]):
+    """Allows two of its `n` choices at a time, as a board game does, and raises at any other.
+
+    Reward 1 for the greater of the two; terminates after `length_steps`. The best return is `length_steps`, that of
+    random allowed choices half of it. The last observation of an episode allows nothing.
+
+    Args:
+        mask: Name of the observation that is 1 for an allowed choice.
+    """
+
+    def __init__(self, n: int = 6, length_steps: int = 8, mask: str = "action_mask") -> None:
+        self.observation_space = Dict({mask: MultiBinary(n), "x": Box(0.0, 1.0, (2,), np.float32)})
+        self.action_space = Discrete(n)
+        self._n, self._length_steps, self._mask = n, length_steps, mask
+        self._steps = 0
+        self._allowed = np.zeros(n, np.int8)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Show the first mask."""
+        super().reset(seed=seed, options=options)
+        self._steps = 0
+        return self._show(), {}
+
+    def step(self, action: np.int64) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Pay for the greater of the allowed choices.
+
+        Raises:
+            ValueError: The choice is not allowed.
+        """
+        if not self._allowed[action]:
+            raise ValueError(f"action {action} is not allowed by {self._allowed}")
+        reward = float(action == self._allowed.nonzero()[0].max())
+        self._steps += 1
+        return self._show(), reward, self._steps >= self._length_steps, False, {}
+
+    def _show(self) -> dict[str, Any]:
+        self._allowed = np.zeros(self._n, np.int8)
+        if self._steps < self._length_steps:
+            self._allowed[self.np_random.choice(self._n, 2, replace=False)] = 1
+        return {self._mask: self._allowed.copy(), "x": np.zeros(2, np.float32)}

@@ -9,6 +9,7 @@ import numpy as np
 
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments import atari, gym_adapter, rendering, spaces, vectorizations
+from distrl.environments.observation_spaces import environment_of, of_environment
 from distrl.environments.preprocessing.pipeline import Pipeline
 from distrl.errors import EnvironmentFailedError
 from distrl.types import Array, ArraySpec, BoolArray, FloatArray
@@ -80,6 +81,7 @@ class VectorEnvironment:
         self._zeros = _zeros(self.spec.observations, count) if changes else self._raw_zeros
         self._no_rewards = np.zeros(count, np.float32)
         self._ended: BoolArray = np.zeros(count, dtype=np.bool_)
+        self._lengths = np.zeros(count, np.int64)  # steps of each environment's episode so far
 
     def reset(self, seed: int) -> dict[str, Array]:
         """Starts a new episode in every environment; open episodes are abandoned.
@@ -105,6 +107,7 @@ class VectorEnvironment:
         except Exception as error:
             raise self._failed("reset", error) from error
         self._ended = np.zeros(self.count, dtype=np.bool_)
+        self._lengths = np.zeros(self.count, np.int64)
         return observations
 
     def step(self, actions: Mapping[str, Array]) -> Step:
@@ -128,6 +131,8 @@ class VectorEnvironment:
             observations, rewards = self._processed(observations, paid, valid)
         except Exception as error:
             raise self._failed("step", error) from error
+        self._lengths += 1
+        self._lengths *= valid
         terminated = np.array(raw_terminated, dtype=np.bool_)
         truncated = np.array(raw_truncated, dtype=np.bool_)
         self._ended = terminated | truncated
@@ -189,15 +194,32 @@ class VectorEnvironment:
         except ValueError as error:
             if self.spec.unprocessed is None:
                 raise
-            raise ValueError(f"after environment.preprocessing {error}") from error
+            number = environment_of(error)
+            after = ValueError(f"after environment.preprocessing {error}")
+            raise (after if number is None else of_environment(after, number)) from error
         return observations, rewards
 
     def _check_rewards(self, rewards: FloatArray) -> None:
         if not math.isfinite(np.vdot(rewards, self._no_rewards)):
-            raise ValueError(f"a reward is {rewards[~np.isfinite(rewards)][0]}")
+            number = int(np.flatnonzero(~np.isfinite(rewards))[0])
+            raise of_environment(ValueError(f"a reward is {rewards[number]}"), number)
 
     def _failed(self, where: str, error: Exception) -> EnvironmentFailedError:
-        return EnvironmentFailedError(f"environment {self.spec.id} failed in {where}: {gym_adapter.describe(error)}")
+        number = 0 if self.count == 1 else environment_of(error)
+        at = "" if number is None else self._at(where, number)
+        return EnvironmentFailedError(
+            f"environment {self.spec.id} failed in {where}: {gym_adapter.describe(error)}{at}"
+        )
+
+    def _at(self, where: str, number: int) -> str:
+        """Say at which step of which environment."""
+        several = self.count > 1
+        if where != "step":
+            return f", in environment {number}" if several else ""
+        of = f" of environment {number}" if several else ""
+        if self._ended[number]:
+            return f", in the reset{of} after an episode"
+        return f", at step {self._lengths[number] + 1}{of}"
 
 
 def _zeros(specs: Mapping[str, ArraySpec], count: int) -> dict[str, Array]:
@@ -216,8 +238,11 @@ def _check_finite(
         # Times 0 every number is 0, but NaN and infinity are not: cheaper than np.isfinite,
         # and unlike np.dot without a warning.
         if not math.isfinite(np.vdot(observations[name], as_many)):
+            number, *index = map(int, np.argwhere(~np.isfinite(observations[name]))[0])
             too_large = f"exceeds {_LARGEST:.2g}, the largest number of a network's float32"
-            raise ValueError(f"observation '{name}' {too_large if name in narrowed else 'is not finite'}")
+            not_finite = f"is not finite: {observations[name][(number, *index)]}{f' at {index}' if index else ''}"
+            why = too_large if name in narrowed else not_finite
+            raise of_environment(ValueError(f"observation '{name}' {why}"), number)
 
 
 def environment_seeds(seed: int, count: int) -> list[int]:

@@ -48,28 +48,31 @@ def check_environment(
     config: EnvironmentConfig,
     *,
     environments: int,
-    pictures: Path,
+    pictures: Path | None,
     timeout_s: float,
     progress: Callable[[str], None],
+    action_mask: str | None = None,
 ) -> Iterator[Finding]:
-    """Spaces, the first observation, three episodes, and the speed of every back end, in this order as they are found.
+    """Find spaces, the first observation, three episodes, and the speed of every back end, in this order.
 
     Args:
         config: The environment, as actors would make it.
         environments: How many step together where speed is measured.
-        pictures: Directory of image files, which are named after the environment.
+        pictures: Directory of image files, which are named after the environment; None: no files.
         timeout_s: Of one stage, such as a reset or an episode; then its process is killed.
         progress: Is told what takes longer than two seconds, once.
+        action_mask: `NetworkParameters.action_mask`: random actions are drawn from what it allows.
 
     Raises:
         ConfigError: The environment cannot be made.
         EnvironmentFailedError: It raises, hangs or crashes once it is made. A back end that does so is no error.
     """
-    prefix = pictures / "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in config.id)
+    name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in config.id)
+    prefix = None if pictures is None else pictures / name
 
     def request(vectorization: str, count: int | None) -> Request:
         chosen = config.model_copy(update={"vectorization": vectorization})
-        return Request(config=chosen, count=count, pictures=prefix, stage_timeout_s=timeout_s)
+        return Request(config=chosen, action_mask=action_mask, count=count, pictures=prefix, stage_timeout_s=timeout_s)
 
     yield from _findings(request(config.vectorization, None), progress)
     for back_end in BACK_ENDS:

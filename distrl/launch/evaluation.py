@@ -11,15 +11,17 @@ import numpy as np
 from distrl.actors.baselines import ConstantPolicy, RandomPolicy
 from distrl.actors.evaluator import ActingPolicy, Episode, Evaluator, GreedyPolicy, share_of
 from distrl.actors.policy import Policy
+from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.load import load
+from distrl.environments.random_actions import RandomActions
 from distrl.environments.vector import VectorEnvironment
 from distrl.environments.video import Recorder, renderable
 from distrl.errors import ConfigError, MissingExtraError
 from distrl.learner.policy_files import read_policy
 from distrl.types import EnvSpec
 
-__all__ = ["Episode", "Subject", "Video", "baseline", "play", "run_environment", "saved_policy"]
+__all__ = ["Episode", "Subject", "Video", "baseline", "play", "run_config", "saved_policy"]
 
 
 @dataclass(frozen=True)
@@ -54,15 +56,15 @@ class Video:
     replaced: bool = False
 
 
-def run_environment(run_dir: Path) -> EnvironmentConfig:
-    """The environment that a run trains in.
+def run_config(run_dir: Path) -> RunConfig:
+    """The configuration of a run.
 
     Raises:
         ConfigError: There is no run.
     """
     if not (run_dir / "config.yaml").is_file():
         raise ConfigError(f"{run_dir} is not a run's directory: it holds no config.yaml")
-    return load(file=run_dir / "config.yaml").config.environment
+    return load(file=run_dir / "config.yaml").config
 
 
 def saved_policy(run_dir: Path, checkpoint: str) -> Subject:
@@ -71,7 +73,7 @@ def saved_policy(run_dir: Path, checkpoint: str) -> Subject:
     Raises:
         ConfigError, CheckpointError: As `learner.policy_files.read_policy`.
     """
-    environment = run_environment(run_dir)
+    environment = run_config(run_dir).environment
     saved = read_policy(run_dir, checkpoint)
     policy = Policy(saved.bundle)
     policy.set_weights(saved.weights)
@@ -85,11 +87,12 @@ def saved_policy(run_dir: Path, checkpoint: str) -> Subject:
     return Subject(name, environment, make, saved.env_steps, saved.weights.version)
 
 
-def baseline(kind: str, environment: EnvironmentConfig, values: Mapping[str | None, Any]) -> Subject:
+def baseline(kind: str, config: RunConfig, values: Mapping[str | None, Any]) -> Subject:
     """A policy that learned nothing.
 
     Args:
         kind: "random" or "constant".
+        config: The environment, and the action mask if a policy head names one.
         values: For "constant": action -> its value; None stands for the only action that there is.
 
     Raises:
@@ -102,13 +105,13 @@ def baseline(kind: str, environment: EnvironmentConfig, values: Mapping[str | No
 
     def make(spec: EnvSpec, rng: np.random.Generator) -> ActingPolicy:
         if kind == "random":
-            return RandomPolicy(spec.actions, rng)
+            return RandomPolicy(RandomActions(spec, rng, config.network.action_mask))
         if None in values and len(spec.actions) > 1:
             raise ConfigError(f"--action: name the action, NAME=VALUE; there are {', '.join(spec.actions)}")
         (first, *_) = spec.actions
         return ConstantPolicy(spec.actions, {name or first: value for name, value in values.items()})
 
-    return Subject(f"{kind} policy", environment, make)
+    return Subject(f"{kind} policy", config.environment, make)
 
 
 def play(

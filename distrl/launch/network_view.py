@@ -18,7 +18,7 @@ def network_view(config: RunConfig) -> str:
         MissingExtraError: The framework is not installed.
     """
     require_framework(config.learner.backend)
-    spec = probe(config.environment)
+    spec = probe(config.environment, action_mask=config.network.action_mask)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with tempfile.TemporaryDirectory() as folder, standard_error_in(Path(folder) / "framework.log"):
         import_framework(config.learner.backend)

@@ -1,5 +1,6 @@
 """The one supervise loop, for processes and Ray alike: watch, restart, scale, time out, and end the run in order."""
 
+import re
 import signal
 import time
 from collections import defaultdict, deque
@@ -81,7 +82,7 @@ class Supervisor:
         self._watch = HangWatch(config.environment.step_timeout_s, self._awake)
         self._learner_trains = False
         self._hung: dict[Role, str] = {}  # killed and not yet found dead: why
-        self._errors: dict[Role, deque[tuple[str, tuple[int, int]]]] = defaultdict(lambda: deque(maxlen=SAME_ERROR))
+        self._errors: dict[Role, deque[tuple[str, tuple[int, ...]]]] = defaultdict(lambda: deque(maxlen=SAME_ERROR))
         self._target, self._most = config.actors.count, most_actors(config)
         self._scaling_from: int | None = None
         self._registry_at = 0.0
@@ -183,8 +184,8 @@ class Supervisor:
         self._let_go(role)
         if code == 0 and self._backend.registry.control().stop is not None:
             return None
-        if self._is_hopeless(role, error if code == 1 else None):
-            return Outcome(1, "keeps failing", f"{role.name} failed {SAME_ERROR} times in the same way: {error}")
+        if self._is_hopeless(role, error if code in (1, EnvironmentFailedError.exit_code) else None):
+            return Outcome(code, "keeps failing", f"{role.name} failed {SAME_ERROR} times in the same way: {error}")
         how = f"{f'signal {-code}' if code < 0 else f'exit code {code}'}{f': {error}' if error else ''}"
         delay = self.fleet.restart_later(member)
         if delay is None:
@@ -211,12 +212,16 @@ class Supervisor:
         return str(unsaved) if unsaved else None
 
     def _is_hopeless(self, role: Role, error: str | None) -> bool:
-        """Takes note of a role's end: whether one unexpected error was behind the last, and nothing was learned."""
+        """Record a role's end; return whether its last ends had one error and nothing was produced or learned since.
+
+        Errors are compared without their numbers, such as that of a step.
+        """
         errors = self._errors[role]
         if error is None:
             errors.clear()
             return False
-        errors.append((error, self._reached))
+        produced = self._monitor.ledger.produced if role.kind != "learner" else 0
+        errors.append((re.sub(r"\d+", "#", error), (*self._reached, produced)))
         return len(errors) == SAME_ERROR and len(set(errors)) == 1
 
     @property

@@ -79,7 +79,7 @@ def train(
     require_framework(config.learner.backend)
     _check_launchable(config)
     require_free(run_dir, resume)
-    spec = probe(config.environment)
+    spec = probe(config.environment, action_mask=config.network.action_mask)
     check_queue(config, spec)
     replay = replay_note(config, spec)
     with open_run_directory(run_dir, resume) as opened, settled_config(run_dir, loaded) as keep_config:

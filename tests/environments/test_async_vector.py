@@ -184,7 +184,10 @@ def test_an_exception_comes_back_with_its_own_traceback() -> None:
     with pytest.raises(EnvironmentFailedError) as caught:  # noqa: PT012  # the third of them
         for _ in range(3):
             environment.step(zeros(2))
-    assert str(caught.value) == "environment faulty:Faulty failed in step: TwoWords: salt and pepper"
+    assert (
+        str(caught.value)
+        == "environment faulty:Faulty failed in step: TwoWords: salt and pepper, at step 3 of environment 0"
+    )
     (note,) = [note for note in caught.value.__cause__.__notes__ if 'raise TwoWords("salt", "pepper")' in note][:1]
     assert "faulty.py" in note
     environment.close()
@@ -194,9 +197,9 @@ def test_an_exception_comes_back_with_its_own_traceback() -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("shape", "ValueError: 'observation' has shape (2,), its space says (1,)"),
-        ("leaves", "the process of environment 0 ended: exit code 7"),
-        ("crashes", "the process of environment 0 ended: SIGABRT"),
+        ("shape", "ValueError: 'observation' has shape (2,), its space says (1,), at step 3"),
+        ("leaves", "the process of environment 0 ended: exit code 7, at step 3"),
+        ("crashes", "the process of environment 0 ended: SIGABRT, at step 3"),
     ],
 )
 def test_what_else_goes_wrong_in_a_worker_is_said(how: str, message: str) -> None:
@@ -242,7 +245,7 @@ def test_what_comes_with_a_text_is_checked_too() -> None:
     environment.step(zeros(1))
     with pytest.raises(EnvironmentFailedError) as caught:
         environment.step(zeros(1))
-    message = "ValueError: 'observation/at' has shape (7,), its space says (1,)"
+    message = "ValueError: 'observation/at' has shape (7,), its space says (1,), at step 2"
     assert str(caught.value) == f"environment faulty:TalkingWrongly failed in step: {message}"
     environment.close()
 

@@ -110,6 +110,31 @@ def test_exceptions_bring_their_own_traceback() -> None:
     assert in_step.exit_code == 2
 
 
+IN_EPISODE = """self.n = getattr(self, "n", 0) + 1
+        if self.n == 7: {fails}"""
+PAY_NAN = "return np.zeros(2, np.float32), np.nan, False, False, {}"
+SHOW_THREE = "return np.zeros(3, np.float32), 0.0, False, False, {}"
+
+
+@pytest.mark.parametrize(
+    ("fails", "message"),
+    [
+        ("raise KeyError('lost')", "failed in step: KeyError: 'lost', at step 7"),
+        (PAY_NAN, "failed in step: ValueError: a reward is nan, at step 7"),
+        (SHOW_THREE, "failed in step: ValueError: 'observation' has shape (3,), its space says (2,), at step 7"),
+        ("os.kill(os.getpid(), 11)", "crashed in step 7: SIGSEGV"),
+    ],
+)
+def test_what_fails_in_the_same_step_of_each_episode_is_found_before_launch(fails: str, message: str) -> None:
+    assert str(failure(step=IN_EPISODE.format(fails=fails))) == f"environment my_module:Mine {message}"
+
+
+def test_what_fails_now_and_then_is_told_and_left_to_restarts(capsys: pytest.CaptureFixture[str]) -> None:
+    once = "os.path.exists('failed') or (open('failed', 'w'), os._exit(7))"
+    assert probe_mine(step=IN_EPISODE.format(fails=once)) == SPEC
+    assert "ended its process in step 7 with exit code 7; a second trial did not fail" in capsys.readouterr().err
+
+
 def test_environments_in_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("my_module.py").write_text(HEAD.format(reset="pass", step="raise ValueError('no dice')"))
     with tempfile.TemporaryDirectory(prefix="p", dir="/tmp") as directory:  # short: it becomes part of a socket's name
@@ -118,7 +143,7 @@ def test_environments_in_processes_of_their_own(monkeypatch: pytest.MonkeyPatch)
         assert os.listdir(directory) == []
         with pytest.raises(ProbeError) as caught:
             probe(EnvironmentConfig(id="my_module:Mine", vectorization="async"), timeout_s=100.0)
-        assert str(caught.value) == "environment my_module:Mine failed in step: ValueError: no dice"
+        assert str(caught.value) == "environment my_module:Mine failed in step: ValueError: no dice, at step 1"
         assert "raise ValueError('no dice')" in caught.value.detail
         assert os.listdir(directory) == []
 
@@ -158,7 +183,7 @@ def gone(pid: int) -> bool:
 
 def test_the_probing_process_imports_no_learning_framework() -> None:
     report = "raise RuntimeError(sorted({'tensorflow', 'keras', 'jax', 'ray'} & set(sys.modules)))"
-    assert str(failure(step=report)).endswith("RuntimeError: []")
+    assert str(failure(step=report)).endswith("RuntimeError: [], at step 1")
 
 
 def test_the_parent_s_side_imports_no_gymnasium() -> None:
@@ -185,7 +210,7 @@ def test_the_parent_s_side_imports_no_gymnasium() -> None:
 )
 def test_remote_environments_have_as_long_as_their_own_time_outs(monkeypatch, config, limit_s) -> None:
     seen = []
-    monkeypatch.setattr(probing, "_run_child", lambda config, timeout_s, answer, output: seen.append(timeout_s))
+    monkeypatch.setattr(probing, "_run_child", lambda config, mask, timeout_s, *_: seen.append(timeout_s))
     with pytest.raises(ProbeError):
         probe(EnvironmentConfig(**config))
     assert seen == [limit_s]

@@ -686,3 +686,56 @@ def test_actors_share_no_seed() -> None:
             key = np.random.SeedSequence(1, spawn_key=(1, actor, incarnation, 0))
             seeds += environment_seeds(int(key.spawn(3)[0].generate_state(1)[0]), 64)
     assert len(set(seeds)) == len(seeds) == 40 * 2 * 64
+
+
+NESTED = Dict({"camera": Dict({"left": Box(0, 255, (2, 2), np.uint8)}), "speed": Box(-9.0, 9.0, (2,), np.float32)})
+SEEN = {"camera": {"left": np.zeros((2, 2), np.uint8)}, "speed": np.zeros(2, np.float32)}
+
+
+class FailsOnce(gymnasium.Env):
+    """The second of its instances shows or pays `what` at step 3 of its second episode; episodes have 5 steps."""
+
+    made = 0
+
+    def __init__(self, what):
+        self.observation_space, self.action_space = NESTED, Discrete(2)
+        self._what, self._number, self._episode = what, FailsOnce.made, 0
+        FailsOnce.made += 1
+
+    def reset(self, *, seed=None, options=None):
+        self._steps, self._episode = 0, self._episode + 1
+        return SEEN, {}
+
+    def step(self, action):
+        self._steps += 1
+        fails = (self._number, self._episode, self._steps) == (1, 2, 3)
+        shown, reward = self._what if fails else (SEEN, 1.0)
+        return shown, reward, self._steps == 5, False, {}
+
+
+@pytest.mark.parametrize(
+    ("shown", "reward", "message"),
+    [
+        (SEEN, np.nan, "a reward is nan"),
+        (SEEN | {"speed": np.float32([0, np.inf])}, 1.0, "observation 'speed' is not finite: inf at [1]"),
+        (SEEN | {"speed": np.zeros(3)}, 1.0, "'observation/speed' has shape (3,), its space says (2,)"),
+        (
+            SEEN | {"camera": {"left": np.zeros((1, 2), np.uint8)}},
+            1.0,
+            "'observation/camera/left' has shape (1, 2), its space says (2, 2)",
+        ),
+        (SEEN | {"camera": {}}, 1.0, "'observation/camera/left' is missing"),
+    ],
+)
+def test_errors_name_observation_step_and_environment(monkeypatch, shown, reward, message) -> None:
+    maker = gymnasium.envs.registration.EnvSpec("FailsOnce-v0", lambda: FailsOnce((shown, reward)))
+    monkeypatch.setitem(gymnasium.registry, "FailsOnce-v0", maker)
+    monkeypatch.setattr(FailsOnce, "made", 0)
+    environment = vector("FailsOnce-v0", "sync", 3)
+    environment.reset(0)
+    for _ in range(5 + 1 + 2):  # the first episode, the reset, and two steps
+        environment.step(zeros(3))
+    with pytest.raises(EnvironmentFailedError) as caught:
+        environment.step(zeros(3))
+    at = ", at step 3 of environment 1"
+    assert str(caught.value) == f"environment FailsOnce-v0 failed in step: ValueError: {message}{at}"

@@ -144,11 +144,21 @@ class StrangeVectors(Strange):
 
 
 class Raises(StepCounter):
-    """Good enough for the probe, and then broken."""
+    """Raises at step 3 or 4 of each episode, but not in the first of all processes, which is the probe's."""
+
+    def __init__(self, flag):
+        super().__init__()
+        try:
+            os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
+            with open(flag, "w") as file:
+                file.write(str(os.getpid()))
+        except FileExistsError:
+            pass
+        self._good = open(flag).read() == str(os.getpid())
 
     def step(self, action):
-        if self._steps == 3:
-            raise ValueError("the dice are loaded")
+        if self._steps == 2 + os.getpid() % 2 and not self._good:
+            raise ValueError(f"the dice are loaded at {self._steps}")
         return super().step(action)
 '''
 LONG_S = 240.0
@@ -283,15 +293,33 @@ def test_an_environment_that_keeps_hanging_ends_the_run_beyond_the_budget(start_
 
 
 def test_an_environment_that_keeps_raising_ends_the_run_with_its_own_words(start_run, module):
-    run = start_run("--env", "my_environments:Raises", *SMALL, "--set", "actors.restart_budget=1", "--actors", "1")
+    """Four times in the same way while nothing is produced is enough, whatever the budget."""
+    flag = f"environment.kwargs={{flag: {module / 'first'}}}"
+    run = start_run("--env", "my_environments:Raises", "--set", flag, *SMALL, "--actors", "1")
     summary = run.finish()
-    assert (run.process.returncode, summary.exit_code, summary.stop_reason) == (3, 3, "restart budget spent")
-    assert (summary.restarts, summary.imbalance) == (1, 0)
+    assert (run.process.returncode, summary.exit_code, summary.stop_reason) == (3, 3, "keeps failing")
+    assert (summary.restarts, summary.imbalance) == (3, 0)
     (line,) = [line for line in run.errors.read_text().splitlines() if line.startswith("distrl: error: ")]
-    assert line.endswith("my_environments:Raises failed in step: ValueError: the dice are loaded)")
+    assert "actor 0 failed 4 times in the same way: environment my_environments:Raises failed in step: " in line
+    assert "ValueError: the dice are loaded at " in line
     # The log has the whole of it.
     log = (run.run_dir / "logs" / "actor-0.log").read_text()
-    assert 'raise ValueError("the dice are loaded")' in log
+    assert "raise ValueError(f" in log
+
+
+def test_an_environment_that_fails_within_its_first_episode_is_exit_2(distrl_command, module):
+    (module / "broken.py").write_text(
+        "from distrl.environments.toy import StepCounter\n"
+        "class Broken(StepCounter):\n"
+        "    def step(self, action):\n"
+        "        observation, reward, *rest = super().step(action)\n"
+        "        return observation, reward if self._steps < 4 else float('nan'), *rest\n"
+    )
+    done = distrl_command("train", "--env", "broken:Broken", "--run-dir", "run")
+    assert done.returncode == 2
+    line = "distrl: error: environment broken:Broken failed in step: ValueError: a reward is nan, at step 4"
+    assert line in done.stderr.splitlines()
+    assert not os.path.exists(module / "run")
 
 
 def test_an_environment_that_cannot_start_is_exit_2_with_its_own_traceback(distrl_command, module):
@@ -303,7 +331,7 @@ def test_an_environment_that_cannot_start_is_exit_2_with_its_own_traceback(distr
     )
     done = distrl_command("train", "--env", "broken:Broken", "--run-dir", "run")
     assert done.returncode == 2
-    first, *below = done.stderr.splitlines()
-    assert first == "distrl: error: environment broken:Broken failed in reset: OSError: no ROM here"
-    assert any("raise OSError('no ROM here')" in line for line in below)
+    lines = done.stderr.splitlines()
+    assert "distrl: error: environment broken:Broken failed in reset: OSError: no ROM here" in lines
+    assert any("raise OSError('no ROM here')" in line for line in lines)
     assert not os.path.exists(module / "run")

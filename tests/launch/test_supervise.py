@@ -222,6 +222,17 @@ def test_an_error_that_comes_again_and_again_while_nothing_is_learned_ends_the_r
     assert len(world.launcher.of(LEARNER)) == 4
 
 
+def test_an_environment_error_that_comes_again_and_again_while_nothing_is_produced_ends_the_run_with_3(world):
+    """Its numbers, such as that of the step, differ."""
+    dies = [world.dies(ACTOR, 3, f"environment X failed in step: a reward is nan, at step {n}") for n in (7, 9, 12, 7)]
+    outcome = world.run(dies[0], nothing, dies[1], nothing, dies[2], nothing, dies[3])
+    assert (outcome.exit_code, outcome.stop_reason) == (3, "keeps failing")
+    assert outcome.error == (
+        "actor 0 failed 4 times in the same way: environment X failed in step: a reward is nan, at step 7"
+    )
+    assert len(world.launcher.of(ACTOR)) == 4
+
+
 @pytest.mark.parametrize("between", ["learned", "another error", "a signal"])
 def test_errors_in_between_which_something_happens_are_within_the_budget(world, between):
     dies = world.dies(LEARNER, 1, "unexpected KeyError: 'x'")

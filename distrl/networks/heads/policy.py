@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import keras
 from keras import ops
 
+from distrl.config.action_mask import check_mask
 from distrl.config.heads import PolicyHeadParameters, PolicySection, PPOHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
@@ -44,7 +45,7 @@ class DistributionsHead(Head[Parameters]):
         _check_continuous(parameters, self._specs, spec)
         _check_temperature(network, self._specs, spec)
         if parameters.action_mask is not None:
-            _check_mask(parameters.action_mask, self._specs, spec)
+            check_mask(parameters.action_mask, spec)
 
     def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         features = self._hidden(features)
@@ -191,15 +192,3 @@ def _check_temperature(network: NetworkParameters, specs: Mapping[str, Distribut
     choices = {"categorical", "multi_categorical"} & {given.kind for given in specs.values()}
     if network.softmax_temperature != 1.0 and not choices:
         raise ConfigError(f"softmax_temperature is of discrete actions; {spec.id} has none")
-
-
-def _check_mask(mask: str, specs: Mapping[str, DistributionSpec], spec: EnvSpec) -> None:
-    """Raises ConfigError unless the observation says of every choice of the one action whether it is allowed."""
-    if mask not in spec.observations:
-        raise ConfigError(f"action_mask: no observation {mask!r}; there are {', '.join(spec.observations)}")
-    kinds = [distribution.kind for distribution in specs.values()]
-    if kinds not in (["categorical"], ["multi_categorical"], ["bernoulli"]):
-        raise ConfigError(f"action_mask: needs one action of choices or switches; {spec.id} has {', '.join(kinds)}")
-    size, shape = next(iter(specs.values())).parameters_size, spec.observations[mask].shape
-    if shape != (size,):
-        raise ConfigError(f"action_mask: observation {mask!r} must be [{size}], one for each choice, not {list(shape)}")

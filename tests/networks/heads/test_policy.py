@@ -179,7 +179,7 @@ def test_masks_of_every_kind_of_choice(build, action, size):
     [
         ("odd", (3,), DiscreteSpec(3), "no observation 'odd'; there are observation, allowed"),
         ("allowed", (2,), DiscreteSpec(3), r"'allowed' must be \[3\], one for each choice, not \[2\]"),
-        ("allowed", (2,), BoxSpec((1,), (None,), (None,)), "needs one action of choices or switches; .* has gaussian"),
+        ("allowed", (2,), BoxSpec((1,), (None,), (None,)), "needs one action of choices or switches; .* has box"),
     ],
 )
 def test_masks_that_do_not_fit_are_refused(build, mask, shape, action, message):

@@ -1,0 +1,96 @@
+"""Random actions are drawn from what a mask allows."""
+
+import numpy as np
+import pytest
+
+from distrl.config.environment import EnvironmentConfig
+from distrl.config.network import NetworkParameters
+from distrl.environments.examination import Episode, Seen, look, speed
+from distrl.environments.probe import ProbeError, probe
+from distrl.environments.random_actions import RandomActions
+from distrl.errors import ConfigError
+from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
+
+FOUR = ArraySpec((4,), "int8", 0.0, 1.0)
+
+
+def masked(how="auto", **kwargs):
+    return EnvironmentConfig(id="distrl.environments.toy:Masked", vectorization=how, kwargs=kwargs)
+
+
+def drawn(action, mask, name="action_mask", configured=None):
+    """The rows that are drawn for each row of the mask, 500 times."""
+    rows = np.asarray(mask, np.int8)
+    spec = EnvSpec("E", {name: ArraySpec(rows.shape[1:], "int8")}, {"action": action})
+    draw = RandomActions(spec, np.random.default_rng(0), configured)
+    return np.stack([draw({name: rows})["action"] for _ in range(500)], axis=1)
+
+
+@pytest.mark.parametrize("configured", [None, "deep/action_mask"])
+def test_choices_are_uniform_among_those_allowed(configured):
+    first, second, none = drawn(
+        DiscreteSpec(4, start=3), [[0, 1, 0, 1], [0, 0, 1, 0], [0, 0, 0, 0]], "deep/action_mask", configured
+    )
+    assert first.dtype == np.int32
+    assert np.bincount(first, minlength=4) / 500 == pytest.approx([0.0, 0.5, 0.0, 0.5], abs=0.1)
+    assert set(second) == {2}
+    assert set(none) == {0, 1, 2, 3}  # as after an episode's end
+
+
+def test_several_choices_and_switches():
+    (several,) = drawn(MultiDiscreteSpec((2, 3), (0, 0)), [[0, 1, 1, 0, 1]])
+    assert {tuple(row) for row in several.tolist()} == {(1, 0), (1, 2)}
+    (switches,) = drawn(MultiBinarySpec((2,)), [[1, 0]])
+    assert {tuple(row) for row in switches.tolist()} == {(0, 0), (1, 0)}
+
+
+@pytest.mark.parametrize(
+    ("observations", "action", "mask"),
+    [
+        ({"action_mask": FOUR}, DiscreteSpec(4), "action_mask"),
+        ({"a/action_mask": FOUR, "b": FOUR}, DiscreteSpec(4), "a/action_mask"),
+        ({"a/action_mask": FOUR, "b/action_mask": FOUR}, DiscreteSpec(4), None),  # which of them?
+        ({"action_mask": FOUR}, DiscreteSpec(5), None),
+        ({"action_mask": FOUR}, BoxSpec((4,), (0.0,) * 4, (1.0,) * 4), None),
+        ({"mask": FOUR}, DiscreteSpec(4), None),
+    ],
+)
+def test_a_mask_that_the_configuration_does_not_name_is_taken_where_it_can_be_no_other(observations, action, mask):
+    draw = RandomActions(EnvSpec("E", observations, {"action": action}), np.random.default_rng(0))
+    assert draw.mask == mask
+
+
+def test_a_configured_mask_must_fit():
+    spec = EnvSpec("E", {"mask": FOUR}, {"action": DiscreteSpec(5)})
+    with pytest.raises(ConfigError, match=r"observation 'mask' must be \[5\], one for each choice, not \[4\]"):
+        RandomActions(spec, np.random.default_rng(0), "mask")
+
+
+def test_heads_name_the_mask():
+    heads = [{"kind": "value"}, {"kind": "ppo", "action_mask": "legal"}]
+    assert NetworkParameters.model_validate({"heads_parameters": heads}).action_mask == "legal"
+    assert NetworkParameters().action_mask is None
+
+
+def test_the_trial_before_launch_chooses_what_is_allowed():
+    assert probe(masked()).actions == {"action": DiscreteSpec(6)}
+    legal = {"mask": "legal"}
+    assert probe(masked(**legal), action_mask="legal").actions == {"action": DiscreteSpec(6)}
+    with pytest.raises(ProbeError, match="is not allowed by"):
+        probe(masked(**legal))  # nothing says that it is a mask
+
+
+def test_the_check_chooses_what_is_allowed():
+    episodes = [found for found in look(masked()) if isinstance(found, Episode)]
+    assert [episode.length_steps for episode in episodes] == [8, 8, 8]
+    (*_, measured, _) = speed(masked(how="sync"), 3, for_s=0.1)
+    assert measured.steps_per_s > 0
+
+
+def test_the_check_writes_no_picture_unasked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    kwargs = {"world": "8x16", "state_representation": "cam", "max_episode_steps": 5}
+    world = EnvironmentConfig(id="distrl.environments.grid_world:GridWorld", kwargs=kwargs)
+    (seen,) = [found for found in look(world) if isinstance(found, Seen)]
+    assert (seen.path, seen.text) == (None, "an image of 160 x 80; --pictures DIR saves it")
+    assert list(tmp_path.iterdir()) == []
