@@ -13,7 +13,7 @@ from distrl.dashboard.index import Entry, Index
 from distrl.dashboard.live import LiveRuns, Look, role_row
 from distrl.dashboard.tables import Tables
 from distrl.errors import ConfigError
-from distrl.metrics.curves import Curve, Statistic, band, curve, smoothed, thinned
+from distrl.metrics.curves import X_AXES, Curve, Statistic, band, curve, smoothed, thinned
 from distrl.metrics.runs import Run
 from distrl.metrics.snapshot import METRICS, Snapshot
 from distrl.metrics.summary import Summary
@@ -111,7 +111,7 @@ class Runs:
             NotThereError: No such run.
             ConfigError: Its metrics.csv is damaged.
         """
-        table = self._table(self.index.entry(run_id))
+        table = self._table(self.index.entry(run_id), [X_AXES[over], *names])
         lines = {name: _line(curve(table, name, over), points, window) for name in names if name in table}
         return {"over": over, "curves": {name: lines.get(name, {"x": [], "y": []}) for name in names}}
 
@@ -191,16 +191,16 @@ class Runs:
         summary = Summary.read(files.inside(self.index.directory(entry), "summary.json"))
         return {**{name: getattr(summary, name) for name in UNROLLS}, "imbalance": summary.imbalance}
 
-    def _table(self, entry: Entry) -> Table:
-        """metrics.csv; of a run without one here, what its Redis still knows, which are minutes."""
-        table = self.tables.table(self.index.directory(entry))
-        if len(table) or (look := self.look(entry)) is None:
-            return table
+    def _table(self, entry: Entry, names: Sequence[str]) -> Table:
+        """Columns of metrics.csv; where there is no such file, those that the run's Redis still has, of minutes."""
+        folder = self.index.directory(entry)
+        if self.tables.names(folder) or (look := self.look(entry)) is None:
+            return self.tables.table(folder, names)
         return table_of_snapshots([snapshot for _, snapshot in look.snapshots])
 
     def _columns(self, entry: Entry) -> list[str]:
         try:
-            return list(self._table(entry))
+            return self.tables.names(self.index.directory(entry)) or [*self._table(entry, ())]
         except ConfigError:  # told where curves are asked for
             return []
 
@@ -212,7 +212,7 @@ class Runs:
 
     def _curve_of(self, entry: Entry, name: str, over: str, window: int) -> Curve:
         try:
-            table = self._table(entry)
+            table = self._table(entry, [X_AXES[over], name])
         except ConfigError:  # a damaged one: the run's own page says why
             table = Table({}, {})
         if name not in table:

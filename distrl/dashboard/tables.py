@@ -1,48 +1,52 @@
-"""metrics.csv of the runs that are looked at, kept in memory and read on where it has grown."""
+"""Columns of metrics.csv of the runs that are looked at, kept in memory and read on where a file has grown."""
 
-import csv
+import math
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
+from typing import BinaryIO
 
 from distrl.dashboard.files import NotThereError, inside
-from distrl.metrics.snapshot import Snapshot, Value
-from distrl.metrics.table import Table, read_table, table_of
+from distrl.errors import ConfigError
+from distrl.metrics.columns import Column, Header, extend_columns, read_header
+from distrl.metrics.last_row import last_row
+from distrl.metrics.snapshot import TEXTS, Snapshot
+from distrl.metrics.table import Table
 
-MOST_BYTES = 128 * 2**20
-"""Kept of all tables together, and one in any case."""
+MOST_BYTES = 96 * 2**20
+"""Kept of all columns together, beside those of the newest question."""
 _SEAM_BYTES = 256
 """Before where reading goes on: if they have changed, the file is another."""
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """A table and the file it was read from: who it is, how far it was read, and what stood right before that."""
+class Tables:
+    """Safe for several threads, which wait for each other only at the same file."""
 
-    table: Table
-    inode: int
-    size: int
-    modified_ns: int
-    end: int
-    seam: bytes
+    def __init__(self) -> None:
+        self._files: OrderedDict[Path, _File] = OrderedDict()
+        self._lock = threading.Lock()
 
     @property
     def nbytes(self) -> int:
-        return sum(column.nbytes for column in self.table.values())
+        """Size of all columns that are kept."""
+        return sum(one.nbytes for one in [*self._files.values()])
 
+    def names(self, run_dir: Path) -> list[str]:
+        """The columns of numbers; empty where there are none yet.
 
-class Tables:
-    """Safe for several threads."""
+        Raises:
+            ConfigError: metrics.csv is damaged.
+        """
+        try:
+            path = inside(run_dir, "metrics.csv")
+        except NotThereError:
+            return []
+        with path.open("rb") as file:
+            return [name for name in read_header(file, path).names if name not in TEXTS]
 
-    def __init__(self) -> None:
-        self._kept: OrderedDict[Path, _Kept] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def table(self, run_dir: Path) -> Table:
-        """The run's metrics as they are now; empty where there are none yet.
+    def table(self, run_dir: Path, names: Sequence[str]) -> Table:
+        """These columns as they are now, without those that the file does not have.
 
         Raises:
             ConfigError: metrics.csv is damaged.
@@ -52,60 +56,91 @@ class Tables:
         except NotThereError:
             return Table({}, {})
         with self._lock:
-            kept = self._kept.pop(path, None)
-            found = path.stat()
-            if kept is None or (found.st_ino, found.st_size, found.st_mtime_ns) != (
-                kept.inode,
-                kept.size,
-                kept.modified_ns,
-            ):
-                kept = _read(path, kept)
-            self._kept[path] = kept
-            while len(self._kept) > 1 and sum(one.nbytes for one in self._kept.values()) > MOST_BYTES:
-                self._kept.popitem(last=False)
-            return kept.table
+            kept = self._files.setdefault(path, _File(path))
+            self._files.move_to_end(path)
+        table = kept.table([name for name in dict.fromkeys(names) if name not in TEXTS])
+        with self._lock:
+            while len(self._files) > 1 and self.nbytes > MOST_BYTES:
+                self._files.popitem(last=False)
+        return table
 
     def last(self, run_dir: Path) -> Snapshot:
-        """The newest row, of which what is not known is left out."""
-        table = self.table(run_dir)
-        row: dict[str, Value] = {name: column[-1] for name, column in table.items() if len(column)}
-        numbers = {name: float(value) for name, value in row.items() if np.isfinite(value)}  # type: ignore[arg-type]
-        texts = {name: column[-1] for name, column in table.texts.items() if len(column) and column[-1]}
-        return {**numbers, **texts}
+        """The newest row, without the unknown values.
+
+        Raises:
+            ConfigError: metrics.csv is damaged.
+        """
+        try:
+            row = last_row(inside(run_dir, "metrics.csv"))
+        except NotThereError:
+            return {}
+        known = {name: value for name, value in row.items() if value is not None and value != ""}
+        return {name: value for name, value in known.items() if isinstance(value, str) or math.isfinite(value)}
 
 
-def _read(path: Path, before: _Kept | None) -> _Kept:
-    """The whole file, or what is new in it."""
-    found = path.stat()
-    if before is not None and before.inode == found.st_ino and found.st_size >= before.end and len(before.table):
-        with path.open("rb") as file:
-            file.seek(before.end - len(before.seam))
-            seam, new = file.read(len(before.seam)), file.read()
-        whole = new[: new.rfind(b"\n") + 1]
-        if seam == before.seam and (table := _extended(before.table, path, whole)) is not None:
-            tail = (seam + whole)[-_SEAM_BYTES:]
-            return _Kept(table, found.st_ino, found.st_size, found.st_mtime_ns, before.end + len(whole), tail)
-    content = path.read_bytes()
-    end = content.rfind(b"\n") + 1
-    table = read_table(path)  # which may see more than we did: then the seam is not at its end, and all is read again
-    rows = len(next(iter(table.values()), ()))
-    exact = rows == max(content.count(b"\n", 0, end) - 1, 0)
-    seam = content[max(end - _SEAM_BYTES, 0) : end] if exact else b"\0"
-    return _Kept(table, found.st_ino, found.st_size, found.st_mtime_ns, end, seam)
+class _File:
+    """One metrics.csv: the columns that were asked for, all of them read up to the same byte."""
 
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._stamp: tuple[int, int, int] | None = None
+        self._damage: ConfigError | None = None
+        self._header = Header((), 0)
+        self._end = 0
+        self._seam = b""
+        self._columns: OrderedDict[str, Column] = OrderedDict()  # the newest question's are last
 
-def _extended(table: Table, path: Path, added: bytes) -> Table | None:
-    """The table with more rows; None where they do not fit."""
-    with path.open(encoding="utf-8") as file:
-        header = next(csv.reader(file))
-    rows = [*csv.reader(added.decode(errors="replace").splitlines())]
-    if any(len(row) != len(header) for row in rows):
-        return None
-    if not rows:
-        return table
-    try:
-        new = table_of(header, rows)
-    except ValueError:
-        return None  # a damaged row: reading all of it again says which
-    numbers = {name: np.concatenate([table[name], new[name]]) for name in table}
-    return Table(numbers, {name: [*table.texts[name], *texts] for name, texts in new.texts.items()})
+    @property
+    def nbytes(self) -> int:
+        return sum(column.nbytes for column in [*self._columns.values()])
+
+    def table(self, names: Sequence[str]) -> Table:
+        with self._lock:
+            found = self._path.stat()
+            stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
+            if stamp == self._stamp and self._damage is not None:
+                raise self._damage
+            try:
+                with self._path.open("rb") as file:
+                    if stamp != self._stamp:
+                        self._read_on(file, found.st_size, names)
+                    known = [name for name in names if name in self._header.names]
+                    self._read_missing(file, known)
+            except ConfigError as error:
+                self._forget()
+                self._damage, self._stamp = error, stamp
+                raise
+            except OSError:
+                self._forget()
+                self._stamp = None
+                raise
+            self._damage, self._stamp = None, stamp
+            for name in known:
+                self._columns.move_to_end(name)
+            while len(self._columns) > len(known) and self.nbytes > MOST_BYTES:
+                self._columns.popitem(last=False)
+            return Table({name: self._columns[name].values for name in known}, {})
+
+    def _read_on(self, file: BinaryIO, size: int, names: Sequence[str]) -> None:
+        """Reads what is new for the columns that are kept; begins with `names` where the file is another."""
+        file.seek(self._end - len(self._seam))
+        if self._end == 0 or size < self._end or file.read(len(self._seam)) != self._seam:
+            self._forget()
+            self._header = read_header(file, self._path)
+            self._end = self._header.end
+            self._columns.update({name: Column() for name in names if name in self._header.names})
+        self._end = extend_columns(file, self._path, self._header, self._columns, self._end, size)
+        seam_bytes = min(_SEAM_BYTES, self._end)
+        file.seek(self._end - seam_bytes)
+        self._seam = file.read(seam_bytes)
+
+    def _read_missing(self, file: BinaryIO, names: Sequence[str]) -> None:
+        missing = {name: Column() for name in names if name not in self._columns}
+        if missing:
+            extend_columns(file, self._path, self._header, missing, self._header.end, self._end)
+            self._columns.update(missing)
+
+    def _forget(self) -> None:
+        self._columns.clear()
+        self._header, self._end, self._seam = Header((), 0), 0, b""

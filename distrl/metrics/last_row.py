@@ -12,6 +12,8 @@ from distrl.metrics.snapshot import TEXTS, Value
 
 TAIL_BYTES = 16384
 """Read first; a row is some hundred bytes long."""
+LONGEST_LINE = 2**20
+"""A header or row that is longer makes the file damaged."""
 
 
 def last_row(path: Path) -> dict[str, Value]:
@@ -25,8 +27,11 @@ def last_row(path: Path) -> dict[str, Value]:
     if not path.exists():
         return {}
     with _opened(path) as file:
-        header = file.readline()
-        row = _last_line(file, first=len(header))
+        header = file.readline(LONGEST_LINE)
+        try:
+            row = _last_line(file, first=len(header)) if header.endswith(b"\n") else b""
+        except ValueError as error:
+            raise ConfigError(f"{path} is damaged: {error}") from error
     if not row:
         return {}
     try:
@@ -46,7 +51,11 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def _last_line(file: BinaryIO, first: int) -> bytes:
-    """The last whole line that begins at byte `first` or after; b"" if there is none."""
+    """The last whole line that begins at byte `first` or after; b"" if there is none.
+
+    Raises:
+        ValueError: A line is longer than `LONGEST_LINE`.
+    """
     end = file.seek(0, os.SEEK_END)
     length = TAIL_BYTES
     while True:
@@ -58,6 +67,8 @@ def _last_line(file: BinaryIO, first: int) -> bytes:
             return b""
         if cut or begin == first:
             return line
+        if length > 2 * LONGEST_LINE:
+            raise ValueError(f"a row is longer than {LONGEST_LINE:,} bytes")
         length *= 2
 
 

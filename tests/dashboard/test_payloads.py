@@ -126,7 +126,7 @@ def test_a_run_whose_redis_is_gone(runs, make_run, alive, tmp_path, monkeypatch)
 def test_a_damaged_table_leaves_the_rest(runs, make_run):
     (make_run("a") / "metrics.csv").write_text("a,b\n1\n")
     told = runs.described(id_of("a"))
-    assert (told["columns"], told["snapshot"], told["run"]["state"]) == ([], {}, "ended")
+    assert (told["columns"], told["snapshot"], told["run"]["state"]) == (["a", "b"], {}, "ended")
     make_run("b")
     compared = runs.compared([id_of("a"), id_of("b")], "mean_return_100", "steps", 100, 1, "*", "mean")
     assert [len(line["x"]) for line in compared["curves"].values()] == [0, 3]
