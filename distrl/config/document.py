@@ -13,6 +13,7 @@ _TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
 # YAML 1.1 wants a dot and a signed exponent and reads `1e-3` as text; YAML 1.2, JSON and people do not.
 _EXPONENT = re.compile(r"^[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
 MOST_VALUES = 100_000
+_MOST_BITS = 4096  # Python refuses to write longer numbers in decimal
 """In one document, each counted as often as it is referred to: aliases make any number of a few lines."""
 DEEPEST = 64
 """Levels of mappings and lists in one document; Pydantic and JSON allow some 200."""
@@ -156,8 +157,15 @@ def check_plain(value: Any, what: str) -> None:
             values += [(inner, level + 1) for inner in each]
         elif isinstance(each, str):
             _check_text(each, what)
-        elif not isinstance(each, int | float | bool | None):
-            raise ConfigError(f"{what}: a value of type {type(each).__name__} is not plain data")
+        else:
+            _check_number(each, what)
+
+
+def _check_number(value: Any, what: str) -> None:
+    if not isinstance(value, int | float | bool | None):
+        raise ConfigError(f"{what}: a value of type {type(value).__name__} is not plain data")
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise ConfigError(f"{what} has a whole number of {value.bit_length():,} bits, more than {_MOST_BITS:,}")
 
 
 def _check_text(text: str, what: str) -> None:

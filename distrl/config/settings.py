@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from distrl.config.document import parse_mapping, scalar
 from distrl.config.presets import nearest
 from distrl.config.secrets import masked, masked_text
+from distrl.config.small_files import read_small
 from distrl.errors import ConfigError
 
 
@@ -27,6 +28,8 @@ class Setting(NamedTuple):
 
 Settings = Mapping[str, Setting]
 """Dotted path -> value, in the file's order."""
+MOST_BYTES = 2**18
+"""Size of a config.yaml that is read back, thirty times as large as distrl's own; YAML takes seconds to parse that."""
 
 
 def read_settings(path: Path) -> Settings:
@@ -36,7 +39,7 @@ def read_settings(path: Path) -> Settings:
         ConfigError: The file cannot be read or is not YAML.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_small(path, MOST_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     return settings_in(text, f"file {path}")

@@ -10,12 +10,13 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from distrl.dashboard import elsewhere, views
 from distrl.dashboard.access import Access
+from distrl.dashboard.answers import Answer
 from distrl.dashboard.door import DOOR, WAY_OUT, Door, TooLargeError
 from distrl.dashboard.elsewhere import Elsewhere
 from distrl.dashboard.files import NotThereError
@@ -112,16 +113,16 @@ def _answers() -> dict[Any, Callable[[Request, Exception], Response]]:
 
 def _answering(status: int) -> Callable[[Request, Exception], Response]:
     def answer(request: Request, error: Exception) -> Response:
-        return JSONResponse({"error": " ".join(str(error).split())}, status)
+        return Answer({"error": " ".join(str(error).split())}, status)
 
     return answer
 
 
 def _unreadable(request: Request, error: Exception) -> Response:
     """A file that went, or that others may read; its path is nobody's business."""
-    return JSONResponse({"error": "a file of the run cannot be read"}, 404)
+    return Answer({"error": "a file of the run cannot be read"}, 404)
 
 
 def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return JSONResponse({"error": str(error.detail)}, error.status_code, dict(error.headers or {}))
+    return Answer({"error": str(error.detail)}, error.status_code, dict(error.headers or {}))

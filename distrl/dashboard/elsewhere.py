@@ -160,6 +160,6 @@ def _leaves(description: str) -> list[Leaf]:
 def _started(run_id: str) -> float:
     """When the run was launched, by its name, which tells its launcher's local time; 0 where it does not."""
     try:
-        return time.mktime(time.strptime(run_id[:15], "%Y%m%d-%H%M%S"))
+        return max(time.mktime(time.strptime(run_id[:15], "%Y%m%d-%H%M%S")), 0.0)
     except (ValueError, OverflowError):
         return 0.0

@@ -1,20 +1,20 @@
 """/metrics: what the running jobs say, in Prometheus' text format, under the names of metrics/snapshot.py."""
 
+import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
+from typing import NamedTuple
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from distrl.dashboard.index import Entry
-from distrl.dashboard.live import Look
+from distrl.dashboard.live import ODD, Look
 from distrl.dashboard.payloads import Runs
 from distrl.metrics.snapshot import METRICS, TOLD_ONCE, Snapshot
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST
-LABELS = ("run", "env", "algorithm")
 ROLE_NUMBERS = {
     "env_steps": "environment steps of this incarnation",
     "env_steps_per_s": "environment steps per second",
@@ -24,53 +24,76 @@ ROLE_NUMBERS = {
     "blocked_share": "share of its time spent waiting for the learner: 0 to 1",
 }
 _MEANINGS = {metric.name: metric.meaning for metric in METRICS}
+_OWN = {"run_up", "unrolls", "dropped_unrolls", *(f"role_{name}" for name in ROLE_NUMBERS)}
+_LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+class Sample(NamedTuple):
+    """One number of a running job."""
+
+    name: str
+    meaning: str
+    labels: Mapping[str, str]
+    value: float
 
 
 class _Jobs(Collector):
     """Gauges of every running job."""
 
-    def __init__(self, jobs: Iterable[tuple[Entry, Look, Snapshot]]) -> None:
-        self._jobs = [*jobs]
-        self._families: dict[str, GaugeMetricFamily] = {}
+    def __init__(self, samples: Iterable[Sample]) -> None:
+        self._samples = [*samples]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        self._families = {}
-        for entry, look, snapshot in self._jobs:
-            labels = {"run": entry.name, "env": entry.env, "algorithm": entry.algorithm}
-            self._add("run_up", "1 if the run's Redis answers", labels, look.problem is None)
-            for name, value in snapshot.items():
-                if name not in TOLD_ONCE and _NAME.fullmatch(name) and isinstance(value, int | float):
-                    self._add(name, _MEANINGS.get(name, "of the algorithm"), labels, value)
-            self._add_unrolls(look, labels)
-            self._add_roles(look, labels)
-        yield from self._families.values()
-
-    def _add_unrolls(self, look: Look, labels: dict[str, str]) -> None:
-        told = asdict(look.counts)
-        for where in ("produced", "foreign", "trained", "queued", "in_flight", "lost", "rolled_back"):
-            self._add("unrolls", "unrolls by where they are", labels | {"where": where}, told[where])
-        for reason, count in told["dropped"].items():
-            self._add("dropped_unrolls", "unrolls dropped, by reason", labels | {"reason": reason}, count)
-
-    def _add_roles(self, look: Look, labels: dict[str, str]) -> None:
-        for role in look.roles:
-            whose = labels | {"role": role.role, "id": str(role.id), "host": role.host}
-            for name, meaning in ROLE_NUMBERS.items():
-                self._add(f"role_{name}", meaning, whose, getattr(role, name))
-
-    def _add(self, name: str, meaning: str, labels: dict[str, str], value: float) -> None:
-        family = self._families.get(name)
-        if family is None:
-            family = self._families[name] = GaugeMetricFamily(f"distrl_{name}", meaning, labels=list(labels))
-        family.add_metric(list(labels.values()), float(value))
+        families: dict[str, GaugeMetricFamily] = {}
+        for name, meaning, labels, value in self._samples:
+            family = families.get(name)
+            if family is None:
+                family = families[name] = GaugeMetricFamily(f"distrl_{name}", meaning, labels=list(labels))
+            # Redis may hold text that UTF-8 cannot.
+            texts = [text.encode(errors="backslashreplace").decode() for text in labels.values()]
+            family.add_metric(texts, float(value))
+        yield from families.values()
 
 
 def exposition(runs: Runs) -> bytes:
-    """The text of /metrics."""
+    """The text of /metrics: every series once."""
+    samples: dict[tuple[str, ...], Sample] = {}
     entries = runs.index.entries()
     looks = runs.looks(entries)
-    jobs = [(entry, looks[entry.id], runs.latest(entry, looks[entry.id])) for entry in entries if entry.id in looks]
+    for entry, look in ((entry, looks[entry.id]) for entry in entries if entry.id in looks):
+        labels = {"run": entry.name, "env": entry.env, "algorithm": entry.algorithm}
+        up = Sample("run_up", "1 if the run's Redis answers", labels, look.problem is None)
+        try:
+            found = [up, *_of_roles(look, labels), *_of_unrolls(look, labels)]
+            found += _of_snapshot(runs.latest(entry, look), labels)
+        except ODD as error:
+            _LOG.warning("the numbers of %s are left out: %r", entry.name, error)
+            found = [up._replace(value=0.0)]
+        for sample in found:  # an algorithm's own metric may have the name of another one
+            samples.setdefault((sample.name, *sample.labels.values()), sample)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Jobs(jobs))
+    registry.register(_Jobs(samples.values()))
     return generate_latest(registry)
+
+
+def _of_snapshot(snapshot: Snapshot, labels: Mapping[str, str]) -> Iterator[Sample]:
+    for name, value in snapshot.items():
+        if name in TOLD_ONCE or name in _OWN or not _NAME.fullmatch(name) or not isinstance(value, int | float):
+            continue
+        yield Sample(name, _MEANINGS.get(name, "of the algorithm"), labels, float(value))
+
+
+def _of_unrolls(look: Look, labels: Mapping[str, str]) -> Iterator[Sample]:
+    told = asdict(look.counts)
+    for where in ("produced", "foreign", "trained", "queued", "in_flight", "lost", "rolled_back"):
+        yield Sample("unrolls", "unrolls by where they are", {**labels, "where": where}, float(told[where]))
+    for reason, count in told["dropped"].items():
+        yield Sample("dropped_unrolls", "unrolls dropped, by reason", {**labels, "reason": reason}, float(count))
+
+
+def _of_roles(look: Look, labels: Mapping[str, str]) -> Iterator[Sample]:
+    for role in look.roles:
+        whose = {**labels, "role": role.role, "id": str(role.id), "host": role.host}
+        for name, meaning in ROLE_NUMBERS.items():
+            yield Sample(f"role_{name}", meaning, whose, float(getattr(role, name)))

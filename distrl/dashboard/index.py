@@ -21,7 +21,8 @@ from distrl.dashboard.configuration import Leaf, read_configuration
 from distrl.dashboard.elsewhere import Elsewhere
 from distrl.dashboard.files import NotThereError, id_of
 from distrl.errors import ConfigError
-from distrl.metrics.runs import Run, RunRecord, open_run, process_mark, run_directories
+from distrl.metrics.manifest import Manifest
+from distrl.metrics.runs import Run, RunRecord, distinct_ends, open_run, process_mark, readable, run_directories
 from distrl.metrics.summary import Summary
 
 INDEX_NAME = ".distrl-index.sqlite"
@@ -29,10 +30,11 @@ NOWHERE = "redis"
 """Stands for where runs are whose directories are not here; nothing is ever written there."""
 FRESH_S = 1.0
 """How long a look at the directories is good for, at the least."""
-RESTS = 100.0
+RESTS, LONGEST_REST_S = 100.0, 10.0
 """And as many times what it took: thousands of runs are looked through for a hundredth of one core's time."""
-_VERSION = 1
-_FILES = ("run.json", "summary.json", "config.yaml")
+_VERSION = 2
+_FILES = ("run.json", "summary.json", "manifest.json", "config.yaml")
+_LONGEST_PROBLEM = 500
 _LOG = logging.getLogger(__name__)
 
 State = Literal["running", "ended", "gone", "damaged"]
@@ -49,8 +51,8 @@ class Entry(BaseModel):
 
     Attributes:
         id: Stands for the run in addresses; says nothing about where it is.
-        path: Below the root; "" for the root itself.
-        name: The last part of it.
+        path: Below the root, fit to be shown; "" for the root itself.
+        name: The last part of it; as many parts as tell it apart from other runs whose last part is the same.
         numbers: What is in `SUMMARISED`; empty until the run has ended.
         problem: Why it is damaged.
     """
@@ -83,8 +85,10 @@ class Index:
         self.elsewhere = elsewhere or Elsewhere(())
         self._lock = threading.RLock()
         self._store = _Store(root)
-        self._ended = self._store.entries()  # path -> (stamp, entry); what runs is read every time
-        self._configurations: dict[str, tuple[str, list[Leaf]]] = {}
+        self._read = self._store.entries()  # id -> (stamp, entry); runs that run or are gone are read every time
+        self._manifests: dict[str, tuple[str, dict[str, Any]]] = {}
+        self._configurations: dict[str, tuple[str, list[Leaf] | ConfigError]] = {}
+        self._folders: dict[str, Path] = {}
         self._entries: dict[str, Entry] = {}
         self._runs: dict[str, Run] = {}
         self._of_redis: dict[str, list[Leaf]] = {}  # id -> the configuration of a run that has no directory here
@@ -96,7 +100,8 @@ class Index:
             if time.monotonic() >= self._due:
                 began = time.thread_time()
                 self._look()
-                self._due = time.monotonic() + max(FRESH_S, RESTS * (time.thread_time() - began))
+                rest_s = min(RESTS * (time.thread_time() - began), LONGEST_REST_S)
+                self._due = time.monotonic() + max(FRESH_S, rest_s)
             return list(self._entries.values())
 
     def entry(self, run: str) -> Entry:
@@ -113,8 +118,9 @@ class Index:
         return found
 
     def directory(self, entry: Entry) -> Path:
-        """Where the run is."""
-        return self.root / entry.path
+        """Where the run is, or would be."""
+        with self._lock:
+            return self._folders.get(entry.id, self.root / entry.path)
 
     def opened(self, entry: Entry) -> Run | None:
         """A run that has not ended, as the last look found it."""
@@ -130,14 +136,26 @@ class Index:
         with self._lock:
             if entry.id in self._of_redis:
                 return self._of_redis[entry.id]
-        stamp = _stamp(self.directory(entry), "config.yaml")
+        folder = self.directory(entry)
+        stamp = _stamp(folder, "config.yaml")
         with self._lock:
-            kept = self._configurations.get(entry.path) or self._store.configuration(entry.path)
-            if kept is None or kept[0] != stamp:
-                kept = (stamp, read_configuration(self.directory(entry)))
-                self._store.keep_configuration(entry.path, *kept)
-            self._configurations[entry.path] = kept
-            return kept[1]
+            kept = self._configurations.get(entry.id) or self._store.configuration(entry.id)
+        if kept is None or kept[0] != stamp:
+            kept = (stamp, self._parsed(entry.id, folder, stamp))
+        self._configurations[entry.id] = kept
+        if isinstance(kept[1], ConfigError):
+            raise kept[1]
+        return kept[1]
+
+    def _parsed(self, name: str, folder: Path, stamp: str) -> list[Leaf] | ConfigError:
+        """Takes seconds for the largest file that is read; the list is answered meanwhile."""
+        try:
+            leaves = read_configuration(folder)
+        except ConfigError as error:
+            return error
+        with self._lock:
+            self._store.keep_configuration(name, stamp, leaves)
+        return leaves
 
     def close(self) -> None:
         """Closes the file, and connections."""
@@ -146,25 +164,44 @@ class Index:
             self._store.close()
 
     def _look(self) -> None:
-        found, runs, ended = {}, {}, {}
+        found, runs, read, folders = {}, {}, {}, {}
         for folder in run_directories(self.root, _LOG.warning):
             path = "" if folder == self.root else folder.relative_to(self.root).as_posix()
+            name = id_of(path)
             stamp = _stamp(folder, *_FILES)
-            kept = self._ended.get(path)
+            kept = self._read.get(name)
             if kept is not None and kept[0] == stamp:
                 entry = kept[1]
             else:
-                entry, run = self._read(folder, path)
+                entry, run = self._entry_of(folder, name, readable(path))
                 if run is not None:
-                    runs[entry.id] = run
-            if entry.state == "ended":
-                ended[path] = (stamp, entry)
-            found[entry.id] = entry
-        self._store.keep({path: new for path, new in ended.items() if self._ended.get(path) != new})
-        self._store.forget(self._ended.keys() - ended.keys())
+                    runs[name] = run
+            if entry.state in ("ended", "damaged"):
+                read[name] = (stamp, entry)
+            found[name], folders[name] = entry, folder
+        ended = {name: new for name, new in read.items() if new[1].state == "ended"}
+        self._store.keep({name: new for name, new in ended.items() if self._read.get(name) != new})
+        self._store.forget(self._read.keys() - ended.keys())
+        self._manifests = {name: kept for name, kept in self._manifests.items() if name in runs}
+        self._folders = folders
         of_redis = self._add_elsewhere(found, runs)
-        self._ended, self._runs, self._of_redis = ended, runs, of_redis
-        self._entries = dict(sorted(found.items(), key=lambda item: (-item[1].started, item[1].path)))
+        self._read, self._runs, self._of_redis = read, runs, of_redis
+        ordered = dict(sorted(found.items(), key=lambda item: (-item[1].started, item[1].path)))
+        self._entries = self._told_apart(ordered)
+
+    def _told_apart(self, entries: dict[str, Entry]) -> dict[str, Entry]:
+        """The entries under names that differ; an entry whose name stays is the same object as at the last look."""
+        same: dict[str, list[Entry]] = {}
+        for entry in entries.values():
+            same.setdefault(entry.name, []).append(entry)
+        for alike in (alike for alike in same.values() if len(alike) > 1):
+            ends = distinct_ends([(self.root.name, *entry.path.split("/")) for entry in alike])
+            for entry, end in zip(alike, ends, strict=True):
+                name = end if ends.count(end) == 1 else f"{end} ({entry.id[:6]})"  # paths that only look the same
+                before = self._entries.get(entry.id)
+                renamed = entry.model_copy(update={"name": name})
+                entries[entry.id] = before if before == renamed and before is not None else renamed
+        return entries
 
     def _add_elsewhere(self, entries: dict[str, Entry], runs: dict[str, Run]) -> dict[str, list[Leaf]]:
         """Adds runs that Redis alone knows of; what looks gone from here may run on another machine."""
@@ -186,28 +223,43 @@ class Index:
             runs[entry.id] = Run(self.directory(entry), found.record, None, "running")
         return added
 
-    def _read(self, folder: Path, path: str) -> tuple[Entry, Run | None]:
-        """The entry, and the run unless it has ended."""
-        basics: dict[str, Any] = {"id": id_of(path), "path": path, "name": folder.resolve().name}
+    def _entry_of(self, folder: Path, name: str, path: str) -> tuple[Entry, Run | None]:
+        """The entry, and the run unless it has ended; whatever a directory holds, it costs that entry alone."""
+        basics: dict[str, Any] = {"id": name, "path": path, "name": readable(folder.resolve().name)}
         try:
             _refuse_links(folder)
             run = open_run(folder)
+            if run.state == "running" and not _is_of_its_process(folder, run.record):
+                run = replace(run, state="gone")
+            basics |= {"run_id": run.record.run_id, "started": run.record.started, "state": run.state}
+            if run.summary is not None:
+                return Entry(**basics, **_told(run.summary)), None
+            return Entry(**basics, **self._expected(folder, name)), run
         except ConfigError as error:
-            return Entry(**basics, state="damaged", problem=" ".join(str(error).split())), None
-        basics |= {"run_id": run.record.run_id, "started": run.record.started, "state": run.state}
-        if run.state == "running" and not _is_of_its_process(folder, run.record):
-            run = replace(run, state="gone")
-            basics["state"] = run.state
-        if run.summary is not None:
-            return Entry(**basics, **_told(run.summary)), None
-        return Entry(**basics, **self._expected(Entry(**basics))), run
+            problem = str(error)
+        except OSError as error:
+            problem = f"a file of the run cannot be read: {error.strerror}"
+        except Exception as error:
+            _LOG.exception("a run cannot be listed: %s", folder)
+            problem = f"its files hold something odd ({error!r})"
+        problem = readable(" ".join(problem.split()))[:_LONGEST_PROBLEM]
+        return Entry(**basics | {"state": "damaged", "problem": problem}), None
 
-    def _expected(self, entry: Entry) -> dict[str, Any]:
-        """What the configuration tells of a run that has left no summary."""
-        try:
-            return _expected(self.configuration(entry))
-        except ConfigError as error:
-            return {"problem": " ".join(str(error).split())}
+    def _expected(self, folder: Path, name: str) -> dict[str, Any]:
+        """What the manifest tells of a run that has left no summary; read again where it has changed."""
+        stamp = _stamp(folder, "manifest.json")
+        kept = self._manifests.get(name)
+        if kept is None or kept[0] != stamp:
+            try:
+                manifest = Manifest.read(folder / "manifest.json")
+            except ConfigError as error:
+                found: dict[str, Any] = {"problem": " ".join(str(error).split())[:_LONGEST_PROBLEM]}
+            else:
+                found = {}
+                if manifest is not None:
+                    found = {"algorithm": manifest.algorithm, "env": manifest.environment, "seed": manifest.seed}
+            kept = self._manifests[name] = (stamp, found)
+        return kept[1]
 
 
 def _expected(leaves: Sequence[Leaf]) -> dict[str, Any]:
@@ -242,16 +294,16 @@ class _Store:
     def entries(self) -> dict[str, tuple[str, Entry]]:
         kept = {}
         try:
-            for path, stamp, text in self._database.execute("SELECT path, stamp, entry FROM entries"):
-                kept[path] = (stamp, Entry.model_validate_json(text))
+            for run, stamp, text in self._database.execute("SELECT id, stamp, entry FROM entries"):
+                kept[run] = (stamp, Entry.model_validate_json(text))
         except (sqlite3.Error, ValidationError) as error:
             _LOG.warning("the index of runs is made anew: %s: %s", self._file, error)
             return {}
         return kept
 
-    def configuration(self, path: str) -> tuple[str, list[Leaf]] | None:
+    def configuration(self, run: str) -> tuple[str, list[Leaf] | ConfigError] | None:
         try:
-            found = self._database.execute("SELECT stamp, leaves FROM configurations WHERE path = ?", (path,))
+            found = self._database.execute("SELECT stamp, leaves FROM configurations WHERE id = ?", (run,))
             row = found.fetchone()
             return None if row is None else (row[0], [Leaf(*leaf) for leaf in json.loads(row[1])])
         except (sqlite3.Error, ValueError, TypeError) as error:
@@ -259,15 +311,15 @@ class _Store:
             return None
 
     def keep(self, entries: dict[str, tuple[str, Entry]]) -> None:
-        rows = [(path, stamp, entry.model_dump_json()) for path, (stamp, entry) in entries.items()]
+        rows = [(run, stamp, entry.model_dump_json()) for run, (stamp, entry) in entries.items()]
         self._write("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", rows)
 
-    def keep_configuration(self, path: str, stamp: str, leaves: list[Leaf]) -> None:
-        self._write("INSERT OR REPLACE INTO configurations VALUES (?, ?, ?)", [(path, stamp, json.dumps(leaves))])
+    def keep_configuration(self, run: str, stamp: str, leaves: list[Leaf]) -> None:
+        self._write("INSERT OR REPLACE INTO configurations VALUES (?, ?, ?)", [(run, stamp, json.dumps(leaves))])
 
-    def forget(self, paths: set[str]) -> None:
+    def forget(self, runs: set[str]) -> None:
         for table in ("entries", "configurations"):
-            self._write(f"DELETE FROM {table} WHERE path = ?", [(path,) for path in paths])
+            self._write(f"DELETE FROM {table} WHERE id = ?", [(run,) for run in runs])
 
     def close(self) -> None:
         self._database.close()
@@ -290,8 +342,8 @@ def _prepared(file: str) -> sqlite3.Connection:
         if version != _VERSION:
             for table in ("entries", "configurations"):
                 database.execute(f"DROP TABLE IF EXISTS {table}")
-        database.execute("CREATE TABLE IF NOT EXISTS entries (path TEXT PRIMARY KEY, stamp TEXT, entry TEXT)")
-        database.execute("CREATE TABLE IF NOT EXISTS configurations (path TEXT PRIMARY KEY, stamp TEXT, leaves TEXT)")
+        database.execute("CREATE TABLE IF NOT EXISTS entries (id TEXT PRIMARY KEY, stamp TEXT, entry TEXT)")
+        database.execute("CREATE TABLE IF NOT EXISTS configurations (id TEXT PRIMARY KEY, stamp TEXT, leaves TEXT)")
         database.execute(f"PRAGMA user_version = {_VERSION}")
     return database
 
@@ -305,7 +357,7 @@ def _stamp(folder: Path, *names: str) -> str:
         except OSError:  # not there, or out of reach
             told.append("-")
         else:
-            told.append(f"{found.st_mtime_ns}.{found.st_size}.{found.st_ino}")
+            told.append(f"{found.st_ctime_ns}.{found.st_size}.{found.st_ino}")  # which also a change of rights changes
     return " ".join(told)
 
 

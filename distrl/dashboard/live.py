@@ -21,6 +21,7 @@ from distrl.memory_backend.meter import Meter
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.memory_backend.redis_client import RedisClient, connect
 from distrl.memory_backend.registry_interface import Control, RoleStatus, blocked_share, rates_while_paused
+from distrl.metrics.progress import number
 from distrl.metrics.runs import RunRecord
 from distrl.metrics.snapshot import Snapshot, Value
 
@@ -39,7 +40,7 @@ AT_ONCE = 8
 """Threads that look; a Redis that hangs keeps one of them for `MOST_S` at most."""
 NOT_YET = "its Redis has not answered yet"
 
-ODD = (DistrlError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+ODD = (DistrlError, ArithmeticError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """What reading a Redis can end with: unreachable, or bytes that no version of distrl has written."""
 
 
@@ -249,7 +250,7 @@ def finite(snapshot: Mapping[str, Any]) -> dict[str, Value]:
 
 def role_row(role: RoleStatus, look: Look) -> dict[str, Any]:
     """A heartbeat as pages show it."""
-    newest = int(look.latest.get("weights_version") or 0)
+    newest = int(number(look.latest.get("weights_version")) or 0)
     row = asdict(role)
     del row["stacks"]
     seen_s = look.seen_s.get((role.role, role.id), 0.0)

@@ -10,7 +10,7 @@ import numpy as np
 from distrl.config.document import shown
 from distrl.dashboard import files
 from distrl.dashboard.index import Entry, Index
-from distrl.dashboard.live import LiveRuns, Look, role_row
+from distrl.dashboard.live import ODD, LiveRuns, Look, role_row
 from distrl.dashboard.tables import Tables
 from distrl.errors import ConfigError
 from distrl.metrics.curves import X_AXES, Curve, Statistic, band, curve, smoothed, thinned
@@ -79,7 +79,7 @@ class Runs:
         """The newest numbers: of the files, and over them what the job says now."""
         try:
             row = self.tables.last(self.index.directory(entry))
-        except ConfigError:  # told where curves are asked for
+        except (ConfigError, OSError):  # told where curves are asked for
             row = {}
         return {**row, **(look.latest if look is not None else {})}
 
@@ -164,8 +164,13 @@ class Runs:
         for entry in [entry for entry in entries if entry.id in looks]:
             look = looks[entry.id]
             named = {"run": entry.id, "name": entry.name}
-            for role in look.roles:
-                hosts.setdefault(role.host, []).append(named | role_row(role, look))
+            try:
+                rows = [named | role_row(role, look) for role in look.roles]
+            except ODD as error:
+                redis.append(named | {"problem": f"its Redis holds something odd ({error!r})"})
+                continue
+            for row in rows:
+                hosts.setdefault(row["host"], []).append(row)
             queued = {"entries": look.counts.queued + look.counts.in_flight, "stream_bytes": look.counts.stream_bytes}
             redis.append(named | dict(look.redis) | queued | {"problem": look.problem})
         return {"hosts": [{"host": host, "roles": roles} for host, roles in sorted(hosts.items())], "redis": redis}

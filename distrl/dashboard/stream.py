@@ -2,7 +2,6 @@
 reads slowly gets fewer, newer ones."""
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -12,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from distrl.dashboard import files
+from distrl.dashboard.answers import encoded
 from distrl.dashboard.payloads import Json, Runs, live_part, verdict_of
 from distrl.errors import ConfigError
 
@@ -105,7 +105,7 @@ class Streams:
                 began = time.monotonic()
                 for name, data in await run_in_threadpool(watch.changes):
                     spoke = began
-                    yield f"event: {name}\ndata: {json.dumps(data, allow_nan=False)}\n\n"
+                    yield f"event: {name}\ndata: {encoded(data)}\n\n"
                 if began - spoke >= HEARTBEAT_S:
                     spoke = began
                     yield ": still here\n\n"

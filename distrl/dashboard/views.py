@@ -6,10 +6,11 @@ from typing import Any, cast, get_args
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, Response
 
 import distrl
 from distrl.dashboard import control, exposition, files
+from distrl.dashboard.answers import Answer
 from distrl.dashboard.door import read_body
 from distrl.dashboard.files import NotThereError
 from distrl.dashboard.payloads import Runs, metric_rows
@@ -27,7 +28,7 @@ _SORTS = ("started", "name", "env", "algorithm", "state", "env_steps", "mean_ret
 def session(request: Request) -> Response:
     """Who asks, and what metrics there are."""
     runs = _runs(request)
-    return JSONResponse(
+    return Answer(
         {
             "right": request.state.right,
             "signed_in": request.state.session is not None,
@@ -53,12 +54,12 @@ def listed(request: Request) -> Response:
     known = [row for row in rows if value(row) is not None]
     known.sort(key=value, reverse=sort.startswith("-"))
     rows = known + [row for row in rows if value(row) is None]  # what is not known is last, either way
-    return JSONResponse({"runs": rows})
+    return Answer({"runs": rows})
 
 
 def described(request: Request) -> Response:
     """One run."""
-    return JSONResponse(_runs(request).described(request.path_params["id"]))
+    return Answer(_runs(request).described(request.path_params["id"]))
 
 
 def curves(request: Request) -> Response:
@@ -70,7 +71,7 @@ def curves(request: Request) -> Response:
         _whole(request, "points", USUAL_POINTS, 4, MOST_POINTS),
         _whole(request, "smooth", 1, 1, MOST_WINDOW),
     )
-    return JSONResponse(found)
+    return Answer(found)
 
 
 def compared(request: Request) -> Response:
@@ -87,19 +88,19 @@ def compared(request: Request) -> Response:
         _text(request, "group", ""),
         cast(Statistic, _choice("statistic", _text(request, "statistic", "mean"), get_args(Statistic))),
     )
-    return JSONResponse(found)
+    return Answer(found)
 
 
 def configuration(request: Request) -> Response:
     """Every value with its origin, secrets masked."""
-    return JSONResponse(_runs(request).configuration(request.path_params["id"]))
+    return Answer(_runs(request).configuration(request.path_params["id"]))
 
 
 def events(request: Request) -> Response:
     """The newest events, oldest first."""
     runs = _runs(request)
     folder = runs.index.directory(runs.index.entry(request.path_params["id"]))
-    return JSONResponse({"events": [event._asdict() for event in files.events(folder)]})
+    return Answer({"events": [event._asdict() for event in files.events(folder)]})
 
 
 def log(request: Request) -> Response:
@@ -107,7 +108,7 @@ def log(request: Request) -> Response:
     runs = _runs(request)
     folder = runs.index.directory(runs.index.entry(request.path_params["id"]))
     after = None if "after" not in request.query_params else _whole(request, "after", 0, 0, 2**62)
-    return JSONResponse(files.log_piece(folder, request.path_params["role"], after)._asdict())
+    return Answer(files.log_piece(folder, request.path_params["role"], after)._asdict())
 
 
 def film(request: Request) -> Response:
@@ -123,7 +124,7 @@ def film(request: Request) -> Response:
 
 def fleet(request: Request) -> Response:
     """Hosts, and the Redis of every running job."""
-    return JSONResponse(_runs(request).fleet())
+    return Answer(_runs(request).fleet())
 
 
 def settable(request: Request) -> Response:
@@ -131,9 +132,9 @@ def settable(request: Request) -> Response:
     runs = _runs(request)
     run = runs.running(runs.index.entry(request.path_params["id"]))
     if run is None:
-        return JSONResponse({"settings": []})
+        return Answer({"settings": []})
     with runs.live.of(run.record).backend() as backend:
-        return JSONResponse({"settings": control.parameters(Steering(backend, "dashboard"))})
+        return Answer({"settings": control.parameters(Steering(backend, "dashboard"))})
 
 
 async def act(request: Request) -> Response:
@@ -141,7 +142,7 @@ async def act(request: Request) -> Response:
     asked = control.Request.read(await read_body(request))
     by = f"{request.client.host if request.client else 'unknown'}, dashboard"
     told = await run_in_threadpool(_act, _runs(request), request.path_params["id"], asked, by)
-    return JSONResponse({"told": told})
+    return Answer({"told": told})
 
 
 def metrics(request: Request) -> Response:
@@ -151,7 +152,7 @@ def metrics(request: Request) -> Response:
 
 def healthy(request: Request) -> Response:
     """That the server is up."""
-    return JSONResponse({"ok": True})
+    return Answer({"ok": True})
 
 
 def _act(runs: Runs, run_id: str, asked: control.Request, by: str) -> str:

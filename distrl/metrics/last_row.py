@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from distrl.config.small_files import open_at_once
 from distrl.errors import ConfigError
 from distrl.metrics.snapshot import TEXTS, Value
 
@@ -44,7 +45,7 @@ def last_row(path: Path) -> dict[str, Value]:
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=open_at_once) as file:
             yield file
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error

@@ -1,5 +1,6 @@
 """A list of runs: of each what it trains, how it stands and what it came to, in one line."""
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -203,7 +204,7 @@ def _unfinished(run: Run, name: str) -> Entry:
 
 def _whole(value: Value) -> int | None:
     found = number(value)
-    return None if found is None else int(found)
+    return int(found) if found is not None and math.isfinite(found) else None
 
 
 def _text(value: Value) -> str | None:

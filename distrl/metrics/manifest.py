@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from distrl.config.small_files import read_small
 from distrl.errors import ConfigError
 
 
@@ -53,7 +54,7 @@ class Manifest(BaseModel):
         if not path.exists():
             return None
         try:
-            return cls.model_validate_json(path.read_bytes())
+            return cls.model_validate_json(read_small(path))
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
         except ValidationError as error:

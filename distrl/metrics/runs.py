@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
+from distrl.config.small_files import read_small
 from distrl.errors import ConfigError
 from distrl.metrics.summary import Summary
 
@@ -19,14 +20,15 @@ class RunRecord(BaseModel):
     """run.json: how to reach the running job. `redis_url` is None where everything is one process.
 
     Attributes:
+        pid: 0 where it is not known.
         started: When this launch began, in seconds since 1970.
         process: What tells the process `pid` from later ones of that number, see `process_mark`; "" for not known.
     """
 
     run_id: str
     redis_url: str | None
-    pid: int
-    started: float = Field(0.0, allow_inf_nan=False)
+    pid: int = Field(ge=0, lt=2**31)
+    started: float = Field(0.0, ge=0.0, lt=1e11)
     process: str = ""
 
     @classmethod
@@ -37,11 +39,13 @@ class RunRecord(BaseModel):
             ConfigError: The file is not there, or not a record.
         """
         try:
-            return cls.model_validate_json(path.read_bytes())
+            return cls.model_validate_json(read_small(path))
         except OSError as error:
             raise ConfigError(f"{path.parent} is not a run's directory: {path.name}: {error.strerror}") from error
         except ValidationError as error:
-            raise ConfigError(f"{path} is damaged: {error.errors(include_url=False)[0]['msg']}") from error
+            problem = error.errors(include_url=False)[0]
+            where = "".join(f"{part}: " for part in problem["loc"])
+            raise ConfigError(f"{path} is damaged: {where}{problem['msg']}") from error
 
 
 @dataclass(frozen=True)
@@ -120,12 +124,21 @@ def run_directories(root: Path, trouble: Callable[[str], None]) -> Iterator[Path
 
 def short_names(paths: Sequence[Path]) -> list[str]:
     """The ends of different paths, as short as still tells them apart: most often the directories' own names."""
-    parts = [path.resolve().parts for path in paths]
-    for length in range(1, max(map(len, parts), default=0) + 1):
-        names = ["/".join(each[-length:]) for each in parts]
-        if len(set(names)) == len(set(parts)):
+    return distinct_ends([path.resolve().parts for path in paths])
+
+
+def distinct_ends(paths: Sequence[tuple[str, ...]]) -> list[str]:
+    """The ends of paths, given by their parts: one length for all, as short as still tells different ones apart."""
+    for length in range(1, max(map(len, paths), default=0) + 1):
+        names = ["/".join(each[-length:]) for each in paths]
+        if len(set(names)) == len(set(paths)):
             return names
-    return [str(path) for path in paths]
+    return ["/".join(each) for each in paths]
+
+
+def readable(name: str) -> str:
+    """A name of the file system as text that UTF-8 can hold: other bytes are escaped."""
+    return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def newest_run(root: Path) -> Path:
@@ -156,6 +169,8 @@ def process_mark(pid: int) -> str:
 
 
 def _alive(record: RunRecord) -> bool:
+    if record.pid == 0:  # which os.kill would take for this process' own group
+        return False
     try:
         os.kill(record.pid, 0)
     except ProcessLookupError:

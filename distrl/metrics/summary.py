@@ -6,6 +6,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, computed_field
 
+from distrl.config.small_files import read_small
 from distrl.errors import EXIT_OK, ConfigError, naming
 from distrl.metrics.words import return_words, waiting_words
 
@@ -111,8 +112,8 @@ class Summary(BaseModel):
             ConfigError: The file cannot be read or is not a summary.
         """
         try:
-            return cls.model_validate_json(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
+            return cls.model_validate_json(read_small(path))
+        except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error}") from error
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]

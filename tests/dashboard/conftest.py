@@ -15,6 +15,7 @@ from distrl.config.load import dump, load
 from distrl.dashboard import payloads
 from distrl.dashboard.access import Access
 from distrl.dashboard.app import make_app
+from distrl.metrics.manifest import Manifest
 from distrl.metrics.runs import process_mark
 from distrl.metrics.sinks import CsvSink
 from distrl.metrics.summary import Summary
@@ -67,6 +68,7 @@ def make_run(root: Path, dead_pid: int) -> Callable[..., Path]:
         record["process"] = process_mark(pid) if pid else ""
         (folder / "run.json").write_text(json.dumps(record))
         (folder / "config.yaml").write_text(config)
+        (folder / "manifest.json").write_text(manifest(run_id).model_dump_json())
         sink = CsvSink(folder / "metrics.csv")
         for row in range(1, rows + 1):
             sink.write({"updates": row, "env_steps": 100 * row, "episodes": row, "wall_s": 0.5 * row, **returns(row)})
@@ -76,6 +78,13 @@ def make_run(root: Path, dead_pid: int) -> Callable[..., Path]:
         return folder
 
     return make
+
+
+def manifest(run_id: str, **changes: Any) -> Manifest:
+    texts = dict.fromkeys(("directory", "distrl", "python", "system", "host", "cpu"), "")
+    trained = {"run_id": run_id, "environment": "CartPole-v1", "algorithm": "impala", "seed": 1}
+    nothing = {"command": (), "commit": None, "distrl_commit": None, "memory_bytes": None, "gpus": (), "packages": {}}
+    return Manifest.model_validate({**texts, **trained, **nothing, "cores": 2, **changes})
 
 
 def returns(row: int) -> dict[str, float]:

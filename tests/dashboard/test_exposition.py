@@ -92,6 +92,31 @@ def test_a_job_whose_redis_is_gone_is_down(root, make_run, alive, tmp_path, monk
     assert 'distrl_run_up{algorithm="impala",env="CartPole-v1",run="job"} 0.0' in text
 
 
+def test_no_series_is_there_twice(root, make_run, alive, redis_url):
+    backends = []
+    for folder in ("lr1/seed1", "lr2/seed1"):
+        run_id = folder.replace("/", "-")
+        make_run(folder, ended=False, pid=alive, redis_url=redis_url, run_id=run_id, rows=0)
+        backend = RedisBackend.open(redis_url, run_id, QueueCaps(8, 1000), name="test", give_up_s=1.0)
+        backends.append(backend)
+        backend.create("{}")
+        backend.registry.add_snapshot({**SNAPSHOT, "run_up": 7, "unrolls": 8, "role_rss_mb": 9})
+        backend.registry.beat(RoleStatus("actor", 0, 1, "h", 5, "acting"))
+    runs = Runs(Index(root))
+    text = exposition(runs).decode()
+    families = [*text_string_to_metric_families(text)]
+    series = [(sample.name, *sorted(sample.labels.items())) for family in families for sample in family.samples]
+    assert len(series) == len(set(series))
+    assert {sample.labels["run"] for family in families for sample in family.samples} == {"lr1/seed1", "lr2/seed1"}
+    assert len({family.name for family in families}) == len(families)
+    assert {sample.value for family in families for sample in family.samples if sample.name == "distrl_run_up"} == {1.0}
+    runs.live.let_go(0.0)
+    runs.index.close()
+    for backend in backends:
+        backend.delete()
+        backend.close()
+
+
 def test_without_jobs(root):
     runs = Runs(Index(root))
     assert exposition(runs) == b""

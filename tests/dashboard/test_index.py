@@ -1,12 +1,14 @@
 import json
 import os
 import sqlite3
+import threading
 
 import pytest
 
 from distrl.dashboard import index as module
 from distrl.dashboard.files import NotThereError
 from distrl.dashboard.index import INDEX_NAME, Index
+from distrl.errors import ConfigError
 from distrl.metrics.runs import process_mark
 
 
@@ -73,7 +75,7 @@ def test_a_record_that_no_process_of_its_user_has_written(look, make_run, alive)
             os.chown(path, 12345, -1)
     index = look()
     assert {entry.name: entry.state for entry in index.entries()} == dict.fromkeys(
-        ("another", "unknown", "group", "all", "init"), "gone"
+        ("another", "unknown", "group", "init"), "gone"
     )
     assert {run.state for entry in index.entries() if (run := index.opened(entry)) is not None} == {"gone"}
 
@@ -187,7 +189,7 @@ def test_damaged_records_are_listed_with_what_is_wrong(look, make_run):
     (make_run("a") / "run.json").write_text("{}")
     (entry,) = look().entries()
     assert entry.state == "damaged"
-    assert entry.problem.endswith("run.json is damaged: Field required")
+    assert entry.problem.endswith("run.json is damaged: run_id: Field required")
 
 
 def test_configurations_are_kept(look, make_run, monkeypatch):
@@ -204,11 +206,79 @@ def test_configurations_are_kept(look, make_run, monkeypatch):
     assert [tuple(leaf) for leaf in index.configuration(entry)] == [("seed", 5, "")]
 
 
-def test_a_run_without_a_configuration(look, make_run, alive):
+def test_a_run_without_a_manifest_and_one_with_a_damaged_one(look, make_run, alive):
     folder = make_run("a", ended=False, pid=alive)
-    (folder / "config.yaml").unlink()
-    (entry,) = look().entries()
-    assert (entry.state, entry.env, entry.problem) == ("running", "", "the run has no config.yaml")
+    (folder / "manifest.json").unlink()
+    index = look()
+    (entry,) = index.entries()
+    assert (entry.state, entry.env, entry.problem) == ("running", "", None)
+    (folder / "manifest.json").write_text("{}")
+    (entry,) = index.entries()
+    assert (entry.state, entry.env) == ("running", "")
+    assert "manifest.json is damaged" in entry.problem
+
+
+def test_the_list_parses_no_yaml_and_what_cannot_be_read_is_not_tried_again(look, make_run, monkeypatch, alive):
+    text = "\n".join(f"key{number}: {number}" for number in range(50_000))
+    make_run("a", ended=False, pid=alive, config=text)
+    make_run("b", ended=False, config=text)
+    tried = []
+    real = module.read_configuration
+    monkeypatch.setattr(module, "read_configuration", lambda folder: tried.append(folder.name) or real(folder))
+    index = look()
+    entries = index.entries()
+    assert sorted(entry.state for entry in entries) == ["gone", "running"]
+    assert tried == []
+    for _ in range(3):
+        with pytest.raises(ConfigError, match="more than 262,144"):
+            index.configuration(entries[0])
+    assert len(tried) == 1
+
+
+def test_the_list_is_answered_while_a_configuration_is_parsed(look, make_run, monkeypatch):
+    make_run("a")
+    began, go_on = threading.Event(), threading.Event()
+    index = look()
+    (entry,) = index.entries()
+    monkeypatch.setattr(module, "read_configuration", lambda _: began.set() or (go_on.wait(60) and []))
+    waiting = threading.Thread(target=index.configuration, args=(entry,))
+    waiting.start()
+    try:
+        assert began.wait(60)
+        listed = []
+        asking = threading.Thread(target=lambda: listed.append(index.entries()), daemon=True)
+        asking.start()
+        asking.join(60)
+        assert listed == [[entry]]
+    finally:
+        go_on.set()
+        waiting.join()
+
+
+def test_runs_of_one_name_are_told_apart(look, make_run):
+    for path in ("lr1/seed1", "lr2/seed1", "lr2/seed2", "x/lr1/seed1"):
+        make_run(path)
+    index = look()
+    entries = {entry.path: entry for entry in index.entries()}
+    assert {path: entry.name for path, entry in entries.items()} == {
+        "lr1/seed1": "runs/lr1/seed1",
+        "lr2/seed1": "runs/lr2/seed1",
+        "lr2/seed2": "seed2",
+        "x/lr1/seed1": "x/lr1/seed1",
+    }
+    again = {entry.path: entry for entry in index.entries()}
+    assert all(again[path] is entry for path, entry in entries.items())  # rows that have not changed cost nothing
+
+
+def test_an_error_that_was_not_foreseen_is_one_damaged_row(look, make_run, monkeypatch, caplog):
+    make_run("a")
+    make_run("b")
+    real = module.open_run
+    monkeypatch.setattr(module, "open_run", lambda folder: 1 // 0 if folder.name == "a" else real(folder))
+    index = look()
+    for _ in range(2):
+        assert {entry.name: entry.state for entry in index.entries()} == {"a": "damaged", "b": "ended"}
+    assert caplog.text.count("Traceback") == 1  # and is not tried again before its files change
 
 
 def test_looks_that_take_long_are_taken_seldom(look, make_run, monkeypatch):
