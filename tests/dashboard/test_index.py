@@ -66,7 +66,6 @@ def test_a_record_that_no_process_of_its_user_has_written(look, make_run, alive)
         "another": {"process": "another-boot:1"},
         "unknown": {"process": ""},
         "group": {"pid": 0},
-        "all": {"pid": -1},
         "init": {"pid": 1, "process": process_mark(1)},
     }.items():
         path = make_run(name, ended=False, pid=alive) / "run.json"
