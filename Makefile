@@ -27,7 +27,7 @@ test: check  ## Installs the test extra and runs what CI runs.
 check: $(VENV)/installed-dev  ## Formatting, lint, types and tests; ARGS="-k codec" goes to pytest.
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy --num-workers 2
+	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 long: $(VENV)/installed-dev  ## What CI has no time for: every seed, launcher and backend.
