@@ -11,7 +11,8 @@ third of a second, when one of their names is first used. `train` imports what i
 import os
 import time
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,7 +123,8 @@ def _train(
 
     loaded = config if isinstance(config, LoadedConfig) else LoadedConfig.of(config)
     folder = run_directory(loaded.config, run_dir, resume)
-    with head_start(loaded.config) as learner:
+    new = run_dir is None and resume is None
+    with forgotten_if_empty(folder) if new else nullcontext(), head_start(loaded.config) as learner:
         from distrl.launch import training  # beside the head start, as they take a while
         from distrl.metrics.console import make_view
         from distrl.metrics.listeners import ListenedView
@@ -186,7 +188,7 @@ def load_run(path: str | Path) -> "LoadedRun":
 
 
 def run_directory(config: "RunConfig", run_dir: str | Path | None, resume: str | None) -> Path:
-    """Where a run goes: `run_dir`, the directory it resumes, or a new name under runs/.
+    """Where a run goes: `run_dir`, the directory it resumes, or a new one under runs/, which this makes.
 
     Raises:
         ConfigError: "auto" without a directory to look into, or two directories that differ.
@@ -194,7 +196,7 @@ def run_directory(config: "RunConfig", run_dir: str | Path | None, resume: str |
     if resume == "auto" and run_dir is None:
         raise ConfigError("--resume auto needs a --run-dir to look into; or name the run: --resume DIR")
     if resume is None or resume == "auto":
-        return Path(run_dir) if run_dir is not None else Path("runs") / run_name(config)
+        return Path(run_dir) if run_dir is not None else new_directory(Path("runs") / run_name(config))
     if run_dir is not None and Path(run_dir).resolve() != Path(resume).resolve():
         raise ConfigError(f"--resume {resume} goes on in that directory, but --run-dir is {run_dir}; leave one out")
     return Path(resume)
@@ -205,3 +207,31 @@ def run_name(config: "RunConfig", prefix: str = "") -> str:
     names = f"{config.environment.id}-{config.algorithm.name}"
     names = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in names)
     return f"{prefix}{names}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def new_directory(path: Path) -> Path:
+    """Make a directory that no other run has taken: `path`, or its name with -2, -3 and so on.
+
+    Raises:
+        ConfigError: It cannot be made.
+    """
+    for number in count(1):
+        free = path if number == 1 else path.with_name(f"{path.name}-{number}")
+        try:
+            free.mkdir(parents=True)
+        except FileExistsError:
+            continue  # another run began in the same second
+        except OSError as error:
+            raise ConfigError(f"{free} cannot be made: {error.strerror}; choose another --run-dir") from error
+        return free
+    raise AssertionError  # numbers do not end
+
+
+@contextmanager
+def forgotten_if_empty(folder: Path) -> "Iterator[None]":
+    """Remove a run's directory that is still empty at the end: nothing has been launched."""
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            folder.rmdir()

@@ -1,7 +1,35 @@
-"""`python -m distrl` is `distrl`."""
+"""The entry of `distrl` and `python -m distrl`. It answers signals before it imports anything that takes time."""
 
+import os
+import signal
 import sys
+from types import FrameType
 
-from distrl.cli import main
+from distrl.errors import EXIT_INTERRUPTED
 
-sys.exit(main())
+ROLES = ("actor", "learner", "evaluator")
+"""Commands that a supervisor starts. It takes a role that SIGTERM has ended for one that had nothing to save yet."""
+
+
+def main() -> int:
+    """Run this process's command line and return the exit code.
+
+    A signal that arrives while the command is being imported ends the process with 130: nothing has been launched.
+    """
+    numbers = [signal.SIGINT] if sys.argv[1:2] and sys.argv[1] in ROLES else [signal.SIGINT, signal.SIGTERM]
+    if len(numbers) > 1 and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # ignored after nohup
+        numbers.append(signal.SIGHUP)
+    for number in numbers:
+        signal.signal(number, _leave)
+
+    from distrl import cli
+
+    return cli.main()
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    os._exit(EXIT_INTERRUPTED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

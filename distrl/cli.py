@@ -38,7 +38,7 @@ from distrl.cli_app import App, takes
 from distrl.cli_options import Layers, RunDirOption
 from distrl.config.load import LoadedConfig, dump, load
 from distrl.dashboard.beside import dashboard_beside
-from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, failure
+from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, failure, printable
 
 if TYPE_CHECKING:
     from distrl.metrics.summary import Summary
@@ -170,7 +170,7 @@ def bench(
     from distrl.metrics.console import QuietView, make_view
 
     loaded = (replace(layers, preset="cartpole-impala") if layers.names_nothing else layers).load()
-    folder = run_dir or Path("runs") / distrl.run_name(loaded.config, "bench-")
+    folder = run_dir or distrl.new_directory(Path("runs") / distrl.run_name(loaded.config, "bench-"))
     view = QuietView(folder, lambda text: print(text, file=sys.stderr)) if as_json else make_view(run_dir=folder)
     try:
         report = measure(loaded, seconds=seconds, run_dir=folder, view=view)
@@ -251,6 +251,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         atexit.register(gc.freeze)
         # What a script starts with & ignores SIGINT, which Python leaves as it is: nobody could interrupt us.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        if sys.argv[1:2] == ["train"]:  # until the run has begun, which then decides; other commands leave at once
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) != signal.SIG_IGN:
+                    signal.signal(number, signal.default_int_handler)
     try:
         return app(arguments, prog_name="distrl", standalone_mode=False) or 0
     except TyperException as error:
@@ -276,6 +280,8 @@ def _train(
     view = make_view(plain=plain, quiet=quiet, run_dir=folder)
     try:
         with contextlib.ExitStack() as beside:
+            if run_dir is None and resume is None:
+                beside.enter_context(distrl.forgotten_if_empty(folder))
             if dashboard:
                 view.event(f"dashboard at {beside.enter_context(dashboard_beside(folder))}")
             return distrl.train(loaded, run_dir=folder, resume=resume, view=view)
@@ -321,13 +327,14 @@ def _report(text: str, error: Exception) -> None:
     with contextlib.suppress(OSError):  # nobody reads it any more: the exit code still says what kind it was
         typer.echo(f"distrl: error: {_one_line(text)}", err=True)
         for detail in filter(None, details):
-            typer.echo(typer.style(str(detail).rstrip(), dim=True), err=True)
+            text = "\n".join(printable(line.expandtabs()) for line in str(detail).rstrip().splitlines())
+            typer.echo(typer.style(text, dim=True), err=True)
         if _debugging():
             traceback.print_exception(error, file=sys.stderr)
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return printable(" ".join(text.split()))
 
 
 def _debugging() -> bool:

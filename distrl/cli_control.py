@@ -16,7 +16,7 @@ from distrl.cli_options import RunOptions
 from distrl.config.document import shown
 from distrl.config.explain import known_paths
 from distrl.config.load import parse_assignment
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, printable
 from distrl.launch import attach
 from distrl.memory_backend.registry_interface import rates_while_paused
 from distrl.metrics.summary import closing_text
@@ -40,6 +40,8 @@ def status(
     target = job.target()
     if target.summary is not None:
         text = closing_text(target.summary, target.run_dir)
+        if target.summary.error is not None:
+            text += f"\n  error    {printable(' '.join(target.summary.error.split()))}"
         typer.echo(target.summary.model_dump_json(indent=2) if as_json else f"{target.run_id}: {text}")
         return
     with attach.open_backend(target) as backend:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from distrl.errors import printable
 from distrl.metrics.comparison import Comparison
 from distrl.metrics.listing import Entry
 from distrl.metrics.summary import duration
@@ -95,11 +96,6 @@ def age(seconds: float) -> str:
         if seconds >= length:
             return f"{seconds / length:,.0f} {unit}"
     return f"{max(seconds, 0.0):.0f} s"
-
-
-def printable(text: str) -> str:
-    """Without what a terminal would take for a command, such as escape sequences in a directory's name."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _fitting(widths: dict[Column, int], width: int) -> list[Column]:

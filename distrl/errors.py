@@ -121,6 +121,11 @@ def failure(error: BaseException) -> tuple[int, str]:
     return DistrlError.exit_code, f"unexpected {type(error).__name__}: {error}"
 
 
+def printable(text: str) -> str:
+    """Replace what a terminal would take for a command, such as escape sequences in a name or an error, by '?'."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
     """Add `path` to an OSError that names no file, as those of `write`, `flush` and `close` do."""

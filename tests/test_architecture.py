@@ -33,7 +33,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "launch": UP_TO_PARTS | {"algorithms", "actors", "learner"},
     "dashboard": FOUNDATION | {"config", "metrics", "memory_backend"},
     "cli": FOUNDATION | {"config", "memory_backend", "data_store", "metrics", "launch", "dashboard"},
-    "__main__": {"cli"},
+    "__main__": FOUNDATION | {"cli"},
     "__init__": FOUNDATION | {"config", "memory_backend", "metrics", "actors", "launch"},
 }
 

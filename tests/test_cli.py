@@ -335,6 +335,28 @@ def test_the_unexpected_leaves_its_traceback_in_the_log(capsys, trained, workpla
     assert "Traceback (most recent call last)" in (workplace / "here" / "logs" / "train.log").read_text()
 
 
+def test_an_environments_escape_sequences_do_not_reach_the_terminal(capsys, trained):
+    trained.outcome = ConfigError("it says \x1b[2J\x00")
+    trained.outcome.detail = "Traceback:\n\tboom \x1b]0;title\x07\n"
+    _, _, err = run(capsys, "train", "--env", "X-v0")
+    lines = [re.sub("\x1b\\[[0-9]*m", "", line) for line in err.splitlines()]
+    assert lines == ["distrl: error: it says ?[2J?", "Traceback:", "        boom ?]0;title?"]
+
+
+def test_runs_that_begin_in_the_same_second_have_directories_of_their_own(workplace, monkeypatch):
+    monkeypatch.setattr("distrl.time.strftime", lambda form: "20260101-000000")
+    made = [distrl.run_directory(RunConfig(), None, None) for _ in range(3)]
+    name = "runs/CartPole-v1-impala-20260101-000000"
+    assert [str(path) for path in made] == [name, f"{name}-2", f"{name}-3"]
+    assert all(path.is_dir() for path in made)
+
+
+def test_a_run_that_was_not_launched_leaves_no_directory(capsys, trained, workplace):
+    trained.outcome = ConfigError("X-v0 cannot be made")
+    assert run(capsys, "train", "--env", "X-v0")[0] == 2
+    assert list((workplace / "runs").iterdir()) == []
+
+
 def test_a_log_that_cannot_be_written_does_not_hide_the_error(capsys, trained, workplace):
     (workplace / "here" / "logs" / "train.log").mkdir(parents=True)
     trained.outcome = ZeroDivisionError("x")

@@ -39,11 +39,11 @@ def make_run(folder, *, run_id="r1", redis_url="redis://h:1/0", pid=None):
     return folder
 
 
-def finish(folder, run_id="r1"):
+def finish(folder, run_id="r1", **changes):
     numbers = dict.fromkeys(Summary.model_fields, 0)
     texts = {"run_id": run_id, "algorithm": "impala", "env": "CartPole-v1", "stop_reason": "mean_return"}
     rest = {"bottleneck": "-", "dropped": {}, "policy_lag": {}, "peak_rss_mb": {}, "error": None}
-    Summary.model_validate({**numbers, **texts, **rest}).write(folder / "summary.json")
+    Summary.model_validate({**numbers, **texts, **rest, **changes}).write(folder / "summary.json")
 
 
 def dead_pid():
@@ -216,10 +216,17 @@ def test_a_run_whose_process_is_gone(capsys, workplace):
     make_run(workplace / "first", pid=pid)
     code, _, err = run(capsys, "status", "--run", "first")
     assert code == 2
-    assert err == (
-        f"distrl: error: first does not run: its process {pid} is gone and left no summary; "
-        "go on with distrl train --resume first\n"
+    assert err == (f"distrl: error: first does not run: its process {pid} is gone and left no summary\n")
+    (workplace / "first" / "checkpoints" / "ckpt-000000000001").mkdir(parents=True)
+    assert run(capsys, "status", "--run", "first")[2].endswith(
+        " is gone and left no summary; go on with distrl train --resume first\n"
     )
+
+
+def test_why_a_run_failed(capsys, workplace):
+    finish(make_run(workplace / "first"), exit_code=1, stop_reason="updates", error="no room\nfor \x1b[2J it")
+    _, out, _ = run(capsys, "status", "--run", "first")
+    assert out.splitlines()[-1] == "  error    no room for ?[2J it"
 
 
 def test_a_run_in_one_process_has_no_registry_to_ask(capsys, workplace):

@@ -1,6 +1,7 @@
 import pytest
 
-from distrl.cli_run_tables import age, comparison_tables, printable, runs_table
+from distrl.cli_run_tables import age, comparison_tables, runs_table
+from distrl.errors import printable
 from distrl.metrics.comparison import compare
 from distrl.metrics.listing import entry
 from distrl.metrics.runs import open_run

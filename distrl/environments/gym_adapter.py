@@ -231,9 +231,10 @@ def _import(name: str, module_name: str) -> ModuleType:
     try:
         return importlib.import_module(module_name)
     except Exception as error:
-        raise ConfigError(
-            f"environment {name}: module '{module_name}' cannot be imported: {describe(error)}"
-        ) from error
+        absent = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
+        raise ConfigError(f"environment {name}: module '{module_name}' cannot be imported: {describe(error)}") from (
+            None if absent else error
+        )  # the traceback of a name that is not there says no more
 
 
 def _make_one(config: EnvironmentConfig, source: Registration | Callable[..., Any]) -> gymnasium.Env[Any, Any]:

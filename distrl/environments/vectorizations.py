@@ -1,6 +1,7 @@
 """Which of the vectorizations steps a configuration's environments."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from distrl.config.environment import EnvironmentConfig, Vectorization
 from distrl.environments import async_vector, atari, envpool_adapter, gym_adapter, mujoco_vector, remote_vector
@@ -11,10 +12,9 @@ from distrl.errors import ConfigError
 
 def _automatic(config: EnvironmentConfig, count: int) -> Made:
     """The fastest of those that never change what is learned."""
-    try:
+    with suppress(mujoco_vector.UnsuitableError):  # left before the next try, whose errors it has nothing to do with
         return mujoco_vector.make_vector(config, count)
-    except mujoco_vector.UnsuitableError:
-        return gym_adapter.make_vector(config, count)
+    return gym_adapter.make_vector(config, count)
 
 
 _MAKERS: dict[Vectorization, Callable[[EnvironmentConfig, int], Made]] = {

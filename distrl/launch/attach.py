@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from distrl.errors import ConfigError
 from distrl.metrics.runs import newest_run, open_run
-from distrl.metrics.summary import Summary
+from distrl.metrics.summary import Summary, resumable
 
 if TYPE_CHECKING:
     from distrl.memory_backend.backend import Backend
@@ -43,9 +43,9 @@ def find_target(run: Path | None, redis_url: str | None, run_id: str | None) -> 
         raise ConfigError("--redis-url needs --run-id, which the run's title and its run.json show")
     found = open_run(run if run is not None else newest_run(Path("runs")))
     if found.state == "gone":
+        goes_on = f"; go on with distrl train --resume {found.path}" if resumable(found.path) else ""
         raise ConfigError(
-            f"{found.path} does not run: its process {found.record.pid} is gone and left no summary; "
-            f"go on with distrl train --resume {found.path}"
+            f"{found.path} does not run: its process {found.record.pid} is gone and left no summary{goes_on}"
         )
     if found.summary is not None:
         return Target(found.record.run_id, None, found.path, found.summary)

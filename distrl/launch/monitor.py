@@ -10,7 +10,7 @@ from distrl.config import RunConfig
 from distrl.config.secrets import masked
 from distrl.config.settings import Settings
 from distrl.config.tensorboard import TensorBoardConfig
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, printable
 from distrl.launch.plan import Role
 from distrl.memory_backend.backend import Backend, LedgerCounts
 from distrl.memory_backend.registry_interface import Evaluation, RoleStatus, blocked_share, rates_while_paused
@@ -142,7 +142,8 @@ class Monitor:
         self._keep(lambda: self._tensorboard.write(self.latest))
 
     def event(self, text: str) -> None:
-        """One line for the user and for logs/events.log."""
+        """Print one line for the user and to logs/events.log; an environment's words may hold escape sequences."""
+        text = printable(" ".join(text.splitlines()))
         self._keep(lambda: print(time.strftime("%Y-%m-%d %H:%M:%S"), text, file=self._events, flush=True))
         self._view.event(text)
 

@@ -1,13 +1,13 @@
 """A run's own directory: config.yaml, run.json, manifest.json, summary.json, metrics.csv, and its folders.
 
-Whoever trains in it holds a lock on run.lock, which the kernel lets go of however that process ends.
+The process that trains in it holds locks on the directory and on run.lock. The kernel releases them however it ends.
 """
 
 import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,12 +15,24 @@ from distrl.data_store.checkpoints import load_newest
 from distrl.errors import CheckpointError, ConfigError, naming
 from distrl.metrics.runs import RunRecord, process_mark
 
+_FOLDERS = ("logs", "checkpoints", "policy")
+_FILES = (
+    *("config.yaml", "manifest.json", "run.json", "summary.json", "metrics.csv", "run.lock"),
+    *("logs/events.log", "logs/learner.log"),
+)
+
 
 @dataclass(frozen=True)
 class Opened:
-    """A run directory that is ours: the update that its newest checkpoint holds, and lines worth telling."""
+    """A run directory that is ours: what its newest checkpoint holds, and lines worth telling.
+
+    Attributes:
+        env_steps, wall_s: Environment steps and seconds of training behind the checkpoint.
+    """
 
     update: int = 0
+    env_steps: int = 0
+    wall_s: float = 0.0
     notes: tuple[str, ...] = ()
 
 
@@ -41,23 +53,47 @@ def open_run_directory(run_dir: Path, resume: str | None) -> Iterator[Opened]:
     """
     require_free(run_dir, resume)
     opened = Opened() if resume is None else _look_for_checkpoint(run_dir, must_exist=resume != "auto")
-    for name in ("logs", "checkpoints", "policy"):
-        (run_dir / name).mkdir(parents=True, exist_ok=True)
-    with _locked(run_dir):
+    with ExitStack() as held:
+        with usable(run_dir):
+            for name in _FOLDERS:
+                (run_dir / name).mkdir(parents=True, exist_ok=True)
+            _hold(held, run_dir, os.O_RDONLY)
+            _hold(held, run_dir / "run.lock", os.O_RDWR | os.O_CREAT)
         yield opened
+
+
+@contextmanager
+def usable(run_dir: Path) -> Iterator[None]:
+    """Turn an OSError inside, where the run's files are opened, into one line that names the file.
+
+    Raises:
+        ConfigError: The disk is full or refuses.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"{error.filename or run_dir} cannot be used: {error.strerror}; choose another --run-dir, or mend it"
+        ) from error
 
 
 def require_free(run_dir: Path, resume: str | None) -> None:
     """Refuse a directory that cannot be trained in, before anything slow is done. Changes nothing.
 
     Raises:
-        ConfigError: A new run would overwrite another one, or the run to resume has not ended.
+        ConfigError: A new run would overwrite another one, the run to resume has not ended, or something else has the
+            place of one of its files or folders.
     """
     if resume is None and (run_dir / "run.json").exists():
         raise ConfigError(f"{run_dir} already holds a run; add --resume auto to go on, or choose another --run-dir")
-    if (run_dir / "run.lock").is_file():
-        with _locked(run_dir):
-            pass
+    for path in (*(run_dir / name for name in _FILES), *(run_dir / name for name in _FOLDERS)):
+        is_folder = path.name in _FOLDERS
+        if path.exists() and path.is_dir() != is_folder:
+            raise ConfigError(f"{path} is not a {'folder' if is_folder else 'file'}; move it away, or mend it")
+    with ExitStack() as held, usable(run_dir):
+        for path in (run_dir, run_dir / "run.lock"):
+            if path.exists():
+                _hold(held, path, os.O_RDONLY)
 
 
 def write_run_json(run_dir: Path, run_id: str, redis_url: str | None) -> None:
@@ -67,8 +103,9 @@ def write_run_json(run_dir: Path, run_id: str, redis_url: str | None) -> None:
     """
     pid = os.getpid()
     record = RunRecord(run_id=run_id, redis_url=redis_url, pid=pid, started=time.time(), process=process_mark(pid))
-    write_private(run_dir / "run.json", record.model_dump_json(indent=1) + "\n")
-    (run_dir / "summary.json").unlink(missing_ok=True)
+    with usable(run_dir):
+        write_private(run_dir / "run.json", record.model_dump_json(indent=1) + "\n")
+        (run_dir / "summary.json").unlink(missing_ok=True)
 
 
 def write_private(path: Path, text: str) -> None:
@@ -94,14 +131,28 @@ def _look_for_checkpoint(run_dir: Path, *, must_exist: bool) -> Opened:
     if loaded is None:
         return Opened(notes=(f"no checkpoint in {run_dir}: starting from the beginning",))
     passed_over = [f"passed over {path.name}: {reason}" for path, reason in loaded.rejected]
-    return Opened(loaded.step, (*passed_over, f"resuming from {loaded.path.name} (update {loaded.step})"))
+    notes = (*passed_over, f"resuming from {loaded.path.name} (update {loaded.step})")
+    env_steps, wall_s = loaded.meta.get("env_steps"), loaded.meta.get("wall_s")
+    return Opened(
+        loaded.step,
+        env_steps if isinstance(env_steps, int) else 0,
+        float(wall_s) if isinstance(wall_s, int | float) else 0.0,
+        notes,
+    )
 
 
-@contextmanager
-def _locked(run_dir: Path) -> Iterator[None]:
-    with (run_dir / "run.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ConfigError(f"the run in {run_dir} has not ended; stop it first: distrl stop {run_dir}") from error
-        yield
+def _hold(held: ExitStack, path: Path, flags: int) -> None:
+    """Lock a run's directory, or the file run.lock in it, until `held` is closed.
+
+    The file can be removed, and another one has no lock; some network file systems lock no directory. So it takes both.
+    """
+    descriptor = os.open(path, flags, 0o666)
+    held.callback(os.close, descriptor)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        run_dir = path if path.is_dir() else path.parent
+        raise ConfigError(f"the run in {run_dir} has not ended; stop it first: distrl stop {run_dir}") from error
+    except OSError:
+        if not path.is_dir():
+            raise

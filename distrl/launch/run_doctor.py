@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from distrl.launch.description import RunDescription
 from distrl.launch.findings import Finding, Health
@@ -11,7 +12,7 @@ from distrl.launch.role import HEARTBEAT_S
 from distrl.memory_backend.backend import Backend, LedgerCounts
 from distrl.memory_backend.registry_interface import Control, RoleStatus
 from distrl.metrics.snapshot import Snapshot
-from distrl.metrics.summary import Summary, closing_text, duration
+from distrl.metrics.summary import Summary, closing_text, duration, resumable
 from distrl.metrics.words import role_states, verdict
 
 BETWEEN_S = 3.5 * HEARTBEAT_S
@@ -74,7 +75,8 @@ def ended(summary: Summary, run_dir: str) -> Finding:
     if summary.exit_code == 0:
         return Finding("ok", "run", told)
     why = f": {summary.error}" if summary.error else ""
-    return Finding("error", "run", told + why, f"see {run_dir}/logs/; distrl train --resume {run_dir} goes on")
+    goes_on = f"; distrl train --resume {run_dir} goes on" if resumable(Path(run_dir)) else ""
+    return Finding("error", "run", told + why, f"see {run_dir}/logs/{goes_on}")
 
 
 def _asked(control: Control) -> Finding:

@@ -2,6 +2,7 @@
 
 import secrets
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, nullcontext
@@ -31,9 +32,10 @@ from distrl.launch.plan import (
 )
 from distrl.launch.ray_token import make_private_token
 from distrl.launch.role import open_backend
-from distrl.launch.run_directory import open_run_directory, require_free, write_private, write_run_json
+from distrl.launch.run_directory import Opened, open_run_directory, require_free, usable, write_private, write_run_json
 from distrl.launch.supervise import Interrupt, Outcome, Supervisor
 from distrl.launch.trust import KEY_FILE, new_key, signature
+from distrl.learner.replay_set_up import empty_replay_note
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
 from distrl.memory_backend.redis_backend import RedisBackend
@@ -65,7 +67,7 @@ def train(
         run_dir: The run's own directory, made if missing.
         resume: None, "auto", or anything else for "must resume" (see `open_run_directory`).
         head_start: What becomes the learner, if it is a process.
-        interrupt: Ends the run when its code is set; None: signals do, in the main thread.
+        interrupt: Ends the run when its code is set; None: signals do, if this is the main thread.
 
     Returns:
         The summary, also written to summary.json; `exit_code` and `error` in it say how the run ended.
@@ -76,7 +78,6 @@ def train(
     started, began = time.time(), time.monotonic()
     loaded = settled(loaded)
     config = loaded.config
-    require_framework(config.learner.backend)
     _check_launchable(config)
     require_free(run_dir, resume)
     spec = probe(config.environment, action_mask=config.network.action_mask)
@@ -92,12 +93,14 @@ def train(
             config=config,
             spec=spec,
         )
-        write_manifest(run_dir, run_id, config)
-        monitor = Monitor(config, run_dir, view)
+        with usable(run_dir):
+            write_manifest(run_dir, run_id, config)
+            monitor = Monitor(config, run_dir, view)
         try:
             monitor.tell_configuration(read_settings(run_dir / "config.yaml"))
-            remarks = filter(None, [oversubscription_warning(config), replay, publication_note(config)])
-            for note in [f"run {run_id} in {run_dir}", *opened.notes, *remarks]:
+            empty = empty_replay_note(config, run_dir / "checkpoints", opened.update)
+            remarks = [oversubscription_warning(config), replay, empty, publication_note(config)]
+            for note in filter(None, [f"run {run_id} in {run_dir}", *opened.notes, *remarks]):
                 monitor.event(note)
             with interruptible() if interrupt is None else nullcontext(interrupt) as asked:
                 if config.deterministic:
@@ -106,9 +109,9 @@ def train(
                     outcome = _train_with_roles(description, monitor, asked, head_start)
                 keep_config(outcome.exit_code != ConfigError.exit_code)
         except BaseException as error:  # raised on; whatever was launched is accounted for
-            _account_for(description, monitor, _outcome_of(error), started, began, view)
+            _account_for(description, opened, monitor, _outcome_of(error), started, began, view)
             raise
-        return _account_for(description, monitor, outcome, started, began, view)
+        return _account_for(description, opened, monitor, outcome, started, began, view)
 
 
 def _outcome_of(error: BaseException) -> Outcome:
@@ -119,11 +122,17 @@ def _outcome_of(error: BaseException) -> Outcome:
 
 
 def _account_for(
-    description: RunDescription, monitor: Monitor, outcome: Outcome, started: float, began: float, view: View
+    description: RunDescription,
+    opened: Opened,
+    monitor: Monitor,
+    outcome: Outcome,
+    started: float,
+    began: float,
+    view: View,
 ) -> Summary:
     """Write the summary and show the closing lines. A summary that is refused is an error, unless there is one."""
     monitor.close()
-    summary = summarize(description, monitor, outcome, started, time.monotonic() - began)
+    summary = summarize(description, opened, monitor, outcome, started, time.monotonic() - began)
     try:
         summary.write(Path(description.run_dir) / "summary.json")
     except OSError as error:
@@ -139,6 +148,7 @@ def _account_for(
 
 def _check_launchable(config: RunConfig) -> None:
     """What can be known to fail before anything is made: extras, Redis, and who can reach it."""
+    require_framework(config.learner.backend)
     if config.deterministic:
         return
     if config.launch.launcher == "ray":
@@ -166,7 +176,8 @@ def settled_config(run_dir: Path, loaded: LoadedConfig) -> Iterator[Callable[[bo
     if before is not None:
         _check_same_task(path, loaded.config)
     stays = [before is None]
-    write_private(path, dump(loaded))  # private: memory.url may hold a password
+    with usable(run_dir):
+        write_private(path, dump(loaded))  # private: memory.url may hold a password
     try:
         yield stays.append
     finally:
@@ -189,9 +200,13 @@ def interruptible() -> Iterator[Interrupt]:
     """While inside, Ctrl-C, SIGTERM and a terminal that closes (SIGHUP) are noted instead of raised.
 
     Ctrl-C after any of them, and a second SIGTERM, raise. A second SIGHUP is as the first: shell and kernel send one
-    each. Who ignores it, as after nohup, goes on.
+    each. Where it is ignored, as after nohup, the run goes on. Signals reach the main thread of a program alone; a run
+    on another thread leaves them to the program.
     """
     interrupt = Interrupt()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupt
+        return
     seen: set[int] = set()
 
     def note(number: int, _: FrameType | None) -> None:
@@ -273,7 +288,7 @@ def _make_launcher(
 
 
 def summarize(
-    description: RunDescription, monitor: Monitor, outcome: Outcome, started: float, wall_s: float
+    description: RunDescription, opened: Opened, monitor: Monitor, outcome: Outcome, started: float, wall_s: float
 ) -> Summary:
     """summary.json from the newest snapshot, the ledger and how the run ended.
 
@@ -283,7 +298,8 @@ def summarize(
     """
     config, latest, ledger = description.config, monitor.latest, monitor.ledger
     first_update = latest.get("first_update_unix_s")
-    counts = {name: int(latest.get(name) or 0) for name in COUNTS}
+    resumed = {"env_steps": opened.env_steps, "updates": opened.update}
+    counts = {name: max(int(latest.get(name) or 0), resumed.get(name, 0)) for name in COUNTS}
     return Summary(
         run_id=description.run_id,
         algorithm=config.algorithm.name,
@@ -316,6 +332,9 @@ def summarize(
         restarts=monitor.restarts,
         learner_idle_share=_number(latest.get("learner_wait_share")),
         actors_blocked_share=_number(latest.get("actors_blocked_share")),
+        resumed_env_steps=opened.env_steps,
+        resumed_updates=opened.update,
+        resumed_wall_s=opened.wall_s,
     )
 
 

@@ -13,7 +13,7 @@ from distrl.learner.evaluations import restore_evaluations
 from distrl.learner.feed import BLOCK_S, Feed
 from distrl.learner.policy_files import write_bundle
 from distrl.learner.publisher import Publisher
-from distrl.learner.replay_set_up import make_replay, restore_replay
+from distrl.learner.replay_set_up import is_saved, make_replay, restore_replay
 from distrl.learner.rounds import Rounds
 from distrl.learner.staleness import StalenessBound
 from distrl.learner.state import LearnerState
@@ -140,11 +140,7 @@ def _restore_or_start(checkpoints: Path, networks: Networks, run_id: str) -> tup
 
 def outliving(replay: Replay | None, config: RunConfig) -> Replay | None:
     """The replay memory if checkpoints hold it."""
-    parameters = config.algorithm.replay_parameters
-    if parameters is None:
-        return None
-    saved = config.deterministic if parameters.checkpoint is None else parameters.checkpoint
-    return replay if saved else None
+    return replay if is_saved(config) else None
 
 
 def wire_dtypes(prepared: Prepared) -> dict[str, WireDtype]:

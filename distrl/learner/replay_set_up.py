@@ -124,6 +124,27 @@ def remove_older(checkpoints: Path, updates: int) -> None:
             path.unlink()
 
 
+def is_saved(config: RunConfig) -> bool:
+    """Whether checkpoints hold the replay memory."""
+    parameters = config.algorithm.replay_parameters
+    if parameters is None:
+        return False
+    return config.deterministic if parameters.checkpoint is None else parameters.checkpoint
+
+
+def empty_replay_note(config: RunConfig, checkpoints: Path, updates: int) -> str | None:
+    """One line for a run that resumes from the checkpoint of `updates` with an empty replay memory; else None."""
+    if config.algorithm.replay_parameters is None or not updates:
+        return None
+    if not is_saved(config):
+        why = "checkpoints do not hold it; algorithm.replay.checkpoint=true saves it from now on"
+    elif not _path(checkpoints, updates).exists():
+        why = f"there is no {_path(checkpoints, updates).name} beside the checkpoint"
+    else:
+        return None
+    return f"the replay memory begins empty, and nothing is learned until it has filled again: {why}"
+
+
 def restore_replay(checkpoints: Path, replay: Replay, state: LearnerState) -> None:
     """Fills the memory with what was saved beside the checkpoint that `state` is of.
 

@@ -52,7 +52,8 @@ class Entry:
     Attributes:
         name: Its directory's, below the folder that was looked into.
         outcome: Why it ended, in a word or two; else its state.
-        wall_s: Of a run that ended from launch to end, of others the training time in its newest row.
+        wall_s: Of a run that ended from launch to end, and what earlier launches have trained; of others the training
+            time in its newest row.
         started: The newest launch, in seconds since 1970.
         peak_rss_mb: Highest resident memory of each role, added up, MB (10^6 bytes).
     """
@@ -164,7 +165,7 @@ def _finished(run: Run, name: str, summary: Summary) -> Entry:
         mean_return_100=summary.mean_return_100,
         best_mean_return_100=summary.best_mean_return_100,
         env_steps_per_s=summary.env_steps_per_s,
-        wall_s=summary.wall_s,
+        wall_s=summary.resumed_wall_s + summary.wall_s,
         started=run.record.started or None,
         time_to_first_update_s=summary.time_to_first_update_s,
         policy_lag_mean=summary.policy_lag.mean,

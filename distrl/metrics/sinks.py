@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from distrl.config.tensorboard import Label, TensorBoardConfig
+from distrl.errors import ConfigError
 from distrl.metrics.event_file import EventFile
 from distrl.metrics.snapshot import COLUMNS, TOLD_ONCE, Snapshot, Value, columns_of, tag_of
 
@@ -63,17 +64,25 @@ class CsvSink:
     def _read(self) -> None:
         """Finds header and rows of a file that is continued; a row torn by a crash is cut off."""
         begin = 0
-        for line in self._file:
+        for number, line in enumerate(self._file, 1):
             if not line.endswith(b"\n"):
                 break
-            cells = next(csv.reader([line.decode()]))
-            if begin == 0:
-                self._columns = cells
-            else:
-                self._note(int(cells[self._columns.index("updates")] or 0), begin)
+            try:
+                self._read_row(line, begin)
+            except (ValueError, IndexError, csv.Error) as error:
+                name = self._file.name
+                self._file.close()
+                raise ConfigError(f"{name} is damaged in line {number}: {error}; move it away to go on") from error
             begin += len(line)
         self._file.seek(begin)
         self._file.truncate()
+
+    def _read_row(self, line: bytes, begin: int) -> None:
+        cells = next(csv.reader([line.decode()]))
+        if begin == 0:
+            self._columns = cells
+        else:
+            self._note(int(cells[self._columns.index("updates")] or 0), begin)
 
     def _take_back(self, updates: int) -> None:
         while self._updates and self._updates[-1] >= updates:

@@ -1,6 +1,7 @@
 """summary.json: what a run came to, in one object; and the lines that say so at its end."""
 
 import os
+import shlex
 from pathlib import Path
 from typing import Self
 
@@ -40,7 +41,9 @@ class Summary(BaseModel):
         evaluation_mean_return: Of the newest evaluation; None before the first, and without `evaluation`.
         evaluation_env_steps: Environment steps of training behind that evaluation's weights.
         best_evaluation_return: Best of all evaluations.
+        env_steps, updates, episodes, trained_steps: Of all launches, where this one resumed the run.
         wall_s: From launch to end.
+        resumed_env_steps, resumed_updates, resumed_wall_s: In the checkpoint that this launch went on from.
         time_to_first_update_s: From launch to the first update; None if there was none.
         produced, foreign, trained, queued, in_flight, dropped, lost, rolled_back: Unrolls, see `imbalance`.
         peak_rss_mb: Role name -> highest resident memory, MB (10^6 bytes).
@@ -87,6 +90,9 @@ class Summary(BaseModel):
     learner_idle_share: float | None = None
     actors_blocked_share: float | None = None
     error: str | None = None
+    resumed_env_steps: int = 0
+    resumed_updates: int = 0
+    resumed_wall_s: float = 0.0
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -128,15 +134,14 @@ def closing_text(summary: Summary, run_dir: Path | None) -> str:
         run_dir: The run's directory; None where its files are not to be named.
     """
     reason = REASONS.get(summary.stop_reason, summary.stop_reason)
-    ended = summary.exit_code == EXIT_OK
-    lines = [f"{reason if ended else f'ended early: {reason}'} (exit code {summary.exit_code})"]
+    at_goal = summary.stop_reason in REASONS and summary.stop_reason != "asked"
+    if summary.exit_code != EXIT_OK:
+        reason = f"{reason}, but the run failed" if at_goal else f"ended early: {reason}"
+    lines = [f"{reason} (exit code {summary.exit_code})"]
     lines.append(f"  return   {_returns(summary)}")
     if summary.evaluation_mean_return is not None:
         lines.append(f"  greedy   {_evaluation(summary)}")
-    lines.append(
-        f"  speed    {summary.env_steps:,} steps and {summary.updates:,} updates in {duration(summary.wall_s)}; "
-        f"{summary.env_steps_per_s:,.0f} steps/s while training"
-    )
+    lines.append(f"  speed    {_speed(summary)}")
     if waits := waiting_words(summary.learner_idle_share, summary.actors_blocked_share):
         lines.append(f"  waits    {waits}")
     lines.append(f"  lag      {_lag(summary.policy_lag)}")
@@ -144,7 +149,24 @@ def closing_text(summary: Summary, run_dir: Path | None) -> str:
     if run_dir is not None:
         curves = "tensorboard/, " if (run_dir / "tensorboard").is_dir() else ""  # they may be elsewhere
         lines.append(f"  files    {run_dir}: summary.json, metrics.csv, {curves}checkpoints/, policy/, logs/")
+        if resumable(run_dir) and not (at_goal and summary.exit_code == EXIT_OK):
+            lines.append(f"  go on    distrl train --resume {shlex.quote(str(run_dir))}")
     return "\n".join(lines)
+
+
+def resumable(run_dir: Path) -> bool:
+    """Whether the run in a directory has a checkpoint to go on from."""
+    return any((run_dir / "checkpoints").glob("ckpt-*"))
+
+
+def _speed(summary: Summary) -> str:
+    """Speed of this launch by its own steps and updates; and the totals, if it has resumed a run."""
+    steps, updates = summary.env_steps - summary.resumed_env_steps, summary.updates - summary.resumed_updates
+    told = f"{steps:,} steps and {updates:,} updates in {duration(summary.wall_s)}; "
+    told += f"{summary.env_steps_per_s:,.0f} steps/s while training"
+    if not summary.resumed_updates:
+        return told
+    return f"{told}; with the earlier launches {summary.env_steps:,} steps and {summary.updates:,} updates"
 
 
 def conservation(summary: Summary) -> str:

@@ -100,6 +100,21 @@ def test_a_module_that_cannot_be_imported() -> None:
     assert 'broken.py", line 1' in caught.value.detail
 
 
+@pytest.mark.parametrize("missing", ["no_such_package.module", "json.no_such_module"])
+def test_a_module_that_is_not_there_brings_no_traceback(missing: str) -> None:
+    with pytest.raises(ProbeError, match=r"cannot be imported: ModuleNotFoundError: No module named '") as caught:
+        probe(EnvironmentConfig(id=f"{missing}:Mine"))
+    assert caught.value.detail == ""
+
+
+def test_a_constructor_that_fails_brings_its_own_traceback_alone() -> None:
+    Path("my_module.py").write_text("class Mine:\n    def __init__(self, level):\n        pass\n")
+    with pytest.raises(ProbeError, match="missing 1 required positional argument: 'level'") as caught:
+        probe(EnvironmentConfig(id="my_module:Mine"))
+    assert "TypeError" in caught.value.detail
+    assert "another exception" not in caught.value.detail
+
+
 def test_exceptions_bring_their_own_traceback() -> None:
     in_reset = failure(reset="raise OSError('no ' + chr(10) + 'display')")
     assert str(in_reset) == "environment my_module:Mine failed in reset: OSError: no display"

@@ -106,3 +106,14 @@ print("left")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout.splitlines(), done.stderr) == (0, ["left", "stopped: asked"], "")
+
+
+def test_a_training_on_another_thread_leaves_signals_to_the_program(tmp_path):
+    ended = []
+    thread = threading.Thread(
+        target=lambda: ended.append(distrl.train(toy("stop.updates=2"), run_dir=tmp_path / "run"))
+    )
+    thread.start()
+    thread.join()
+    (summary,) = ended
+    assert (summary.exit_code, summary.updates) == (0, 2)

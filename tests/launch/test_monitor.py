@@ -171,6 +171,12 @@ def test_the_user_is_told_once_when_rounds_go_on_without_somebody(make_monitor, 
     ]
 
 
+def test_events_are_lines_without_escape_sequences(make_monitor, view, tmp_path):
+    make_monitor().event("actor 0 ended: \x1b[2J\x00\nboom ±")
+    assert view.events == ["actor 0 ended: ?[2J? boom ±"]
+    assert (tmp_path / "logs" / "events.log").read_text().endswith(" actor 0 ended: ?[2J? boom ±\n")
+
+
 def test_the_user_is_told_once_when_a_disk_refuses(make_monitor, backend, view):
     monitor = make_monitor()
     successor = (None, None)  # a learner that has not saved yet

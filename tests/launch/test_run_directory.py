@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from distrl.data_store.checkpoints import save
-from distrl.errors import CheckpointError, ConfigError
-from distrl.launch.run_directory import Opened, open_run_directory, write_run_json
+from distrl.errors import CheckpointError, ConfigError, naming
+from distrl.launch.run_directory import Opened, open_run_directory, require_free, usable, write_run_json
 from distrl.metrics.runs import process_mark
 
 
@@ -94,3 +94,43 @@ def test_nobody_else_trains_in_it_until_its_process_has_ended(tmp_path: Path):
     with open_run_directory(tmp_path, "auto") as opened:
         (resumed,) = opened.notes
         assert resumed == "resuming from ckpt-000000000010 (update 10)"
+
+
+def test_without_its_lock_file_a_run_is_protected_all_the_same(tmp_path: Path):
+    with open_run_directory(tmp_path, None):
+        (tmp_path / "run.lock").unlink()
+        for refused in (require_free, lambda *given: open_run_directory(*given).__enter__()):
+            with pytest.raises(ConfigError, match="has not ended; stop it first: distrl stop "):
+                refused(tmp_path, "auto")
+    require_free(tmp_path, "auto")
+    assert not (tmp_path / "run.lock").exists()  # to look changes nothing
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, "file") for name in ("metrics.csv", "run.lock", "config.yaml", "logs/events.log", "logs/learner.log")),
+        *((name, "folder") for name in ("checkpoints", "policy", "logs")),
+    ],
+)
+def test_what_has_the_place_of_a_file_or_a_folder_is_named_before_anything_is_done(tmp_path: Path, name, kind):
+    place = tmp_path / name
+    place.parent.mkdir(exist_ok=True)
+    place.mkdir() if kind == "file" else place.write_text("")
+    with pytest.raises(ConfigError) as told, open_run_directory(tmp_path, "auto"):
+        pass
+    assert str(told.value) == f"{place} is not a {kind}; move it away, or mend it"
+
+
+def test_a_disk_that_refuses_at_the_start_is_an_error_of_one_line_with_the_path(tmp_path: Path):
+    with pytest.raises(ConfigError) as told, usable(tmp_path), naming(tmp_path / "config.yaml"):
+        raise OSError(28, "No space left on device")  # as write() does, without a path
+    where = tmp_path / "config.yaml"
+    assert str(told.value) == f"{where} cannot be used: No space left on device; choose another --run-dir, or mend it"
+
+
+def test_what_a_resumed_run_has_done_before_is_known(tmp_path: Path):
+    meta = {"updates": 7, "env_steps": 70, "wall_s": 1.5}
+    save(tmp_path / "checkpoints", 7, {"main.online": {"w": np.ones(2)}}, meta, keep=5)
+    with open_run_directory(tmp_path, "auto") as opened:
+        assert (opened.update, opened.env_steps, opened.wall_s) == (7, 70, 1.5)

@@ -139,14 +139,16 @@ def test_two_looks_at_a_run(monkeypatch):
     assert ("ok", "learner", "training, last update 0.5 s ago, 700 MB") in [one[:3] for one in found]
 
 
-def test_how_a_run_has_ended():
+def test_how_a_run_has_ended(tmp_path):
     numbers = dict.fromkeys(Summary.model_fields, 0)
     texts = {"run_id": "r1", "algorithm": "impala", "env": "CartPole-v1", "stop_reason": "mean_return"}
     rest = {"bottleneck": "-", "dropped": {}, "policy_lag": {}, "peak_rss_mb": {}, "error": None}
     summary = Summary.model_validate({**numbers, **texts, **rest})
     assert ended(summary, "runs/x").health == "ok"
     failed = summary.model_copy(update={"exit_code": 4, "stop_reason": "stalled", "error": "no update for 300 s"})
-    found = ended(failed, "runs/x")
+    found = ended(failed, str(tmp_path))
     assert found.health == "error"
     assert found.found.endswith(": no update for 300 s")
-    assert "distrl train --resume runs/x" in found.advice
+    assert "distrl train --resume" not in found.advice  # there is no checkpoint to go on from
+    (tmp_path / "checkpoints" / "ckpt-000000000001").mkdir(parents=True)
+    assert f"distrl train --resume {tmp_path}" in ended(failed, str(tmp_path)).advice

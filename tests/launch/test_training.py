@@ -14,7 +14,7 @@ from distrl.errors import ConfigError, MemoryBackendError, MissingExtraError
 from distrl.launch import training
 from distrl.launch.description import RunDescription
 from distrl.launch.monitor import Monitor
-from distrl.launch.run_directory import open_run_directory
+from distrl.launch.run_directory import Opened, open_run_directory
 from distrl.launch.supervise import Interrupt, Outcome
 from distrl.launch.training import interruptible, settled_config, summarize, train
 from distrl.memory_backend.backend import LedgerCounts
@@ -91,7 +91,7 @@ def test_after_nohup_a_terminal_may_close():
 
 def test_a_run_that_trained_nothing_has_a_summary_without_numbers(tmp_path):
     outcome = Outcome(6, "memory backend", "Redis is gone")
-    summary = summarize(description(tmp_path), monitor(), outcome, started=1e9, wall_s=7.5)
+    summary = summarize(description(tmp_path), Opened(), monitor(), outcome, started=1e9, wall_s=7.5)
     assert (summary.run_id, summary.env, summary.algorithm, summary.seed) == ("r1", "X", "impala", 3)
     assert (summary.exit_code, summary.stop_reason, summary.error) == (6, "memory backend", "Redis is gone")
     assert (summary.updates, summary.mean_return_100, summary.time_to_first_update_s) == (0, None, None)
@@ -115,7 +115,7 @@ def test_a_summary_is_the_newest_snapshot_and_the_ledger(tmp_path):
         produced=45, foreign=1, trained=40, queued=2, in_flight=1, dropped={"stale": 3}, rolled_back=4
     )
     told = monitor(latest=latest, ledger=ledger, restarts=2, rate={"env_steps": 10.0, "updates": 0.1}.get)
-    summary = summarize(description(tmp_path), told, Outcome(0, "updates"), started=1000.0, wall_s=7.5)
+    summary = summarize(description(tmp_path), Opened(), told, Outcome(0, "updates"), started=1000.0, wall_s=7.5)
     assert (summary.updates, summary.env_steps, summary.trained_steps, summary.weights_version) == (40, 5000, 4900, 41)
     assert (summary.mean_return_100, summary.best_mean_return_100) == (99.5, None)
     assert (summary.policy_lag.mean, summary.policy_lag.p95, summary.policy_lag.max) == (1.5, None, 3.0)
@@ -145,7 +145,7 @@ def told(tmp_path):
 )
 def test_a_summary_that_cannot_be_written_hides_neither_the_cause_nor_the_ledger(told, tmp_path, outcome, code, error):
     made, monitor, view, lines = told
-    found = training._account_for(made, monitor, outcome, 0.0, 0.0, view)
+    found = training._account_for(made, Opened(), monitor, outcome, 0.0, 0.0, view)
     assert found.exit_code == code
     assert found.error.startswith(error)
     text = "\n".join(lines)

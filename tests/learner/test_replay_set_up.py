@@ -11,6 +11,7 @@ from distrl.errors import CheckpointError, ConfigError
 from distrl.learner import replay_set_up
 from distrl.learner.replay_set_up import (
     available_bytes,
+    empty_replay_note,
     fitting_replay,
     make_replay,
     remove_older,
@@ -205,3 +206,21 @@ def test_a_memory_of_another_size_is_refused(tmp_path):
     save_replay(tmp_path, replay_of(1, 2), state)
     with pytest.raises(CheckpointError, match=r"is not of 5 unrolls of 4 x 2 steps"):
         restore_replay(tmp_path, replay_of(capacity_steps=40), state)
+
+
+@pytest.mark.parametrize(
+    ("saved", "there", "updates", "said"),
+    [
+        (None, False, 5, "checkpoints do not hold it; algorithm.replay.checkpoint=true saves it from now on"),
+        (True, False, 5, "there is no replay-000000000005.npz beside the checkpoint"),
+        (True, True, 5, None),
+        (None, False, 0, None),  # a new run
+    ],
+)
+def test_a_resumed_run_says_that_its_memory_begins_empty(tmp_path, saved, there, updates, said):
+    algorithm = {"name": "dqn", "replay": {"checkpoint": saved}}
+    if there:
+        (tmp_path / "replay-000000000005.npz").write_bytes(b"")
+    found = empty_replay_note(RunConfig.model_validate({"algorithm": algorithm}), tmp_path, updates)
+    begins = "the replay memory begins empty, and nothing is learned until it has filled again: "
+    assert found == (None if said is None else begins + said)

@@ -3,6 +3,7 @@ import csv
 import pytest
 
 from distrl.config.tensorboard import TensorBoardConfig
+from distrl.errors import ConfigError
 from distrl.metrics.sinks import CsvSink, TensorBoardSink
 from distrl.metrics.snapshot import COLUMNS
 from tests.event_files import read_events
@@ -91,6 +92,15 @@ def test_a_learner_that_restarts_within_the_run_does_the_same(path):
         sink.write({"updates": updates})
     sink.close()
     assert column(path, "updates") == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("line", [b"\xff,1\n", b"many,1\n", b"\n"])
+def test_a_damaged_file_is_named_with_its_line_and_left_as_it_is(path, line):
+    content = b"updates,env_steps\n1,8\n" + line + b"3,24\n"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"metrics.csv is damaged in line 3: .*; move it away to go on"):
+        CsvSink(path)
+    assert path.read_bytes() == content
 
 
 def test_a_row_torn_by_a_crash_is_cut_off(path):

@@ -50,7 +50,8 @@ def test_the_file_has_every_field_and_reads_back(tmp_path):
     stored = json.loads(path.read_text())
     evaluations = ("evaluation_mean_return", "evaluation_env_steps", "best_evaluation_return")
     nothing = dict.fromkeys((*evaluations, "learner_idle_share", "actors_blocked_share", "error"))
-    assert stored == {**FIELDS, **nothing, "imbalance": 0}
+    resumed = dict.fromkeys(("resumed_env_steps", "resumed_updates", "resumed_wall_s"), 0)
+    assert stored == {**FIELDS, **nothing, **resumed, "imbalance": 0}
     assert Summary.read(path) == summary()
     assert [entry.name for entry in tmp_path.iterdir()] == ["summary.json"]  # nothing temporary is left
 
@@ -122,6 +123,35 @@ def test_closing_text_of_a_run_that_failed_at_once():
     assert lines[1] == "  return   no episode finished"
     assert lines[3] == "  lag      no unroll trained"
     assert len(lines) == 5
+
+
+@pytest.mark.parametrize(
+    ("stop_reason", "exit_code", "told"),
+    [
+        ("Ctrl-C", 130, True),
+        ("asked", 0, True),
+        ("stalled", 4, True),
+        ("updates", 1, True),  # its last updates could not be saved
+        ("updates", 0, False),
+    ],
+)
+def test_the_closing_lines_say_how_a_run_goes_on_that_was_not_done(tmp_path, stop_reason, exit_code, told):
+    stopped, run_dir = summary(stop_reason=stop_reason, exit_code=exit_code), tmp_path / "my run"
+    line = f"  go on    distrl train --resume '{run_dir}'"
+    assert line not in closing_text(stopped, run_dir)  # there is no checkpoint
+    (run_dir / "checkpoints" / "ckpt-000000000001").mkdir(parents=True)
+    assert (closing_text(stopped, run_dir).splitlines()[-1] == line) == told
+
+
+def test_a_goal_that_was_reached_is_not_called_early():
+    text = closing_text(summary(stop_reason="updates", exit_code=1), None)
+    assert text.startswith("the budget of updates is spent, but the run failed (exit code 1)\n")
+
+
+def test_a_resumed_launch_counts_what_it_has_done_itself_and_tells_the_totals_apart():
+    text = closing_text(summary(resumed_env_steps=400_000, resumed_updates=190), None)
+    assert "  speed    12,160 steps and 11 updates in 9.8 s; 62,057 steps/s while training; " in text
+    assert "with the earlier launches 412,160 steps and 201 updates\n" in text
 
 
 @pytest.mark.parametrize(
