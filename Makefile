@@ -12,7 +12,7 @@ NEEDS_VENV   := $(PYTHON) lacks its venv module: sudo apt-get install python3-ve
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: one-python help install train test check long pythons format bench learning performance endurance capabilities lock clean
+.PHONY: one-python help install train test check long pythons format bench learning performance endurance capabilities settings lock clean
 
 help:  ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -69,6 +69,9 @@ endurance: $(VENV)/installed-dev  ## Kills, starves and feeds it anything for tw
 
 capabilities: $(VENV)/installed-dev  ## Writes docs/capabilities.md anew from the tests' marks.
 	$(BIN)/python docs/capabilities.py
+
+settings: $(VENV)/installed-dev  ## Writes docs/settings.md anew from the sections' docstrings.
+	$(BIN)/python docs/settings.py
 
 # One numpy and one TensorFlow for both locks: the train lock is a selection from the dev lock.
 LOCK := $(BIN)/uv pip compile pyproject.toml --no-config --universal --python-version 3.11 --fork-strategy fewest \

@@ -23,6 +23,7 @@ import distrl
 from distrl import (
     cli_chaos,
     cli_completion,
+    cli_config,
     cli_control,
     cli_dashboard,
     cli_doctor,
@@ -36,7 +37,7 @@ from distrl import (
 )
 from distrl.cli_app import App, takes
 from distrl.cli_options import Layers, RunDirOption
-from distrl.config.load import LoadedConfig, dump, load
+from distrl.config.load import LoadedConfig
 from distrl.dashboard.beside import dashboard_beside
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, failure, printable
 
@@ -48,8 +49,7 @@ app = App(
     help="Distributed actor-learner training for reinforcement learning.",
     epilog="Start here: [cyan]distrl train --preset cartpole-impala[/]",
 )
-config_app = App(help="Look at configurations.")
-app.add_typer(config_app, name="config", rich_help_panel="Look")
+app.add_typer(cli_config.app, name="config", rich_help_panel="Look")
 network_app = App(help="Look at networks.")
 app.add_typer(network_app, name="network", rich_help_panel="Look")
 app.add_typer(cli_env.app, name="env", rich_help_panel="Look")
@@ -191,37 +191,6 @@ app.command(rich_help_panel="Runs")(cli_plot.report)
 app.command("presets", rich_help_panel="Look")(cli_presets.presets)
 app.command(rich_help_panel="Look")(cli_doctor.doctor)
 app.command(rich_help_panel="A policy")(cli_export.export)
-
-
-@config_app.command()
-@takes(Layers)
-def show(
-    layers: Layers,
-    config: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="RUN|CONFIG.yaml",
-            help="A run's directory, or a file with any part of the configuration.",
-            autocompletion=cli_completion.runs_and_files,
-        ),
-    ] = None,
-) -> None:
-    """Show every value of a configuration and where it comes from; without arguments, the defaults.
-
-    [cyan]distrl config show runs/first[/]
-
-    [cyan]distrl config show --preset cartpole-impala --set actors.count=4[/]
-    """
-    if config is None or not config.is_dir():
-        from distrl.launch.external_algorithm import settled
-
-        typer.echo(dump(settled(layers.load())), nl=False)
-        return
-    if given := layers.given():
-        raise ConfigError(f"{config} is a run, whose configuration is settled: {' and '.join(given)} cannot change it")
-    effective = config / "config.yaml"
-    load(file=effective)  # a damaged or foreign file is an error in one line, not a page
-    typer.echo(effective.read_text(encoding="utf-8"), nl=False)
 
 
 @network_app.command("show")

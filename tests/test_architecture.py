@@ -72,6 +72,7 @@ WALLS: Mapping[str, tuple[str, ...]] = {
         "cli.py",
         "cli_app.py",
         "cli_chaos.py",
+        "cli_config.py",
         "cli_durations.py",
         "cli_control.py",
         "cli_dashboard.py",

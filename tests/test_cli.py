@@ -14,6 +14,7 @@ from distrl.config import RunConfig
 from distrl.config.algorithms import ALGORITHMS
 from distrl.config.load import dump, load
 from distrl.config.run import ActorsConfig
+from distrl.config.settings import settings_in
 from distrl.errors import CheckpointError, ConfigError, MemoryBackendError
 from distrl.metrics.console import PlainView, QuietView
 from distrl.metrics.summary import Summary
@@ -477,9 +478,55 @@ def test_show_and_bench_take_what_train_takes(capsys, measured, workplace):
     assert layers - {"--dashboard"} <= taken["bench"]
 
 
+def test_options_that_have_no_effect_are_marked(capsys, workplace):
+    out = run(capsys, "config", "show", "--set", "network.optimizer_type=RMSProp")[1]
+    marked = [line.split(":")[0].strip() for line in out.splitlines() if line.endswith("(not used by RMSProp)")]
+    assert "weight_decay" in marked
+    assert "adam_optimizer_beta1" in marked
+    assert not {"learning_rate", "momentum", "rms_prop_optimizer_decay"} & {*marked}
+    settings = settings_in(out, "here")
+    assert {setting.origin for setting in settings.values()} == {"default", "flag --set"}
+    (workplace / "shown.yaml").write_text(out)
+    assert dump(load(file=workplace / "shown.yaml")).count("(not used by RMSProp)") == len(marked)
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        ("network.learning_rate", "network.learning_rate: number > 0, default 0.00025"),
+        ("lr", "network.learning_rate: number > 0, default 0.00025"),
+        ("clip_range", "algorithm.clip_range: number > 0, < 1 or null, default 0.2  (name: ppo, appo)"),
+        ("actors", "actors: section"),
+    ],
+)
+def test_config_explain(capsys, key, line):
+    code, out, _ = run(capsys, "config", "explain", key)
+    assert (code, out.splitlines()[0]) == (0, line)
+
+
+def test_config_explain_of_a_section_lists_it(capsys):
+    out = run(capsys, "config", "explain", "actors")[1]
+    assert "  count = 2  Actor processes. 0: deterministic mode, everything in one process without threads." in out
+    assert [line.split()[0] for line in out.splitlines()[2:]] == [*ActorsConfig.model_fields]
+
+
+def test_config_explain_of_an_unknown_key(capsys):
+    assert refused(capsys, "config", "explain", "network.lerning_rate") == (
+        "unknown setting 'network.lerning_rate'; did you mean network.learning_rate?"
+    )
+    assert refused(capsys, "config", "explain", "xyzzy").startswith("unknown setting 'xyzzy'; the sections are seed, ")
+
+
+def test_config_schema_is_json(capsys):
+    assert json.loads(run(capsys, "config", "schema")[1])["properties"]["actors"]
+
+
 def test_config_show_without_arguments_is_the_defaults(capsys):
     out = run(capsys, "config", "show")[1]
-    assert set(line.split("# ")[1] for line in out.splitlines() if "#" in line) == {"default"}
+    assert set(line.split("# ")[1] for line in out.splitlines() if "#" in line) == {
+        "default",
+        "default (not used by Adam)",
+    }
 
 
 def test_train_from_python(trained):

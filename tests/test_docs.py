@@ -127,6 +127,11 @@ def test_capabilities_page_is_current():
     assert made.PAGE.read_text() == made.page(ROOT / "tests"), "run make capabilities"
 
 
+def test_settings_page_is_current():
+    made = generator("settings")
+    assert made.PAGE.read_text() == made.page(), "run make settings"
+
+
 def test_rows_are_read_from_functions_classes_parameters_and_modules():
     source = """
 pytestmark = pytest.mark.row("A01")

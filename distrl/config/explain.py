@@ -18,6 +18,53 @@ Path = tuple[str, ...]
 _DISCRIMINATORS = ("kind", "step")
 """Fields that say which member of a union a mapping is; those that `algorithm` has are handled by name."""
 
+ALIASES = {
+    "algo": "algorithm.name",
+    "batch_norm": "network.middleware_parameters.batchnorm",
+    "buffer_size": "algorithm.replay.capacity_steps",
+    "clip_param": "algorithm.clip_range",
+    "ent_coef": "algorithm.entropy_weight",
+    "entropy_coef": "algorithm.entropy_weight",
+    "entropy_coeff": "algorithm.entropy_weight",
+    "entropy_cost": "algorithm.entropy_weight",
+    "env": "environment.id",
+    "env_id": "environment.id",
+    "frames": "stop.env_steps",
+    "gamma": "algorithm.discount",
+    "grad_clip": "network.clip_gradients",
+    "hidden_sizes": "network.middleware_parameters.scheme",
+    "learning_starts": "algorithm.replay.min_size_steps",
+    "lr": "network.learning_rate",
+    "max_grad_norm": "network.clip_gradients",
+    "n_envs": "actors.environments",
+    "n_epochs": "algorithm.epochs",
+    "n_minibatches": "algorithm.minibatches",
+    "n_steps": "actors.unroll_length_steps",
+    "n_workers": "actors.count",
+    "net_arch": "network.middleware_parameters.scheme",
+    "num_actors": "actors.count",
+    "num_envs": "actors.environments",
+    "num_epochs": "algorithm.epochs",
+    "num_minibatches": "algorithm.minibatches",
+    "num_steps": "actors.unroll_length_steps",
+    "num_workers": "actors.count",
+    "optimizer": "network.optimizer_type",
+    "polyak": "algorithm.target_update_rate",
+    "replay_size": "algorithm.replay.capacity_steps",
+    "rollout_length": "actors.unroll_length_steps",
+    "target_kl": "algorithm.stop_at_kl",
+    "tau": "algorithm.target_update_rate",
+    "timesteps": "stop.env_steps",
+    "total_timesteps": "stop.env_steps",
+    "train_batch_size": "learner.batch_size",
+    "unroll_length": "actors.unroll_length_steps",
+    "value_coef": "algorithm.value_loss_weight",
+    "vf_coef": "algorithm.value_loss_weight",
+    "wall_time_s": "stop.minutes",
+    "weight_decay_rate": "network.weight_decay",
+}
+"""Names that other libraries have for settings -> distrl's."""
+
 
 def explain(error: ValidationError, origin_of: Mapping[str, str], root: type[BaseModel] = RunConfig) -> str:
     """One line for the first problem of a configuration that does not hold, and how many more there are.
@@ -68,6 +115,9 @@ def _explain(problem: Any, origin_of: Mapping[str, str], root: type[BaseModel]) 
         given = f"{name!r}{_from((*path, 'name'), origin_of)}"
         return f"unknown algorithm {given}; {known}; one of your own is package.module:Class"
     if problem["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        field = "name" if path == ("algorithm",) else _discriminators(annotation)
+        if isinstance(problem["input"], str):
+            return f"{value} must be a mapping; write {dotted}.{field}={problem['input']}"
         return f"{value} {_allowed_kind(problem, annotation)}"
     if problem["type"] in ("model_type", "model_attributes_type", "dict_type"):
         section = _section_of(annotation)
@@ -201,6 +251,9 @@ def _nearest_key(path: Path, parent: Any) -> str:
     section = _section_of(parent)
     here = [*section.model_fields] if section is not None else []
     prefix = "".join(f"{part}." for part in parents)
+    known_as = ALIASES.get(key.lower())
+    if known_as is not None and known_as != prefix + key:
+        return f"did you mean {known_as}?"
     beside = get_close_matches(key, here, n=1, cutoff=0.7)
     if beside:
         return f"did you mean {prefix}{beside[0]}?"

@@ -20,6 +20,8 @@ from distrl.config.section import Section
 from distrl.errors import ConfigError
 
 DEFAULT = "default"
+UNUSED = " (not used by {})"
+"""Note behind the origin of an option that has no effect."""
 FLAGS = {
     "--env": "environment.id",
     "--algorithm": "algorithm.name",
@@ -151,11 +153,18 @@ def validated(model: type[Model], tree: Mapping[str, Any], origin_of: Mapping[st
 
 
 def dump(loaded: LoadedConfig) -> str:
-    """The effective configuration as YAML with the origin of every value as its comment; `load` reads it back equal."""
+    """The effective configuration as YAML with the origin of every value as its comment; `load` reads it back equal.
+
+    Options that the chosen optimizer does not use are marked.
+    """
     lines = [*_lines(loaded.config.model_dump(mode="json"), ())]
     width = min(max((len(text) for text, dotted in lines if dotted), default=0), 56)
+    network = loaded.config.network
+    notes = {f"network.{option}": UNUSED.format(network.optimizer_type) for option in network.unused}
     return "".join(
-        f"{text:<{width}}  # {' '.join(loaded.origins[dotted].split())}\n" if dotted else f"{text}\n"
+        f"{text:<{width}}  # {' '.join(loaded.origins[dotted].split())}{notes.get(dotted, '')}\n"
+        if dotted
+        else f"{text}\n"
         for text, dotted in lines
     )
 

@@ -57,7 +57,9 @@ class LSTMMiddlewareParameters(BlockParameters):
 
     kind: Literal["lstm"] = "lstm"
     scheme: Scheme = "Empty"
+    """Layers before the cell: Empty, Shallow, Medium, Deep, or layers in order."""
     number_of_lstm_cells: int = Field(256, ge=1)
+    """Width of the state."""
 
 
 class GRUMiddlewareParameters(BlockParameters):
@@ -65,7 +67,9 @@ class GRUMiddlewareParameters(BlockParameters):
 
     kind: Literal["gru"] = "gru"
     scheme: Scheme = "Empty"
+    """Layers before the cell: Empty, Shallow, Medium, Deep, or layers in order."""
     number_of_gru_cells: int = Field(256, ge=1)
+    """Width of the state."""
 
 
 def _middleware_kind(value: Any) -> Any:
@@ -88,7 +92,9 @@ class NetworkParameters(OptimizerParameters):
     input_embedders_parameters: dict[str, EmbedderParameters] = Field(default_factory=dict)
     """By observation name; an observation that is not named gets the default embedder."""
     embedding_merger_type: Literal["Concat", "Sum"] = "Concat"
+    """How the embedders' outputs become one vector: one after the other, or their sum."""
     middleware_parameters: MiddlewareParameters = FCMiddlewareParameters()
+    """What lies between the embedders and the heads."""
     heads_parameters: tuple[HeadParameters, ...] = ()
     """By kind, in place of what the algorithm would take for its heads."""
     use_separate_networks_per_head: bool = False

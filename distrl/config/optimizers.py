@@ -46,6 +46,11 @@ _USED_BY: dict[str, tuple[str, ...]] = {
 """Option -> the optimizers that use it. Others that only make sense beside one of these are not listed."""
 
 
+def users_of(option: str) -> tuple[str, ...]:
+    """The optimizers that use an option; empty for options of all of them."""
+    return _USED_BY.get(option, ())
+
+
 class OptimizerParameters(Section):
     """How gradients become steps. `NetworkParameters` has all of these as its own.
 
@@ -55,12 +60,15 @@ class OptimizerParameters(Section):
     optimizer_type: OptimizerType = "Adam"
     """In any case; gradient_descent is SGD, and momentum is SGD with momentum 0.9 unless that is given."""
     learning_rate: float = Field(0.00025, gt=0.0)
+    """Step size of the optimizer; schedules start from it."""
     learning_rate_decay_rate: float = Field(0.0, ge=0.0, lt=1.0)
     """Exponential staircase: learning_rate * rate ** floor(update / learning_rate_decay_steps). 0: constant."""
     learning_rate_decay_steps: int = Field(0, ge=0)
+    """Updates between two steps of the staircase."""
     learning_rate_schedule: Literal["constant", "linear", "cosine"] = "constant"
     """From learning_rate to learning_rate_final within learning_rate_schedule_updates; instead of the staircase."""
     learning_rate_schedule_updates: int = Field(0, ge=0)
+    """Length of the schedule linear or cosine."""
     learning_rate_final: float = Field(0.0, ge=0.0)
     """Where linear and cosine end, and stay."""
     learning_rate_warm_up_updates: int = Field(0, ge=0)
@@ -84,7 +92,14 @@ class OptimizerParameters(Section):
     lbfgs_max_iterations: int = Field(20, ge=1)
     """LBFGS alone: iterations on one batch, which is one update. Every batch starts without curvature."""
     clip_gradients: float | None = Field(None, gt=0.0)
+    """Bound of gradients, as gradients_clipping_method measures it; null: no clipping."""
     gradients_clipping_method: Literal["ClipByGlobalNorm", "ClipByNorm", "ClipByValue"] = "ClipByGlobalNorm"
+    """By the norm of all gradients together, by the norm of each, or element by element."""
+
+    @property
+    def unused(self) -> list[str]:
+        """Options that the chosen optimizer does not use; they are at their defaults."""
+        return [option for option, users in _USED_BY.items() if self.optimizer_type not in users]
 
     @property
     def epsilon(self) -> float:

@@ -58,6 +58,7 @@ class ReplayParameters(Section):
     n_step: int = Field(1, ge=1)
     """Rewards before the bootstrap; fewer where an episode or an unroll ends before."""
     sampler: SamplerParameters = UniformParameters()
+    """How steps are chosen for a batch."""
     checkpoint: bool | None = None
     """Save what is in it with every checkpoint. Otherwise a resumed run fills it anew before it learns on. null: with
     actors.count 0 alone, where a run that is resumed goes on exactly."""

@@ -29,6 +29,7 @@ class ActorsConfig(Section):
     environments: int = Field(64, ge=1)
     """Environments of each actor."""
     unroll_length_steps: int = Field(32, ge=1)
+    """T: steps of every environment in one unroll."""
     weight_mixing_rate: float = Field(1.0, gt=0.0, le=1.0)
     """rate of set_weights(weights, rate): new = rate * given + (1 - rate) * old."""
     restart_budget: int = Field(20, ge=0)
@@ -43,6 +44,7 @@ class MemoryConfig(Section):
     queue_batches: int = Field(2, ge=1)
     """Producers wait while this many batches are queued: fresh data matters more than a full queue."""
     queue_bytes: int = Field(67108864, ge=65536)
+    """Producers also wait while this many bytes are queued."""
     give_up_s: float = Field(60.0, gt=0.0)
     """How long a role retries a Redis that is unreachable, or refuses for a while, before it exits with 6."""
 
@@ -51,6 +53,7 @@ class LearnerConfig(Section):
     """The learner."""
 
     backend: Literal["tensorflow", "jax"] = "tensorflow"
+    """The framework that computes updates."""
     batch_size: int | None = Field(None, ge=1)
     """Unrolls in one update, or gradients that are applied together; null: 4 unrolls, or every gradient by itself.
     With a replay memory: transitions sampled for one update."""
@@ -60,16 +63,20 @@ class LearnerConfig(Section):
     """Gradient actors in rounds: how long a round waits for the gradient of a worker, from its first gradient on. A
     worker that waits that long for the next round asks whether its gradient was lost, and then sends another one."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
+    """Where updates are computed; auto: a GPU where the framework finds one."""
     threads: int = Field(1, ge=1)
     """Numeric threads of the learner process."""
     stall_timeout_s: float = Field(300.0, gt=0.0)
+    """Without an update for this long, the run ends with exit code 4."""
 
 
 class CheckpointConfig(Section):
     """When to save and how much to keep."""
 
     every_s: float | None = Field(60.0, gt=0.0)
+    """Seconds from one checkpoint to the next; null: not by time."""
     every_updates: int | None = Field(None, ge=1)
+    """Updates from one checkpoint to the next; null: not by updates."""
     keep: int = Field(5, ge=1)
     """Newest checkpoints kept, besides the best: by the newest evaluation, or by the mean return of the last 100
     episodes where there is no `evaluation`."""
@@ -83,8 +90,11 @@ class StopConfig(Section):
     evaluation_return: float | None = None
     """Mean return of one of `evaluation`'s evaluations reaches this."""
     env_steps: int | None = Field(None, ge=1)
+    """Environment steps that were trained on."""
     updates: int | None = Field(None, ge=1)
+    """Updates of the learner."""
     minutes: float | None = Field(None, gt=0.0)
+    """Minutes of training."""
 
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -95,7 +105,9 @@ class LaunchConfig(Section):
     """Where roles run."""
 
     launcher: Literal["process", "ray"] = "process"
+    """Processes of this machine, or actors of a Ray cluster."""
     ray_address: str | None = None
+    """The address of a Ray cluster; null: a cluster of the run's own."""
     log_level: LogLevel = "info"
     """Of what roles write to their logs, and all that is worse."""
 
@@ -107,8 +119,10 @@ class RunConfig(Section):
     """Everything a run is made of. YAML files and `--set` paths are exactly these names."""
 
     seed: int = Field(1, ge=0)
+    """Root of all randomness: weights, environments, actions, samples."""
     environment: EnvironmentConfig = EnvironmentConfig()
     algorithm: AlgorithmParameters = ImpalaParameters()
+    """What learns, and how its loss is made."""
     exploration: ExplorationParameters | None = None
     """How actors explore; null: as the algorithm does by default."""
     network: NetworkParameters = NetworkParameters()

@@ -3,6 +3,7 @@
 It is not checked against today's configuration, so that runs of older versions can be looked at, too.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,9 @@ from distrl.config.presets import nearest
 from distrl.config.secrets import masked, masked_text
 from distrl.config.small_files import read_small
 from distrl.errors import ConfigError
+
+_NOTE = re.compile(r" \(not used by \w+\)$")
+"""What `distrl.config.load.dump` adds to the origin of an option that has no effect."""
 
 
 class Setting(NamedTuple):
@@ -62,7 +66,8 @@ def settings_in(text: str, where: str) -> Settings:
         line = next((line for line in lines if line.startswith(key)), "")
         comment = line.removeprefix(written).lstrip() if line.startswith(written) else ""
         dotted = ".".join(keys)
-        found[dotted] = Setting(masked(dotted, value), masked_text(comment.removeprefix("# ")))
+        origin = _NOTE.sub("", comment.removeprefix("# "))
+        found[dotted] = Setting(masked(dotted, value), masked_text(origin))
     return found
 
 

@@ -2,7 +2,8 @@ import pytest
 from pydantic import ValidationError
 
 from distrl.config import RunConfig
-from distrl.config.explain import explain, known_paths
+from distrl.config.explain import ALIASES, explain, known_paths
+from distrl.config.reference import find
 
 
 def explained(tree, origin_of=None):
@@ -113,6 +114,28 @@ def test_an_unknown_key_names_the_nearest_valid_one(tree, line):
     ],
 )
 def test_a_bad_value_says_what_is_allowed(tree, line):
+    assert explained(tree) == line
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_a_name_of_another_library_is_known(alias):
+    assert find(ALIASES[alias]), "no such setting"
+    assert not find(alias)
+    assert explained({"network": {alias: 1}}) == f"unknown key network.{alias}; did you mean {ALIASES[alias]}?"
+
+
+@pytest.mark.parametrize(
+    ("tree", "line"),
+    [
+        ({"algorithm": "ppo"}, "algorithm: 'ppo' must be a mapping; write algorithm.name=ppo"),
+        ({"exploration": "boltzmann"}, "exploration: 'boltzmann' must be a mapping; write exploration.kind=boltzmann"),
+        (
+            {"network": {"middleware_parameters": "lstm"}},
+            "network.middleware_parameters: 'lstm' must be a mapping; write network.middleware_parameters.kind=lstm",
+        ),
+    ],
+)
+def test_a_name_in_place_of_a_section_is_answered_with_the_key_that_takes_it(tree, line):
     assert explained(tree) == line
 
 

@@ -16,8 +16,11 @@ class ImpalaParameters(PolicyGradientSection):
     c_bar: float | None = Field(1.0, gt=0.0)
     """Truncation of the trace coefficients; sets the speed of contraction."""
     rho_bar_policy_gradient: float | None = Field(1.0, gt=0.0)
+    """V-trace: importance weights of the policy gradient are cut to this; null: not cut."""
     trace_lambda: float = Field(1.0, ge=0.0, le=1.0)
+    """V-trace: factor of the trace coefficients c; below 1, returns bootstrap earlier."""
     value_loss_weight: float = Field(0.5, ge=0.0)
+    """Weight of the value loss beside the policy's."""
     minibatches: int = Field(1, ge=1)
     """Equal parts of a batch's sequences, one optimizer step each: actors with many environments make large unrolls
     cheaply, and learning takes as many steps as from small ones."""
@@ -33,6 +36,7 @@ class ActorCriticSection(PolicyGradientSection):
     gae_lambda: float = Field(1.0, ge=0.0, le=1.0)
     """Of generalised advantage estimation; 1: n-step returns."""
     value_loss_weight: float = Field(0.5, ge=0.0)
+    """Weight of the value loss beside the policy's."""
 
 
 class A3cParameters(ActorCriticSection):

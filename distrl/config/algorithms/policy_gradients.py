@@ -16,6 +16,7 @@ class PolicyGradientSection(AlgorithmSection):
     """After reward_normalization and before reward_scale. clamp_one: cut to +- 1. soft_asymmetric: squashed to +- 5,
     losses to 0.3 of that (Espeholt et al. 2018, for DMLab). null: none."""
     entropy_weight: float = Field(0.01, ge=0.0)
+    """Weight of the policy's entropy, which the loss rewards."""
 
 
 Rescaler = Literal[
@@ -48,6 +49,7 @@ class VpgParameters(PolicyGradientSection):
     gae_lambda: float | None = Field(None, ge=0.0, le=1.0)
     """Of generalised advantage estimation; null: the advantage is the return less the value."""
     value_loss_weight: float = Field(0.5, ge=0.0)
+    """Weight of the value loss beside the policy's."""
 
     @property
     def rescaling(self) -> Rescaler:

@@ -42,7 +42,9 @@ class ProximalSection(PolicyGradientSection):
     value_target_mix: float = Field(1.0, gt=0.0, le=1.0)
     """Value targets are old + this * (new - old)."""
     value_loss_weight: float = Field(0.5, ge=0.0)
+    """Weight of the value loss beside the policy's."""
     entropy_weight: float = Field(0.0, ge=0.0)
+    """Weight of the policy's entropy, which the loss rewards."""
 
     @property
     def steps_per_batch(self) -> int:

@@ -25,6 +25,7 @@ class QLearningSection(AlgorithmSection):
     target_update_rate: float = Field(1.0, gt=0.0, le=1.0)
     """target = rate * online + (1 - rate) * target. 1: it becomes a copy; .005 with every update: it follows slowly."""
     replay: ReplayParameters = ReplayParameters()
+    """The replay memory."""
 
     @property
     def prioritized(self) -> bool:
@@ -57,6 +58,7 @@ class ApexParameters(QLearningSection):
     dueling: bool = True
     target_update_every_updates: int = Field(2_500, ge=1)
     replay: ApexReplayParameters = ApexReplayParameters()
+    """The replay memory."""
 
     @property
     def tells_priorities(self) -> bool:

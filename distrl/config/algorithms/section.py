@@ -43,6 +43,7 @@ class AlgorithmSection(Section):
 
     name: str
     discount: float = Field(0.99, ge=0.0, le=1.0)
+    """gamma: a reward counts this much less with every step that it lies ahead."""
     max_staleness_updates: int | None = Field(None, ge=0)
     """0: synchronous. k: an unroll older than k updates is never trained on. null: bounded by the queue alone."""
     reward_scale: float = Field(1.0, gt=0.0)
