@@ -1,8 +1,13 @@
 """The entry of `distrl` and `python -m distrl`. It answers signals before it imports anything that takes time."""
 
 import os
-import signal
 import sys
+
+# `-m` puts the working directory first, where its modules would shadow the standard library; own_code puts it last.
+if __name__ == "__main__" and not sys.flags.safe_path and sys.path[0] == os.getcwd():
+    del sys.path[0]
+
+import signal
 from types import FrameType
 
 from distrl.errors import EXIT_INTERRUPTED

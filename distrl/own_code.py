@@ -4,6 +4,7 @@ import importlib
 import os
 import sys
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from distrl.errors import ConfigError
@@ -39,6 +40,12 @@ def own_class(path: str, what: str) -> Any:
         hint = f"; did you mean {close[0]}?" if close else ""
         raise ConfigError(f"{what} {path}: module '{module_name}' has no attribute '{name}'{hint}")
     return getattr(module, name)
+
+
+def search_path() -> str:
+    """PYTHONPATH of a child that finds what this process finds, the working directory last where Python implies it."""
+    implied = [os.getcwd()] if "" in sys.path else []
+    return os.pathsep.join([str(Path(__file__).parent.parent), *filter(None, sys.path), *implied])
 
 
 def _one_line(error: Exception) -> str:

@@ -304,6 +304,15 @@ def unsafe_calls(modules: list[Module]) -> Iterator[Violation]:
                     yield Violation(module.path, node.lineno, f"{keyword.arg}= is forbidden")
 
 
+def interpreters(modules: list[Module]) -> Iterator[Violation]:
+    """A child without -P would find the working directory's modules in place of the standard library's."""
+    for module in modules:
+        for node in ast.walk(module.tree):
+            first = [ast.unparse(part) for part in node.elts[:2]] if isinstance(node, ast.List) else []
+            if first[:1] == ["sys.executable"] and first != ["sys.executable", "'-P'"]:
+                yield Violation(module.path, node.lineno, "an interpreter is started without -P")
+
+
 def mirroring(root: Path) -> Iterator[Violation]:
     """tests/<package>/test_<module>.py stands for distrl/<package>/<module>.py, but for the whole-project tests, and
     tests/benchmarks/test_<module>.py for benchmarks/<module>.py."""
@@ -328,6 +337,7 @@ RULES: list[Callable[[list[Module]], Iterator[Violation]]] = [
     sizes,
     names,
     unsafe_calls,
+    interpreters,
 ]
 
 
@@ -462,6 +472,13 @@ BAD: list[tuple[str, str, Callable[[list[Module]], Iterator[Violation]], str]] =
         "distrl/learner/a.py:1: allow_pickle= is forbidden",
     ),
     ("learner/a.py", "np.load(x, allow_pickle=False)", unsafe_calls, ""),
+    (
+        "learner/a.py",
+        "run([sys.executable, '-m', 'x'])",
+        interpreters,
+        "distrl/learner/a.py:1: an interpreter is started without -P",
+    ),
+    ("learner/a.py", "run([sys.executable, '-P', '-m', 'x'])", interpreters, ""),
 ]
 
 

@@ -45,7 +45,7 @@ def dashboard_beside(run_dir: Path) -> Iterator[str]:
     # Opened here, so that the address is known before the server is up: who comes early waits in the queue.
     with listen(HOST, None) as listening:
         child = subprocess.Popen(  # our own interpreter and arguments
-            [sys.executable, "-m", "distrl.dashboard.server", str(root), str(listening.fileno())],
+            [sys.executable, "-P", "-m", "distrl.dashboard.server", str(root), str(listening.fileno())],
             stdin=subprocess.PIPE,  # its lifeline: ends when we do, however that happens
             pass_fds=[listening.fileno()],
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},

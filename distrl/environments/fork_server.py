@@ -15,18 +15,22 @@ from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker, util
 
 _DIRECTORY_VARIABLE = "DISTRL_FORK_SERVER_DIRECTORY"
+_SAFE_PATH_VARIABLE, _FOR_FORK_SERVER = "PYTHONSAFEPATH", "distrl"
+"""As -P does: multiprocessing starts interpreters by -c, for which the working directory would shadow the library."""
 
 
 def ensure_running(module: str) -> None:
     """Starts it, unless it runs; `module` is imported there once, and each worker is a copy of that."""
-    with _in_parents_group():
-        resource_tracker.ensure_running()
+    os.environ.setdefault(_SAFE_PATH_VARIABLE, _FOR_FORK_SERVER)
     multiprocessing.get_context("forkserver").set_forkserver_preload([__name__, module])
     os.environ[_DIRECTORY_VARIABLE] = util.get_temp_dir()
     try:
+        with _in_parents_group():
+            resource_tracker.ensure_running()
         forkserver.ensure_running()
     finally:
         del os.environ[_DIRECTORY_VARIABLE]
+        _forget_safe_path()
 
 
 @contextmanager
@@ -61,8 +65,15 @@ def remove_traces() -> None:
     shutil.rmtree(util.get_temp_dir(), ignore_errors=True)
 
 
+def _forget_safe_path() -> None:
+    """Keep from what the environment starts a variable that is not the user's."""
+    if os.environ.get(_SAFE_PATH_VARIABLE) == _FOR_FORK_SERVER:
+        del os.environ[_SAFE_PATH_VARIABLE]
+
+
 def _in_fork_server(directory: str) -> None:
     os.setpgid(0, 0)
+    _forget_safe_path()
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
 
 

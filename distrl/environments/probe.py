@@ -21,16 +21,15 @@ import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any
 
 from pydantic import ValidationError
 
-import distrl
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.remote_environment import RemoteParameters
 from distrl.environments.remote_connection import is_remote, parse_address
 from distrl.errors import ConfigError, DistrlError
+from distrl.own_code import search_path
 from distrl.types import EnvSpec
 
 # The child writes where it hangs shortly before the parent ends it.
@@ -154,7 +153,6 @@ def _run_child(
     now = time.monotonic()  # the same for every process of a machine, and nobody sets it
     dump_at = now + _WHERE_IT_HANGS_AT * timeout_s
     times = {"dump_at": dump_at, "end_at": now + timeout_s + 0.5}
-    search_path = [str(Path(distrl.__file__).parent.parent), *(entry or os.getcwd() for entry in sys.path)]
     # -P: the working directory must not shadow the standard library. Files, not pipes: a process that the environment
     # left behind would hold a pipe open. A session of its own: so that such a process can be killed with it.
     with tempfile.TemporaryFile() as request:
@@ -166,7 +164,7 @@ def _run_child(
             stdin=request,
             stdout=answer,
             stderr=output,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(search_path)},
+            env={**os.environ, "PYTHONPATH": search_path()},
             start_new_session=True,
         )
     try:

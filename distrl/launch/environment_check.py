@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, get_args
 
-import distrl
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments.examination import (
     FINDING,
@@ -30,6 +29,7 @@ from distrl.environments.examination import (
     Stage,
 )
 from distrl.errors import ConfigError, DistrlError, EnvironmentFailedError
+from distrl.own_code import search_path
 
 __all__ = ["BACK_ENDS", "Episode", "Finding", "Processed", "Seen", "Spaces", "Speed", "check_environment"]
 
@@ -99,7 +99,6 @@ def _findings(request: Request, progress: Callable[[str], None]) -> Iterator[Fin
 
 
 def _start(request: Request, answer: IO[bytes], output: IO[bytes]) -> subprocess.Popen[bytes]:
-    search_path = [str(Path(distrl.__file__).parent.parent), *(entry or os.getcwd() for entry in sys.path)]
     # -P: the working directory must not shadow the standard library. Files, not pipes: a process that the environment
     # left behind would hold a pipe open. A session of its own: so that such a process can be killed with it.
     process = subprocess.Popen(
@@ -107,7 +106,7 @@ def _start(request: Request, answer: IO[bytes], output: IO[bytes]) -> subprocess
         stdin=subprocess.PIPE,
         stdout=answer,
         stderr=output,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(search_path)},
+        env={**os.environ, "PYTHONPATH": search_path()},
         start_new_session=True,
     )
     assert process.stdin is not None

@@ -15,17 +15,16 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterable
-from pathlib import Path
 from typing import IO, Any
 
 from pydantic import ValidationError
 
-import distrl
 from distrl.config import RunConfig
 from distrl.config.algorithms import ExternalAlgorithmParameters
 from distrl.config.load import LoadedConfig
 from distrl.errors import ConfigError, DistrlError
 from distrl.launch.framework import import_framework, require_framework
+from distrl.own_code import search_path
 
 _TIMEOUT_S = 300.0  # nearly all of what it takes is the framework's import
 _DETAIL_BYTES = 20_000
@@ -77,7 +76,6 @@ def _below(path: str, value: Any) -> Iterable[str]:
 def _ask(loaded: LoadedConfig, name: str, timeout_s: float) -> Any:
     """What the subprocess answers: the section."""
     request = {"config": loaded.config.model_dump(mode="json", exclude_unset=True), "origins": loaded.origins}
-    search_path = [str(Path(distrl.__file__).parent.parent), *(entry or os.getcwd() for entry in sys.path)]
     with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as output:
         end_at = time.monotonic() + timeout_s + 0.5  # the same for every process of a machine, and nobody sets it
         asked.write(json.dumps(request | {"end_at": end_at}).encode())
@@ -91,7 +89,7 @@ def _ask(loaded: LoadedConfig, name: str, timeout_s: float) -> Any:
             stderr=output,
             env={
                 **os.environ,
-                "PYTHONPATH": os.pathsep.join(search_path),
+                "PYTHONPATH": search_path(),
                 "CUDA_VISIBLE_DEVICES": "",
                 "TF_CPP_MIN_LOG_LEVEL": "3",
             },

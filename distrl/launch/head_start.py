@@ -41,7 +41,7 @@ class HeadStart:
         self._given = False
         with tempfile.TemporaryFile() as said:  # the run has no log yet
             self._process = subprocess.Popen(  # our own interpreter and arguments
-                [sys.executable, "-m", "distrl.launch.head_start", framework],
+                [sys.executable, "-P", "-m", "distrl.launch.head_start", framework],
                 stdin=subprocess.PIPE,
                 stdout=said,
                 stderr=said,

@@ -101,7 +101,7 @@ class ProcessLauncher:
         log_start = os.fstat(log.fileno()).st_size
         if role.kind == "learner" and (learner := self._started_before(path)) is not None:
             return ProcessHandle(role, learner, log, log_start)
-        command = [sys.executable, "-m", "distrl", role.kind, "--run-id", self._home.run_id]
+        command = [sys.executable, "-P", "-m", "distrl", role.kind, "--run-id", self._home.run_id]
         if role.kind == "actor":
             command += ["--id", str(role.id)]
         process = subprocess.Popen(  # our own interpreter and arguments

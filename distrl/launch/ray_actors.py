@@ -145,7 +145,7 @@ class RayLauncher:
         """A cluster of this run's own; a guard ends it and removes its directory however this process ends."""
         self._directory = Path(tempfile.mkdtemp(prefix="distrl-"))  # short: Ray puts unix sockets deep inside
         self._guard = subprocess.Popen(
-            [sys.executable, "-m", "distrl.launch.lifeline", str(self._directory)],
+            [sys.executable, "-P", "-m", "distrl.launch.lifeline", str(self._directory)],
             stdin=subprocess.PIPE,
             start_new_session=True,
         )

@@ -94,7 +94,7 @@ class EmbeddedRedis:
         """
         binary = find_server() if server is None else server
         directory = _private_directory()
-        command = [sys.executable, "-m", "distrl.memory_backend.embedded_redis", "guard"]
+        command = [sys.executable, "-P", "-m", "distrl.memory_backend.embedded_redis", "guard"]
         command += ["--server", str(binary), "--directory", str(directory), "--grace-s", str(eof_grace_s)]
         command += ["--maxmemory-bytes", str(maxmemory_bytes), "--max-bulk-bytes", str(max(max_bulk_bytes, 2**20))]
         guardian = subprocess.Popen(

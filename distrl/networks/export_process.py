@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from distrl.config.heads import HeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import DistrlError, require
+from distrl.own_code import search_path
 from distrl.types import EnvSpec
 
 TIMEOUT_S = 600.0
@@ -66,7 +67,7 @@ def export_in_child(
         request = ExportRequest(parameters, heads, spec, name, str(path))
         try:
             done = subprocess.run(  # our own interpreter and arguments
-                [sys.executable, "-m", "distrl.networks.bundle_export"],
+                [sys.executable, "-P", "-m", "distrl.networks.bundle_export"],
                 input=request.to_json(),
                 env=_environment(),
                 capture_output=True,
@@ -87,7 +88,7 @@ def _environment() -> dict[str, str]:
     environment = {
         **os.environ,
         "KERAS_BACKEND": "tensorflow",
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),  # layers of the user's own are found as they are here
+        "PYTHONPATH": search_path(),  # layers of the user's own are found as they are here
         "CUDA_VISIBLE_DEVICES": "",
         "TF_CPP_MIN_LOG_LEVEL": "2",
     }

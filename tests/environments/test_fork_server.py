@@ -20,6 +20,7 @@ from distrl.environments.vector import VectorEnvironment
 environment = VectorEnvironment(EnvironmentConfig(vectorization="async"), 1)
 (worker,) = environment._vector.processes
 print(worker.pid, os.getpgid(worker.pid) == os.getpgid(0), "DISTRL_FORK_SERVER_DIRECTORY" in os.environ)
+assert "PYTHONSAFEPATH" not in os.environ
 locks = [one for one in gc.get_objects() if isinstance(one, synchronize.SemLock)]
 semaphores = ["/dev/shm/sem." + lock._semlock.name.strip("/") for lock in locks]
 print(os.getpgid(0) == os.getpid(), *semaphores, flush=True)

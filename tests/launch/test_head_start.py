@@ -17,7 +17,7 @@ from distrl.launch.processes import ProcessLauncher
 # In the child's place: it says something at once, and then what it is told, to whom it is told to.
 CHILD = """#!{python}
 import os, sys
-sys.argv = sys.argv[3:]
+sys.argv = sys.argv[4:]
 print("arguments:", *sys.argv, os.environ["OMP_NUM_THREADS"], flush=True)
 sys.path[:0] = {path!r}
 from distrl.launch import head_start

@@ -70,7 +70,7 @@ def launched(tmp_path, monkeypatch, run_key):
 
 def test_an_actor_has_one_thread_no_gpu_and_no_secret_in_its_arguments(launched, run_key):
     handle, log = launched(Role("actor", 3))
-    assert "arguments: -m distrl actor --run-id r1 --id 3\n" in log
+    assert "arguments: -P -m distrl actor --run-id r1 --id 3\n" in log
     lines = log.splitlines()
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         assert f"{name}=1" in lines
@@ -84,7 +84,7 @@ def test_an_actor_has_one_thread_no_gpu_and_no_secret_in_its_arguments(launched,
 def test_the_learner_has_its_threads_and_the_gpus_there_are(launched, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     _, log = launched(Role("learner"))
-    assert "arguments: -m distrl learner --run-id r1\n" in log
+    assert "arguments: -P -m distrl learner --run-id r1\n" in log
     assert "OMP_NUM_THREADS=3" in log.splitlines()
     assert "CUDA_VISIBLE_DEVICES=0" in log.splitlines()
     assert "TF_CPP_MIN_LOG_LEVEL=" in log
@@ -132,7 +132,7 @@ def test_a_role_whose_log_cannot_be_opened_runs_and_tells_its_error_and_the_user
     (tmp_path / role.log_name).mkdir()
     for _ in range(2):
         handle, log = launched(role)
-        assert "arguments: -m distrl" in log
+        assert "arguments: -P -m distrl" in log
         handle.terminate()
         wait_until(lambda handle=handle: handle.poll() is not None)
         assert (handle.poll(), handle.error) == (7, "what is wrong")
