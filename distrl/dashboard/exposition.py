@@ -25,6 +25,7 @@ ROLE_NUMBERS = {
 }
 _MEANINGS = {metric.name: metric.meaning for metric in METRICS}
 _OWN = {"run_up", "unrolls", "dropped_unrolls", *(f"role_{name}" for name in ROLE_NUMBERS)}
+_TWICE = {"training_s"}  # `wall_s` of a run that lasts
 _LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
@@ -79,7 +80,7 @@ def exposition(runs: Runs) -> bytes:
 
 def _of_snapshot(snapshot: Snapshot, labels: Mapping[str, str]) -> Iterator[Sample]:
     for name, value in snapshot.items():
-        if name in TOLD_ONCE or name in _OWN or not _NAME.fullmatch(name) or not isinstance(value, int | float):
+        if name in TOLD_ONCE | _OWN | _TWICE or not _NAME.fullmatch(name) or not isinstance(value, int | float):
             continue
         yield Sample(name, _MEANINGS.get(name, "of the algorithm"), labels, float(value))
 

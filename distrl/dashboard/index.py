@@ -6,6 +6,7 @@ written it is kept in memory.
 
 import json
 import logging
+import math
 import os
 import sqlite3
 import threading
@@ -19,8 +20,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from distrl.dashboard.configuration import Leaf, read_configuration
 from distrl.dashboard.elsewhere import Elsewhere
-from distrl.dashboard.files import NotThereError, id_of
+from distrl.dashboard.files import NotThereError, id_of, inside
 from distrl.errors import ConfigError
+from distrl.metrics.last_row import last_row
 from distrl.metrics.manifest import Manifest
 from distrl.metrics.runs import Run, RunRecord, distinct_ends, open_run, process_mark, readable, run_directories
 from distrl.metrics.summary import Summary
@@ -32,7 +34,7 @@ FRESH_S = 1.0
 """How long a look at the directories is good for, at the least."""
 RESTS, LONGEST_REST_S = 100.0, 10.0
 """And as many times what it took: thousands of runs are looked through for a hundredth of one core's time."""
-_VERSION = 2
+_VERSION = 3
 _FILES = ("run.json", "summary.json", "manifest.json", "config.yaml")
 _LONGEST_PROBLEM = 500
 _LOG = logging.getLogger(__name__)
@@ -53,7 +55,7 @@ class Entry(BaseModel):
         id: Stands for the run in addresses; says nothing about where it is.
         path: Below the root, fit to be shown; "" for the root itself.
         name: The last part of it; as many parts as tell it apart from other runs whose last part is the same.
-        numbers: What is in `SUMMARISED`; empty until the run has ended.
+        numbers: What is in `SUMMARISED`, and `training_s`, see `Runs.latest`; empty until the run has ended.
         problem: Why it is damaged.
     """
 
@@ -233,7 +235,7 @@ class Index:
                 run = replace(run, state="gone")
             basics |= {"run_id": run.record.run_id, "started": run.record.started, "state": run.state}
             if run.summary is not None:
-                return Entry(**basics, **_told(run.summary)), None
+                return Entry(**basics, **_told(run.summary, folder)), None
             return Entry(**basics, **self._expected(folder, name)), run
         except ConfigError as error:
             problem = str(error)
@@ -383,6 +385,11 @@ def _is_of_its_process(folder: Path, record: RunRecord) -> bool:
     return ours and owner == runs_as and record.process != "" and record.process == process_mark(record.pid)
 
 
-def _told(summary: Summary) -> dict[str, Any]:
+def _told(summary: Summary, folder: Path) -> dict[str, Any]:
     numbers = {name: getattr(summary, name) for name in SUMMARISED}
+    try:
+        training_s = last_row(inside(folder, "metrics.csv")).get("wall_s")
+    except ConfigError:  # told where curves are asked for
+        training_s = None
+    numbers["training_s"] = training_s if isinstance(training_s, float) and math.isfinite(training_s) else None
     return {"algorithm": summary.algorithm, "env": summary.env, "seed": summary.seed, "numbers": numbers}

@@ -13,6 +13,7 @@ from distrl.dashboard.index import Entry, Index
 from distrl.dashboard.live import ODD, LiveRuns, Look, role_row
 from distrl.dashboard.tables import Tables
 from distrl.errors import ConfigError
+from distrl.memory_backend.registry_interface import time_shares
 from distrl.metrics.curves import X_AXES, Curve, Statistic, band, curve, smoothed, thinned
 from distrl.metrics.runs import Run
 from distrl.metrics.snapshot import METRICS, Snapshot
@@ -23,7 +24,7 @@ from distrl.metrics.words import verdict
 Json = dict[str, Any]
 LIVE_NUMBERS = (
     *("env_steps", "updates", "episodes", "mean_return_100", "best_mean_return_100", "evaluation_mean_return"),
-    *("best_evaluation_return", "wall_s", "env_steps_per_s", "restarts", "actors_up"),
+    *("best_evaluation_return", "training_s", "env_steps_per_s", "restarts", "actors_up"),
 )
 """Of a running job, in the list."""
 UNROLLS = ("produced", "foreign", "trained", "queued", "in_flight", "dropped", "lost", "rolled_back")
@@ -32,6 +33,12 @@ LIST_WAIT_S = 0.5
 """The list waits no longer than that for every Redis together."""
 RUN_WAIT_S = 2.0
 """The answer about a run waits that long for its Redis."""
+FINAL = (
+    *("env_steps", "updates", "episodes", "trained_steps", "weights_version", "restarts", "bottleneck", "wall_s"),
+    *("mean_return_100", "best_mean_return_100", "evaluation_mean_return", "evaluation_env_steps"),
+    *("best_evaluation_return", "env_steps_per_s", "updates_per_s", "actors_blocked_share"),
+)
+"""Numbers that snapshots and summaries have under the same names."""
 ALL = "*"
 """Groups all runs together, whatever their configuration."""
 
@@ -76,12 +83,31 @@ class Runs:
         return run if run is not None and run.state == "running" else None
 
     def latest(self, entry: Entry, look: Look | None) -> Snapshot:
-        """The newest numbers: of the files, and over them what the job says now."""
+        """The newest numbers: of the files, and over them the job's own, or those of the summary of a run that ended.
+
+        `training_s` is the time of training over all resumptions; `wall_s` is the same while a run lasts, and the
+        time from launch to end of a run that has ended, as in its summary.
+        """
         try:
-            row = self.tables.last(self.index.directory(entry))
+            row = dict(self.tables.last(self.index.directory(entry)))
         except (ConfigError, OSError):  # told where curves are asked for
             row = {}
-        return {**row, **(look.latest if look is not None else {})}
+        row |= look.latest if look is not None else {}
+        return {**_timed(row), **(self._final(entry) if entry.state == "ended" else {})}
+
+    def _final(self, entry: Entry) -> Snapshot:
+        """The numbers of the summary by their names in metrics/snapshot.py."""
+        try:
+            summary = self._summary(entry)
+        except (ConfigError, OSError):  # gone or replaced since the last look
+            return {}
+        lag = {f"policy_lag_{name}": value for name, value in summary.policy_lag.model_dump().items()}
+        found = {name: getattr(summary, name) for name in FINAL} | lag
+        found["learner_wait_share"] = summary.learner_idle_share
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _summary(self, entry: Entry) -> Summary:
+        return Summary.read(files.inside(self.index.directory(entry), "summary.json"))
 
     def described(self, run_id: str) -> Json:
         """All of one run but its curves, configuration and logs.
@@ -178,7 +204,7 @@ class Runs:
     def _row(self, entry: Entry, look: Look | None) -> Json:
         row = entry.model_dump()
         if look is not None:
-            snapshot = look.latest
+            snapshot = _timed(look.latest)
             row["numbers"] = {key: snapshot[key] for key in LIVE_NUMBERS if key in snapshot}
             row["paused"] = look.control.paused
             row["problem"] = row["problem"] or look.problem
@@ -193,7 +219,7 @@ class Runs:
             return {**asdict(look.counts), "imbalance": look.counts.imbalance}
         if entry.state != "ended":
             return None
-        summary = Summary.read(files.inside(self.index.directory(entry), "summary.json"))
+        summary = self._summary(entry)
         return {**{name: getattr(summary, name) for name in UNROLLS}, "imbalance": summary.imbalance}
 
     def _table(self, entry: Entry, names: Sequence[str]) -> Table:
@@ -226,6 +252,10 @@ class Runs:
         return Curve(line.x, smoothed(line.y, window))
 
 
+def _timed(snapshot: Snapshot) -> Snapshot:
+    return {**snapshot, "training_s": snapshot["wall_s"]} if "wall_s" in snapshot else snapshot
+
+
 def verdict_of(snapshot: Snapshot, look: Look | None) -> str | None:
     """What limits the speed, in words; None before there is any."""
     if look is not None and look.control.paused:
@@ -240,6 +270,7 @@ def live_part(look: Look) -> Json:
         "problem": look.problem,
         "control": {key: value for key, value in asdict(look.control).items() if key != "stacks"},
         "roles": [role_row(role, look) for role in look.roles],
+        "shares": time_shares(look.roles),
         "ledger": {**asdict(look.counts), "imbalance": look.counts.imbalance},
         "redis": dict(look.redis),
     }

@@ -22,7 +22,10 @@ MOST_POINTS, USUAL_POINTS = 4000, 800
 MOST_WINDOW = 1001
 MOST_METRICS, MOST_RUNS = 16, 60
 _METRIC = re.compile(r"[^\x00-\x1f]{1,100}")
-_SORTS = ("started", "name", "env", "algorithm", "state", "env_steps", "mean_return_100", "wall_s", "env_steps_per_s")
+_SORTS = (
+    *("started", "name", "env", "algorithm", "state", "env_steps", "mean_return_100"),
+    *("training_s", "wall_s", "env_steps_per_s"),
+)
 
 
 def session(request: Request) -> Response:

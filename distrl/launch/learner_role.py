@@ -104,8 +104,8 @@ class LearnerRole:
             pid=pid,
             state="waiting: unrolls" if waits else self._session.activity,
             env_steps=state.env_steps,
-            env_steps_per_s=self._session.env_steps_per_s,
+            env_steps_per_s=0.0 if waits else self._session.env_steps_per_s,
             weights_version=state.weights_version,
             last_step_age_s=self._awake.age_s(self._session.learner.last_update_at),
-            waits=rounded(self._session.time_shares),
+            waits={"unrolls": 1.0} if waits else rounded(self._session.time_shares),
         )

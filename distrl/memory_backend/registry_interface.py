@@ -90,12 +90,23 @@ def blocked_share(roles: Sequence[RoleStatus]) -> float | None:
 
 
 def rates_while_paused(roles: Sequence[RoleStatus]) -> dict[str, float]:
-    """Rates of a paused run: nobody learns, so that no snapshot comes that would say so. Empty for any other."""
+    """Rates and shares of a paused run, whose learner reports no snapshot while it waits. Empty for any other run."""
     actors = {role.state for role in roles if role.role == "actor"}
     if actors != {"paused"}:
         return {}
+    still = dict.fromkeys(("env_steps_per_s", "episodes_per_s", "wire_bytes_per_s"), 0.0)
     learning = any(role.role == "learner" and not role.state.startswith("waiting") for role in roles)
-    return {"env_steps_per_s": 0.0} if learning else {"env_steps_per_s": 0.0, "updates_per_s": 0.0}
+    return still if learning else still | {"updates_per_s": 0.0, "learner_wait_share": 1.0}
+
+
+def time_shares(roles: Sequence[RoleStatus]) -> dict[str, dict[str, float]]:
+    """Kind of role -> name -> share of the time of all roles of that kind, as their heartbeats report it."""
+    shares: dict[str, dict[str, float]] = {}
+    for kind in dict.fromkeys(role.role for role in roles):
+        alike = [role.waits for role in roles if role.role == kind]
+        names = dict.fromkeys(name for waits in alike for name in waits)
+        shares[kind] = {name: sum(waits.get(name, 0.0) for waits in alike) / len(alike) for name in names}
+    return shares
 
 
 @dataclass(frozen=True, slots=True)

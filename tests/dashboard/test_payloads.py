@@ -18,20 +18,26 @@ def runs(root, monkeypatch):
 
 
 def test_a_run_that_has_ended(runs, make_run):
-    folder = make_run("a", mean_return_100=475.5)
+    numbers = {"mean_return_100": 475.5, "env_steps_per_s": 2356.0, "updates_per_s": 7.5, "wall_s": 68.0, "updates": 4}
+    folder = make_run("a", **numbers, policy_lag={"mean": 1.5, "max": 3}, learner_idle_share=0.25)
     (folder / "logs" / "learner.log").touch()
     told = runs.described(id_of("a"))
-    assert told["run"]["numbers"]["mean_return_100"] == 475.5
-    assert told["snapshot"] == {
-        "updates": 3.0,
-        "env_steps": 300.0,
-        "episodes": 3.0,
-        "wall_s": 1.5,
-        "mean_return_100": 30.0,
-        "best_mean_return_100": 30.0,
+    snapshot, listed = told["snapshot"], told["run"]["numbers"]
+    assert {name: snapshot[name] for name in numbers} == numbers
+    assert (snapshot["policy_lag_mean"], snapshot["policy_lag_max"], snapshot["learner_wait_share"]) == (1.5, 3.0, 0.25)
+    assert {name: listed[name] for name in numbers.keys() & listed.keys()} == {
+        name: snapshot[name] for name in numbers.keys() & listed.keys()
     }
+    assert snapshot["training_s"] == listed["training_s"] == 1.5  # of the newest row, over all resumptions
     assert (told["live"], told["logs"], told["film"]) == (None, ["learner"], False)
     assert "redis_url" not in str(told)
+
+
+def test_a_run_without_a_summary_has_a_time_of_training_and_none_from_launch_to_end(runs, make_run):
+    make_run("a", ended=False)
+    told = runs.described(id_of("a"))
+    assert told["snapshot"]["training_s"] == told["run"]["numbers"]["training_s"] == 1.5
+    assert "wall_s" not in told["run"]["numbers"]
 
 
 def test_the_page_the_table_and_the_summary_agree(runs, make_run):
@@ -126,7 +132,8 @@ def test_a_run_whose_redis_is_gone(runs, make_run, alive, tmp_path, monkeypatch)
 def test_a_damaged_table_leaves_the_rest(runs, make_run):
     (make_run("a") / "metrics.csv").write_text("a,b\n1\n")
     told = runs.described(id_of("a"))
-    assert (told["columns"], told["snapshot"], told["run"]["state"]) == (["a", "b"], {}, "ended")
+    assert (told["columns"], told["run"]["state"]) == (["a", "b"], "ended")
+    assert told["snapshot"]["env_steps"] == 300  # of its summary
     make_run("b")
     compared = runs.compared([id_of("a"), id_of("b")], "mean_return_100", "steps", 100, 1, "*", "mean")
     assert [len(line["x"]) for line in compared["curves"].values()] == [0, 3]

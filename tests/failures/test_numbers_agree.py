@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 
 from distrl.dashboard.access import Access
 from distrl.dashboard.app import make_app
+from distrl.dashboard.payloads import FINAL as SHARED
 from distrl.learner.reporter import EVERY_S
 from distrl.metrics.snapshot import METRICS, TEXTS, tag_of
 from distrl.metrics.table import read_table
@@ -18,8 +19,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 COUNTED = ("updates", "env_steps", "trained_steps", "episodes", "weights_version", "restarts", "mean_return_100")
 UNROLLS = ("produced", "trained", "queued", "in_flight", "lost", "foreign")
-ELSEWHERE = {metric.name for metric in METRICS if metric.source == "supervisor"} | {"env_steps_per_s", "updates_per_s"}
+STILL = {"env_steps_per_s", "updates_per_s", "episodes_per_s", "wire_bytes_per_s", "learner_wait_share"}
+ELSEWHERE = {metric.name for metric in METRICS if metric.source == "supervisor"} | STILL
 """What page, /metrics and status ask of the roles themselves, as they are now: paused, they make no steps."""
+AVERAGED = {"env_steps_per_s", "updates_per_s", "wall_s"}
+"""Numbers of the summary that the last row has of its own interval, or of the training alone."""
 
 
 def last_row(run):
@@ -68,7 +72,10 @@ def test_every_place_tells_the_same_numbers(start_run, unhurried, tmp_path, dist
         assert distrl_command("pause", *where).returncode == 0
         run.wait_until(lambda: {run.state("actor", 0), run.state("actor", 1)} == {"paused"}, "both actors pause")
         run.wait_until(lambda: at_rest(run), "the newest numbers are in the table, and none come")
-        row = last_row(run)
+        run.wait_until(
+            lambda: run.state("learner", 0) == "waiting: unrolls", "the learner's heartbeat tells that it waits"
+        )
+        row, still = last_row(run), dict.fromkeys(STILL, 0.0) | {"learner_wait_share": 1.0}
         of_learner = [name for name in row if name not in ELSEWHERE]
         (listed,) = page.get("/api/runs").json()["runs"]
         shown = page.get(f"/api/runs/{listed['id']}").json()
@@ -76,6 +83,11 @@ def test_every_place_tells_the_same_numbers(start_run, unhurried, tmp_path, dist
         the_same(told_by_prometheus(page), row, of_learner)
         the_same(json.loads(distrl_command("status", *where, "--json").stdout)["snapshot"], row, of_learner)
         the_same(newest_points(run, row), row, [*row])
+        assert {name: shown["snapshot"][name] for name in STILL} == still
+        assert shown["run"]["numbers"]["training_s"] == row["wall_s"]
+        assert shown["live"]["shares"]["actor"]["paused"] == pytest.approx(1.0, abs=0.01)
+        assert shown["live"]["shares"]["learner"] == {"unrolls": 1.0}
+        assert {role["env_steps_per_s"] for role in shown["live"]["roles"]} == {0.0}
         told = run.backend.ledger.counts()
         assert (shown["ledger"]["trained"], shown["ledger"]["produced"]) == (told.trained, told.produced)
 
@@ -89,7 +101,13 @@ def test_every_place_tells_the_same_numbers(start_run, unhurried, tmp_path, dist
         run.wait_until(lambda: described()["run"]["state"] == "ended", "the page knows of the end")
         shown = described()
         the_same(summary, row, COUNTED)
-        the_same(shown["snapshot"], row, [*row])
+        (listed,) = page.get("/api/runs").json()["runs"]
+        of_summary = {name: summary[name] for name in listed["numbers"] if name in summary}
+        assert {name: listed["numbers"][name] for name in of_summary} == of_summary
+        shared = {*SHARED} & {name for name, value in summary.items() if value is not None}
+        assert {name: shown["snapshot"][name] for name in shared} == {name: summary[name] for name in shared}
+        assert shown["snapshot"]["training_s"] == listed["numbers"]["training_s"] == row["wall_s"]
+        the_same(shown["snapshot"], row, [name for name in row if name not in AVERAGED])
         the_same(newest_points(run, row), row, [*row])
         assert shown["ledger"]["dropped"] == {reason: row[f"dropped_{reason}"] for reason in summary["dropped"]}
         assert {name: shown["ledger"][name] for name in UNROLLS} == {name: summary[name] for name in UNROLLS}

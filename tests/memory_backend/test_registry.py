@@ -7,7 +7,16 @@ import redis
 
 from distrl.errors import ConfigError, FencedError, MemoryBackendError
 from distrl.memory_backend.registry import SNAPSHOTS
-from distrl.memory_backend.registry_interface import BestEvaluation, Control, Demand, Evaluation, Request, RoleStatus
+from distrl.memory_backend.registry_interface import (
+    BestEvaluation,
+    Control,
+    Demand,
+    Evaluation,
+    Request,
+    RoleStatus,
+    rates_while_paused,
+    time_shares,
+)
 
 ACTOR = RoleStatus(
     role="actor",
@@ -211,3 +220,27 @@ def test_a_malformed_evaluation_is_named(redis_run):
         client.xadd(f"distrl:{redis_run.run_id}:evaluations", {"json": '{"weights_version": "new"}'})
     with pytest.raises(MemoryBackendError, match=r"an evaluation of .* is malformed"):
         redis_run.backend.registry.evaluations("0")
+
+
+def test_rates_and_shares_of_a_paused_run():
+    paused = [replace(ACTOR, id=number, state="paused") for number in range(2)]
+    waiting = replace(LEARNER, state="waiting: unrolls")
+    still = {"env_steps_per_s": 0.0, "episodes_per_s": 0.0, "wire_bytes_per_s": 0.0}
+    assert rates_while_paused([*paused, waiting]) == still | {"updates_per_s": 0.0, "learner_wait_share": 1.0}
+    assert rates_while_paused([*paused, LEARNER]) == still  # it learns from a replay memory
+    assert rates_while_paused([paused[0], ACTOR, waiting]) == rates_while_paused([LEARNER]) == {}
+
+
+def test_shares_of_time_are_means_over_the_roles_of_a_kind():
+    roles = [
+        replace(LEARNER, waits={"unrolls": 0.25, "update": 0.5}),
+        replace(ACTOR, waits={"paused": 1.0}),
+        replace(ACTOR, id=3, waits={"paused": 0.5, "waiting: room": 0.25}),
+        replace(ACTOR, id=4),
+        replace(ACTOR, id=5),
+    ]
+    assert time_shares(roles) == {
+        "learner": {"unrolls": 0.25, "update": 0.5},
+        "actor": {"paused": 0.375, "waiting: room": 0.0625},
+    }
+    assert time_shares([]) == {}

@@ -18,19 +18,20 @@ export function budget() {
 
   function update(snapshot, live, ended) {
     learner.set(snapshot.learner_wait_share);
-    actors.set(snapshot.actors_blocked_share);
+    const { paused = 0, ...waits } = live?.shares.actor ?? { waiting: snapshot.actors_blocked_share };
+    actors.set(Object.values(waits).reduce((sum, share) => sum + share, 0), paused);
     const ledger = live?.ledger ?? ended;
     const rows = ledger ? ledgerRows(ledger) : [];
     const scores = [["return", snapshot.evaluation_mean_return], ["best", snapshot.best_evaluation_return], ["at step", snapshot.evaluation_env_steps]]
       .filter(([, value]) => value !== undefined).map(([name, value]) => [name, name === "at step" ? whole(value) : result(value)]);
     const sizes = live ? memoryRows(live) : [];
-    const waits = named.map(({ kind }) => live ? waitRows(live, kind) : []);
-    const text = JSON.stringify([rows, scores, sizes, waits]);
+    const shares = named.map(({ kind }) => waitRows(live?.shares[kind] ?? {}));
+    const text = JSON.stringify([rows, scores, sizes, shares]);
     if (text === shown) return;
     shown = text;
     named.forEach(({ heading, list }, at) => {
-      list.replaceChildren(...waits[at].flatMap(pair));
-      heading.hidden = waits[at].length === 0;
+      list.replaceChildren(...shares[at].flatMap(pair));
+      heading.hidden = shares[at].length === 0;
     });
     unrolls.replaceChildren(...rows.flatMap(pair));
     evaluation.replaceChildren(...scores.flatMap(pair));
@@ -42,11 +43,9 @@ export function budget() {
   return { element, update };
 }
 
-// Named shares of the time of all roles of a kind, the mean of them, largest first.
-function waitRows({ roles }, kind) {
-  const all = roles.filter((role) => role.role === kind), shares = new Map();
-  for (const { waits } of all) for (const [name, share] of Object.entries(waits)) shares.set(name, (shares.get(name) ?? 0) + share / all.length);
-  return [...shares].filter(([, share]) => share >= 0.005).sort(([, one], [, other]) => other - one)
+// Named shares of the time of all roles of a kind, largest first.
+function waitRows(shares) {
+  return Object.entries(shares).filter(([, share]) => share >= 0.005).sort(([, one], [, other]) => other - one)
     .map(([name, share]) => [name === "unrolls" ? "waiting for unrolls" : name, percent(share)]);
 }
 
@@ -72,11 +71,11 @@ function bar(name, work) {
   const busy = h("i"), waiting = h("i", { class: "waiting" });
   const told = h("span", { class: "muted" });
   const track = h("div", { class: "track", "aria-hidden": "true" }, busy, waiting);
-  const set = (share) => {
-    const known = typeof share === "number";
-    busy.style.width = known ? `${100 * (1 - share)}%` : "0";
-    waiting.style.width = known ? `${100 * share}%` : "0";
-    say(told, known ? `${work} ${percent(1 - share)}, waiting ${percent(share)}` : "not known");
+  const set = (share, paused = 0) => {
+    const known = Number.isFinite(share), rest = Math.max(1 - share - paused, 0);
+    busy.style.width = known ? `${100 * rest}%` : "0";
+    waiting.style.width = known ? `${100 * (1 - rest)}%` : "0";
+    say(told, known ? `${work} ${percent(rest)}, waiting ${percent(share)}${paused ? `, paused ${percent(paused)}` : ""}` : "not known");
   };
   set(null);
   return { element: h("div", { class: "budget" }, h("div", { class: "row" }, h("span", {}, name), told), track), set };

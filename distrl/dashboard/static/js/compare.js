@@ -64,7 +64,7 @@ export async function comparePage({ parameters }) {
       on: { change: () => { if (box.checked) hidden.delete(run.id); else hidden.add(run.id); picture(); } } });
     return h("tr", {}, h("td", {}, box), h("th", { scope: "row" }, swatch, h("a", { href: `#/run/${run.id}` }, run.name)), h("td", {}, pill(run)),
       h("td", {}, run.group ?? UNKNOWN), h("td", { class: "n" }, result(run.numbers.mean_return_100)), h("td", { class: "n" }, result(run.numbers.best_mean_return_100)),
-      h("td", { class: "n" }, compact(run.numbers.env_steps)), h("td", { class: "n" }, duration(run.numbers.wall_s)),
+      h("td", { class: "n" }, compact(run.numbers.env_steps)), h("td", { class: "n" }, duration(run.numbers.training_s)),
       h("td", {}, h("button", { type: "button", class: "quiet small", "aria-label": `Unload ${run.name}`, on: { click: () => unload(run.id) } }, "Unload")));
   }
 
@@ -91,7 +91,7 @@ export async function comparePage({ parameters }) {
 
   await draw();
   const timer = setInterval(() => { if (document.visibilityState === "visible" && last?.[0].runs.some((run) => run.state === "running")) draw(); }, REFRESH_MS);
-  const heads = ["", "Run", "State", "Group", "Return", "Best", "Steps", "Time", ""];
+  const heads = ["", "Run", "State", "Group", "Return", "Best", "Steps", "Training", ""];
   return {
     element: h("div", { class: "compare" }, h("p", { class: "crumb" }, h("a", { href: "#/" }, "Runs"), " / compare"), h("div", { class: "head" }, h("h1", {}, "Compare"), h("span", { class: "spacer" }), reset, save), note,
       h("figure", { class: "card" }, h("header", {}, fields), h("div", { class: "body" }, chart.element)),

@@ -108,7 +108,7 @@ class RunView {
   numbers(snapshot, verdict) {
     this.snapshot = snapshot;
     TILES.forEach(([, show], at) => {
-      const [value, unit, under] = show(snapshot);
+      const [value, unit, under] = show(snapshot, this.run.state === "ended");
       const tile = this.tiles[at];
       if (tile.shown !== value + unit) tile.value.replaceChildren(value, ...(unit ? [" ", h("small", {}, unit)] : []));
       tile.shown = value + unit;
@@ -203,12 +203,12 @@ class RunView {
   }
 }
 
-// label, snapshot -> [value, unit, what stands below]
+// label, (snapshot, whether the run has ended) -> [value, unit, what stands below]
 const TILES = [
   ["Return, last 100", (s) => [result(s.mean_return_100), "", `best ${result(s.best_mean_return_100)}`]],
   ["Environment steps", (s) => [compact(s.env_steps), "", `${compact(s.episodes)} episodes`]],
-  ["Throughput", (s) => [whole(s.env_steps_per_s), "steps/s", `${fixed(s.updates_per_s, 1)} updates/s`]],
+  ["Throughput", (s, ended) => [whole(s.env_steps_per_s), "steps/s", `${fixed(s.updates_per_s, 1)} updates/s${ended ? ", on average" : ""}`]],
   ["Updates", (s) => [compact(s.updates), "", `weights version ${whole(s.weights_version)}`]],
   ["Policy lag", (s) => [fixed(s.policy_lag_mean, 1), "updates", `max ${whole(s.policy_lag_max)}`]],
-  ["Training time", (s) => [duration(s.wall_s), "", s.queue_bytes === undefined ? "" : `queue ${bytes(s.queue_bytes)}`]],
+  ["Training time", (s, ended) => [duration(s.training_s), "", ended ? `${duration(s.wall_s)} from launch to end` : s.queue_bytes === undefined ? "" : `queue ${bytes(s.queue_bytes)}`]],
 ];

@@ -7,7 +7,7 @@ import { outcome, pill } from "./states.js";
 const STEP = 200;
 const COLUMNS = [
   ["name", "Run", "run"], ["state", "State", "state"], ["mean_return_100", "Return", "n"], ["best_mean_return_100", "Best", "n optional"],
-  ["env_steps", "Steps", "n"], ["env_steps_per_s", "Steps/s", "n"], ["wall_s", "Time", "n optional"], ["started", "Started", "optional"],
+  ["env_steps", "Steps", "n"], ["env_steps_per_s", "Steps/s", "n"], ["training_s", "Training", "n optional"], ["started", "Started", "optional"],
 ];
 const STATES = [["", "All"], ["running", "Running"], ["ended", "Ended"], ["gone", "Gone"]];
 const kept = { filter: "", state: "", sort: "started", down: true, chosen: new Set() };
@@ -123,7 +123,7 @@ class Row {
     if (this.state.textContent !== told.textContent) this.state.replaceChildren(told);
     say(this.under, [run.env, run.algorithm, run.seed === null ? null : `seed ${run.seed}`].filter(Boolean).join(" · ") || UNKNOWN);
     const texts = [result(numbers.mean_return_100), result(numbers.best_mean_return_100), compact(numbers.env_steps),
-      whole(numbers.env_steps_per_s), duration(numbers.wall_s), ago(run.started)];
+      whole(numbers.env_steps_per_s), duration(numbers.training_s), ago(run.started)];
     texts.forEach((text, at) => say(this.cells[at], text));
     this.cells[2].title = whole(numbers.env_steps);
     this.cells[5].title = moment(run.started);
