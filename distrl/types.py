@@ -29,6 +29,20 @@ BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
+class OneHot:
+    """The whole numbers that an environment shows, where the policy sees them one-hot, one after the other.
+
+    Attributes:
+        shape: As the environment shows them; () for a Discrete.
+        choices, starts: The k-th number, flat, is one of ``starts[k] … starts[k] + choices[k] - 1``.
+    """
+
+    shape: tuple[int, ...]
+    choices: tuple[int, ...]
+    starts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class ArraySpec:
     """One observation array of one environment, as the policy sees it.
 
@@ -40,6 +54,8 @@ class ArraySpec:
             more than one, unrolls carry the newest alone.
         vocabulary: Where the numbers are tokens, which a network embeds: they are 0 … vocabulary - 1, and 0 is padding,
             which means nothing.
+        one_hot: What the environment itself shows, where that is a Discrete or a MultiDiscrete. Specs that differ in
+            nothing else are equal: runs of earlier versions do not have it.
     """
 
     shape: tuple[int, ...]
@@ -48,6 +64,7 @@ class ArraySpec:
     high: float | None = None
     frames: int = 1
     vocabulary: int | None = None
+    one_hot: OneHot | None = field(default=None, compare=False)
 
     @property
     def frame_shape(self) -> tuple[int, ...]:

@@ -13,12 +13,12 @@ import numpy as np
 
 from distrl import frames
 from distrl.actors.action_selection import ActionSelector
-from distrl.actors.policy import Policy
+from distrl.actors.policy import Policy, PolicyOutput
 from distrl.actors.served_values import action_writer, batched_arrays
 from distrl.environments.preprocessing.pipeline import Pipeline
 from distrl.errors import ConfigError, DistrlError
 from distrl.networks.exported_model import Exported, opened
-from distrl.types import ActionSpec, Array, BoolArray, EnvSpec, PolicyBundle, Weights
+from distrl.types import ActionSpec, Array, ArraySpec, BoolArray, EnvSpec, PolicyBundle, Weights
 
 
 @dataclass(frozen=True)
@@ -106,21 +106,23 @@ class ExportedPolicy:
         """Chooses the action for one observation, or an action for each of a batch.
 
         Args:
-            observation: As the environment shows it: an array, or arrays nested as its spaces are; what is a Discrete
-                there is one-hot here, and texts are tokens. All may have a batch axis.
+            observation: As the environment shows it: an array, a whole number for a Discrete, or those nested as its
+                spaces are; texts are tokens. All may have a batch axis. A Discrete may also be one-hot in real numbers.
             state: What the call before returned; None: these are the first observations of their episodes.
             deterministic: The most probable action, or the mean; else one drawn from the policy's distribution. A
                 policy of values, such as DQN's, takes the best in either case.
             rng: What to draw with; None: a generator of the policy's own, seeded by chance.
 
         Raises:
-            DistrlError: The observation, or the state, is not one of this policy's; says in what way.
+            DistrlError: The observation, or the state, is not one of this policy's; or the graph cannot be run, or
+                puts out something else than its description says. The message says in what way.
         """
         raw, single = batched_arrays(observation, self.spec.observations)
         count = len(next(iter(raw.values())))
         before = self._fresh(count) if state is None else self._checked(state, count)
         seen = self._seen(raw, before, count)
         output = self._policy.step(seen, before.recurrent)
+        self._check(output, count)
         if deterministic:
             chosen = self._selector.mode(output.outputs)
         else:
@@ -130,6 +132,16 @@ class ExportedPolicy:
             return Decision(action, None)
         stacks = {name: seen[name] for name in self._stacks}
         return Decision(action, PolicyState(output.recurrent_state, stacks, np.zeros(count, np.bool_)))
+
+    def _check(self, output: PolicyOutput, count: int) -> None:
+        """Refuse what a graph that distrl has not exported may put out: texts, lists, or arrays of other shapes."""
+        described = self.exported.policy
+        wanted = {name: ArraySpec(shape, "float32") for name, shape in described.outputs.items()}
+        for name, array in {**output.outputs, **output.recurrent_state}.items():
+            spec = wanted.get(name) or described.recurrent_state[name]
+            if not isinstance(array, np.ndarray) or array.shape != (count, *spec.shape) or array.dtype != spec.dtype:
+                what = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+                raise DistrlError(f"the graph puts out {what} as {name!r}, not {spec.dtype} {(count, *spec.shape)}")
 
     def _fresh(self, count: int) -> PolicyState:
         return PolicyState(self._policy.initial_state(count), {}, np.ones(count, np.bool_))

@@ -128,7 +128,7 @@ class Policy:
             recurrent_state: name -> [B, ...].
 
         Raises:
-            DistrlError: No weights yet, or the arrays do not fit the graph.
+            DistrlError: No weights yet, the arrays do not fit the graph, or ONNX Runtime cannot run it.
         """
         if not self.version:
             raise DistrlError("the policy has no weights yet")
@@ -138,6 +138,8 @@ class Policy:
             outputs = self._session.run(self._output_names, {**observations, **recurrent_state, **self._fed})
         except (onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument, ValueError) as error:
             raise DistrlError(f"the policy does not take these observations: {_first_line(error)}") from error
+        except Exception as error:  # ONNX Runtime's errors have no common ancestor but Exception
+            raise DistrlError(f"the policy cannot be run: {_first_line(error)}") from error
         count = len(self._outputs)
         state = dict(zip(self._next_state.values(), outputs[count:], strict=True))
         return PolicyOutput(dict(zip(self._outputs, outputs[:count], strict=True)), state)
@@ -201,4 +203,4 @@ def _open_session(graph: bytes, weights: Mapping[str, Array]) -> onnxruntime.Inf
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from distrl.errors import DistrlError
-from distrl.types import ActionSpec, Array, ArraySpec, BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec
+from distrl.types import ActionSpec, Array, ArraySpec, BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec, OneHot
 
 OBSERVATION = "observation"
 ACTION = "action"
@@ -22,7 +22,8 @@ def batched_arrays(observation: Any, specs: Mapping[str, ArraySpec]) -> tuple[di
 
     Args:
         observation: An array where the environment shows one; a mapping or a sequence, nested as its spaces are, where
-            it shows several; or a flat mapping of the names of `specs`.
+            it shows several; or a flat mapping of the names of `specs`. A Discrete or a MultiDiscrete is the whole
+            numbers that the environment shows, or one-hot in real numbers.
         specs: The environment's own observations.
 
     Returns:
@@ -32,7 +33,10 @@ def batched_arrays(observation: Any, specs: Mapping[str, ArraySpec]) -> tuple[di
     Raises:
         DistrlError: Something is missing, of another shape or not finite, or does not fit its dtype; names it.
     """
-    arrays = {name: _array(name, _part(observation, name, len(specs)), spec) for name, spec in specs.items()}
+    arrays = {}
+    for name, spec in specs.items():
+        shown = _part(observation, name, len(specs))
+        arrays[name] = _array(name, shown if spec.one_hot is None else _encoded(name, shown, spec.one_hot), spec)
     counts: set[int | None] = set()
     for name, spec in specs.items():
         shape = arrays[name].shape
@@ -85,6 +89,25 @@ def _part(observation: Any, name: str, count: int) -> Any:
     except (LookupError, ValueError, TypeError) as error:
         raise DistrlError(f"observation '{name}' is missing") from error
     return part
+
+
+def _encoded(name: str, shown: Any, space: OneHot) -> Any:
+    """Return whole numbers [...] of the space, or [B, ...], one-hot; anything else as it is."""
+    try:
+        given = np.asarray(shown)
+    except ValueError:
+        return shown  # refused with its reason as any other array
+    batch = given.shape[: given.ndim - len(space.shape)]
+    if given.dtype.kind not in "iu" or len(batch) > 1 or given.shape != (*batch, *space.shape):
+        return shown
+    choices, starts = np.array(space.choices, np.int64), np.array(space.starts, np.int64)
+    positions = given.astype(np.int64).reshape(-1, len(choices)) - starts
+    if (positions < 0).any() or (positions >= choices).any():
+        bounds = dict.fromkeys(f"{low} … {low + n - 1}" for low, n in zip(space.starts, space.choices, strict=True))
+        raise DistrlError(f"observation '{name}' is {given.tolist()}; the environment shows {', '.join(bounds)}")
+    rows = np.zeros((len(positions), int(choices.sum())), np.float32)
+    rows[np.arange(len(rows))[:, np.newaxis], positions + np.cumsum(choices) - choices] = 1.0
+    return rows.reshape(*batch, rows.shape[1])
 
 
 def _array(name: str, value: Any, spec: ArraySpec) -> Array:

@@ -9,7 +9,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Te
 
 from distrl.config.environment import TextParameters
 from distrl.environments.text import text_reader
-from distrl.types import Array, ArraySpec
+from distrl.types import Array, ArraySpec, OneHot
 
 SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, Text, and Dict and Tuple of those at any depth are supported"
 
@@ -26,9 +26,12 @@ def array_spec(space: Space[Any], text: TextParameters) -> ArraySpec:
     """
     match space:
         case Discrete():
-            return ArraySpec((int(space.n),), "float32", 0.0, 1.0)
+            shown = OneHot((), (int(space.n),), (int(space.start),))
+            return ArraySpec((int(space.n),), "float32", 0.0, 1.0, one_hot=shown)
         case MultiDiscrete() if space.nvec.size > 0:
-            return ArraySpec((int(space.nvec.sum()),), "float32", 0.0, 1.0)
+            choices, starts = (tuple(map(int, array.flat)) for array in (space.nvec, space.start))
+            shown = OneHot(tuple(map(int, space.shape)), choices, starts)
+            return ArraySpec((sum(choices),), "float32", 0.0, 1.0, one_hot=shown)
         case MultiBinary():
             return ArraySpec(tuple(map(int, space.shape)), space.dtype.name, 0.0, 1.0)
         case Text():

@@ -24,7 +24,16 @@ from distrl.networks.distribution_specs import (
     ValuesSpec,
     output_of,
 )
-from distrl.types import ActionSpec, ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
+from distrl.types import (
+    ActionSpec,
+    ArraySpec,
+    BoxSpec,
+    DiscreteSpec,
+    EnvSpec,
+    MultiBinarySpec,
+    MultiDiscreteSpec,
+    OneHot,
+)
 
 MOST_NUMBERS = 2**28
 """In one array: 1 GiB of float32."""
@@ -63,8 +72,17 @@ def _check_spaces(observations: Mapping[str, ArraySpec], actions: Mapping[str, A
 def _check_arrays(what: str, arrays: Mapping[str, ArraySpec]) -> None:
     for name, array in arrays.items():
         stacked = array.frames >= 1 and (array.frames == 1 or (array.shape and array.shape[-1] % array.frames == 0))
-        if array.dtype not in DTYPES or not _is_shape(array.shape) or not stacked:
+        encoded = array.one_hot is None or _is_one_hot(array, array.one_hot)
+        if array.dtype not in DTYPES or not _is_shape(array.shape) or not stacked or not encoded:
             raise DistrlError(f"its description does not fit itself: {what} {name!r} is {_short(array)}")
+
+
+def _is_one_hot(array: ArraySpec, shown: OneHot) -> bool:
+    counts = len(shown.choices) == len(shown.starts) == math.prod(shown.shape)
+    choices = zip(shown.choices, shown.starts, strict=False)
+    return (
+        _is_shape(shown.shape) and counts and all(starmap(_is_choice, choices)) and array.shape == (sum(shown.choices),)
+    )
 
 
 def _is_shape(shape: tuple[int, ...]) -> bool:

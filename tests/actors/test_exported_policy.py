@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from distrl import load_policy
 from distrl.actors.evaluator import GreedyPolicy
@@ -19,7 +19,7 @@ from distrl.actors.policy import Policy
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.heads import PolicyHeadParameters, QHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
-from distrl.environments.toy import Mixed
+from distrl.environments.toy import Identity, Mixed
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError, DistrlError
 from distrl.networks import onnx_graph
@@ -245,6 +245,93 @@ def test_a_model_that_reads_other_files_is_refused(made, monkeypatch, location):
     with pytest.raises(DistrlError, match=r"policy .*: policy bundle: ONNX Runtime refuses the graph") as raised:
         load_policy(path)
     assert "\n" not in str(raised.value)
+
+
+def forged(path, change):
+    """Rewrite the graph behind a policy's description, hashes and all."""
+    bundle, exported = opened(path.read_bytes())
+    model = onnx.load_from_string(bundle.graph)
+    change(model)
+    path.write_bytes(sealed(model.SerializeToString(), exported))
+
+
+def putting_out(*nodes, dtype=TensorProto.FLOAT, **constants):
+    """Every output comes from these nodes, whose last output is called `forged`, and not from the network."""
+
+    def change(model):
+        graph = model.graph
+        for name, array in constants.items():
+            graph.initializer.append(numpy_helper.from_array(array, name))
+        del graph.node[:]
+        graph.node.extend(nodes)
+        for output in graph.output:
+            kind = nodes[-1].op_type
+            graph.node.append(helper.make_node("Identity", ["forged"], [output.name]))
+            output.type.Clear()
+            if kind == "SequenceConstruct":
+                output.type.sequence_type.elem_type.tensor_type.elem_type = dtype
+            else:
+                output.type.tensor_type.elem_type = dtype
+
+    return change
+
+
+FORGED = {
+    "another shape": putting_out(helper.make_node("ReduceSum", ["observation"], ["forged"], keepdims=0)),
+    "overflow": putting_out(helper.make_node("ConstantOfShape", ["size"], ["forged"]), size=np.int64([2**62, 2**62])),
+    "impossible": putting_out(helper.make_node("Reshape", ["observation", "size"], ["forged"]), size=np.int64([7, 9])),
+    "text": putting_out(
+        helper.make_node("Cast", ["observation"], ["forged"], to=TensorProto.STRING), dtype=TensorProto.STRING
+    ),
+    "sequence": putting_out(helper.make_node("SequenceConstruct", ["observation"], ["forged"])),
+    "doubles": putting_out(
+        helper.make_node("Cast", ["observation"], ["forged"], to=TensorProto.DOUBLE), dtype=TensorProto.DOUBLE
+    ),
+}
+
+
+@pytest.mark.parametrize("how", FORGED)
+def test_a_graph_that_does_not_do_what_is_described_is_an_error_in_one_line(made, how):
+    _, _, path = made(DISCRETE)
+    forged(path, FORGED[how])
+    policy = load_policy(path)
+    with pytest.raises(DistrlError, match=r"^the (graph puts out|policy cannot be run: )") as raised:
+        policy.act(np.zeros(4))
+    assert "\n" not in str(raised.value)
+
+
+def test_functions_that_call_each_other_are_refused_before_they_are_unfolded(made):
+    """2^30 calls would keep ONNX Runtime busy for ever."""
+
+    def change(model):
+        opset = list(model.opset_import)
+        body = [helper.make_node("Identity", ["x"], ["y"])]
+        for depth in range(31):
+            model.functions.append(helper.make_function("own", f"f{depth}", ["x"], ["y"], body, opset))
+            body = [
+                helper.make_node(f"f{depth}", ["x"], ["z"], domain="own"),
+                helper.make_node(f"f{depth}", ["z"], ["y"], domain="own"),
+            ]
+        model.opset_import.append(helper.make_opsetid("own", 1))
+
+    _, _, path = made(DISCRETE)
+    forged(path, change)
+    with pytest.raises(DistrlError, match=r"policy .*: its graph has functions of its own"):
+        load_policy(path)
+
+
+def test_it_takes_whole_numbers_as_an_environment_shows_them(made):
+    environment = VectorEnvironment(EnvironmentConfig(id="distrl.environments.toy:Identity"), 1)
+    environment.close()
+    _, _, path = made(environment.spec)
+    policy, single = load_policy(path), Identity()
+    shown, _ = single.reset(seed=1)
+    assert policy.act(shown).action == policy.act(np.eye(4)[shown]).action
+    single.step(policy.act(shown).action)
+    many = policy.act(np.array([0, 3, 2, 1, 3])).action
+    assert many.tolist() == [policy.act(number).action for number in (0, 3, 2, 1, 3)]
+    with pytest.raises(DistrlError, match=r"observation 'observation' is 4; the environment shows 0 … 3"):
+        policy.act(4)
 
 
 def test_preprocessing_that_leads_elsewhere_is_refused(made):

@@ -105,3 +105,36 @@ def test_several_actions_are_what_the_space_contains():
     np.testing.assert_array_equal(action["drive"][1], [[0.5], [1.0]])
     np.testing.assert_array_equal(action["light"], [0, 1])
     np.testing.assert_array_equal(action["spec"]["gears"], [1, 2])
+
+
+DISCRETE = env_spec("D", spaces.Discrete(3, start=5), spaces.Discrete(2), None, None).observations
+SEVERAL = env_spec(
+    "M", spaces.MultiDiscrete([[2, 3], [1, 2]], start=[[0, 1], [0, 0]]), spaces.Discrete(2), None, None
+).observations
+NUMBERS = [[1, 3], [0, 1]]
+ROW = [0, 1, 0, 0, 1, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("specs", "shown", "rows", "single"),
+    [
+        (DISCRETE, 6, [[0, 1, 0]], True),
+        (DISCRETE, np.int64(7), [[0, 0, 1]], True),
+        (DISCRETE, np.array([5, 7, 6], np.uint8), np.eye(3)[[0, 2, 1]], False),  # as many as there are choices
+        (DISCRETE, [0.0, 1.0, 0.0], [[0, 1, 0]], True),
+        (DISCRETE, np.eye(3)[:2], np.eye(3)[:2], False),
+        (SEVERAL, NUMBERS, [ROW], True),
+        (SEVERAL, [NUMBERS, NUMBERS], [ROW, ROW], False),
+        (SEVERAL, np.float32(ROW), [ROW], True),
+    ],
+)
+def test_whole_numbers_become_one_hot(specs, shown, rows, single):
+    arrays, alone = batched_arrays(shown, specs)
+    np.testing.assert_array_equal(arrays["observation"], np.float32(rows), strict=True)
+    assert alone is single
+
+
+@pytest.mark.parametrize(("specs", "shown"), [(DISCRETE, 4), (DISCRETE, [5, 8]), (SEVERAL, [[1, 0], [0, 1]])])
+def test_whole_numbers_outside_of_their_space_are_refused(specs, shown):
+    with pytest.raises(DistrlError, match=r"'observation' is .*; the environment shows "):
+        batched_arrays(shown, specs)
