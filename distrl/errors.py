@@ -41,7 +41,7 @@ class MissingExtraError(ConfigError):
     """An optional dependency is missing; the message names the extra that carries it."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} is not installed: pip install 'distrl[{extra}]'")
+        super().__init__(f"{what} is not installed: {how_to_install(extra)}")
 
 
 class EnvironmentFailedError(DistrlError):
@@ -143,3 +143,24 @@ def require(module: str, what: str, extra: str) -> None:
 
     if find_spec(module) is None:
         raise MissingExtraError(what, extra)
+
+
+def how_to_install(extra: str = "") -> str:
+    """The pip command that adds an extra to this installation of distrl, from where distrl itself came."""
+    import json
+    import shlex
+    from importlib.metadata import PackageNotFoundError, distribution
+    from pathlib import Path
+    from urllib.parse import unquote, urlsplit
+
+    checkout = Path(__file__).resolve().parent.parent
+    if (checkout / "pyproject.toml").is_file():
+        source = str(checkout)
+    else:
+        try:
+            # Written by pip and uv for what did not come from an index (PEP 610).
+            url = json.loads(distribution("distrl").read_text("direct_url.json") or "{}").get("url", "distrl")
+        except PackageNotFoundError:
+            url = "distrl"
+        source = unquote(urlsplit(url).path) if url.startswith("file:") else url
+    return f"pip install {shlex.quote(f'{source}[{extra}]' if extra else source)}"

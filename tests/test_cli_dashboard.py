@@ -12,6 +12,7 @@ import pytest
 import distrl
 from distrl import cli
 from distrl.dashboard import access, beside
+from distrl.errors import how_to_install
 
 TOKEN = "token-of-many-letters"
 
@@ -57,7 +58,7 @@ def test_tokens_in_files(capsys, workplace, content, problem):
 
 def test_without_the_extra(capsys, monkeypatch):
     monkeypatch.setitem(beside.NEEDED, "no_such_module", "uvicorn")
-    assert refused(capsys) == "uvicorn, which the dashboard needs, is not installed: pip install 'distrl[dashboard]'"
+    assert refused(capsys) == f"uvicorn, which the dashboard needs, is not installed: {how_to_install('dashboard')}"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

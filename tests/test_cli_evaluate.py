@@ -12,7 +12,7 @@ import distrl
 from distrl import cli, cli_evaluate
 from distrl.actors.evaluator import Episode
 from distrl.config import RunConfig
-from distrl.errors import MissingExtraError
+from distrl.errors import MissingExtraError, how_to_install
 from distrl.metrics.console import QuietView
 
 ENVIRONMENT = "distrl.environments.toy:Identity"
@@ -172,7 +172,7 @@ def test_an_environment_that_is_not_installed_is_one_line(capfd, monkeypatch):
 
     monkeypatch.setattr("distrl.environments.vectorizations.make_vector", missing)
     told = refused(capfd, "--env", "LunarLander-v3", "--baseline", "random")
-    assert told == "what environment LunarLander-v3 needs is not installed: pip install 'distrl[box2d]'"
+    assert told == f"what environment LunarLander-v3 needs is not installed: {how_to_install('box2d')}"
 
 
 def test_a_run_that_has_saved_nothing_yet_is_one_line(capfd, workplace):

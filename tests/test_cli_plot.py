@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from distrl import cli
+from distrl.errors import how_to_install
 from tests.run_folders import make_run
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -103,7 +104,7 @@ def test_a_place_that_refuses(run, tmp_path):
 def test_without_matplotlib_the_extra_is_named(run, tmp_path, monkeypatch, command):
     make_run(tmp_path / "a")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert run(command, "a", code=2) == "distrl: error: matplotlib is not installed: pip install 'distrl[plot]'\n"
+    assert run(command, "a", code=2) == f"distrl: error: matplotlib is not installed: {how_to_install('plot')}\n"
 
 
 def test_a_report_is_one_file(run, tmp_path):

@@ -1,4 +1,6 @@
 import inspect
+from importlib.metadata import PathDistribution as Distribution
+from pathlib import Path
 
 import pytest
 
@@ -54,5 +56,23 @@ def test_every_rejection_has_a_reason_of_its_own():
 def test_a_missing_extra_is_named_with_the_command_that_installs_it():
     with pytest.raises(MissingExtraError) as raised:
         require("no_such_module_anywhere", "Ray", "ray")
-    assert str(raised.value) == "Ray is not installed: pip install 'distrl[ray]'"
+    assert str(raised.value) == f"Ray is not installed: {errors.how_to_install('ray')}"
     assert require("json", "JSON", "cpu") is None
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        ('{"url": "file:///home/me/my%20wheels/distrl-0.1.0-py3-none-any.whl", "archive_info": {}}', None),
+        ('{"url": "https://host/distrl.whl"}', "pip install 'https://host/distrl.whl[atari]'"),
+        (None, "pip install 'distrl[atari]'"),
+    ],
+)
+def test_an_extra_is_installed_from_where_distrl_came(monkeypatch, tmp_path, origin, command):
+    """distrl is on no index for those who have a checkout or a wheel."""
+    assert errors.how_to_install("atari") == f"pip install '{Path(errors.__file__).parent.parent}[atari]'"
+    assert errors.how_to_install() == f"pip install {Path(errors.__file__).parent.parent}"
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "site-packages" / "distrl" / "errors.py"))
+    monkeypatch.setattr(Distribution, "read_text", lambda self, name: origin)
+    expected = command or "pip install '/home/me/my wheels/distrl-0.1.0-py3-none-any.whl[atari]'"
+    assert errors.how_to_install("atari") == expected

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from distrl.errors import how_to_install
 from distrl.launch import machine
 from distrl.launch.findings import Finding
 from distrl.learner.replay_set_up import available_bytes
@@ -37,9 +38,7 @@ def examine_machine(runs: Path) -> Iterator[Finding]:
     try:
         requires = metadata("distrl").get_all("Requires-Dist") or []
     except PackageNotFoundError:  # on PYTHONPATH alone
-        yield Finding(
-            "warning", "packages", "distrl is not installed: what it needs is not known", "pip install distrl"
-        )
+        yield Finding("warning", "packages", "distrl is not installed: what it needs is not known", how_to_install())
     else:
         yield from packages(requires)
         yield extras(requires)
@@ -75,16 +74,15 @@ def packages(requires: Iterable[str]) -> Iterator[Finding]:
 
 
 def extras(requires: Iterable[str]) -> Finding:
-    """Which of distrl's extras are there as a whole."""
-    needed: dict[str, list[str]] = {}
-    for requirement, extra in _applying(requires):
-        if extra:
-            needed.setdefault(extra, []).append(requirement.name)
-    there = sorted(name for name, names in needed.items() if all(map(installed, names)))
+    """Which of distrl's extras are there as a whole, with the extras of other packages that they ask for."""
+    texts = list(requires)
+    names = {extra for text in texts for extra in _extras_named(Requirement(text))} - {"dev"}
+    needed = {name: _of_extra(texts, name) for name in names}
+    there = sorted(name for name in needed if all(_is_there(one, texts) for one in needed[name]))
     missing = sorted(set(needed) - set(there))
     if not {"cpu", "gpu"} & set(there):
         what = "neither cpu nor gpu: this machine can run actors, but no learner"
-        return Finding("warning", "extras", what, "pip install 'distrl[cpu]'")
+        return Finding("warning", "extras", what, how_to_install("cpu"))
     return Finding("ok", "extras", ", ".join(there) + (f"; not installed: {', '.join(missing)}" if missing else ""))
 
 
@@ -96,10 +94,46 @@ def installed(name: str) -> str | None:
         return None
 
 
+def _is_there(requirement: Requirement, requires: Sequence[str]) -> bool:
+    """Whether a package and everything that its named extras need are installed.
+
+    Args:
+        requires: distrl's own requirements, for an extra that names another one of distrl.
+    """
+    if requirement.name == "distrl":
+        inside = requires
+    elif installed(requirement.name) is None:
+        return False
+    else:
+        inside = _requirements_of(requirement.name) if requirement.extras else []
+    return all(_is_there(one, requires) for extra in requirement.extras for one in _of_extra(inside, extra))
+
+
+def _of_extra(requires: Sequence[str], extra: str) -> list[Requirement]:
+    """The requirements that an extra adds, on this Python and system."""
+    found = map(Requirement, requires)
+    return [
+        one
+        for one in found
+        if one.marker is not None and not one.marker.evaluate({"extra": ""}) and one.marker.evaluate({"extra": extra})
+    ]
+
+
+def _requirements_of(name: str) -> Sequence[str]:
+    try:
+        return metadata(name).get_all("Requires-Dist") or []
+    except PackageNotFoundError:
+        return []
+
+
+def _extras_named(requirement: Requirement) -> list[str]:
+    return re.findall(r'extra == "([^"]+)"', str(requirement.marker))
+
+
 def _applying(requires: Iterable[str]) -> Iterator[tuple[Requirement, str]]:
     """(requirement, extra that asks for it, "" for none) of this Python and system; distrl's own extras left out."""
     requirements = [Requirement(text) for text in requires]
-    extras_named = {extra for one in requirements for extra in re.findall(r'extra == "([^"]+)"', str(one.marker))}
+    extras_named = {extra for one in requirements for extra in _extras_named(one)}
     for requirement in requirements:
         if requirement.name == "distrl":
             continue
@@ -141,7 +175,7 @@ def gpu() -> Finding:
         return Finding("ok", "GPU", "none; the learner computes on the processor")
     if installed("tensorflow") is None:
         told = f"{', '.join(models)}, which the installed TensorFlow is not built for"
-        return Finding("warning", "GPU", told, "pip install 'distrl[gpu]'")
+        return Finding("warning", "GPU", told, how_to_install("gpu"))
     return Finding("ok", "GPU", ", ".join(models))
 
 

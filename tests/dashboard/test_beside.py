@@ -69,6 +69,6 @@ def test_without_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(beside.NEEDED, "no_such_module", "uvicorn")
     with pytest.raises(
         MissingExtraError,
-        match=r"uvicorn, which the dashboard needs, is not installed: pip install 'distrl\[dashboard\]'",
+        match=r"uvicorn, which the dashboard needs, is not installed: pip install '.*\[dashboard\]'",
     ):
         dashboard_beside(tmp_path).__enter__()

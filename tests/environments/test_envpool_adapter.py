@@ -15,7 +15,7 @@ import distrl
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments import envpool_adapter, gym_adapter
 from distrl.environments.vector import VectorEnvironment
-from distrl.errors import ConfigError, MissingExtraError
+from distrl.errors import ConfigError, MissingExtraError, how_to_install
 
 pytest.importorskip("envpool")
 
@@ -154,7 +154,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingExtraError) as caught:
         envpool_adapter.make_vector(config("CartPole-v1"), 1)
     assert str(caught.value) == (
-        "what environment.vectorization: envpool needs is not installed: pip install 'distrl[envpool]'"
+        f"what environment.vectorization: envpool needs is not installed: {how_to_install('envpool')}"
     )
 
 

@@ -17,7 +17,7 @@ import distrl
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments import gym_adapter, old_gym, toy
 from distrl.environments.vector import VectorEnvironment
-from distrl.errors import ConfigError, MissingExtraError
+from distrl.errors import ConfigError, MissingExtraError, how_to_install
 
 
 class SameStepVector(CartPoleVectorEnv):
@@ -236,7 +236,7 @@ def test_a_missing_extra_is_named(env_id: str, absent: str, extra: str, monkeypa
         monkeypatch.delitem(sys.modules, module)
     with pytest.raises(MissingExtraError) as caught:
         make(env_id)
-    assert str(caught.value) == f"what environment {env_id} needs is not installed: pip install 'distrl[{extra}]'"
+    assert str(caught.value) == f"what environment {env_id} needs is not installed: {how_to_install(extra)}"
 
 
 def test_stepping_imports_no_learning_framework() -> None:

@@ -13,7 +13,7 @@ import distrl
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments import gym_adapter, old_gym
 from distrl.environments.vector import VectorEnvironment
-from distrl.errors import ConfigError, EnvironmentFailedError, MissingExtraError
+from distrl.errors import ConfigError, EnvironmentFailedError, MissingExtraError, how_to_install
 
 old_gym.silence()
 gym = pytest.importorskip("gym")
@@ -178,7 +178,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
     with pytest.raises(MissingExtraError) as caught:
         make("gym:CartPole-v1")
-    assert str(caught.value) == "what environment gym:CartPole-v1 needs is not installed: pip install 'distrl[gym]'"
+    assert str(caught.value) == f"what environment gym:CartPole-v1 needs is not installed: {how_to_install('gym')}"
 
 
 def test_gym_says_nothing_and_is_not_imported_where_nobody_asks_for_it() -> None:

@@ -71,7 +71,7 @@ def test_without_opencv_the_extra_is_named(tmp_path, monkeypatch):
         raise MissingExtraError(what, extra)
 
     monkeypatch.setattr(module, "require", missing)
-    with pytest.raises(MissingExtraError, match=r"pip install 'distrl\[image\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install '.*\[image\]'"):
         write_png(tmp_path / "x.png", np.zeros((2, 2, 3), np.uint8))
 
 

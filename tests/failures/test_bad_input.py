@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from distrl import cli
+from distrl.errors import how_to_install
 
 PRESET = ("--preset", "cartpole-impala")
 # Imported by every Python that has it on its path: pretends that distributions are not installed.
@@ -92,4 +93,4 @@ def test_no_redis_server_anywhere_is_exit_2_with_how_to_get_one(distrl_command, 
 )
 def test_a_missing_extra_is_exit_2_and_named(distrl_command, hiding, missing, arguments, extra):
     line = one_line(distrl_command("train", *PRESET, *arguments, **hiding(missing)), 2)
-    assert line.endswith(f"is not installed: pip install 'distrl[{extra}]'")
+    assert line.endswith(f"is not installed: {how_to_install(extra)}")

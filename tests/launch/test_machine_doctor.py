@@ -3,6 +3,7 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
+from distrl.errors import how_to_install
 from distrl.launch import machine, machine_doctor
 from distrl.launch.machine_doctor import (
     cores,
@@ -95,7 +96,32 @@ def test_extras_are_there_as_a_whole_or_not(versions):
     assert extras(REQUIRES).found == "cpu, jax"
     del versions["keras"]
     missing = extras(REQUIRES)
-    assert (missing.health, missing.advice) == ("warning", "pip install 'distrl[cpu]'")
+    assert (missing.health, missing.advice) == ("warning", how_to_install("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("gone", "missing"),
+    [((), ""), (("pygame",), "box2d, video"), (("cv2",), "video, image"), (("box2d-lib",), "box2d")],
+)
+def test_an_extra_is_there_with_the_extras_that_it_names_alone(versions, monkeypatch, gone, missing):
+    versions |= {"worlds": "1.0", "pygame": "2.0", "box2d-lib": "2.3", "cv2": "4.11"}
+    for name in gone:
+        del versions[name]
+    inside = [
+        'box2d-lib; python_version >= "3" and extra == "box2d"',
+        'old-lib; python_version < "3" and extra == "box2d"',
+        'pygame>=2; extra == "box2d"',
+        'pygame>=2; extra == "classic-control"',
+    ]
+    monkeypatch.setattr(machine_doctor, "_requirements_of", {"worlds": inside}.get)
+    more = [
+        'worlds[box2d]; extra == "box2d"',
+        'worlds[classic_control]; extra == "video"',
+        'distrl[image]; extra == "video"',
+        'cv2; extra == "image"',
+    ]
+    found = extras([*REQUIRES, *more]).found.partition("not installed: ")[2]
+    assert {*found.split(", ")} == {"jax", *filter(None, missing.split(", "))}
 
 
 @pytest.mark.parametrize(
@@ -132,7 +158,7 @@ def test_a_program_that_was_not_installed_has_no_requirements(monkeypatch, tmp_p
 
     monkeypatch.setattr(machine_doctor, "metadata", missing)
     first = next(examine_machine(tmp_path))
-    assert (first.health, first.advice) == ("warning", "pip install distrl")
+    assert (first.health, first.advice) == ("warning", how_to_install())
 
 
 def test_a_gpu_wants_a_tensorflow_that_can_use_it(system, versions):
@@ -142,7 +168,7 @@ def test_a_gpu_wants_a_tensorflow_that_can_use_it(system, versions):
         "warning",
         "GPU",
         "NVIDIA H200, which the installed TensorFlow is not built for",
-        "pip install 'distrl[gpu]'",
+        how_to_install("gpu"),
     )
     versions["tensorflow"] = "2.21.0"
     assert gpu()[:3] == ("ok", "GPU", "NVIDIA H200")
