@@ -152,6 +152,7 @@ def measure(name: str, publications: int) -> Entry:
     select_framework(config.learner.backend)
     # Imported here: they bring the framework, of which actors must see nothing.
     from distrl.learner import publisher as publishing
+    from distrl.learner.origin import Place
     from distrl.learner.preparation import prepare, wire_dtypes
 
     random, published, encodings = np.random.default_rng(0), {}, []
@@ -165,7 +166,7 @@ def measure(name: str, publications: int) -> Entry:
         cleanup.callback(backend.close)
         text = description.published()
         backend.create(text, signature(KEY, text))
-        prepared = prepare(config, description.spec, folder, "broadcast", backend)
+        prepared = prepare(config, description.spec, Place(folder), "broadcast", backend)
         drain = Drain(open_backend(url, description, "feed"), prepared.fence)
         publisher = publishing.Publisher(backend, prepared.fence, prepared.algorithm.memory, wire_dtypes(prepared))
         original = publishing.encode_weights

@@ -20,6 +20,7 @@ from distrl.environments.vector import VectorEnvironment
 from distrl.errors import StalledError
 from distrl.launch.description import RunDescription
 from distrl.learner.feed import Feed, Parcel
+from distrl.learner.origin import Place
 from distrl.learner.preparation import prepare
 from distrl.learner.reporter import Snapshot
 from distrl.learner.session import Session
@@ -82,7 +83,7 @@ def run_deterministic(
         stop: Asked after every update.
     """
     config = description.config
-    prepared = prepare(config, description.spec, Path(description.run_dir), description.run_id, backend)
+    prepared = prepare(config, description.spec, Place(Path(description.run_dir)), description.run_id, backend)
     bundle = backend.weights.get_bundle()
     assert bundle is not None  # prepare has just put it
     producer = (0, backend.registry.register_actor(0))

@@ -10,6 +10,7 @@ from distrl.launch.awake import AwakeClock
 from distrl.launch.framework import import_framework
 from distrl.launch.plan import Role
 from distrl.launch.role import Heartbeat, here, join, log, open_backend, rounded
+from distrl.launch.run_directory import is_directory_of
 from distrl.launch.trust import Trust
 from distrl.memory_backend.registry_interface import RoleStatus
 
@@ -60,13 +61,15 @@ class LearnerRole:
             cleanup.callback(feed_backend.close)
             import_framework(description.config.learner.backend)
             # Imported here: the framework takes seconds, of which the heartbeat tells.
+            from distrl.learner.origin import Place
             from distrl.learner.prefetch import PrefetchingFeed
             from distrl.learner.preparation import prepare
             from distrl.learner.session import Session
 
             self._state = "starting: building the network"
             run_dir = Path(description.run_dir)
-            prepared = prepare(description.config, description.spec, run_dir, description.run_id, self._backend)
+            place = Place(run_dir, is_directory_of(run_dir, description.run_id), description.resumed_update)
+            prepared = prepare(description.config, description.spec, place, description.run_id, self._backend)
             feed = PrefetchingFeed(prepared.make_feed(feed_backend, self._stop.is_set), self._stop.is_set)
             cleanup.callback(feed.close)
             cleanup.callback(self._stop.set)  # before the feed is closed, which waits for its thread

@@ -115,6 +115,9 @@ class Monitor:
         missing = snapshot.get("missing_workers")
         if missing != self.latest.get("missing_workers"):
             self.event(f"rounds go on without {missing}" if missing else "rounds have every worker again")
+        origin = snapshot.get("origin")
+        if origin and origin != self.latest.get("origin"):
+            self.event(f"the learner {origin}")
         unsaved = snapshot.get("unsaved")
         if unsaved and snapshot.get("stop_reason") is None and unsaved != self._unsaved:
             self.event(f"no checkpoint can be written: {unsaved}")

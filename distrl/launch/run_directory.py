@@ -108,6 +108,14 @@ def write_run_json(run_dir: Path, run_id: str, redis_url: str | None) -> None:
         (run_dir / "summary.json").unlink(missing_ok=True)
 
 
+def is_directory_of(run_dir: Path, run_id: str) -> bool:
+    """Whether `run_dir`, as this host sees it, is the directory in which the run was launched."""
+    try:
+        return RunRecord.read(run_dir / "run.json").run_id == run_id
+    except ConfigError:  # there is none, or another directory's
+        return False
+
+
 def write_private(path: Path, text: str) -> None:
     """Writes a file that only its owner may read; readers see the old one or the whole new one."""
     temporary = path.with_suffix(".tmp")

@@ -30,6 +30,7 @@ class Checkpointer:
         replay: Saved as well, beside the newest checkpoint; None: there is none, or it is not to outlive the learner.
         by_evaluation: Which checkpoint is the best is decided by evaluations.
         on_thread: Write beside the training. Deterministic mode has no threads.
+        saved: The newest checkpoint in the directory holds `state`.
 
     Attributes:
         wanted: Somebody waits for a checkpoint of so many updates, or more; None: nobody does.
@@ -45,6 +46,7 @@ class Checkpointer:
         replay: Replay | None = None,
         by_evaluation: bool = False,
         on_thread: bool = True,
+        saved: bool = True,
     ) -> None:
         self.wanted: int | None = None
         self._replay = replay
@@ -54,8 +56,10 @@ class Checkpointer:
         self._networks = networks
         self._state = state
         self._saved_at = time.monotonic()
-        self._saved_updates = state.updates
-        self._held = state.updates or -1  # updates of the newest checkpoint that is there or being written; -1: none
+        self._saved_updates = state.updates if saved else -1
+        self._held = (
+            (state.updates or -1) if saved else -1
+        )  # updates of the newest checkpoint that is there or being written; -1: none
         self._retry_at = 0.0
         self._thread = ThreadPoolExecutor(1, "checkpoint") if on_thread else None
         self._writing: Future[int] | None = None

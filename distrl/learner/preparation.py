@@ -8,9 +8,9 @@ from pathlib import Path
 from distrl.algorithms import make_algorithm
 from distrl.algorithms.algorithm import Algorithm, Networks
 from distrl.config import RunConfig
-from distrl.learner.checkpointer import restore
 from distrl.learner.evaluations import restore_evaluations
 from distrl.learner.feed import BLOCK_S, Feed
+from distrl.learner.origin import Origin, Place, find_origin
 from distrl.learner.policy_files import write_bundle
 from distrl.learner.publisher import Publisher
 from distrl.learner.replay_set_up import is_saved, make_replay, restore_replay
@@ -39,11 +39,16 @@ class Prepared:
     run_dir: Path
     algorithm: Algorithm
     networks: Networks
-    state: LearnerState
+    origin: Origin
     backend: Backend
     fence: int
     staleness: StalenessBound
     replay: Replay | None = None
+
+    @property
+    def state(self) -> LearnerState:
+        """What the learner counts."""
+        return self.origin.state
 
     def make_feed(self, backend: Backend, stop: Callable[[], bool], block_s: float = BLOCK_S) -> Feed:
         """The feed, on the connection of whichever thread is to run it; it asks `stop` after a wait of `block_s`."""
@@ -90,12 +95,13 @@ class Prepared:
         return Rounds(workers, backend.registry.control, self.config.learner.sync_timeout_s)
 
 
-def prepare(config: RunConfig, spec: EnvSpec, run_dir: Path, run_id: str, backend: Backend) -> Prepared:
-    """Builds the networks, restores the newest checkpoint of `run_dir` if there is one, and takes over the run.
+def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend: Backend) -> Prepared:
+    """Build the networks, restore what there is of the run, and take it over.
 
     Raises:
-        CheckpointError: The checkpoint belongs to other networks.
+        CheckpointError: As of `find_origin`.
     """
+    run_dir = place.run_dir
     numeric_backend.configure(
         device=config.device,
         threads=config.learner.threads,
@@ -104,12 +110,15 @@ def prepare(config: RunConfig, spec: EnvSpec, run_dir: Path, run_id: str, backen
     )
     algorithm = make_algorithm(config)
     networks = algorithm.build(spec)
-    state, resumed = _restore_or_start(run_dir / "checkpoints", networks, run_id)
+    origin = find_origin(place, networks, run_id, backend)
+    state = origin.state
+    if origin.note is not None:
+        log.warning("the learner %s", origin.note)
     main = networks["main"]
     replay = make_replay(config, spec, main.online.assembly.recurrent_state, state.updates)
-    if resumed and (saved := outliving(replay, config)) is not None:
+    if origin.resumed and origin.saved and (saved := outliving(replay, config)) is not None:
         restore_replay(run_dir / "checkpoints", saved, state)
-    restore_evaluations(run_dir / "policy", state, backend.registry, resumed=resumed)
+    restore_evaluations(run_dir / "policy", state, backend.registry, resumed=origin.resumed)
     rewards = None if main.rewards is None else main.rewards.described()
     bundle = export_bundle(main.online, exploration=config.exploring, rewards=rewards)
     write_bundle(run_dir / "policy", bundle)
@@ -123,19 +132,7 @@ def prepare(config: RunConfig, spec: EnvSpec, run_dir: Path, run_id: str, backen
     if rolled_back > 0:
         backend.ledger.roll_back(rolled_back, fence)
     staleness = StalenessBound(algorithm.memory.max_staleness_updates)
-    return Prepared(config, spec, run_dir, algorithm, networks, state, backend, fence, staleness, replay)
-
-
-def _restore_or_start(checkpoints: Path, networks: Networks, run_id: str) -> tuple[LearnerState, bool]:
-    """The newest valid checkpoint's state, `networks` set to it; or a fresh one. And whether there was a checkpoint."""
-    restored = restore(checkpoints, networks)
-    if restored is None:
-        return LearnerState(run_id=run_id), False
-    state, loaded = restored
-    for path, reason in loaded.rejected:
-        log.warning("passed over %s: %s", path.name, reason)
-    log.info("restored %s", loaded.path.name)
-    return state.for_run(run_id), True
+    return Prepared(config, spec, run_dir, algorithm, networks, origin, backend, fence, staleness, replay)
 
 
 def outliving(replay: Replay | None, config: RunConfig) -> Replay | None:

@@ -23,6 +23,9 @@ BUSY = 0.05  # up to here it always finds the next batch ready, so that actors w
 class Reporter:
     """Collects what updates tell and makes snapshots of it.
 
+    Args:
+        origin: How the learner began, where operators must know.
+
     Attributes:
         env_steps_per_s: Over the last snapshot's interval.
         time_shares: Where the learner's time went in it, by name.
@@ -30,9 +33,16 @@ class Reporter:
     """
 
     def __init__(
-        self, config: RunConfig, state: LearnerState, backend: Backend, waits: Waits, replay: Replay | None = None
+        self,
+        config: RunConfig,
+        state: LearnerState,
+        backend: Backend,
+        waits: Waits,
+        replay: Replay | None = None,
+        origin: str | None = None,
     ) -> None:
         self._replay = replay
+        self._origin = origin
         self._config = config
         self._state = state
         self._backend = backend
@@ -125,6 +135,7 @@ class Reporter:
             "incomplete_rounds": self._incomplete_rounds if self._config.in_rounds else None,
             "missing_workers": self._missing,
             "unsaved": self.unsaved,
+            "origin": self._origin,
             "dropped": sum(ledger.dropped.values()),
             **{f"dropped_{reason}": count for reason, count in ledger.dropped.items()},
             "checkpoint_age_s": None if self.saved_at is None else now - self.saved_at,

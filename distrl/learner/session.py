@@ -74,7 +74,7 @@ class Session:
             replay,
             acts_with_noise=config.exploring is not None and config.exploring.kind == "noisy_network",
         )
-        self._reporter = Reporter(config, state, prepared.backend, waits, replay)
+        self._reporter = Reporter(config, state, prepared.backend, waits, replay, prepared.origin.note)
         checkpointer = Checkpointer(
             prepared.run_dir / "checkpoints",
             config.checkpoint,
@@ -83,6 +83,7 @@ class Session:
             replay=outliving(replay, config),
             by_evaluation=self._evaluations is not None,
             on_thread=not config.deterministic,
+            saved=prepared.origin.saved,
         )
         self._saver = Saver(
             checkpointer,

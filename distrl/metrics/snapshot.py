@@ -81,6 +81,7 @@ METRICS = (
     Metric("incomplete_rounds", "fleet", "rounds", "rounds that went on without a worker's gradient", timed=True),
     Metric("missing_workers", "", "", "whose gradient the last round went on without", timed=True),
     Metric("unsaved", "", "", "why the last checkpoint could not be written; none where it was", timed=True),
+    Metric("origin", "", "", "how the learner began, where operators must know"),
     Metric("env_steps_per_s", "speed", "steps/s", "environment steps per second of all actors", timed=True),
     Metric("updates_per_s", "speed", "updates/s", "updates per second", timed=True),
     Metric("episodes_per_s", "speed", "episodes/s", "episodes that ended per second", timed=True),

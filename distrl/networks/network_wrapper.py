@@ -21,7 +21,7 @@ from distrl.networks.full_batch import FullBatchStep
 from distrl.networks.gradient_step import GradientStep, moving_averages, names_of, normalized_inputs
 from distrl.networks.minibatch_step import MinibatchStep
 from distrl.networks.objective import UnrollLoss, over_unrolls
-from distrl.networks.optimizers import clip_gradients, state_variables
+from distrl.networks.optimizers import clip_gradients, learning_rate, state_variables
 from distrl.networks.own_optimizers import OwnOptimizers
 from distrl.networks.savers import OnnxSaver, WeightsSaver, savers_of
 from distrl.networks.statistics import StateArrays, Statistics
@@ -327,6 +327,27 @@ class NetworkWrapper:
         for variable, array in assignments:
             variable.assign(array)
         self._statistics.restore(state)
+
+    def adopt(self, weights: Mapping[str, Array]) -> None:
+        """Set every copy to weights that were published; the optimizers stay as they are.
+
+        Raises:
+            CheckpointError: Training has changed more than `weights` hold, or they are of another network. Nothing was
+                changed.
+        """
+        if self.beside or self.moments or self.rewards is not None:
+            raise CheckpointError("its statistics and what is trained beside the network are not published")
+        if callable(learning_rate(self.parameters)):
+            raise CheckpointError("the place in its learning rate's schedule is not published")
+        trained = {name for name, variable in self.online.variables.items() if variable.trainable}
+        if odd := sorted(trained - weights.keys()) or sorted(weights.keys() - self.online.variables.keys()):
+            raise CheckpointError(f"{odd[0]} is in only one of them and the network")
+        assignments = []
+        for group, copy in self.copies.items():
+            known = {name: copy.variables[name] for name in weights}
+            assignments += _matched(f"{self.name}/{group}", known, weights)
+        for variable, array in assignments:
+            variable.assign(array)
 
     def _groups(self, own: OwnOptimizers | None) -> dict[str, dict[str, Any]]:
         """Every variable that training changes, by group and name."""

@@ -42,9 +42,10 @@ def test_a_command_in_a_rewritten_description_runs_nowhere_and_the_run_says_so(
         assert refused.returncode == 2
         assert refusal in refused.stderr.splitlines()[-1]
 
+    silent, beat = replace(run.role("actor"), last_step_age_s=1e6, state="acting"), 10**6
     while run.process.poll() is None:  # until the supervisor takes its actor for one that hangs
-        silent = replace(run.role("actor"), last_step_age_s=1e6, stacks="", state="acting")
-        run.backend.registry.beat(replace(silent, beat=silent.beat + 1))
+        beat += 1
+        run.backend.registry.beat(replace(silent, beat=beat))
         time.sleep(0.01)
     summary = run.finish()
     assert not marker.exists()

@@ -1,5 +1,6 @@
 """A learner and an actor over a real Redis, as threads of this process: they train, tell, and end by themselves."""
 
+import shutil
 import threading
 from pathlib import Path
 
@@ -72,3 +73,29 @@ def test_a_learner_that_cannot_save_at_its_goal_ends_the_run_all_the_same(
     last = backend.registry.snapshots("0")[-1][1]
     assert (last["updates"], last["stop_reason"]) == (2, "updates")
     assert "does not take update 2" in last["unsaved"]
+
+
+def test_a_learner_that_does_not_find_the_runs_directory_goes_on_from_what_is_published(
+    described_run, run_key, redis_url, tmp_path: Path, caplog
+):
+    """As on a host that does not share it."""
+    backend = described_run(learner={"batch_size": 2}, stop={"updates": 5})
+    actor = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=threading.Event(), trust=Trust(run_key))
+    acting = threading.Thread(target=actor.run)
+    acting.start()
+    join = {"redis_url": redis_url, "run_id": tmp_path.name, "trust": Trust(run_key)}
+    assert LearnerRole(**join, stop=threading.Event()).run() == "updates"
+    acting.join(timeout=60)
+    before = load_newest(tmp_path / "checkpoints")
+    shutil.rmtree(tmp_path / "checkpoints")
+    backend._client.call("HDEL", backend._keys.control, "stop")
+    stop = threading.Event()
+    stop.set()  # one that began anew would be asked before its first update
+    assert LearnerRole(**join, stop=stop).run() == "updates"
+    after = load_newest(tmp_path / "checkpoints")
+    assert (after.step, after.meta["env_steps"]) == (5, before.meta["env_steps"])
+    for name, array in before.arrays["main.online"].items():
+        assert (after.arrays["main.online"][name] == array).all()
+    assert f"no checkpoint of the run is in {tmp_path} on " in caplog.text
+    counts = backend.ledger.counts()
+    assert (counts.trained, counts.rolled_back, counts.imbalance) == (10, 0, 0)

@@ -188,6 +188,14 @@ def test_the_user_is_told_once_when_a_disk_refuses(make_monitor, backend, view):
     assert view.events == ["no checkpoint can be written: disk full", "checkpoints are written again"]
 
 
+def test_how_a_learner_began_is_told_once_where_operators_must_know(make_monitor, backend, view):
+    monitor = make_monitor()
+    for updates, origin in enumerate((None, "begins anew: x", "begins anew: x", "goes on: y")):
+        backend.registry.add_snapshot(snapshot(updates, float(updates), origin=origin))
+    monitor.update(backend, [])
+    assert view.events == ["the learner begins anew: x", "the learner goes on: y"]
+
+
 def test_every_evaluation_is_told_once(make_monitor, backend, tmp_path, view):
     monitor = make_monitor()
     told = Evaluation(3, 100_290, 20, 478.25, 12.5, 440.0, 500.0, 478.25, 1.5)

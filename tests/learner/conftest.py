@@ -12,6 +12,7 @@ from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.launch.deterministic import InlineFeed
 from distrl.learner.feed import Feed
+from distrl.learner.origin import Place
 from distrl.learner.preparation import prepare
 from distrl.learner.staleness import StalenessBound
 from distrl.memory_backend.backend import QueueCaps
@@ -186,12 +187,12 @@ def toy_spec(toy_config):
 def prepared(toy_config, toy_spec, tmp_path):
     """Makes what a learner process has before it trains; by default with a fresh backend each time."""
 
-    def make(config=None, *, run_id="toy", run_dir=tmp_path, backend=None):
+    def make(config=None, *, run_id="toy", run_dir=tmp_path, place=None, backend=None):
         config = config or toy_config()
         if backend is None:
             backend = InMemoryBackend(run_id, QueueCaps(10_000, 2**30))
             backend.create(config.model_dump_json())
-        return prepare(config, toy_spec, run_dir, run_id, backend)
+        return prepare(config, toy_spec, place or Place(run_dir), run_id, backend)
 
     return make
 

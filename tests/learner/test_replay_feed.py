@@ -21,6 +21,7 @@ from distrl.environments.vector import VectorEnvironment
 from distrl.errors import MemoryBackendError
 from distrl.launch.deterministic import InlineFeed
 from distrl.learner.checkpointer import Checkpointer
+from distrl.learner.origin import Place
 from distrl.learner.preparation import prepare
 from distrl.learner.session import Session
 from distrl.memory_backend.backend import QueueCaps
@@ -78,7 +79,7 @@ class Run:
         if backend is None:
             self.backend = InMemoryBackend(run_id, QueueCaps(10_000, 2**30))
             self.backend.create("{}")
-        self.made = prepare(config, spec, run_dir, run_id, self.backend)
+        self.made = prepare(config, spec, Place(run_dir), run_id, self.backend)
         self.environment = VectorEnvironment(config.environment, config.actors.environments)
         producer = (0, self.backend.registry.register_actor(0))
         policy = Policy(self.backend.weights.get_bundle())

@@ -288,7 +288,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(train, tmp_path, caplog):
     (tmp_path / "checkpoints" / "ckpt-000000000004" / "main.online.npz").write_bytes(b"damaged")
     with caplog.at_level(logging.INFO, "distrl"):
         assert train().state.updates == 2
-    told = [record.message for record in caplog.records if record.name == "distrl.learner.preparation"]
+    told = [record.message for record in caplog.records if record.name == "distrl.learner.origin"]
     assert told[0].startswith("passed over ckpt-000000000004: ")
     assert told[1] == "restored ckpt-000000000002"
     (tmp_path / "checkpoints" / "ckpt-000000000002" / "meta.json").write_text("{}")

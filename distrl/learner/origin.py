@@ -1,0 +1,147 @@
+"""Where a learner's state comes from: a checkpoint of its directory, the published weights, or the beginning.
+
+A learner may start on a host that does not see the run's directory. It compares what it finds with what Redis tells of
+the run, so that a training never begins anew in silence.
+"""
+
+import logging
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrl.algorithms.algorithm import Networks
+from distrl.data_store.checkpoints import LoadedCheckpoint, load_newest
+from distrl.errors import CheckpointError, DecodeError
+from distrl.learner.checkpointer import restore
+from distrl.learner.state import LearnerState
+from distrl.memory_backend.backend import Backend, Published
+from distrl.memory_backend.codec import decode_weights
+
+log = logging.getLogger(__name__)
+KNOWN = ("updates", "trained_steps", "episodes", "wall_s", "best_mean_return_100")
+EVALUATED = ("evaluation_mean_return", "evaluation_env_steps", "best_evaluation_return")
+
+
+@dataclass(frozen=True)
+class Place:
+    """The directory that a learner was given.
+
+    Attributes:
+        own: It is the run's directory: its run.json names the run.
+        resumed_update: Update of the checkpoint that the run goes on from; 0 for a new training.
+    """
+
+    run_dir: Path
+    own: bool = True
+    resumed_update: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.run_dir} on {socket.gethostname()}"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a learner begins.
+
+    Attributes:
+        resumed: `state` continues a training.
+        saved: The directory's newest checkpoint holds `state`.
+        note: What operators must know, as the rest of a sentence on the learner; None: nothing.
+    """
+
+    state: LearnerState
+    resumed: bool
+    saved: bool = True
+    note: str | None = None
+
+
+def find_origin(place: Place, networks: Networks, run_id: str, backend: Backend) -> Origin:
+    """Set `networks` to the newest state of the run that can be had, and tell where it is from.
+
+    That is the newest checkpoint in the run's own directory. In another directory a checkpoint counts only if it is of
+    this very run, and no older than the published weights where these can be gone on from.
+
+    Raises:
+        CheckpointError: No checkpoint of the run is here, though there was something to go on from, and the published
+            weights do not hold all of it; or the checkpoints here are of another run, damaged, or of other networks.
+    """
+    checkpoints = place.run_dir / "checkpoints"
+    loaded, published = load_newest(checkpoints), _learned(backend)
+    share = "share the run's directory between all hosts that may run its learner"
+    if loaded is not None and not place.own and loaded.meta.get("run_id") != run_id:
+        raise CheckpointError(
+            f"{place} has checkpoints of another run, {loaded.meta.get('run_id')}, and no run.json of {run_id}; {share}"
+        )
+    unshared = f"writes checkpoints and policy to {place} alone, which is not the run's directory; {share}"
+    elsewhere = None if place.own else unshared
+    if loaded is not None and (place.own or published is None or not _is_older(loaded, published)):
+        return _from_checkpoint(checkpoints, networks, run_id, elsewhere)
+    if published is None:
+        if place.resumed_update:
+            raise CheckpointError(
+                f"the run goes on from update {place.resumed_update}, and {place} has no checkpoint; {share}"
+            )
+        return Origin(LearnerState(run_id=run_id), resumed=False, note=elsewhere)
+    what = f"no checkpoint of the run is in {place}"
+    try:
+        state = _from_published(published, networks, run_id, backend)
+    except CheckpointError as error:
+        cannot = f"the published weights (version {published.version}) cannot be gone on from: {error}"
+        if loaded is not None:
+            return _from_checkpoint(
+                checkpoints, networks, run_id, f"goes on from an old checkpoint, as {cannot}; {share}"
+            )
+        if place.own and not place.resumed_update:  # it died before its first checkpoint
+            return Origin(LearnerState(run_id=run_id), resumed=False, note=f"begins anew: {what} yet, and {cannot}")
+        raise CheckpointError(f"{what}, and {cannot}; {share}") from error
+    why = what if loaded is None else f"{place} has an older checkpoint"
+    note = f"goes on from the published weights (version {published.version}, update {state.updates}): {why}"
+    note += "; the optimizer begins anew"
+    return Origin(state, resumed=True, saved=False, note=note if place.own else f"{note}; {share}")
+
+
+def _learned(backend: Backend) -> Published | None:
+    """The published weights, if an earlier learner of this run has trained them."""
+    ledger = backend.ledger.counts()
+    return backend.weights.fetch() if ledger.trained > ledger.rolled_back else None
+
+
+def _is_older(loaded: LoadedCheckpoint, published: Published) -> bool:
+    return LearnerState.from_meta(loaded.meta).env_steps < published.env_steps
+
+
+def _from_checkpoint(checkpoints: Path, networks: Networks, run_id: str, note: str | None) -> Origin:
+    restored = restore(checkpoints, networks)
+    assert restored is not None  # it has just been found
+    state, loaded = restored
+    for path, reason in loaded.rejected:
+        log.warning("passed over %s: %s", path.name, reason)
+    log.info("restored %s", loaded.path.name)
+    return Origin(state.for_run(run_id), resumed=True, note=note)
+
+
+def _from_published(published: Published, networks: Networks, run_id: str, backend: Backend) -> LearnerState:
+    """`networks` set to the published weights, and what else Redis tells of the run.
+
+    Raises:
+        CheckpointError: The weights are not all that the training consists of. Nothing was changed.
+    """
+    if len(networks) > 1:
+        raise CheckpointError(f"the training has the networks {', '.join(networks)}, and only main is published")
+    try:
+        arrays = decode_weights(published.blob).arrays
+    except DecodeError as error:
+        raise CheckpointError(f"they cannot be decoded: {error}") from error
+    snapshots = backend.registry.snapshots("0")
+    told = snapshots[-1][1] if snapshots else {}
+    meta = LearnerState(run_id=run_id).to_meta() | {
+        name: told[name] for name in (*KNOWN, *EVALUATED) if told.get(name) is not None
+    }
+    state = LearnerState.from_meta(meta)
+    networks["main"].adopt(arrays)
+    # Each update has published a version since the snapshot, or several updates one.
+    state.updates += max(0, published.version - int(told.get("weights_version") or published.version))
+    state.env_steps, state.weights_version = published.env_steps, published.version
+    ledger = backend.ledger.counts()
+    state.applied, state.trained_unrolls = backend.unrolls.highest(), ledger.trained - ledger.rolled_back
+    return state
