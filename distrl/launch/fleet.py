@@ -26,6 +26,10 @@ class Handle(Protocol):
     def error(self) -> str | None:
         """The last error that the role logged, once it has ended."""
 
+    @property
+    def waits_for(self) -> str | None:
+        """Resources without which a cluster cannot start the role; None once it has its place."""
+
     def poll(self) -> int | None: ...
     def terminate(self) -> None: ...
     def kill(self) -> None: ...
@@ -99,9 +103,10 @@ class Fleet:
         member.start_at = now + delay
         return delay
 
-    def start_due(self, most: int) -> list[Member]:
-        """Start members whose back-off is over, `most` of them."""
-        due = [m for m in self.members.values() if m.handle is None and self._clock() >= m.start_at][:most]
+    def start_due(self, most: int, *, learner_alone: bool = False) -> list[Member]:
+        """Start members whose back-off is over, `most` of them; only the learner if that is asked for."""
+        may = [m for role, m in self.members.items() if role.kind == "learner" or not learner_alone]
+        due = [m for m in may if m.handle is None and self._clock() >= m.start_at][:most]
         for member in due:
             member.handle, member.started_at = self._launcher.start(member.role), self._clock()
             member.restarts += 1

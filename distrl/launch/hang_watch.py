@@ -40,4 +40,5 @@ class HangWatch:
 
     def ended(self, status: RoleStatus) -> None:
         """That incarnation has ended: its heartbeat, which stays until the next one's, says nothing any more."""
-        self._ended[Role(status.role, status.id)] = status.incarnation
+        role = Role(status.role, status.id)
+        self._ended[role] = max(status.incarnation, self._ended.get(role, 0))

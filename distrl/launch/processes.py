@@ -28,7 +28,10 @@ class ProcessHandle:
 
     Attributes:
         error: The last error that the role logged, once it has ended.
+        waits_for: None: a process has its place at once.
     """
+
+    waits_for = None
 
     def __init__(self, role: Role, process: subprocess.Popen[bytes], log: IO[bytes], log_start: int) -> None:
         self.role = role

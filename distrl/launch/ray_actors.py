@@ -13,6 +13,8 @@ from typing import IO, Any
 
 import ray
 from ray.exceptions import RayActorError, RayError
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from distrl.launch.fleet import last_error
 from distrl.launch.plan import Role, RoleHome
@@ -62,13 +64,17 @@ class RayHandle:
     """One started role.
 
     Args:
+        place: The placement group that holds the role's resources, once a node has them.
+        needs: Those resources, for the user.
         log: The role's log, which also takes what Ray has to say about its end.
     """
 
-    def __init__(self, role: Role, actor: Any, log: Path) -> None:
+    def __init__(self, role: Role, actor: Any, place: PlacementGroup, needs: str, log: Path) -> None:
         self.role = role
         self.error: str | None = None
         self._actor = actor
+        self._place = place
+        self._needs: str | None = needs
         self._log = log
         # Ray makes the call's name the title of its process: ray::distrl: actor 3.
         self._result = actor.run.options(name=f"distrl: {role.name}").remote()
@@ -84,8 +90,15 @@ class RayHandle:
             except RayError as error:
                 self._code = self._failed(1, error)
             # The role has returned, its worker process has not: Ray keeps it for further calls.
-            ray.kill(self._actor)
+            self._release()
         return self._code
+
+    @property
+    def waits_for(self) -> str | None:
+        """Resources that no node has free; None once the role has its place."""
+        if self._needs is not None and (self._code is not None or self._place.wait(0)):
+            self._needs = None
+        return self._needs
 
     def terminate(self) -> None:
         """Asks for a clean end; the role finishes what it is doing."""
@@ -93,9 +106,14 @@ class RayHandle:
             self._actor.stop.remote()
 
     def kill(self) -> None:
-        """Ends the role at once."""
+        """End the role at once."""
+        if self._code is None:
+            self._code = -9
+            self._release()
+
+    def _release(self) -> None:
         ray.kill(self._actor)
-        self._code = -9 if self._code is None else self._code
+        remove_placement_group(self._place)
 
     def _failed(self, code: int, error: RayError) -> int:
         self.error = f"Ray: {' '.join(str(error).split())}"
@@ -122,9 +140,12 @@ class RayLauncher:
         gpus = (
             1 if role.kind == "learner" and self._home.learner_gpu and ray.cluster_resources().get("GPU", 0) >= 1 else 0
         )
+        needs = {"CPU": home.threads(role)} | ({"GPU": gpus} if gpus else {})
+        place = placement_group([needs])
         options: dict[str, Any] = {
             "num_cpus": home.threads(role),
             "num_gpus": gpus,
+            "scheduling_strategy": PlacementGroupSchedulingStrategy(place),
             "max_restarts": 0,
             "max_concurrency": 2,  # so that `stop` gets through while `run` runs
             "runtime_env": {"env_vars": home.variables(role)},
@@ -132,7 +153,7 @@ class RayLauncher:
         # The key travels as an argument: Ray's dashboard and state API show every actor's runtime environment.
         arguments = (role, home.redis_url, home.run_id, home.run_key, str(log))
         actor = ray.remote(RayRole).options(**options).remote(*arguments)
-        return RayHandle(role, actor, log)
+        return RayHandle(role, actor, place, ", ".join(f"{count} {kind}" for kind, count in needs.items()), log)
 
     def close(self) -> None:
         """Ends the cluster, if it is our own, and its directory."""
@@ -151,6 +172,7 @@ class RayLauncher:
         )
         # Ray's processes end with this one; only two of its agents first try for a minute to tell their dead head node.
         ray.init(
+            address="local",  # without it, Ray would join the cluster that RAY_ADDRESS names
             num_cpus=LOCAL_CPUS,
             include_dashboard=False,
             object_store_memory=OBJECT_STORE_BYTES,

@@ -27,6 +27,8 @@ LEARNER_GRACE_S = 30.0
 STARTING_GRACE_S = 2.0
 """For a learner that is starting, and has nothing to save. Longer than between two heartbeats: it may train by now."""
 ACTOR_GRACE_S = 5.0
+PATIENCE_S = 5.0
+"""For a role to get its place on a cluster, before the user is told and actors make room for the learner."""
 STARTS_PER_ROUND = 2
 """Roles that are started before signals and operators are looked at again."""
 SAME_ERROR = DEATHS + 1
@@ -34,6 +36,7 @@ SAME_ERROR = DEATHS + 1
 
 Once more than learners may die of one unroll, which the next one drops.
 """
+SAME_ERROR_CODES = (1, EnvironmentFailedError.exit_code, MemoryBackendError.exit_code)
 QUIET_S = 15.0
 """Without an update, after which the user is told who waits for what; where updates take long, three of them."""
 FATAL_CODES = {2: "configuration", 5: "non-finite training", 6: "memory backend"}
@@ -85,6 +88,9 @@ class Supervisor:
         self._errors: dict[Role, deque[tuple[str, tuple[int, ...]]]] = defaultdict(lambda: deque(maxlen=SAME_ERROR))
         self._target, self._most = config.actors.count, most_actors(config)
         self._scaling_from: int | None = None
+        self._without_place: dict[Role, str] = {}  # and what each needs
+        self._places_beats = 0
+        self._made_room_at = -PATIENCE_S
         self._registry_at = 0.0
         self._progress = ((0, 0), time.monotonic())  # updates and unrolls used, when they last changed
         self._quiet = False
@@ -146,6 +152,7 @@ class Supervisor:
             return self._asked_to_stop(control.stop, 0)
         if control.target_actors is not None and control.target_actors != self._target:
             self._scale(control.target_actors, forced=control.target_forced)
+        self._look_for_places()
         statuses = [status for status in self._backend.registry.roles() if self._is_up(status)]
         self._learner_trains = any(map(self._is_training, statuses))
         for status in statuses:
@@ -154,9 +161,9 @@ class Supervisor:
         return self._check_progress(statuses, paused=control.paused)
 
     def _is_up(self, status: RoleStatus) -> bool:
-        """Not one of ours that is down; roles that were started by hand are nobody's here and count as up."""
+        """Whether the role is not one of ours that is down or has no place; roles that joined by hand count as up."""
         member = self.fleet.members.get(Role(status.role, status.id))
-        return member is None or member.handle is not None
+        return member is None or (member.handle is not None and member.handle.waits_for is None)
 
     def _learner_decided(self, reason: str) -> bool:
         """The learner sets its own stop condition as the reason and then ends by itself with 0."""
@@ -179,17 +186,18 @@ class Supervisor:
             return Outcome(code, reached, f"learner: {self._unsaved() or member.last_error or f'exit code {code}'}")
         hung = self._hung.pop(role, None)
         error = hung or (member.last_error if code > 0 else None)  # what a signal ends logs no error
-        if code in FATAL_CODES:
+        unreachable = code == MemoryBackendError.exit_code and role.kind != "learner"  # from its host, perhaps alone
+        if code in FATAL_CODES and not unreachable:
             return Outcome(code, FATAL_CODES[code], f"{role.name}: {error or f'exit code {code}'}")
-        self._let_go(role)
+        self._let_go(role)  # raises where Redis cannot be reached from here either
         if code == 0 and self._backend.registry.control().stop is not None:
             return None
-        if self._is_hopeless(role, error if code in (1, EnvironmentFailedError.exit_code) else None):
+        if self._is_hopeless(role, error if code in SAME_ERROR_CODES else None):
             return Outcome(code, "keeps failing", f"{role.name} failed {SAME_ERROR} times in the same way: {error}")
         how = f"{f'signal {-code}' if code < 0 else f'exit code {code}'}{f': {error}' if error else ''}"
         delay = self.fleet.restart_later(member)
         if delay is None:
-            final = EnvironmentFailedError.exit_code if hung or code == EnvironmentFailedError.exit_code else 1
+            final = EnvironmentFailedError.exit_code if hung else max(code, 1)
             budget = f"more often than actors.restart_budget {self._config.actors.restart_budget} allows"
             return Outcome(final, "restart budget spent", f"{role.name} ended {budget} ({how})")
         self._monitor.event(f"{role.name} ended ({how}); starting again in {delay:.1f} s")
@@ -241,11 +249,15 @@ class Supervisor:
                 self._watch.ended(status)
 
     def _start_some(self) -> None:
-        """Start roles whose back-off is over and actors that are missing, a few of them."""
-        again = self.fleet.start_due(STARTS_PER_ROUND)
+        """Start roles whose back-off is over and actors that are missing, a few of them, the learner first."""
+        learner = self.fleet.members[Role("learner")]
+        placed = learner.handle is not None and learner.handle.waits_for is None
+        again = self.fleet.start_due(STARTS_PER_ROUND, learner_alone=not placed)
         for member in again:
             self._monitor.restarts = self.fleet.restarts
             self._monitor.event(f"{member.role.name} started again (restart {member.restarts})")
+        if not placed:
+            return
         present = [member.role.id for member in self.fleet.actors]
         for _ in range(min(STARTS_PER_ROUND - len(again), self._target - len(present))):
             present.append(max(present, default=-1) + 1)
@@ -253,6 +265,35 @@ class Supervisor:
         if self._scaling_from is not None and len(present) == self._target:
             self._monitor.event(f"scaled from {self._scaling_from} to {self._target} actors")
             self._scaling_from = None
+
+    def _look_for_places(self) -> None:
+        """Report roles for which a cluster has no place; let an actor make room where the learner is one."""
+        waiting: dict[Role, str] = {}
+        for role, member in self.fleet.members.items():
+            needs = None if member.handle is None else member.handle.waits_for
+            if needs is None or self._awake.age_s(member.started_at) < PATIENCE_S:
+                continue
+            waiting[role] = needs
+            self._places_beats += 1
+            status = RoleStatus(role.kind, role.id, 0, "-", 0, f"waiting: place, needs {needs}", self._places_beats)
+            self._backend.registry.beat(status)
+            if role not in self._without_place:
+                self._monitor.event(f"no place for {role.name}: needs {needs}")
+        for role in self._without_place.keys() - waiting.keys():
+            if role in self.fleet.members:
+                self._monitor.event(f"{role.name} waits for a place no longer")
+        self._without_place = waiting
+        if Role("learner") in waiting and self._awake.age_s(self._made_room_at) >= PATIENCE_S:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Kill the actor with the highest id that has a place: without a learner it would only wait."""
+        for member in reversed(self.fleet.actors):
+            if member.handle is not None and member.handle.waits_for is None:
+                self._made_room_at = self._awake.look()
+                self._hung[member.role] = "it makes room for the learner"
+                member.handle.kill()
+                return
 
     def _scale(self, target: int, *, forced: bool) -> None:
         """Follow what an operator asks: retire the highest ids at once, let `_start_some` add actors after them."""

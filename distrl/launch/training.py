@@ -1,5 +1,6 @@
 """`distrl.train`: from a configuration to a summary. Checks everything cheap first, then launches and supervises."""
 
+import os
 import secrets
 import signal
 import threading
@@ -278,6 +279,8 @@ def _make_launcher(
     if config.launch.launcher == "ray":
         if config.launch.ray_address is None:
             make_private_token()
+            if named := os.environ.get("RAY_ADDRESS"):
+                tell(f"RAY_ADDRESS {named} is not used; --ray-address auto joins that cluster")
         # Imported here: Ray is an extra, and takes a second.
         from distrl.launch.ray_actors import RayLauncher
 

@@ -31,6 +31,7 @@ class ScriptedHandle:
         self.role = role
         self.code: int | None = None
         self.error: str | None = None
+        self.waits_for: str | None = None
         self.asked: list[str] = []
         self.obeys = True
         self.ends_with = 0

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 # In a process of its own: Ray stays in whatever process has imported it.
 SCRIPT = """
-import json, sys, time
+import dataclasses, json, os, sys, time
 from pathlib import Path
 from distrl.launch.ray_token import make_private_token
 make_private_token()
@@ -25,15 +25,25 @@ def end(handle):
     return code
 
 logs = Path(sys.argv[1])
+os.environ["RAY_ADDRESS"] = "10.77.0.1:6380"  # of a cluster that is not meant
 launcher = RayLauncher(RoleHome(f"unix://{logs}/nowhere", "r", logs, 1, False, "0" * 64), None)
 directory = launcher._directory
 told = {"private": oct(directory.stat().st_mode & 0o777)}
 unreachable, killed = launcher.start(Role("actor", 0)), launcher.start(Role("actor", 1))
 killed.kill()
 told["codes"] = [end(unreachable), end(killed)]
+told["errors"] = [unreachable.error, killed.error]
 asked = launcher.start(Role("actor", 2))
+while asked.waits_for is not None:
+    time.sleep(0.05)
 asked.terminate()
 told["asked"] = end(asked)
+launcher._home = dataclasses.replace(launcher._home, learner_threads=2000)
+large = launcher.start(Role("learner"))
+time.sleep(3)
+told["waits"], told["code"] = large.waits_for, large.poll()
+large.kill()
+told["ended"] = large.poll()
 launcher.close()
 told["left"] = directory.exists()
 print(json.dumps(told))
@@ -48,5 +58,7 @@ def test_roles_end_with_their_code_and_the_cluster_with_its_directory(tmp_path: 
     # 6: no Redis there. -9: Ray knows no exit codes of the killed.
     assert told["codes"] == [6, -9]
     assert told["asked"] == 6
+    assert told["errors"][0].startswith("Redis at unix://")  # though its log may be on another host
+    assert (told["waits"], told["code"], told["ended"]) == ("2000 CPU", None, -9)
     assert (told["private"], told["left"]) == ("0o700", False)
     assert "distrl: error: Redis at unix://" in (tmp_path / "actor-0.log").read_text()

@@ -262,6 +262,84 @@ def test_what_no_restart_can_mend_ends_the_run_at_once(world, code, reason):
     assert world.launcher.of(ACTOR)[0].asked == ["terminate"]
 
 
+def test_an_actor_that_cannot_reach_redis_is_started_again_while_the_supervisor_can(world):
+    outcome = world.run(
+        world.beats(), world.dies(ACTOR, 6, "Redis is unreachable for 60 s"), nothing, world.asks(stop="asked")
+    )
+    assert outcome.exit_code == 0
+    assert [handle.code for handle in world.launcher.of(ACTOR)] == [6, 0]
+    assert world.view.events[:2] == [
+        "actor 0 ended (exit code 6: Redis is unreachable for 60 s); starting again in 0.0 s",
+        "actor 0 started again (restart 1)",
+    ]
+
+
+@pytest.mark.parametrize(("budget", "starts"), [(0, 1), (20, 4)])
+def test_an_actor_that_can_never_reach_redis_ends_the_run_with_6(world, budget, starts):
+    dies = world.dies(ACTOR, 6, "the run's key is gone")
+    script = [dies, nothing] * (starts - 1)
+    outcome = world.run(*script, dies, nothing, actors={"restart_budget": budget})
+    assert (outcome.exit_code, len(world.launcher.of(ACTOR))) == (6, starts)
+    assert "the run's key is gone" in outcome.error
+
+
+def test_a_role_without_a_place_is_shown_so_and_not_as_acting(world, monkeypatch):
+    monkeypatch.setattr(supervise, "PATIENCE_S", 0.0)
+    shown = []
+
+    def no_place():
+        world.launcher.of(ACTOR)[-1].waits_for = "1 CPU"
+
+    def look():
+        shown.append({status.state for status in world.backend.registry.roles() if status.role == "actor"})
+
+    def finds_place():
+        world.launcher.of(ACTOR)[-1].waits_for = None
+
+    begin = (world.beats(), world.dies(ACTOR, -9), nothing, no_place)
+    outcome = world.run(
+        *begin, nothing, look, finds_place, nothing, world.beats(incarnation=2), world.asks(stop="asked")
+    )
+    assert outcome.exit_code == 0
+    assert shown == [{"waiting: place, needs 1 CPU"}]
+    assert "no place for actor 0: needs 1 CPU" in world.view.events
+    assert "actor 0 waits for a place no longer" in world.view.events
+
+
+def test_actors_wait_until_the_learner_has_its_place_and_make_room_for_it(world, monkeypatch):
+    monkeypatch.setattr(supervise, "PATIENCE_S", 0.0)
+    up = []
+
+    def actors_up():
+        return [handle.role.id for handle in world.launcher.started if handle.role != LEARNER and handle.code is None]
+
+    def no_place():
+        world.launcher.of(LEARNER)[-1].waits_for = "2 CPU"
+
+    def look():
+        up.append(actors_up())
+
+    def finds_place():
+        world.launcher.of(LEARNER)[-1].waits_for = None
+
+    outcome = world.run(
+        nothing,
+        world.dies(LEARNER, -9),
+        no_place,  # the learner is started again
+        look,  # and an actor has made room
+        finds_place,
+        nothing,
+        nothing,
+        look,
+        world.asks(stop="asked"),
+        actors={"count": 2},
+    )
+    assert outcome.exit_code == 0
+    assert up == [[0], [0, 1]]
+    assert "no place for learner: needs 2 CPU" in world.view.events
+    assert "actor 1 ended (signal 9: it makes room for the learner); starting again in 0.0 s" in world.view.events
+
+
 def test_a_redis_that_is_gone_ends_the_run_with_6(world, monkeypatch):
     def gone():
         def control():
