@@ -129,7 +129,8 @@ def _wait(child: subprocess.Popen[bytes], config: EnvironmentConfig, timeout_s: 
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(timeout=_PATIENCE_S)
             return
-        print(f"{_doing(config)} …", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # a terminal that takes no more is no reason to stop
+            print(f"{_doing(config)} …", file=sys.stderr, flush=True)
         timeout_s -= _PATIENCE_S
     child.wait(timeout=timeout_s)
 

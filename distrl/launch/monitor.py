@@ -41,7 +41,7 @@ class Monitor:
         self._after = "0"
         self._evaluations_after = self._requests_after = "0"
         self._first: Snapshot = {}
-        self._refused = False  # by the disk, the last time
+        self._refused: set[str] = set()  # places that the disk refused the last time
         self._unsaved: object = None  # what kept the newest checkpoint from being written, as it was last told
         self._actors_up = 0
         self._rss_mb = self._cpu_cores = 0.0
@@ -60,7 +60,7 @@ class Monitor:
             texts["meta"] = meta_text(masked("tensorboard.meta", parameters.meta))
         for name, markdown in texts.items():
             if parameters.has("configuration"):
-                self._keep(partial(self._tensorboard.write_text, name, markdown))
+                self._keep("TensorBoard's files", partial(self._tensorboard.write_text, name, markdown))
         if parameters.has("print_configuration"):
             for path, setting in settings.items():
                 self._view.event(f"{path}: {setting.text}")
@@ -141,30 +141,32 @@ class Monitor:
         }
         self.latest = {**snapshot, **fleet}
         self._first = self._first or self.latest
-        self._keep(lambda: self._csv.write(self.latest))
-        self._keep(lambda: self._tensorboard.write(self.latest))
+        self._keep("metrics.csv", lambda: self._csv.write(self.latest))
+        self._keep("TensorBoard's files", lambda: self._tensorboard.write(self.latest))
 
     def event(self, text: str) -> None:
         """Print one line for the user and to logs/events.log; an environment's words may hold escape sequences."""
         text = printable(" ".join(text.splitlines()))
-        self._keep(lambda: print(time.strftime("%Y-%m-%d %H:%M:%S"), text, file=self._events, flush=True))
+        line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"
+        self._keep("logs/events.log", lambda: print(line, file=self._events, flush=True))
         self._view.event(text)
 
-    def _keep(self, write: Callable[[], object]) -> None:
-        """A disk that is full or refuses costs numbers and events, not the training; it is told of once."""
+    def _keep(self, place: str, write: Callable[[], object]) -> None:
+        """Write to one of the files. A disk that refuses costs its content, not the training; the user is told once."""
         try:
             write()
         except OSError as error:
-            if not self._refused:
-                self._view.event(f"numbers and events cannot be kept: {error}")
-            self._refused = True
+            if place not in self._refused:
+                self._view.event(f"{place} cannot be written: {error}")
+            self._refused.add(place)
         else:
-            self._refused = False
+            self._refused.discard(place)
 
     def close(self) -> None:
-        """Closes every file."""
-        for close in (self._tensorboard.close, self._csv.close, self._events.close):
-            self._keep(close)  # what a full disk has not taken yet, it refuses once more
+        """Close every file. A full disk refuses once more what it has not taken."""
+        self._keep("TensorBoard's files", self._tensorboard.close)
+        self._keep("metrics.csv", self._csv.close)
+        self._keep("logs/events.log", self._events.close)
 
 
 def _words(found: Evaluation) -> str:

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -173,9 +173,10 @@ def settled_config(run_dir: Path, loaded: LoadedConfig) -> Iterator[Callable[[bo
         ConfigError: The directory's run is of another environment or algorithm.
     """
     path = run_dir / "config.yaml"
-    before = path.read_text(encoding="utf-8") if path.exists() else None
-    if before is not None:
+    before = None
+    if path.exists():
         _check_same_task(path, loaded.config)
+        before = path.read_text(encoding="utf-8")
     stays = [before is None]
     with usable(run_dir):
         write_private(path, dump(loaded))  # private: memory.url may hold a password
@@ -183,7 +184,8 @@ def settled_config(run_dir: Path, loaded: LoadedConfig) -> Iterator[Callable[[bo
         yield stays.append
     finally:
         if before is not None and not stays[-1]:
-            write_private(path, before)
+            with suppress(OSError):  # a disk that is full must not hide what has ended the run
+                write_private(path, before)
 
 
 def _check_same_task(path: Path, config: RunConfig) -> None:
@@ -238,7 +240,8 @@ def _train_with_roles(
         backend = open_backend(redis_url, description, "supervisor")
         cleanup.callback(backend.close)
         run_key, published = new_key(), description.published()
-        write_private(run_dir / KEY_FILE, run_key + "\n")
+        with usable(run_dir):
+            write_private(run_dir / KEY_FILE, run_key + "\n")
         backend.create(published, signature(run_key, published))
         cleanup.callback(_last_look, description, redis_url, monitor)
         write_run_json(run_dir, description.run_id, redis_url)

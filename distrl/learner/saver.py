@@ -19,7 +19,9 @@ log = logging.getLogger(__name__)
 SLOW_S = 60.0
 """For one checkpoint: from here on the user is told."""
 LAST_RETRIES_S = (1.0, 3.0, 6.0)
-"""Waits before the last updates are saved again; short of what a supervisor waits for a learner to end."""
+"""Waits before the last updates are saved again."""
+LAST_RETRY_BY_S = 12.0
+"""No retry later than this, if each save takes long: a supervisor waits 30 s for a learner that it has asked to end."""
 
 
 class Saver:
@@ -85,7 +87,7 @@ class Saver:
         Raises:
             UnsavedError: The run's directory does not take them; the message names the other directory.
         """
-        waits = iter((0.0, *LAST_RETRIES_S))
+        waits, enough_at = iter((0.0, *LAST_RETRIES_S)), time.monotonic() + LAST_RETRY_BY_S
         while True:
             try:
                 self._note(self._checkpointer.finish())
@@ -94,7 +96,7 @@ class Saver:
                     self._note(self._checkpointer.finish())
             except OSError as error:
                 wait_s = next(waits, None)
-                if wait_s is None:
+                if wait_s is None or time.monotonic() > enough_at:
                     raise self._unsaved(error) from error
                 log.error("no checkpoint: %s; tried again in %g s", error, wait_s)
                 if wait_s:

@@ -1,5 +1,6 @@
 """The probe: a good environment's spec, and every way in which a bad one can go wrong."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -98,6 +99,15 @@ def test_a_module_that_cannot_be_imported() -> None:
         "ModuleNotFoundError: No module named 'does_not_exist_at_all'"
     )
     assert 'broken.py", line 1' in caught.value.detail
+
+
+def test_a_terminal_that_takes_nothing_ends_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distrl.environments.probe._PATIENCE_S", 0.0)
+    full = os.fdopen(os.open("/dev/full", os.O_WRONLY), "w", buffering=1)
+    monkeypatch.setattr(sys, "stderr", full)
+    assert probe_mine() == SPEC
+    with contextlib.suppress(OSError):
+        full.close()
 
 
 @pytest.mark.parametrize("missing", ["no_such_package.module", "json.no_such_module"])

@@ -94,7 +94,7 @@ def test_a_disk_that_refuses_costs_numbers_and_events_and_not_the_training(
     refuses = False
     backend.registry.add_snapshot(snapshot(3, 3.0))
     monitor.update(backend, [LEARNER])
-    assert view.events == ["numbers and events cannot be kept: [Errno 28] No space left on device"] * 2
+    assert view.events == ["metrics.csv cannot be written: [Errno 28] No space left on device"]
     assert monitor.updates == 3
     assert [row["updates"] for row in rows(tmp_path)] == ["3"]
 
