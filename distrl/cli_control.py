@@ -18,7 +18,7 @@ from distrl.config.explain import known_paths
 from distrl.config.load import parse_assignment
 from distrl.errors import ConfigError, printable
 from distrl.launch import attach
-from distrl.memory_backend.registry_interface import rates_while_paused
+from distrl.memory_backend.registry_interface import heartbeat_ages_s, rates_while_paused
 from distrl.metrics.summary import closing_text
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ def status(
     with attach.open_backend(target) as backend:
         registry = backend.registry
         control, roles, counts = registry.control(), registry.roles(), backend.ledger.counts()
-        snapshots = registry.snapshots("0")
+        snapshots, ages_s = registry.snapshots("0"), heartbeat_ages_s(registry.clock(), roles)
     snapshot = {**snapshots[-1][1], **rates_while_paused(roles)} if snapshots else {}
     if as_json:
         told = {"run_id": target.run_id, "control": asdict(control), "snapshot": snapshot}
-        rows = [asdict(role) for role in roles]
+        rows = [{**asdict(role), "heartbeat_age_s": age_s} for role, age_s in zip(roles, ages_s, strict=True)]
         typer.echo(
             json.dumps({**told, "roles": rows, "ledger": asdict(counts), "imbalance": counts.imbalance}, indent=2)
         )
@@ -59,7 +59,7 @@ def status(
     # Imported here: tables are rich's, which other commands need not load.
     from distrl.cli_tables import print_status
 
-    print_status(target.run_id, control, roles, counts, snapshot)
+    print_status(target.run_id, control, [*zip(roles, ages_s, strict=True)], counts, snapshot)
 
 
 @takes(RunOptions)

@@ -5,9 +5,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from distrl.memory_backend.backend import LedgerCounts
-from distrl.memory_backend.registry_interface import Control, RoleStatus, blocked_share
+from distrl.memory_backend.registry_interface import SILENT_S, Control, RoleStatus, blocked_share
 from distrl.metrics.progress import number
 from distrl.metrics.snapshot import Snapshot
 from distrl.metrics.summary import duration
@@ -17,9 +18,17 @@ _ORDER = ("learner", "actor", "evaluator")
 
 
 def print_status(
-    run_id: str, control: Control, roles: Sequence[RoleStatus], counts: LedgerCounts, snapshot: Snapshot
+    run_id: str,
+    control: Control,
+    aged: Sequence[tuple[RoleStatus, float]],
+    counts: LedgerCounts,
+    snapshot: Snapshot,
 ) -> None:
-    """A running job: what is asked of it, progress, roles, and where every unroll is."""
+    """A running job: requests of operators, progress, roles, and where every unroll is.
+
+    Args:
+        aged: Each role's heartbeat with its age in seconds.
+    """
     console = Console(highlight=False)
     asked = f"stopping ({control.stop})" if control.stop is not None else "paused" if control.paused else "running"
     target = "" if control.target_actors is None else f", {control.target_actors} actors asked for"
@@ -27,9 +36,9 @@ def print_status(
     if not snapshot:
         console.print("no update yet")
     else:
-        console.print(_progress(snapshot, blocked_share(roles)))
-    if roles:
-        console.print(_roles(roles))
+        console.print(_progress(snapshot, blocked_share([role for role, _ in aged])))
+    if aged:
+        console.print(_roles(aged))
     dropped = sum(counts.dropped.values())
     console.print(
         f"unrolls: {counts.produced + counts.foreign:,} produced, {counts.trained:,} trained, "
@@ -74,16 +83,19 @@ def _progress(snapshot: Snapshot, blocked: float | None) -> str:
     )
 
 
-def _roles(roles: Sequence[RoleStatus]) -> Table:
+def _roles(aged: Sequence[tuple[RoleStatus, float]]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for heading in ("role", "state"):
         table.add_column(heading)
-    for heading in ("steps/s", "version", "last step", "MB", "starts", "host", "pid"):
+    for heading in ("steps/s", "version", "last step", "heartbeat", "MB", "starts", "host", "pid"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for role in sorted(roles, key=lambda role: (_ORDER.index(role.role), role.id)):
+    for role, heartbeat_s in sorted(aged, key=lambda one: (_ORDER.index(one[0].role), one[0].id)):
         name = f"actor {role.id}" if role.role == "actor" else role.role
         age = f"{duration(role.last_step_age_s)} ago"
         rate, version = f"{role.env_steps_per_s:,.0f}", f"{role.weights_version:,}"
         starts = f"{role.incarnation}"
-        table.add_row(name, role.state, rate, version, age, f"{role.rss_mb:,.0f}", starts, role.host, str(role.pid))
+        told = Text(f"{duration(heartbeat_s)} ago", style="red" if heartbeat_s > SILENT_S else "")
+        table.add_row(
+            *(name, role.state, rate, version, age, told, f"{role.rss_mb:,.0f}", starts, role.host, str(role.pid))
+        )
     return table

@@ -144,12 +144,15 @@ def populate(backend):
 
 
 def test_status_of_a_running_job(capsys, backend, workplace, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", "120")
     make_run(workplace / "first")
+    now = [993.0]
+    monkeypatch.setattr(type(backend.registry), "clock", lambda _: now[0])
+    backend.registry.beat(RoleStatus("actor", 1, 1, "box", 14, "acting"))
+    now[0] = 1000.0  # the host of actor 1 has lost its power
     populate(backend)
     evaluator = RoleStatus("evaluator", 0, 2, "box", 13, "evaluating", 5, 40, 0.0, 1200, 0.03)
     backend.registry.beat(evaluator)
-    backend.registry.beat(RoleStatus("actor", 1, 1, "box", 14, "paused"))
     backend.registry.set_control(paused=True, target_actors=2)
     code, out, _ = run(capsys, "status", "--run", "first")
     assert code == 0
@@ -157,11 +160,11 @@ def test_status_of_a_running_job(capsys, backend, workplace, monkeypatch):
     assert lines == [
         "r1 paused, 2 actors asked for",
         "steps 320,512 · 161,203/s · updates 1,204 · no episode finished yet · bottleneck actors",
-        "role state steps/s version last step MB starts host pid",
-        "learner training 161,203 1,205 0.0 s ago 800 1 box 11",
-        "actor 0 acting 80,601 1,204 0.0 s ago 92 1 box 12",
-        "actor 1 paused 0 0 0.0 s ago 0 1 box 14",
-        "evaluator evaluating 0 1,200 0.0 s ago 0 2 box 13",
+        "role state steps/s version last step heartbeat MB starts host pid",
+        "learner training 161,203 1,205 0.0 s ago 0.0 s ago 800 1 box 11",
+        "actor 0 acting 80,601 1,204 0.0 s ago 0.0 s ago 92 1 box 12",
+        "actor 1 acting 0 0 0.0 s ago 7.0 s ago 0 1 box 14",
+        "evaluator evaluating 0 1,200 0.0 s ago 0.0 s ago 0 2 box 13",
         "unrolls: 1 produced, 0 trained, 1 queued, 0 in flight, 0 dropped, 0 lost",
     ]
 

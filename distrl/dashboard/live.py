@@ -20,7 +20,14 @@ from distrl.memory_backend.keys import RunKeys
 from distrl.memory_backend.meter import Meter
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.memory_backend.redis_client import RedisClient, connect
-from distrl.memory_backend.registry_interface import Control, RoleStatus, blocked_share, rates_while_paused
+from distrl.memory_backend.registry_interface import (
+    SILENT_S,
+    Control,
+    RoleStatus,
+    blocked_share,
+    heartbeat_ages_s,
+    rates_while_paused,
+)
 from distrl.metrics.progress import number
 from distrl.metrics.runs import RunRecord
 from distrl.metrics.snapshot import Snapshot, Value
@@ -51,7 +58,7 @@ class Look:
     Attributes:
         at: When, in seconds since 1970.
         snapshots: (id, snapshot), oldest first.
-        seen_s: Role and id -> seconds since its heartbeat last changed, as far as it has been watched.
+        seen_s: Role and id -> age of its newest heartbeat, by the clock of Redis.
         redis: used_bytes, peak_bytes, limit_bytes (0: none), clients, version, url.
         problem: Why this is not up to date; None if it is.
     """
@@ -87,7 +94,6 @@ class LiveRun:
         self._look = Look(problem=NOT_YET)
         self._meter = Meter(MOST_BYTES, MOST_S)
         self._kept: deque[tuple[str, Snapshot]] = deque(maxlen=KEPT)
-        self._beats: dict[tuple[str, int], tuple[tuple[int, int], float]] = {}
         self._due = float("-inf")
         self._retry_s = FIRST_RETRY_S
         self.asked = clock()
@@ -149,7 +155,7 @@ class LiveRun:
         backend.config_json()
         after = self._kept[-1][0] if self._kept else "0"
         self._kept.extend((entry, finite(snapshot)) for entry, snapshot in registry.snapshots(after))
-        roles = tuple(registry.roles())
+        roles, now = tuple(registry.roles()), registry.clock()
         assert self._client is not None
         info = self._client.call("INFO")
         redis = {"url": self._client.url, "version": str(info["redis_version"])}
@@ -158,7 +164,7 @@ class LiveRun:
             at=time.time(),
             snapshots=tuple(self._kept),
             roles=roles,
-            seen_s=self._seen(roles),
+            seen_s=dict(zip(((role.role, role.id) for role in roles), heartbeat_ages_s(now, roles), strict=True)),
             control=registry.control(),
             counts=backend.ledger.counts(),
             redis={
@@ -167,15 +173,6 @@ class LiveRun:
                 "clients": int(info.get("connected_clients", 0)),
             },
         )
-
-    def _seen(self, roles: Sequence[RoleStatus]) -> dict[tuple[str, int], float]:
-        now = self._clock()
-        before, self._beats = self._beats, {}
-        for role in roles:
-            name, beat = (role.role, role.id), (role.incarnation, role.beat)
-            kept = before.get(name)
-            self._beats[name] = kept if kept is not None and kept[0] == beat else (beat, now)
-        return {name: now - since for name, (_, since) in self._beats.items()}
 
     def _connected(self) -> Backend:
         if self._backend is None:
@@ -254,4 +251,5 @@ def role_row(role: RoleStatus, look: Look) -> dict[str, Any]:
     row = asdict(role)
     del row["stacks"]
     seen_s = look.seen_s.get((role.role, role.id), 0.0)
-    return {**row, "seen_s": seen_s, "restarts": max(role.incarnation - 1, 0), "behind": newest - role.weights_version}
+    row |= {"seen_s": seen_s, "silent": seen_s > SILENT_S}
+    return {**row, "restarts": max(role.incarnation - 1, 0), "behind": newest - role.weights_version}

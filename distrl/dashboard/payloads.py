@@ -165,7 +165,8 @@ class Runs:
             "runs": [self._row(entry, None) | {"group": label_of.get(entry.id)} for entry in entries],
             "curves": {one: _line(line, points, 1) for one, line in lines.items()},
             "bands": [
-                {"label": label, **_band([lines[one] for one in ones], statistic)} for label, ones in members.items()
+                {"label": label, **_band([lines[one] for one in members[label]], statistic)}
+                for label in sorted(members, key=_by_number)
             ],
             "keys": differing(list(settings.values())),
             "columns": sorted({column for entry in entries for column in self._columns(entry)}),
@@ -250,6 +251,14 @@ class Runs:
             return Curve(np.empty(0), np.empty(0))
         line = curve(table, name, over)
         return Curve(line.x, smoothed(line.y, window))
+
+
+def _by_number(label: str) -> tuple[bool, float, str]:
+    """Numbers by their size, then words."""
+    try:
+        return False, float(label), label
+    except ValueError:
+        return True, 0.0, label
 
 
 def _timed(snapshot: Snapshot) -> Snapshot:

@@ -173,8 +173,20 @@ def _runs(request: Request) -> Runs:
 
 
 def _fits(row: dict[str, Any], words: Sequence[str], state: str) -> bool:
-    text = " ".join(str(row[name]) for name in ("name", "path", "env", "algorithm", "run_id", "state")).lower()
-    return (not state or row["state"] == state) and all(word in text for word in words)
+    shown = _state_of(row)
+    told = [str(row[name]) for name in ("name", "path", "env", "algorithm", "run_id", "state")]
+    text = " ".join([*told, shown]).lower()
+    return (not state or state in (row["state"], shown)) and all(word in text for word in words)
+
+
+def _state_of(row: dict[str, Any]) -> str:
+    """The word that the list shows for a run's state, as `stateOf` in states.js."""
+    if row["state"] == "running" and row.get("paused"):
+        return "paused"
+    if row["state"] == "ended":
+        numbers = row["numbers"]
+        return "failed" if numbers["exit_code"] else "stopped" if numbers["stop_reason"] == "asked" else "ended"
+    return str(row["state"])
 
 
 def _text(request: Request, name: str, usual: str) -> str:

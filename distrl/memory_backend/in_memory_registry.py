@@ -1,6 +1,7 @@
 """The registry of the in-memory twin."""
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -47,7 +48,10 @@ class InMemoryRegistry(Registry):
 
     def beat(self, status: RoleStatus) -> None:
         with self._run.changed:
-            self._run.statuses[status.role, status.id] = status
+            self._run.statuses[status.role, status.id] = replace(status, at=self.clock())
+
+    def clock(self) -> float:
+        return time.time()
 
     def roles(self) -> list[RoleStatus]:
         with self._run.changed:

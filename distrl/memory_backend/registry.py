@@ -73,8 +73,14 @@ class RedisRegistry(Registry):
         return 1 <= incarnation <= int(self._client.call("HGET", self._keys.incarnations, actor) or 0)
 
     def beat(self, status: RoleStatus) -> None:
-        """Replaces the role's heartbeat."""
-        self._client.call("HSET", self._keys.actors, f"{status.role}:{status.id}", json.dumps(asdict(status)))
+        """Replace the role's heartbeat, dated by `clock`."""
+        dated = json.dumps({**asdict(status), "at": self.clock()})
+        self._client.call("HSET", self._keys.actors, f"{status.role}:{status.id}", dated)
+
+    def clock(self) -> float:
+        """Seconds since 1970 by the clock of Redis."""
+        seconds, microseconds = self._client.call("TIME")
+        return float(f"{seconds}.{microseconds:06d}")
 
     def roles(self) -> list[RoleStatus]:
         """Newest heartbeat of every role, ordered by role and id.

@@ -81,12 +81,26 @@ class RoleStatus:
     waits: Mapping[str, float] = field(default_factory=dict)  # where its time went lately: name -> share
     cpu_share: float = 0.0  # of one core, since the beat before; above 1 with several threads
     stacks: str = ""  # of every thread, while somebody asks for them
+    at: float = field(default=0.0, compare=False)  # when the registry took it, see `Registry.clock`
+
+
+SILENT_S = 5.0
+"""A heartbeat comes every second; a role whose newest one is older than this is shown as silent."""
 
 
 def blocked_share(roles: Sequence[RoleStatus]) -> float | None:
     """Mean over the actors among `roles`; None without any."""
     shares = [role.blocked_share for role in roles if role.role == "actor"]
     return sum(shares) / len(shares) if shares else None
+
+
+def heartbeat_ages_s(now: float, roles: Sequence[RoleStatus]) -> list[float]:
+    """Age of each heartbeat in seconds.
+
+    Args:
+        now: By `Registry.clock`.
+    """
+    return [max(now - role.at, 0.0) for role in roles]
 
 
 def rates_while_paused(roles: Sequence[RoleStatus]) -> dict[str, float]:
@@ -165,7 +179,12 @@ class Registry(ABC):
     def is_registered(self, producer: Producer) -> bool: ...
 
     @abstractmethod
-    def beat(self, status: RoleStatus) -> None: ...
+    def beat(self, status: RoleStatus) -> None:
+        """Replace the role's heartbeat, dated by `clock`."""
+
+    @abstractmethod
+    def clock(self) -> float:
+        """Seconds since 1970 by the registry's own clock, which is the same for every host."""
 
     @abstractmethod
     def roles(self) -> list[RoleStatus]: ...

@@ -43,6 +43,21 @@ def test_the_list(page, make_run):
     assert client.get("/api/runs?sort=colour").json()["error"].startswith("sort is one of started, name")
 
 
+def test_runs_are_found_by_the_words_that_their_states_are_shown_with(page, make_run):
+    make_run("one", exit_code=5, stop_reason="non-finite")
+    make_run("two", stop_reason="asked")
+    make_run("three")
+    make_run("four", ended=False)
+    client = page()
+
+    def names(query):
+        return {run["name"] for run in client.get(f"/api/runs?{query}").json()["runs"]}
+
+    for word, found in {"failed": {"one"}, "stopped": {"two"}, "gone": {"four"}}.items():
+        assert names(f"filter={word}") == names(f"state={word}") == found
+    assert names("state=ended") == {"one", "two", "three"}
+
+
 def test_what_is_not_known_is_sorted_last_either_way(page, make_run):
     make_run("a", mean_return_100=None)
     make_run("b", mean_return_100=1.0)

@@ -11,7 +11,7 @@ from distrl.dashboard.live import FIRST_RETRY_S, LOOK_S, LiveRun, LiveRuns, Look
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.redis_backend import RedisBackend
-from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.memory_backend.registry_interface import SILENT_S, RoleStatus
 from distrl.metrics.runs import RunRecord
 
 pytestmark = pytest.mark.redis
@@ -65,7 +65,7 @@ def test_what_a_job_says(job, run):
     assert (look.control.paused, look.control.target_actors) == (True, 2)
     assert look.counts == job.ledger.counts()
     row = role_row(look.roles[0], look)
-    assert (row["behind"], row["restarts"], row["seen_s"], row["blocked_share"]) == (2, 2, 0.0, 0.5)
+    assert (row["behind"], row["restarts"], row["blocked_share"]) == (2, 2, 0.5)
     assert "stacks" not in row
     assert look.redis["used_bytes"] > 100_000
     assert look.redis["limit_bytes"] == 2**28
@@ -95,10 +95,18 @@ def test_snapshots_are_kept_up_to_a_bound(job, run, clock, monkeypatch):
 def test_when_a_role_was_last_heard_of(job, run, clock):
     job.registry.beat(actor(0, beat=1))
     job.registry.beat(actor(1, beat=1))
-    run.look()
-    clock.now += 5.0
-    job.registry.beat(actor(1, beat=2))
-    assert run.look().seen_s == {("actor", 0): 5.0, ("actor", 1): 0.0}
+    late = {role.id: job.registry.clock() - role.at for role in job.registry.roles()}
+    look = run.look()
+    assert {name: age_s >= late[name[1]] for name, age_s in look.seen_s.items()} == {
+        ("actor", 0): True,
+        ("actor", 1): True,
+    }
+    assert [role_row(role, look)["seen_s"] for role in look.roles] == [*look.seen_s.values()]
+
+
+def test_a_role_that_is_silent_says_so(job, run):
+    look = Look(seen_s={("actor", 0): SILENT_S + 0.1, ("actor", 1): SILENT_S})
+    assert [role_row(actor(number), look)["silent"] for number in range(2)] == [True, False]
 
 
 def test_a_run_that_is_gone_from_redis_is_told_and_its_last_numbers_stay(job, run, clock):

@@ -97,6 +97,14 @@ def test_comparing_by_a_key_of_the_configuration(runs, make_run):
     assert runs.compared(ids, "mean_return_100", "steps", 100, 1, "", "mean")["bands"] == []
 
 
+def test_groups_are_in_the_order_of_their_numbers(runs, make_run):
+    for name, rate in (("a", 0.01), ("b", 0.0003), ("c", 0.002)):
+        make_run(name, config=dump(load("cartpole-impala", sets=[f"network.learning_rate={rate}"])))
+    ids = [id_of(name) for name in "abc"]
+    told = runs.compared(ids, "mean_return_100", "steps", 100, 1, "network.learning_rate", "mean")
+    assert [band["label"] for band in told["bands"]] == ["0.0003", "0.002", "0.01"]
+
+
 def test_comparing_with_a_run_that_has_no_such_number(runs, make_run):
     make_run("a")
     make_run("b", rows=0)

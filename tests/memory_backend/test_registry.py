@@ -222,6 +222,16 @@ def test_a_malformed_evaluation_is_named(redis_run):
         redis_run.backend.registry.evaluations("0")
 
 
+def test_heartbeats_are_dated_by_the_registrys_clock(backend):
+    before = backend.registry.clock()
+    backend.registry.beat(replace(ACTOR, at=5.0))
+    (first,) = backend.registry.roles()
+    between = backend.registry.clock()
+    backend.registry.beat(ACTOR)
+    (second,) = backend.registry.roles()
+    assert before <= first.at <= between <= second.at <= backend.registry.clock()
+
+
 def test_rates_and_shares_of_a_paused_run():
     paused = [replace(ACTOR, id=number, state="paused") for number in range(2)]
     waiting = replace(LEARNER, state="waiting: unrolls")

@@ -55,7 +55,7 @@ export async function comparePage({ parameters }) {
     rows.replaceChildren(...found.runs.map((run) => runRow(run, colours.get(run.id))));
   }
 
-  const bandName = (band) => (kept.group === "*" ? band.label : `${kept.group.split(".").pop()} = ${band.label}`);
+  const bandName = (band) => (kept.group === "*" ? band.label : `${kept.group} = ${band.label}`);
 
   function runRow(run, colour) {
     const swatch = h("span", { class: "dot", "aria-hidden": "true" });

@@ -2,6 +2,7 @@
 import { h } from "./dom.js";
 import { get } from "./api.js";
 import { bytes, compact, percent, whole } from "./format.js";
+import { stateWords } from "./states.js";
 
 const EVERY_MS = 2000;
 
@@ -33,7 +34,7 @@ function hostCard({ host, roles }) {
     h("div", { class: "scroll body" }, h("table", {},
       heads([["Role"], ["Run"], ["State"], ["Steps/s", "n"], ["Memory", "n"], ["Peak", "n"], ["Process", "n"]]),
       h("tbody", {}, roles.map((role) => h("tr", {}, h("th", { scope: "row" }, `${role.role} ${role.id}`),
-        h("td", {}, h("a", { href: `#/run/${role.run}` }, role.name)), h("td", {}, role.state),
+        h("td", {}, h("a", { href: `#/run/${role.run}` }, role.name)), h("td", { class: role.silent ? "late" : "" }, stateWords(role)),
         h("td", { class: "n" }, whole(role.env_steps_per_s)), h("td", { class: "n" }, bytes(1e6 * role.rss_mb)),
         h("td", { class: "n" }, bytes(1e6 * role.peak_rss_mb)), h("td", { class: "n" }, String(role.pid))))))));
 }

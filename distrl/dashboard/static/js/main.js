@@ -45,6 +45,7 @@ async function go() {
   content.replaceChildren(page.element);
   content.focus({ preventScroll: true });
   scrollTo(0, 0);
+  if (page.title) document.title = `${page.title} · distrl`;
   page.shown?.();
 }
 

@@ -1,7 +1,8 @@
 // Below the curves of a run: who takes part, configuration, events, logs, film. Each is loaded when it is first shown.
 import { h, say } from "./dom.js";
 import { get } from "./api.js";
-import { bytes, duration, percent, whole } from "./format.js";
+import { bytes, duration, percent, UNKNOWN, whole } from "./format.js";
+import { stateWords } from "./states.js";
 import { logPanel } from "./logs.js";
 
 const ROLES = [["Role"], ["Host"], ["State"], ["Steps/s", "n"], ["Steps", "n"], ["Weights", "n"], ["Behind", "n"], ["Waiting"],
@@ -74,10 +75,12 @@ function roleRow(key) {
   cells[6].append(h("span", { class: "meter", "aria-hidden": "true" }, fill), share);
   const update = (role) => {
     const actor = role.role === "actor";
-    const texts = [`${role.host} (${role.pid})`, role.state, whole(role.env_steps_per_s), whole(role.env_steps), whole(role.weights_version),
+    const texts = [`${role.host} (${role.pid})`, stateWords(role), role.silent ? UNKNOWN : whole(role.env_steps_per_s), whole(role.env_steps), whole(role.weights_version),
       actor ? whole(Math.max(role.behind, 0)) : "", null, duration(role.last_step_age_s), duration(role.seen_s),
       `${bytes(1e6 * role.rss_mb)}`, whole(role.restarts)];
     texts.forEach((text, at) => { if (text !== null) say(cells[at], text); });
+    cells[1].classList.toggle("late", role.silent);
+    cells[9].classList.toggle("late", role.silent);
     fill.parentElement.hidden = !actor;
     fill.style.width = `${100 * Math.min(role.blocked_share, 1)}%`;
     say(share, actor ? percent(role.blocked_share) : "");

@@ -34,6 +34,7 @@ class RunView {
   constructor(session, first) {
     this.id = first.run.id;
     this.run = first.run;
+    this.title = first.run.name;
     this.snapshot = first.snapshot;
     this.columns = first.columns;
     this.signal = new AbortController();
@@ -45,6 +46,7 @@ class RunView {
     this.started = h("span", { class: "sub" });
     this.verdict = h("div", { class: "note", role: "status" }, h("b", {}, "Bottleneck"), h("span"));
     this.problem = h("div", { class: "note warn", role: "status", hidden: true });
+    this.curveNote = h("div", { class: "note bad", role: "status", hidden: true });
     this.tiles = TILES.map(([label]) => ({ value: h("dd"), under: h("dd", { class: "under" }), label }));
     this.budget = budget();
     this.controls = controls(session, this.run);
@@ -63,6 +65,7 @@ class RunView {
     const smooth = slider("Smoothing", 1, 101, kept.smooth, (window) => { kept.smooth = window; this.redrawSoon(); });
     this.redrawSoon = settled(120, () => this.redraw());
     const card = (chart, label) => h("figure", { class: "card" }, h("header", {}, h("h2", {}, label)), h("div", { class: "body" }, chart.element));
+    this.cards = this.small.map((chart, at) => card(chart, SMALL[at][0]));
     return h("div", {},
       h("p", { class: "crumb" }, h("a", { href: "#/" }, "Runs"), " / ", run.path || run.name),
       h("div", { class: "head" }, h("h1", {}, run.name), this.pill,
@@ -71,9 +74,9 @@ class RunView {
       h("dl", { class: "tiles" }, this.tiles.map((tile) => h("div", { class: "tile" }, h("dt", {}, tile.label), tile.value, tile.under))),
       h("div", { class: "grid main" },
         h("figure", { class: "card filled" }, h("header", {}, this.metricField, axis, smooth, h("span", { class: "spacer" }), this.resetZoom, save),
-          h("div", { class: "body" }, this.main.element)),
+          h("div", { class: "body" }, this.curveNote, this.main.element)),
         h("section", { class: "card", "aria-label": "Where time and unrolls go" }, h("div", { class: "body" }, this.budget.element))),
-      h("div", { class: "grid three" }, this.small.map((chart, at) => card(chart, SMALL[at][0]))),
+      h("div", { class: "grid three" }, this.cards),
       this.tabs.element);
   }
 
@@ -168,16 +171,21 @@ class RunView {
       ]);
     } catch (error) {
       if (this.signal.signal.aborted) return;
-      this.problem.hidden = false;
-      say(this.problem, error.message);
+      this.curveNote.hidden = false;
+      say(this.curveNote, error.message);
       return;
     }
     if (over !== kept.over) return; // another question has been asked meanwhile
+    this.curveNote.hidden = true;
     this.main.label = title(kept.metric);
     this.main.show(over, [kept.metric, kept.second].filter(Boolean).map((name, at) => ({
       key: at ? "second" : "first", label: title(name), colour: at, axis: at + 1, dashed: at === 1, ...main.curves[name] })));
-    SMALL.forEach(([, lines], at) => this.small[at].show(over, lines.filter(([name]) => rest.curves[name].x.length).map(([name, label, side, format], colour) => ({
-      key: name, label, colour, axis: side, dashed: side === 2, format, ...rest.curves[name] }))));
+    SMALL.forEach(([, all], at) => {
+      const lines = all.filter(([name]) => rest.curves[name].x.length), both = lines.some(([, , side]) => side === 1);
+      this.cards[at].hidden = lines.length === 0 && this.columns.length > 0; // an algorithm has no such numbers
+      this.small[at].show(over, lines.map(([name, label, side, format], colour) => ({
+        key: name, label, colour, axis: both ? side : 1, dashed: both && side === 2, format, ...rest.curves[name] })));
+    });
     if (!this.columns.length && main.curves[kept.metric].x.length) this.apply(await get(`runs/${this.id}`));
   }
 

@@ -2,14 +2,15 @@
 import { announce, h, say, settled } from "./dom.js";
 import { get, stream } from "./api.js";
 import { ago, compact, duration, moment, result, UNKNOWN, whole } from "./format.js";
-import { outcome, pill } from "./states.js";
+import { outcome, pill, stateOf } from "./states.js";
 
 const STEP = 200;
 const COLUMNS = [
   ["name", "Run", "run"], ["state", "State", "state"], ["mean_return_100", "Return", "n"], ["best_mean_return_100", "Best", "n optional"],
   ["env_steps", "Steps", "n"], ["env_steps_per_s", "Steps/s", "n"], ["training_s", "Training", "n optional"], ["started", "Started", "optional"],
 ];
-const STATES = [["", "All"], ["running", "Running"], ["ended", "Ended"], ["gone", "Gone"]];
+const STATES = [["", "All"], ["running", "Running"], ["ended", "Ended"], ["failed", "Failed"], ["gone", "Gone"]];
+const MOST_COMPARED = 60;
 const kept = { filter: "", state: "", sort: "started", down: true, chosen: new Set() };
 
 export async function runsPage({ session }) {
@@ -49,8 +50,8 @@ export async function runsPage({ session }) {
 
   function visible() {
     const words = kept.filter.toLowerCase().split(/\s+/).filter(Boolean);
-    const fits = (run) => (!kept.state || run.state === kept.state) && words.every((word) =>
-      `${run.path} ${run.name} ${run.env} ${run.algorithm} ${run.run_id} ${run.state}`.toLowerCase().includes(word));
+    const fits = (run) => (!kept.state || run.state === kept.state || stateOf(run) === kept.state) && words.every((word) =>
+      `${run.path} ${run.name} ${run.env} ${run.algorithm} ${run.run_id} ${run.state} ${stateOf(run)}`.toLowerCase().includes(word));
     const value = (run) => run[kept.sort] ?? run.numbers[kept.sort] ?? null;
     const order = (one, other) => {
       const [a, b] = [value(one), value(other)];
@@ -83,7 +84,8 @@ export async function runsPage({ session }) {
       : [h("p", {}, `There is no run in ${session.root} yet.`), h("p", {}, "Start one: ", h("code", {}, "distrl train --preset cartpole-impala"))]));
     for (const id of kept.chosen) if (!runs.has(id)) kept.chosen.delete(id);
     chosenBar.hidden = kept.chosen.size === 0;
-    say(chosenText, `${kept.chosen.size} chosen`);
+    compare.disabled = kept.chosen.size > MOST_COMPARED;
+    say(chosenText, `${kept.chosen.size} chosen${compare.disabled ? `, of which ${MOST_COMPARED} at most can be compared` : ""}`);
   }
 
   const end = stream({}, { runs: ({ changed, gone }) => {

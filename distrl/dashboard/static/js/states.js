@@ -12,6 +12,9 @@ export function stateOf(run) {
   return run.state;
 }
 
+/** A role's own state is as old as its heartbeat. */
+export const stateWords = (role) => (role.silent ? `silent (was ${role.state})` : role.state);
+
 export const pill = (run) => h("span", { class: `pill ${stateOf(run)}` }, stateOf(run));
 
 export function outcome(run) {
