@@ -38,6 +38,7 @@ __version__ = "0.1.0"
 __all__ = [
     "LoadedConfig",
     "RunConfig",
+    "View",
     "__version__",
     "attach",
     "iterate",
@@ -51,7 +52,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The names of the configuration, which processes that only pass through this package never import."""
+    """Names of the configuration and of views, which processes that only pass through this package never import."""
+    if name == "View":
+        from distrl.metrics.console import View
+
+        return View
     if name not in {"LoadedConfig", "RunConfig", "load"}:
         raise AttributeError(f"module 'distrl' has no attribute {name!r}")
     from distrl.config import load as configuration
@@ -64,7 +69,7 @@ def train(
     *,
     run_dir: str | Path | None = None,
     resume: str | None = None,
-    view: "View | None" = None,
+    view: "View | str | None" = None,
     callbacks: "Sequence[Listener]" = (),
 ) -> "Summary":
     """Trains until a stop condition of the configuration holds, and leaves everything in the run directory.
@@ -74,7 +79,9 @@ def train(
         run_dir: The run's own directory, made if missing; by default a new one under runs/.
         resume: None: a new run. "auto": go on if `run_dir` holds a valid checkpoint, else start. A directory: go on
             with the run in it; `run_dir` is then not needed.
-        view: Where progress is shown; by default a live panel in a terminal and plain lines elsewhere.
+        view: Where progress is shown. "auto" (the default): a live panel in a terminal and plain lines elsewhere.
+            "plain": plain lines. "quiet": events and the closing lines. "silent": nothing. Or an object with the
+            methods of `distrl.View`.
         callbacks: Each is called with every new snapshot, about one a second. What one raises ends the run.
 
     Returns:
@@ -92,7 +99,7 @@ def iterate(
     *,
     run_dir: str | Path | None = None,
     resume: str | None = None,
-    view: "View | None" = None,
+    view: "View | str | None" = None,
 ) -> "Generator[Snapshot, None, Summary]":
     """Trains as `train` does, and yields every new snapshot; leaving the loop ends the run in order.
 
@@ -113,7 +120,7 @@ def _train(
     config: "RunConfig | LoadedConfig",
     run_dir: str | Path | None,
     resume: str | None,
-    view: "View | None",
+    view: "View | str | None",
     callbacks: "Sequence[Listener]",
     interrupt: "Interrupt | None" = None,
 ) -> "Summary":
@@ -126,10 +133,10 @@ def _train(
     new = run_dir is None and resume is None
     with forgotten_if_empty(folder) if new else nullcontext(), head_start(loaded.config) as learner:
         from distrl.launch import training  # beside the head start, as they take a while
-        from distrl.metrics.console import make_view
+        from distrl.metrics.console import named_view
         from distrl.metrics.listeners import ListenedView
 
-        shown = view or make_view(run_dir=folder)
+        shown = named_view(view or "auto", folder) if isinstance(view, str | None) else view
         if callbacks:
             shown = ListenedView(shown, callbacks)
         try:

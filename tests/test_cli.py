@@ -541,6 +541,30 @@ def test_train_from_python(trained):
         distrl.train(config, resume="auto")
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("auto", ["started", "bye"]), ("plain", ["started", "bye"]), ("quiet", ["started", "bye"]), ("silent", [])],
+)
+def test_views_have_names(trained, capsys, name, told):
+    class Told:
+        def __call__(self, loaded, *, view, **others):
+            view.event("started")
+            view.event("bye")
+            return summary()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("distrl.launch.training.train", Told())
+        distrl.train(RunConfig(), run_dir="here", view=name)
+    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == told
+
+
+def test_an_unknown_view_is_refused(trained):
+    with pytest.raises(ConfigError, match="view 'silnet': did you mean silent"):
+        distrl.train(RunConfig(), run_dir="here", view="silnet")
+    assert {"update", "event", "close", "stop"} <= vars(distrl.View).keys()
+    assert trained.calls == ()
+
+
 def test_the_terminal_is_given_back_when_training_raises(trained):
     stopped = []
 

@@ -26,7 +26,11 @@ def test_there_are_some():
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)
 def test_every_cell_runs_and_the_change_that_is_asked_for_is_seen(notebook, tmp_path):
     script = tmp_path / "cells.py"
-    script.write_text("\n\n".join(code_of(notebook)) + "\n\nprint('rates', [*run.metrics['learning_rate']])\n")
+    *cells, last = code_of(notebook)
+    script.write_text(
+        "\n\n".join(cells) + f"\n\nshown = {last}\n"
+        "print(shown._repr_png_()[:4])\nprint('rates', [*run.metrics['learning_rate']])\n"
+    )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-W", "error", str(script)],
@@ -42,6 +46,7 @@ def test_every_cell_runs_and_the_change_that_is_asked_for_is_seen(notebook, tmp_
     assert rates[0] > 1e-3
     assert rates[-1] < 6e-4
     assert "asked " in done.stdout  # as the loop found its end
+    assert done.stdout.splitlines()[-2] == repr(b"\x89PNG")  # IPython makes image/png of it
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)

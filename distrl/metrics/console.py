@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from distrl.config import RunConfig
+from distrl.config.presets import nearest
+from distrl.errors import ConfigError
 from distrl.metrics.progress import History, goals, number
 from distrl.metrics.snapshot import Snapshot
 from distrl.metrics.summary import Summary, closing_text, duration
@@ -139,6 +141,23 @@ class UntilGoneView:
             # What is left in Python's buffer would fail once more when the process ends.
             with suppress(OSError), open(os.devnull, "wb") as nowhere:
                 os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
+VIEWS = ("auto", "plain", "quiet", "silent")
+"""Names of views: the live panel in a terminal and plain lines elsewhere; plain lines; events and the end; nothing."""
+
+
+def named_view(name: str, run_dir: Path | None = None) -> View:
+    """The view of that name.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    if name not in VIEWS:
+        raise ConfigError(f"view {name!r}: {nearest(name, [*VIEWS])}")
+    if name == "silent":
+        return QuietView(run_dir, write=lambda line: None)
+    return make_view(plain=name == "plain", quiet=name == "quiet", run_dir=run_dir)
 
 
 def make_view(*, plain: bool = False, quiet: bool = False, run_dir: Path | None = None) -> View:

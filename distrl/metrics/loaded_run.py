@@ -4,10 +4,31 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distrl.config.load import load
+from distrl.config.presets import nearest
 from distrl.config.run import RunConfig
+from distrl.errors import ConfigError, require
 from distrl.metrics.runs import open_run
 from distrl.metrics.summary import Summary
 from distrl.metrics.table import Table, read_table
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture that notebooks show.
+
+    Attributes:
+        png: The file's bytes.
+    """
+
+    png: bytes
+
+    def _repr_png_(self) -> bytes:
+        """Called by IPython, for the output of a cell."""
+        return self.png
+
+    def save(self, path: str | Path) -> None:
+        """Write the picture to a file."""
+        Path(path).write_bytes(self.png)
 
 
 @dataclass(frozen=True)
@@ -23,6 +44,25 @@ class LoadedRun:
     config: RunConfig
     summary: Summary | None
     metrics: Table
+
+    def plot(self, metric: str = "mean_return_100", over: str = "steps") -> Picture:
+        """A metric over environment steps, updates, episodes or time, as `distrl plot` draws it.
+
+        Raises:
+            ConfigError: The run has no such metric, or no number of it; or there is no such axis.
+            MissingExtraError: Matplotlib is not installed.
+        """
+        require("matplotlib", "matplotlib", "plot")
+        # Imported here: most uses of a run need no pictures.
+        from distrl.metrics import pictures, plots
+        from distrl.metrics.curves import X_AXES
+
+        if over not in X_AXES:
+            raise ConfigError(f"over {over!r}: {nearest(over, [*X_AXES])}")
+        name = self.path.resolve().name
+        sources = {name: [plots.Source(name, self.path, self.metrics)]}
+        panel = plots.panel(sources, metric, None, plots.CurveOptions(over))
+        return Picture(pictures.picture([panel], pictures.Caption(over), "png"))
 
 
 def load_run(path: Path) -> LoadedRun:

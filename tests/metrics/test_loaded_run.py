@@ -27,6 +27,19 @@ def test_a_run_that_goes_on_has_no_summary(tmp_path):
     assert dict(distrl.load_run(tmp_path / "a").metrics) == {}
 
 
+def test_a_picture_of_a_metric(tmp_path):
+    run = distrl.load_run(make_run(tmp_path / "a"))
+    picture = run.plot("mean_return_100", over="time")
+    assert picture._repr_png_().startswith(b"\x89PNG\r\n")
+    assert picture.png != run.plot("env_steps_per_s").png
+    picture.save(tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes() == picture.png
+    with pytest.raises(ConfigError, match="no metric is named 'mean_retrun_100'; did you mean mean_return_100"):
+        run.plot("mean_retrun_100")
+    with pytest.raises(ConfigError, match="over 'step': did you mean steps"):
+        run.plot(over="step")
+
+
 def test_what_is_no_run(tmp_path):
     with pytest.raises(ConfigError, match="is not a run's directory"):
         distrl.load_run(tmp_path)
