@@ -138,7 +138,7 @@ def _from_published(published: Published, networks: Networks, run_id: str, backe
         name: told[name] for name in (*KNOWN, *EVALUATED) if told.get(name) is not None
     }
     state = LearnerState.from_meta(meta)
-    networks["main"].adopt(arrays)
+    networks["main"].adopt(arrays, state.trained_steps)
     # Each update has published a version since the snapshot, or several updates one.
     state.updates += max(0, published.version - int(told.get("weights_version") or published.version))
     state.env_steps, state.weights_version = published.env_steps, published.version

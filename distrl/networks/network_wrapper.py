@@ -328,15 +328,18 @@ class NetworkWrapper:
             variable.assign(array)
         self._statistics.restore(state)
 
-    def adopt(self, weights: Mapping[str, Array]) -> None:
+    def adopt(self, weights: Mapping[str, Array], rows: int) -> None:
         """Set every copy to weights that were published; the optimizers stay as they are.
+
+        Args:
+            rows: Rows of inputs that were seen until then, by which later ones are weighed where inputs are normalised.
 
         Raises:
             CheckpointError: Training has changed more than `weights` hold, or they are of another network. Nothing was
                 changed.
         """
-        if self.beside or self.moments or self.rewards is not None:
-            raise CheckpointError("its statistics and what is trained beside the network are not published")
+        if self.beside or self.rewards is not None:
+            raise CheckpointError("statistics of rewards and what is trained beside the network are not published")
         if callable(learning_rate(self.parameters)):
             raise CheckpointError("the place in its learning rate's schedule is not published")
         trained = {name for name, variable in self.online.variables.items() if variable.trainable}
@@ -348,6 +351,7 @@ class NetworkWrapper:
             assignments += _matched(f"{self.name}/{group}", known, weights)
         for variable, array in assignments:
             variable.assign(array)
+        self._statistics.adopt(rows)
 
     def _groups(self, own: OwnOptimizers | None) -> dict[str, dict[str, Any]]:
         """Every variable that training changes, by group and name."""

@@ -10,6 +10,7 @@ from distrl.networks.backend import Write
 from distrl.networks.gradient_step import normalized_inputs
 from distrl.networks.network_copy import NetworkCopy
 from distrl.networks.normalization import RewardNormalization, RunningMoments
+from distrl.networks.weights import to_numpy
 from distrl.types import Array, Batch
 
 StateArrays = dict[str, dict[str, Array]]
@@ -33,6 +34,7 @@ class Statistics:
         self.moments = {name: RunningMoments(shape) for name, shape in normalized_inputs(copies[0]).items()}
         self.rewards = None if reward_normalization is None else RewardNormalization(reward_normalization)
         layers = [item for copy in copies for item in copy.assembly.normalizations]
+        self._layers = dict(copies[0].assembly.normalizations)
         self._writes = {
             name: Write(
                 [
@@ -42,6 +44,13 @@ class Statistics:
             )
             for name in self.moments
         }
+
+    def adopt(self, rows: int) -> None:
+        """Go on from the mean and variance that the layers hold, as if they were of so many rows."""
+        for name, moments in self.moments.items():
+            layer = self._layers[name]
+            mean, variance = (to_numpy(weight).astype(np.float64) for weight in (layer.mean, layer.variance))
+            moments.restore({"count": np.array(float(rows)), "mean": mean, "squares": variance * rows})
 
     def observe(self, batch: Batch) -> None:
         """Adds a batch's valid rows; the copies normalise by them from now on."""
