@@ -43,13 +43,14 @@ def _wait_for_end(read_fd: int) -> None:
 
 
 def _guard(directory: str, parent: int) -> None:
-    """Once standard input ends, lets whoever works in `directory` end, then kills them, then removes it."""
+    """Once standard input ends, let the processes that work in `directory` end, then kill them, then remove it."""
+    not_theirs = {parent, os.getpid()}  # both hold its lock
     while sys.stdin.buffer.read(65536):
         pass
     deadline = time.monotonic() + _CLUSTER_GRACE_S
-    while _at_work_in(directory) - {parent} and time.monotonic() < deadline:
+    while _at_work_in(directory) - not_theirs and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-    for pid in _at_work_in(directory) - {parent}:
+    for pid in _at_work_in(directory) - not_theirs:
         with contextlib.suppress(ProcessLookupError):  # it has ended just now
             os.kill(pid, signal.SIGKILL)
     for _ in range(50):  # again while dying processes still write into it

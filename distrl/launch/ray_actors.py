@@ -21,6 +21,7 @@ from distrl.launch.plan import Role, RoleHome
 from distrl.launch.role import give_way
 from distrl.launch.roles import run_role
 from distrl.launch.trust import Trust
+from distrl.memory_backend.private_directory import make_private_directory
 
 LOCAL_CPUS = 1024  # as a bound on actors; roles are OS processes and share the cores there are
 OBJECT_STORE_BYTES = 80 * 1024 * 1024  # Ray's minimum: unrolls travel through Redis, not through Ray
@@ -128,6 +129,7 @@ class RayLauncher:
     def __init__(self, home: RoleHome, address: str | None) -> None:
         self._home = home
         self._directory: Path | None = None
+        self._lock = -1
         self._guard: subprocess.Popen[bytes] | None = None
         if address is None:
             self._start_local_cluster()
@@ -161,13 +163,15 @@ class RayLauncher:
         if self._guard is not None and self._guard.stdin is not None:
             self._guard.stdin.close()
             self._guard.wait(timeout=30)
+            os.close(self._lock)
 
     def _start_local_cluster(self) -> None:
         """A cluster of this run's own; a guard ends it and removes its directory however this process ends."""
-        self._directory = Path(tempfile.mkdtemp(prefix="distrl-"))  # short: Ray puts unix sockets deep inside
+        self._directory, self._lock = make_private_directory()  # a short path: Ray puts unix sockets deep inside
         self._guard = subprocess.Popen(
             [sys.executable, "-P", "-m", "distrl.launch.lifeline", str(self._directory)],
             stdin=subprocess.PIPE,
+            pass_fds=(self._lock,),
             start_new_session=True,
         )
         # Ray's processes end with this one; only two of its agents first try for a minute to tell their dead head node.

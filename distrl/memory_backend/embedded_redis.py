@@ -8,7 +8,7 @@ starts redis-server on a unix socket in a 0700 directory and waits:
     a byte on the pipe (`stop`)    the same without the grace
     redis-server is dead           exit with an error
 
-The directory is removed in all three.
+The directory is removed in all three. If the guardian was killed, too, a later start removes it (private_directory.py).
 """
 
 import argparse
@@ -28,6 +28,7 @@ from pathlib import Path
 from types import TracebackType
 
 from distrl.errors import ConfigError, MemoryBackendError
+from distrl.memory_backend.private_directory import PREFIX, make_private_directory
 
 EOF_GRACE_S = 10.0
 _START_TIMEOUT_S = 15.0
@@ -71,8 +72,9 @@ class EmbeddedRedis:
         url: unix://…/redis.sock
     """
 
-    def __init__(self, directory: Path, guardian: subprocess.Popen[bytes]) -> None:
+    def __init__(self, directory: Path, lock: int, guardian: subprocess.Popen[bytes]) -> None:
         self.directory = directory
+        self._lock: int | None = lock
         self.url = f"unix://{directory / _SOCKET_NAME}"
         self._guardian = guardian
 
@@ -93,14 +95,19 @@ class EmbeddedRedis:
             MemoryBackendError: It does not come up.
         """
         binary = find_server() if server is None else server
-        directory = _private_directory()
+        directory, lock = _private_directory()
         command = [sys.executable, "-P", "-m", "distrl.memory_backend.embedded_redis", "guard"]
         command += ["--server", str(binary), "--directory", str(directory), "--grace-s", str(eof_grace_s)]
         command += ["--maxmemory-bytes", str(maxmemory_bytes), "--max-bulk-bytes", str(max(max_bulk_bytes, 2**20))]
         guardian = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=(lock,),
+            start_new_session=True,
         )
-        redis = EmbeddedRedis(directory, guardian)
+        redis = EmbeddedRedis(directory, lock, guardian)
         try:
             redis._wait_until_up()
         except BaseException:
@@ -128,6 +135,9 @@ class EmbeddedRedis:
         if guardian.stderr is not None:
             guardian.stderr.close()
         shutil.rmtree(self.directory, ignore_errors=True)  # still there if the guardian itself was killed
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def __enter__(self) -> "EmbeddedRedis":
         return self
@@ -150,13 +160,11 @@ class EmbeddedRedis:
             time.sleep(0.01)
 
 
-def _private_directory() -> Path:
-    """A new 0700 directory whose socket path fits the kernel's limit."""
-    directory = Path(tempfile.mkdtemp(prefix="distrl-"))
-    if len(os.fsencode(directory / _SOCKET_NAME)) <= _LONGEST_SOCKET_PATH:
-        return directory
-    directory.rmdir()
-    return Path(tempfile.mkdtemp(prefix="distrl-", dir="/tmp"))
+def _private_directory() -> tuple[Path, int]:
+    """A new 0700 directory, whose socket path fits the kernel's limit, and its lock."""
+    parent = Path(tempfile.gettempdir())
+    longest = parent / f"{PREFIX}12345678" / _SOCKET_NAME
+    return make_private_directory(parent if len(os.fsencode(longest)) <= _LONGEST_SOCKET_PATH else Path("/tmp"))
 
 
 def _answers(path: Path) -> bool:

@@ -112,6 +112,21 @@ def test_nothing_is_left_of_a_parent_that_died(how):
 
 
 @pytest.mark.redis
+def test_the_directory_of_a_parent_that_was_killed_with_its_guardian_is_removed_by_the_next_start(monkeypatch):
+    with tempfile.TemporaryDirectory(dir="/tmp") as scratch:  # a short path, as the names of sockets must be
+        monkeypatch.setenv("TMPDIR", scratch)
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        parent, directory, guardian, child = started_parent(0.0)
+        with parent:
+            guardian.kill()
+            parent.kill()
+        psutil.wait_procs([guardian, child], timeout=20)
+        assert directory.exists()
+        with EmbeddedRedis.start(**SIZES) as server:
+            assert [path.name for path in Path(scratch).iterdir()] == [server.directory.name]
+
+
+@pytest.mark.redis
 def test_a_killed_parents_roles_have_a_grace():
     parent, directory, guardian, child = started_parent(1.0)
     with parent:

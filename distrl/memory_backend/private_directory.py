@@ -1,0 +1,58 @@
+"""Private directories for the time of a run, removed at a later start where no process was left to do it.
+
+The processes that own a directory hold a lock on a file in it, which the kernel releases when the last of them has
+ended. A process number would not do: by now it could be another process's.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import socket
+import stat
+import tempfile
+from pathlib import Path
+
+PREFIX = "distrl-"
+LOCK_NAME = "owner.lock"
+
+
+def make_private_directory(parent: Path | None = None) -> tuple[Path, int]:
+    """Make a directory that only this user may enter, and remove those that are abandoned beside it.
+
+    Args:
+        parent: TMPDIR, or what the system has in its place, by default.
+
+    Returns:
+        The directory, and the descriptor of its lock; a child that inherits it owns the directory, too.
+    """
+    parent = Path(tempfile.gettempdir()) if parent is None else parent
+    remove_abandoned(parent)
+    directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+    fresh = directory / f"{LOCK_NAME}.new"  # under its name only when it is locked
+    descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.write(descriptor, socket.gethostname().encode())
+    fresh.rename(directory / LOCK_NAME)
+    return directory, descriptor
+
+
+def remove_abandoned(parent: Path) -> None:
+    """Remove this user's private directories in `parent` whose owners, on this host, have ended."""
+    for directory in parent.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # in use, without a lock, or removed just now
+            _remove_if_abandoned(directory)
+
+
+def _remove_if_abandoned(directory: Path) -> None:
+    """Raises OSError if the directory has no lock, or an owner."""
+    status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        return
+    descriptor = os.open(directory / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.read(descriptor, 1024) == socket.gethostname().encode():  # another host's lock is unknown to this kernel
+            shutil.rmtree(directory, ignore_errors=True)
+    finally:
+        os.close(descriptor)
