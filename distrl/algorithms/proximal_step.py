@@ -9,7 +9,7 @@ from distrl.algorithms.algorithm import Loss
 from distrl.algorithms.minibatches import Experience, by_rows, by_sequences, shuffled, take
 from distrl.config import RunConfig
 from distrl.config.algorithms import ProximalSection
-from distrl.errors import ConfigError
+from distrl.config.fit import check_memory
 from distrl.networks.backend import Epochs, Metrics, Outputs
 from distrl.networks.differentiation import Part
 from distrl.networks.distributions import Tensor
@@ -45,13 +45,9 @@ class ProximalStep:
         self._assembly = online.assembly
         self._parameters = parameters
         self._make, self._loss = estimates, loss
-        sequences = config.sequences_per_batch
         self._arrange = by_sequences if self._assembly.recurrent_state else by_rows
-        if self._assembly.recurrent_state and sequences % self._parameters.minibatches:
-            raise ConfigError(
-                f"algorithm.minibatches: a network with memory learns from whole sequences, and {sequences} of them "
-                f"(learner.batch_size x actors.environments) do not make {self._parameters.minibatches} equal parts"
-            )
+        if self._assembly.recurrent_state:
+            check_memory(config)
         self._seed = config.seed
         variables = [*online.model.trainable_variables, *online.state_variables]
         self._estimates = Outputs(self._make_estimates, variables)

@@ -14,6 +14,7 @@ from distrl.algorithms.returns import batch_discounts
 from distrl.algorithms.soft_losses import critic_targets, soft_value, temperature_loss, weighted_mean
 from distrl.config import RunConfig
 from distrl.config.algorithms import SacParameters
+from distrl.config.fit import check_memory
 from distrl.config.heads import HeadParameters, PolicyHeadParameters, QValueHeadParameters
 from distrl.errors import ConfigError
 from distrl.networks.action_scales import ActionScale, action_scales
@@ -66,7 +67,7 @@ class Sac(Algorithm):
         network, seed, parameters = self.config.network, self.config.seed, self.parameters
         main = NetworkWrapper(network, spec, [self._head()], has_target=False, has_global=False, name="main", seed=seed)
         if main.online.assembly.recurrent_state:
-            raise ConfigError("network.middleware_parameters: algorithm sac learns from single transitions; use fc")
+            check_memory(self.config)
         rate = parameters.critic_learning_rate or network.learning_rate
         of_critics = network.model_copy(update={"use_separate_networks_per_head": True, "learning_rate": rate})
         critic = NetworkWrapper(

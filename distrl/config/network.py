@@ -24,7 +24,8 @@ class EmbedderParameters(LayerDefaults):
     """auto: tokens for texts, image for [height, width, channels], vector otherwise. A vector is flattened before its
     layers; tokens can also be whole numbers from 0 up to a known bound."""
     scheme: EmbedderScheme = "auto"
-    """Also ImpalaResNet, for images. auto: Medium for images, Empty for all else."""
+    """Also ImpalaResNet, for images. auto: Medium for images, Shallow for those that are too small for it
+    (36 x 36 is not), Empty for all else."""
     embedding_width: int = Field(32, ge=1)
     """Of tokens: each becomes a vector of this width. 0 is padding, and becomes zeros."""
     pooling: Literal["mean", "none"] = "mean"
@@ -126,6 +127,11 @@ class NetworkParameters(OptimizerParameters):
     inputs by name and returns [batch, width], which the middleware takes."""
     model_arguments: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of that class."""
+
+    @property
+    def has_memory(self) -> bool:
+        """Its middleware carries state from step to step."""
+        return self.middleware_parameters.kind in ("lstm", "gru")
 
     @property
     def action_mask(self) -> str | None:

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shutil
 import signal
 import threading
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from distrl.config import RunConfig
+from distrl.config.fit import check_fit
 from distrl.config.load import LoadedConfig, dump, load
 from distrl.config.settings import read_settings
 from distrl.environments.probe import probe
@@ -42,6 +44,7 @@ from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.metrics.console import View
 from distrl.metrics.summary import PolicyLag, Summary
+from distrl.networks.windows import check_windows
 
 INTERRUPTS: Mapping[int, tuple[int, str]] = {
     signal.SIGINT: (EXIT_INTERRUPTED, "Ctrl-C"),
@@ -76,12 +79,40 @@ def train(
     Raises:
         ConfigError, CheckpointError, MemoryBackendError: Before anything was launched.
     """
+    empty = not (run_dir.is_dir() and any(run_dir.iterdir()))
+    try:
+        summary = _train(loaded, run_dir, resume, view, head_start, interrupt)
+    except ConfigError:
+        if empty:
+            _remove_refused(run_dir)
+        raise
+    if empty and summary.exit_code == ConfigError.exit_code:
+        _remove_refused(run_dir)
+    return summary
+
+
+def _remove_refused(run_dir: Path) -> None:
+    """Remove the directory of a run that was refused, so that the corrected command finds it free."""
+    if not any((run_dir / "checkpoints").glob("*")):
+        shutil.rmtree(run_dir, ignore_errors=True)
+
+
+def _train(
+    loaded: LoadedConfig,
+    run_dir: Path,
+    resume: str | None,
+    view: View,
+    head_start: HeadStart | None,
+    interrupt: Interrupt | None,
+) -> Summary:
     started, began = time.time(), time.monotonic()
     loaded = settled(loaded)
     config = loaded.config
     _check_launchable(config)
     require_free(run_dir, resume)
     spec = probe(config.environment, action_mask=config.network.action_mask)
+    check_fit(config, spec)
+    check_windows(config.network, spec)
     check_queue(config, spec)
     replay = replay_note(config, spec)
     with open_run_directory(run_dir, resume) as opened, settled_config(run_dir, loaded) as keep_config:

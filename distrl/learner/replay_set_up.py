@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from distrl.config import RunConfig
+from distrl.config.fit import check_memory
 from distrl.config.replay import ReplayParameters
 from distrl.data_store import atomic, npz
 from distrl.errors import CheckpointError, ConfigError
@@ -45,11 +46,8 @@ def make_replay(
     parameters = config.algorithm.replay_parameters
     if parameters is None:
         return None
-    if recurrent_state and not parameters.samples_sequences:
-        raise ConfigError(
-            f"algorithm.replay.sampler.kind: {parameters.sampler.kind} samples single transitions, and "
-            f"network.middleware_parameters: {config.network.middleware_parameters.kind} has memory; use sequences"
-        )
+    if recurrent_state:
+        check_memory(config)
     schema = replay_schema(config, spec, recurrent_state)
     log.info("%s", fitting_replay(parameters, schema))
     seeds = np.random.SeedSequence(config.seed, spawn_key=(2, updates))  # (1, ...) are the actors'

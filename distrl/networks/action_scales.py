@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from distrl.config.fit import check_bounded
 from distrl.errors import ConfigError
 from distrl.networks.assembly import action_input
 from distrl.networks.distributions import Tensor
@@ -31,13 +32,11 @@ def action_scales(spec: EnvSpec, algorithm: str) -> dict[str, ActionScale]:
     Raises:
         ConfigError: One is not continuous within bounds that have room between them, or an observation has its name.
     """
+    check_bounded(spec, algorithm)
     scales = {}
     for name, action in spec.actions.items():
+        assert isinstance(action, BoxSpec)
         what = f"algorithm {algorithm}: action {name!r} of {spec.id}"
-        if not isinstance(action, BoxSpec):
-            raise ConfigError(f"{what} is {action.kind}, which it does not take; use algorithm impala")
-        if None in (*action.low, *action.high):
-            raise ConfigError(f"{what} has no bounds; bound the environment's action space, or use algorithm impala")
         if action_input(name) in spec.observations:
             raise ConfigError(f"{what} and an observation are both called {action_input(name)!r}; rename one of them")
         low, high = np.array(action.low, np.float64), np.array(action.high, np.float64)

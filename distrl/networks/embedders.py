@@ -1,7 +1,7 @@
 """Embedders: one observation in, one vector out. Scaled by the configuration, or looked up, then a scheme's layers."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import keras
@@ -11,6 +11,7 @@ from distrl.errors import ConfigError
 from distrl.networks.layers import apply_scheme, check_block
 from distrl.networks.schemes import resolve
 from distrl.networks.tokens import embedded_tokens
+from distrl.networks.windows import image_scheme
 
 Kind = Literal["vector", "image", "tensor", "tokens"]
 
@@ -63,7 +64,7 @@ def embed(
     if kind == "vector":
         x = keras.layers.Flatten(name=f"{prefix}_flatten")(x)  # [batch, ...] -> [batch, product]
     try:
-        layers = resolve(_scheme(parameters, kind), "image" if kind == "image" else "vector")
+        layers = resolve(_scheme(parameters, kind, x.shape[1:]), "image" if kind == "image" else "vector")
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
     check_block(parameters, layers, path.removesuffix(".scheme"))
@@ -96,7 +97,9 @@ def _check_parameters(parameters: EmbedderParameters, kind: Kind, path: str) -> 
             raise ConfigError(f"{path}.{name} has no use for {what}")
 
 
-def _scheme(parameters: EmbedderParameters, kind: str) -> Any:
+def _scheme(parameters: EmbedderParameters, kind: str, shape: Sequence[int]) -> Any:
+    if kind == "image" and len(shape) == 3:
+        return image_scheme(parameters.scheme, shape)
     if parameters.scheme != "auto":
         return parameters.scheme
     return "Medium" if kind == "image" else "Empty"

@@ -15,6 +15,7 @@ from distrl.networks.custom import custom_layer, seeded
 from distrl.networks.noisy import Dropout, NoisyDense
 from distrl.networks.schemes import resolve
 from distrl.networks.sequences import SequenceLSTM
+from distrl.networks.windows import window_of
 
 
 def layer_seed(seed: int, name: str) -> int:
@@ -197,11 +198,8 @@ def _check_shape(shape: tuple[int, ...], parameters: Any) -> None:
     rank = _RANKS.get(parameters.kind)
     if rank is not None and len(shape) != rank:
         raise ValueError(f"it takes {_AXES[rank]}")
-    window = parameters.pool_size if parameters.kind == "pool2d" else getattr(parameters, "kernel_size", None)
-    if window is None or parameters.padding == "same":
-        return
-    sizes = window if isinstance(window, tuple) else (window,) * (len(shape) - 1)
-    if any(size > axis for size, axis in zip(sizes, shape, strict=False)):
+    sizes = window_of(parameters, len(shape) - 1)
+    if sizes is not None and any(size > axis for size, axis in zip(sizes, shape, strict=False)):
         raise ValueError(f"its window of {' x '.join(map(str, sizes))} is larger")
 
 

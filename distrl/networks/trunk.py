@@ -1,6 +1,9 @@
 """The trunk of a network: observations by name -> the features that heads share."""
 
+import re
+import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -137,6 +140,23 @@ class Trunk:
         )
 
 
+_WITHIN = (
+    r"Error encountered:\s*(.*?)\s*(?:Arguments received|$)",
+    r"Exception encountered .*?\n\n(.*?)\s*Arguments received",
+)
+"""Where Keras has the words of an exception that it makes anew."""
+
+
+def _own_words(error: Exception) -> str:
+    """Return what the user's code raised, without what Keras says around it, and where: in one line."""
+    text = str(error.args[0]) if error.args else str(error)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    found = [words[1] for pattern in _WITHIN if (words := re.search(pattern, text, re.DOTALL)) is not None]
+    text = found[0] if found else text
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{' '.join(text.split())} ({Path(place.filename).name}, line {place.lineno})"
+
+
 def _users_model(path: str, arguments: Mapping[str, Any], inputs: Mapping[str, Any], name: str, seed: int) -> Any:
     """What the user's own keras.Model makes of all inputs: [batch, width].
 
@@ -148,8 +168,8 @@ def _users_model(path: str, arguments: Mapping[str, Any], inputs: Mapping[str, A
             merged = custom_layer(CustomLayer(layer=path, arguments=dict(arguments)), name=name)(dict(inputs))
     except ConfigError as error:
         raise ConfigError(f"network.model: {error}") from error
-    except Exception as error:  # whatever the user's code raises; with the place, which its traceback has
-        raise ConfigError(f"network.model: {path}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+    except Exception as error:  # whatever the user's code raises
+        raise ConfigError(f"network.model: {path}: {type(error).__name__}: {_own_words(error)}") from error
     shape = getattr(merged, "shape", None)
     if shape is None or len(shape) != 2 or shape[1] is None:
         what = f"a tensor [batch, {', '.join(map(str, shape[1:]))}]" if shape is not None else type(merged).__name__

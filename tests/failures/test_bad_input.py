@@ -71,6 +71,45 @@ def test_wrong_words_are_exit_2(capfd, monkeypatch, tmp_path, arguments, words):
     assert not (tmp_path / "no").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--env", "CartPole-v1", "--algorithm", "sac"], "action 'action' of CartPole-v1 is discrete"),
+        (
+            [
+                "--env",
+                "distrl.environments.grid_world:GridWorld",
+                "--set",
+                "network.input_embedders_parameters={observation: {scheme: Deep}}",
+                "--set",
+                "environment.kwargs={world: 4x4, state_representation: cam}",
+            ],
+            "is larger; observation 'observation' is [4, 4, 3]: set",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_launch_and_leaves_nothing(
+    capfd, monkeypatch, tmp_path, arguments, words
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("distrl.launch.training._train_with_roles", lambda *_: pytest.fail("it was launched"))
+    code = cli.main(["train", *arguments])
+    assert words in one_line(subprocess.CompletedProcess([], code, *capfd.readouterr()), 2)
+    assert not [*tmp_path.glob("runs/*")]
+
+
+@pytest.mark.parametrize("actors", ["0", pytest.param("1", marks=pytest.mark.long)])
+def test_a_run_that_the_learner_refuses_leaves_no_directory(distrl_command, tmp_path, actors):
+    (tmp_path / "own_net.py").write_text(
+        "import keras\nclass Net(keras.Model):\n    def call(self, inputs):\n        return inputs['nope']\n"
+    )
+    run = ("train", *PRESET, "--actors", actors, "--set", "network.model=own_net:Net", "--run-dir", "run", "--plain")
+    done = distrl_command(*run)
+    assert done.returncode == 2
+    assert "network.model: own_net:Net: KeyError: 'nope' (own_net.py, line 4)" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_unreachable_redis_is_exit_6(distrl_command, tmp_path):
     url = f"unix://{tmp_path}/nowhere.sock"
     line = one_line(distrl_command("train", *PRESET, "--redis-url", url, "--run-dir", "run"), 6)

@@ -105,8 +105,16 @@ def test_several_copies_are_told_apart_by_a_prefix():
 @pytest.mark.parametrize(
     ("shape", "parameters", "message"),
     [
-        ((16, 84, 4), {}, r"\.1 \(conv2d\) does not fit its input of shape \[3, 20, 32\]: its window of 4 x 4 is l"),
-        ((6, 84, 4), {}, r"\.0 \(conv2d\) does not fit its input of shape \[6, 84, 4\]: its window of 8 x 8 is larger"),
+        (
+            (16, 84, 4),
+            {"scheme": "Medium"},
+            r"\.1 \(conv2d\) does not fit its input of shape \[3, 20, 32\]: its window of 4 x 4 is l",
+        ),
+        (
+            (6, 84, 4),
+            {"scheme": "Medium"},
+            r"\.0 \(conv2d\) does not fit its input of shape \[6, 84, 4\]: its window of 8 x 8 is larger",
+        ),
         ((8,), {"scheme": "ImpalaResNet"}, ": ImpalaResNet is no scheme of a vector; there are Empty, Shallow"),
         ((8,), {"scheme": "Medium", "kind": "image"}, r"\.0 \(conv2d\) .* shape \[8\]: it takes \[height, width, ch"),
     ],

@@ -152,3 +152,28 @@ def test_a_users_model_that_is_none_is_one_line_of_error(build, path, arguments,
     with pytest.raises(ConfigError, match=message) as raised:
         build(model=path, model_arguments=arguments)
     assert "\n" not in str(raised.value)
+
+
+OWN = """
+import keras
+
+class Lacks(keras.Model):
+    def call(self, inputs):
+        return {}["nope"]
+
+class Refuses(keras.Model):
+    def call(self, inputs):
+        raise ValueError("two\\nwidths")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("Lacks", "KeyError: 'nope' (own_net.py, line 6)"), ("Refuses", "ValueError: two widths (own_net.py, line 10)")],
+)
+def test_a_users_model_that_raises_is_told_in_its_own_words(build, tmp_path, monkeypatch, name, message):
+    (tmp_path / "own_net.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError) as raised:
+        build(model=f"own_net:{name}")
+    assert str(raised.value) == f"network.model: own_net:{name}: {message}"
