@@ -3,6 +3,8 @@
 A test that settles rows carries their ids: `@pytest.mark.row("B15", "B16")`. The marks are read from the source, so
 that the page needs no test run and lists what is in the tree, whatever is installed.
 
+The promise of a row in words is a line of docs/promises.txt.
+
     python docs/capabilities.py
 """
 
@@ -14,14 +16,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "capabilities.md"
+PROMISES = ROOT / "docs" / "promises.txt"
 ROW_ID = re.compile(r"([A-Z]+)(\d+)(?:\.(\d+))?")
 HEADER = """# Capabilities that hold
 
 Each row is a promise that distrl keeps, settled by the tests beside it; a row without a test is not listed.
+The letters are groups of promises, and ids are stable: tests and changes name them.
 Generated from the tests' `row` marks by `make capabilities`; a test fails when this page is out of date.
 
-| Row | Settled by |
-|---|---|
+| Row | Promise | Settled by |
+|---|---|---|
 """
 
 OTHERWISE_HEADER = """
@@ -95,9 +99,19 @@ def page(tests: Path) -> str:
                 settled[row].add(f"`{file}::{name}`" if name else f"`{file}`")
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from error
-    lines = [f"| {row} | {'<br>'.join(sorted(settled[row]))} |\n" for row in sorted(settled, key=_order)]
+    words = promises()
+    if without := sorted(settled.keys() - words.keys(), key=_order):
+        raise ValueError(f"{PROMISES.name} has no line for {', '.join(without)}: say what the row promises")
+    ordered = sorted(settled, key=_order)
+    lines = [f"| {row} | {words[row]} | {'<br>'.join(sorted(settled[row]))} |\n" for row in ordered]
     otherwise = [f"| {row} | {by} |\n" for row, by in sorted(OTHERWISE.items(), key=lambda item: _order(item[0]))]
     return HEADER + "".join(lines) + OTHERWISE_HEADER + "".join(otherwise)
+
+
+def promises() -> dict[str, str]:
+    """Row -> what distrl promises by it, in one line."""
+    lines = PROMISES.read_text(encoding="utf-8").splitlines()
+    return {row: promise for row, _, promise in (line.partition(" ") for line in lines)}
 
 
 def _order(row: str) -> tuple[str, int, int]:

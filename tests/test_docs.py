@@ -157,13 +157,31 @@ def test_rows_are_listed_in_order_of_letter_and_number(tmp_path):
     tests.mkdir(parents=True)
     for name, row in (("test_b.py", "D15"), ("test_a.py", "D101"), ("test_c.py", "D15"), ("test_d.py", "D15.2")):
         (tests / name).write_text(f"@pytest.mark.row('{row}')\ndef test_it(): ...\n")
-    settled = generator().page(tmp_path / "tests").partition("## Met otherwise")[0]
+    made = generator()
+    made.PROMISES = tmp_path / "promises.txt"
+    made.PROMISES.write_text("D15 One.\nD15.2 Two.\nD101 Three.\n")
+    settled = made.page(tmp_path / "tests").partition("## Met otherwise")[0]
     listed = [line for line in settled.splitlines() if line.startswith("| D")]
     assert listed == [
-        "| D15 | `tests/wire/test_b.py::test_it`<br>`tests/wire/test_c.py::test_it` |",
-        "| D15.2 | `tests/wire/test_d.py::test_it` |",
-        "| D101 | `tests/wire/test_a.py::test_it` |",
+        "| D15 | One. | `tests/wire/test_b.py::test_it`<br>`tests/wire/test_c.py::test_it` |",
+        "| D15.2 | Two. | `tests/wire/test_d.py::test_it` |",
+        "| D101 | Three. | `tests/wire/test_a.py::test_it` |",
     ]
+    made.PROMISES.write_text("D15 One.\nD15.2 Two.\n")
+    with pytest.raises(ValueError, match=r"has no line for D101: say what the row promises"):
+        made.page(tmp_path / "tests")
+
+
+def test_every_promise_is_one_short_line_of_a_row_that_tests_settle():
+    made = generator()
+    promises = made.promises()
+    marked = {row for path in (ROOT / "tests").rglob("test_*.py") for row, _ in made.rows_in(path.read_text())}
+    assert promises.keys() == marked
+    assert [row for row in promises] == sorted(promises, key=made._order)
+    for row, promise in promises.items():
+        assert len(f"{row} {promise}") <= 120, row
+        assert promise.endswith("."), row
+    assert len({*promises.values()}) == len(promises)
 
 
 def test_the_key_table_of_the_architecture_page_is_the_codes():
