@@ -1,6 +1,7 @@
 """Where a run's numbers go: from the learner to the terminal, the CSV and TensorBoard, and into the summary."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -41,6 +42,7 @@ class Monitor:
         self._after = "0"
         self._evaluations_after = self._requests_after = "0"
         self._first: Snapshot = {}
+        self._ignored: Counter[str] = Counter()
         self._refused: set[str] = set()  # places that the disk refused the last time
         self._unsaved: object = None  # what kept the newest checkpoint from being written, as it was last told
         self._actors_up = 0
@@ -90,6 +92,7 @@ class Monitor:
         for entry_id, evaluation in backend.registry.evaluations(self._evaluations_after):
             self._evaluations_after = entry_id
             self.event(_words(evaluation))
+        self._tell_of_ignored(backend)
         shown = self.latest and {**self.latest, **rates_while_paused(roles)}
         self._view.update(shown, [asdict(role) for role in roles], self._config)
 
@@ -98,6 +101,14 @@ class Monitor:
         for entry_id, request in backend.registry.requests(self._requests_after):
             self._requests_after = entry_id
             self.event(f"asked: {request.what} (by {request.by})")
+
+    def _tell_of_ignored(self, backend: Backend) -> None:
+        """Tell, once of each kind, that another program writes to the run's keys."""
+        for what in backend.registry.ignored.keys() - self._ignored.keys():
+            self.event(
+                f"ignored {what} in Redis that distrl has not written: another program writes to this run's keys"
+            )
+        self._ignored |= backend.registry.ignored
 
     def rate(self, name: str) -> float:
         """Increase of `name` per second of training in this launch.
@@ -164,6 +175,9 @@ class Monitor:
 
     def close(self) -> None:
         """Close every file. A full disk refuses once more what it has not taken."""
+        if self._ignored:
+            counts = ", ".join(f"{what} ({count})" for what, count in sorted(self._ignored.items()))
+            self.event(f"ignored in all, of what distrl has not written: {counts}")
         self._keep("TensorBoard's files", self._tensorboard.close)
         self._keep("metrics.csv", self._csv.close)
         self._keep("logs/events.log", self._events.close)

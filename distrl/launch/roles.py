@@ -95,7 +95,7 @@ def refuse_second_learner(redis_url: str, run_id: str, trust: Trust) -> None:
         if not before:
             return
         time.sleep(2 * HEARTBEAT_S + 0.5)
-        (now,) = [role for role in backend.registry.roles() if role.role == "learner"]
+        now = next((role for role in backend.registry.roles() if role.role == "learner"), before[0])
     if (now.incarnation, now.pid, now.beat) != (before[0].incarnation, before[0].pid, before[0].beat):
         raise ConfigError(
             f"run {run_id} has a learner, process {now.pid} on {now.host}; stop it first, or let its supervisor do it"

@@ -23,6 +23,8 @@ BLOCK_S = 0.1
 REFUSED_GRADIENTS = 16
 """So many gradients in a row that are not finite end the training: one may be an accident, all of them are not."""
 
+LARGEST_GAP = 1000
+
 DEATHS = 3
 """So many learners may die of an unroll: the one that took it, and two that found it again."""
 
@@ -78,6 +80,7 @@ class Feed:
         applied: Producer -> highest sequence that the weights already contain; anything up to it is a duplicate.
         first_version: Version of the weights when the first parcel is used. Every parcel is one version, so the n-th is
             used at ``first_version + n`` and staleness is known here, ahead of time.
+        largest_gap: So many unrolls of one actor Redis can lose at once: what the stream holds.
         newest_version: Where unrolls go into a replay memory, so that parcels are no versions: the newest version.
         stop: Asked whenever no entry arrives.
         rounds: Who makes a round; None: a batch is `batch_size` entries, whoever they are from. A gradient of an older
@@ -98,8 +101,10 @@ class Feed:
         block_s: float = BLOCK_S,
         rounds: Rounds | None = None,
         newest_version: Callable[[], int] | None = None,
+        largest_gap: int = LARGEST_GAP,
     ) -> None:
         self._backend = backend
+        self._largest_gap = largest_gap
         self._newest_version = newest_version
         self._schema = schema
         self._batch_size = batch_size
@@ -218,7 +223,9 @@ class Feed:
             # Its ticket was used up, or replaced, by the first copy.
             self._backend.unrolls.acknowledge([entry], self._fence, {"dropped.duplicate": 1}, {})
             return None
-        self._count_gap(header)
+        if not self._count_gap(header):
+            self._backend.unrolls.reject(entry, "schema", self._fence, {"foreign": 1})
+            return None
         self._taken[header.producer] = header.sequence
         if self._rounds is not None and not self._rounds.takes(header):
             # Another one of an actor that was started again: everybody contributes once.
@@ -307,16 +314,23 @@ class Feed:
             self._registered.add(producer)
         return producer in self._registered
 
-    def _count_gap(self, header: UnrollHeader) -> None:
-        """Counts unrolls that were produced and never arrived: Redis lost them."""
+    def _count_gap(self, header: UnrollHeader) -> bool:
+        """Count unrolls that were produced and never arrived: Redis lost them. False: the sequence is not the actor's.
+
+        After a gap that is larger than what Redis can lose at once, a sequence is believed only if actors have counted
+        every entry of the stream as theirs: a forged one would have the actor's next unrolls dropped as duplicates.
+        """
         producer = header.producer
         # Against what was ever acknowledged, not against `applied`: weights that were rolled back lost no entries.
         before = max(self._taken.get(producer, -1), self._acknowledged.get(producer, -1))
         gap = header.sequence - before - 1
         if gap > 0:
+            if gap > self._largest_gap and self._backend.unrolls.uncounted():
+                return False
             # At once and up to here, so that no crash can count it twice or never.
             counts = {"lost": gap, "produced": gap}
             self._backend.unrolls.acknowledge([], self._fence, counts, {producer: header.sequence - 1})
+        return True
 
     def _parcel(self, taken: Sequence[tuple[Entry, Unroll | Contribution]]) -> Parcel:
         unrolls = [unroll for _, unroll in taken]

@@ -17,7 +17,7 @@ from distrl.learner.replay_set_up import is_saved, make_replay, restore_replay
 from distrl.learner.rounds import Rounds
 from distrl.learner.staleness import StalenessBound
 from distrl.learner.state import LearnerState
-from distrl.memory_backend.backend import Backend
+from distrl.memory_backend.backend import Backend, QueueCaps
 from distrl.memory_backend.codec import UnrollSchema
 from distrl.memory_backend.gradient_codec import GradientSchema
 from distrl.memory_backend.narrow import WireDtype
@@ -64,6 +64,7 @@ class Prepared:
             stop=stop,
             block_s=block_s,
             rounds=self._rounds(backend) if memory.rounds else None,
+            largest_gap=QueueCaps.of(self.config).held_at_most(self.config.actors.count),
             newest_version=None if self.replay is None else lambda: self.state.weights_version,
         )
 

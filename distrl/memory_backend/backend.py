@@ -118,6 +118,10 @@ class UnrollStream(ABC):
         """Acknowledges one entry and keeps its first 64 KiB, sha256 and the reason in `dead`, in one transaction."""
 
     @abstractmethod
+    def uncounted(self) -> int:
+        """Entries in the stream that no actor has counted as it pushed them: another program has put them there."""
+
+    @abstractmethod
     def highest(self) -> dict[Producer, int]:
         """Highest sequence ever acknowledged per producer: what a restarted learner detects gaps against."""
 
@@ -139,7 +143,7 @@ class WeightStore(ABC):
 
     @abstractmethod
     def publish(self, version: int, blob: bytes, env_steps: int, fence: int) -> None:
-        """Raises FencedError for an old fence and ValueError unless `version` is above the published one."""
+        """Raises FencedError for an old fence and VersionError unless `version` is above the published one."""
 
     @abstractmethod
     def version(self) -> int:
@@ -206,6 +210,10 @@ class QueueCaps:
     entries: int
     bytes: int
     batch: int = 1
+
+    def held_at_most(self, producers: int) -> int:
+        """Entries that the stream holds at most: each producer may have started an unroll before it was full."""
+        return (0 if self.entries == sys.maxsize else self.entries) + max(producers, 1)
 
     @staticmethod
     def of(config: RunConfig) -> "QueueCaps":

@@ -110,6 +110,11 @@ class InMemoryUnrollStream(UnrollStream):
             self.acknowledge([entry], fence, rejected_increments(reason, counts), {})
             self._run.dead.append(dead_fields(entry, reason))
 
+    def uncounted(self) -> int:
+        run = self._run
+        with run.changed:
+            return max(len(run.queue) + len(run.pending) - run.ledger["stream_entries"], 0)
+
     def highest(self) -> dict[Producer, int]:
         with self._run.changed:
             return dict(self._run.highest)

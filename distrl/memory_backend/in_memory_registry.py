@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -27,6 +28,7 @@ class InMemoryRegistry(Registry):
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self.ignored: Counter[str] = Counter()  # nothing but distrl can write here
 
     def register_actor(self, actor: int) -> int:
         with self._run.changed:

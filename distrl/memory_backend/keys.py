@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, MemoryBackendError
 from distrl.types import UnrollHeader
 
 PROTOCOL_VERSION = 1
@@ -198,10 +198,10 @@ def producer_field(producer: tuple[int, int]) -> str:
     return f"{producer[0]}.{producer[1]}"
 
 
-def producer_of(field: bytes) -> tuple[int, int]:
-    """The inverse of `producer_field`."""
-    actor, incarnation = field.split(b".")
-    return int(actor), int(incarnation)
+def producer_of(field: bytes) -> tuple[int, int] | None:
+    """The inverse of `producer_field`; None for what it does not make."""
+    actor, _, incarnation = field.partition(b".")
+    return (int(actor), int(incarnation)) if is_number(actor) and is_number(incarnation) else None
 
 
 def entry_fields(header: UnrollHeader, payload: bytes) -> dict[bytes, bytes]:
@@ -227,9 +227,36 @@ def entry_header(fields: dict[bytes, bytes]) -> UnrollHeader | None:
     return UnrollHeader(*values)
 
 
+def entry_order(entry_id: str) -> tuple[int, ...]:
+    """What ids of stream entries are ordered by."""
+    return tuple(int(part) for part in entry_id.split("-"))
+
+
 def is_number(text: bytes) -> bool:
     """Whether the text is a plain decimal number up to `HIGHEST_NUMBER`."""
     return text.isdigit() and len(text) <= 18  # bytes.isdigit is ASCII alone: no sign, no space, no other script
+
+
+def number_or_zero(text: bytes | None) -> int:
+    """The number that distrl has written; 0 where there is none, or another program has written something else."""
+    return int(text) if text is not None and is_number(text) else 0
+
+
+def checked_number(text: bytes | None, what: str) -> int:
+    """A whole number that distrl has written; 0 where there is none.
+
+    Args:
+        text: As Redis holds it.
+        what: Where it is, for the error.
+
+    Raises:
+        MemoryBackendError: It is none, so that another program has written it.
+    """
+    if text is None:
+        return 0
+    if not is_number(text.removeprefix(b"-")):
+        raise MemoryBackendError(f"{what} is {text[:40]!r} in Redis, which distrl has not written; start a new run")
+    return int(text)
 
 
 def checked_actor(actor: int) -> int:

@@ -14,11 +14,12 @@ What changes a field, and who does it:
 from collections.abc import Mapping
 
 from distrl.memory_backend.backend import DROP_REASONS, Ledger, LedgerCounts
-from distrl.memory_backend.keys import GROUP, RunKeys
+from distrl.memory_backend.keys import GROUP, RunKeys, checked_number
 from distrl.memory_backend.redis_client import RedisClient
 from distrl.memory_backend.resp import Command
 
 _EVENTS = frozenset({"produced", "foreign", "trained", "lost", *(f"dropped.{reason}" for reason in DROP_REASONS)})
+_FIELDS = _EVENTS | {"stream_entries", "stream_bytes", "pushed_bytes", "rolled_back"}
 
 
 def checked_increments(counts: Mapping[str, int]) -> dict[str, int]:
@@ -72,12 +73,20 @@ class RedisLedger(Ledger):
         self._keys = keys
 
     def counts(self) -> LedgerCounts:
-        """Every count of one instant: ledger, stream length and pending entries are read in one transaction."""
+        """Every count of one instant: ledger, stream length and pending entries are read in one transaction.
+
+        Raises:
+            MemoryBackendError: One is no whole number.
+        """
         keys = self._keys
         fields, entries, pending = self._client.transaction(
             [("HGETALL", keys.ledger), ("XLEN", keys.unrolls), ("XPENDING", keys.unrolls, GROUP)]
         )
-        return ledger_counts({name.decode(): int(value) for name, value in fields.items()}, entries, pending["pending"])
+        known = {
+            name: checked_number(fields.get(name.encode()), f"{name} in the ledger of {keys.run_id}")
+            for name in _FIELDS
+        }
+        return ledger_counts(known, entries, pending["pending"])
 
     def roll_back(self, unrolls: int, fence: int) -> None:
         """Adds `unrolls` to `rolled_back`.

@@ -21,7 +21,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from distrl.errors import ConfigError, FencedError, MemoryBackendError
-from distrl.memory_backend.keys import RunKeys
+from distrl.memory_backend.keys import RunKeys, checked_number, number_or_zero
 from distrl.memory_backend.meter import Meter, metered
 from distrl.memory_backend.resp import Command, Value, packed
 
@@ -209,7 +209,7 @@ class RedisClient:
         """
 
         def checked(token: Reply, replies: Sequence[Reply]) -> Sequence[Command]:
-            newest = int(token or 0)
+            newest = checked_number(token, f"the token of {keys.run_id}'s learner")
             if newest < fence:  # no other learner has taken over: what was learned is still the newest
                 raise self._gone(keys, what)
             if newest > fence:
@@ -243,7 +243,7 @@ class RedisClient:
             # An earlier attempt may have been applied before its reply was lost.
             doubts: list[Command] = [("HGET", keys.applied, self._session)] if number or conflict else []
             token, replies = self._guard(guard, [*reads, *doubts])
-            if doubts and int(replies[-1] or 0) == done[-1]:
+            if doubts and number_or_zero(replies[-1]) == done[-1]:
                 return
             self._execute([*prepare(token, replies[: len(reads)]), done], guard)
 

@@ -1,17 +1,29 @@
 """Who takes part in the run, what operators ask of it, and what is told of it: metrics and evaluations."""
 
 import json
-from collections.abc import Mapping, Sequence
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from math import isfinite
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from distrl.errors import FencedError, MemoryBackendError
-from distrl.memory_backend.keys import RunKeys, checked_actor
+from distrl.errors import FencedError
+from distrl.memory_backend.keys import (
+    HIGHEST_NUMBER,
+    RunKeys,
+    checked_actor,
+    entry_order,
+    is_number,
+    number_or_zero,
+)
 from distrl.memory_backend.redis_client import RedisClient, Reply
 from distrl.memory_backend.registry_interface import (
     ERRANDS,
+    WHOLE,
+    WORDS,
     BestEvaluation,
     Control,
     Demand,
@@ -34,8 +46,16 @@ REQUESTS = 200
 _SETTING = "set "
 """First part of the control hash's fields that hold settings; their paths follow."""
 
+_COUNTS = (b"target_actors", *(f"{errand}.{which}".encode() for errand in ERRANDS for which in ("asked", "done")))
+"""Fields of the control hash that hold numbers."""
+
 _STATUS = TypeAdapter(RoleStatus)
 _EVALUATION = TypeAdapter(Evaluation)
+_MOST = 10**18
+"""Above all numbers that distrl tells; of larger ones, and of those that are not finite, no sums can be made."""
+log = logging.getLogger(__name__)
+
+Item = TypeVar("Item")
 
 
 def newest_evaluator(incarnation: int, newest: int) -> None:
@@ -50,6 +70,9 @@ class RedisRegistry(Registry):
     def __init__(self, client: RedisClient, keys: RunKeys) -> None:
         self._client = client
         self._keys = keys
+        self.ignored: Counter[str] = Counter()
+        self._odd: dict[str, frozenset[str]] = {}  # kind -> fields that were ignored when they were last read
+        self._passed: dict[str, tuple[int, ...]] = {}  # stream -> newest entry that was ignored
 
     def register_actor(self, actor: int) -> int:
         """Return the actor's new incarnation, from 1. Repeated over a broken connection it can skip a number.
@@ -65,12 +88,12 @@ class RedisRegistry(Registry):
 
     def evaluator_incarnation(self) -> int:
         """The newest that was handed out; 0 before the first."""
-        return int(self._client.call("HGET", self._keys.incarnations, "evaluator") or 0)
+        return number_or_zero(self._client.call("HGET", self._keys.incarnations, "evaluator"))
 
     def is_registered(self, producer: Producer) -> bool:
         """Whether `register_actor` has handed out this (actor, incarnation)."""
         actor, incarnation = producer
-        return 1 <= incarnation <= int(self._client.call("HGET", self._keys.incarnations, actor) or 0)
+        return 1 <= incarnation <= number_or_zero(self._client.call("HGET", self._keys.incarnations, actor))
 
     def beat(self, status: RoleStatus) -> None:
         """Replace the role's heartbeat, dated by `clock`."""
@@ -83,39 +106,23 @@ class RedisRegistry(Registry):
         return float(f"{seconds}.{microseconds:06d}")
 
     def roles(self) -> list[RoleStatus]:
-        """Newest heartbeat of every role, ordered by role and id.
-
-        Raises:
-            MemoryBackendError: A heartbeat is not what `beat` writes.
-        """
-        beats = self._client.call("HVALS", self._keys.actors)
-        try:
-            statuses = [_STATUS.validate_json(beat) for beat in beats]
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            raise MemoryBackendError(
-                f"a heartbeat of {self._keys.run_id} is malformed ({first['loc']}: {first['msg']}); "
-                "use one version of distrl for all roles"
-            ) from error
-        return sorted(statuses, key=lambda status: (status.role, status.id))
+        """Newest heartbeat of every role, ordered by role and id; what `beat` does not write is ignored."""
+        beats: dict[bytes, bytes] = self._client.call("HGETALL", self._keys.actors)
+        statuses = {name: _status(name, beat) for name, beat in beats.items()}
+        self._ignore_fields("a heartbeat", [_words(name) for name, status in statuses.items() if status is None])
+        known = [status for status in statuses.values() if status is not None]
+        return sorted(known, key=lambda status: (status.role, status.id))
 
     def forget_actor(self, actor: int) -> None:
         """Removes a retired actor's heartbeat; its incarnations stay registered."""
         self._client.call("HDEL", self._keys.actors, f"actor:{actor}")
 
     def control(self) -> Control:
-        """What operators ask.
-
-        Raises:
-            MemoryBackendError: It is not what `set_control` writes.
-        """
+        """What operators ask; fields that `set_control` and `demand` do not write are ignored."""
         told: dict[bytes, bytes] = self._client.call("HGETALL", self._keys.control)
-        try:
-            return _control(told)
-        except ValueError as error:
-            raise MemoryBackendError(
-                f"what operators ask of {self._keys.run_id} is malformed ({error}); use one version of distrl for all"
-            ) from error
+        control, odd = _control(told)
+        self._ignore_fields("what operators ask", odd)
+        return control
 
     def set_control(
         self,
@@ -155,12 +162,8 @@ class RedisRegistry(Registry):
         self._client.call("XADD", self._keys.requests, "MAXLEN", "~", REQUESTS, "*", *fields)
 
     def requests(self, after: str) -> list[tuple[str, Request]]:
-        """(id, request) of those newer than the id `after`; '0' for all that are kept."""
-        entries: list[tuple[bytes, Any]] = self._client.call("XRANGE", self._keys.requests, f"({after}", "+")
-        return [
-            (entry_id.decode(), Request(fields[b"by"].decode(), fields[b"what"].decode()))
-            for entry_id, fields in entries
-        ]
+        """(id, request) of those newer than the id `after`; '0' for all that are kept. Others are ignored."""
+        return self._known(self._keys.requests, after, "a request", _request)
 
     def add_snapshot(self, snapshot: Mapping[str, float | int | str | None]) -> None:
         """Appends one snapshot; about the newest `SNAPSHOTS` are kept."""
@@ -168,9 +171,8 @@ class RedisRegistry(Registry):
         self._client.call("XADD", self._keys.metrics, "MAXLEN", "~", SNAPSHOTS, "*", "json", text)
 
     def snapshots(self, after: str) -> list[tuple[str, dict[str, float | int | str | None]]]:
-        """(id, snapshot) of those newer than the id `after`; '0' for all that are kept."""
-        entries: list[tuple[bytes, Any]] = self._client.call("XRANGE", self._keys.metrics, f"({after}", "+")
-        return [(entry_id.decode(), json.loads(fields[b"json"])) for entry_id, fields in entries]
+        """(id, snapshot) of those newer than the id `after`; '0' for all that are kept. Others are ignored."""
+        return self._known(self._keys.metrics, after, "numbers", _snapshot)
 
     def add_evaluation(self, evaluation: Evaluation, weights: bytes, incarnation: int) -> None:
         """Appends one evaluation, exactly once; about the newest `EVALUATIONS` are kept, and the best one's weights.
@@ -181,13 +183,13 @@ class RedisRegistry(Registry):
         keys, text = self._keys, json.dumps(asdict(evaluation))
 
         def prepare(newest: Reply, replies: Sequence[Reply]) -> Sequence[Command]:
-            newest_evaluator(incarnation, int(newest or 0))
-            (best,) = replies
+            newest_evaluator(incarnation, number_or_zero(newest))
+            best = _float(replies[0])
             commands: list[Command] = [
                 ("XADD", keys.evaluations, "MAXLEN", "~", EVALUATIONS, "*", "json", text),
                 ("HSET", keys.evaluated, "env_steps", evaluation.env_steps),
             ]
-            if best is None or evaluation.mean_return > float(best):
+            if best is None or evaluation.mean_return > best:
                 told = ("mean_return", repr(evaluation.mean_return), "json", text, "blob", weights)
                 commands.append(("HSET", keys.evaluated, *told))
             return commands
@@ -197,22 +199,19 @@ class RedisRegistry(Registry):
         self._client.exactly_once(keys, guard, prepare, "telling an evaluation", [best_so_far])
 
     def evaluations(self, after: str) -> list[tuple[str, Evaluation]]:
-        """(id, evaluation) of those newer than the id `after`; '0' for all that are kept.
-
-        Raises:
-            MemoryBackendError: One is not what `add_evaluation` writes.
-        """
-        entries: list[tuple[bytes, Any]] = self._client.call("XRANGE", self._keys.evaluations, f"({after}", "+")
-        return [(entry_id.decode(), self._evaluation(fields[b"json"])) for entry_id, fields in entries]
+        """(id, evaluation) of those newer than the id `after`; '0' for all that are kept. Others are ignored."""
+        return self._known(self._keys.evaluations, after, "an evaluation", _evaluation)
 
     def best_evaluation(self) -> BestEvaluation | None:
-        """The best evaluation of this launch and what was evaluated, read together.
-
-        Raises:
-            MemoryBackendError: It is not what `add_evaluation` writes.
-        """
+        """The best evaluation of this launch and what was evaluated, read together; others are ignored."""
         text, weights = self._client.call("HMGET", self._keys.evaluated, "json", "blob")
-        return None if text is None else BestEvaluation(self._evaluation(text), weights)
+        if text is None:
+            return None
+        found = _evaluation({b"json": text})
+        if found is None or weights is None:
+            self._ignore_fields("the best evaluation", ["json"])
+            return None
+        return BestEvaluation(found, weights)
 
     def restore_evaluated(self, env_steps: int) -> None:
         """For the evaluators of this launch; a multiple that one of them has passed stays passed."""
@@ -221,37 +220,135 @@ class RedisRegistry(Registry):
     def evaluated_env_steps(self) -> int:
         """Of this launch, or what `restore_evaluated` told, whichever is more."""
         told = self._client.call("HMGET", self._keys.evaluated, "env_steps", "restored_env_steps")
-        return max(int(value or 0) for value in told)
+        return max(map(number_or_zero, told))
 
-    def _evaluation(self, text: bytes) -> Evaluation:
-        try:
-            return _EVALUATION.validate_json(text)
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            raise MemoryBackendError(
-                f"an evaluation of {self._keys.run_id} is malformed ({first['loc']}: {first['msg']}); "
-                "use one version of distrl for all roles"
-            ) from error
+    def _known(
+        self, key: str, after: str, what: str, read: Callable[[Mapping[bytes, bytes]], Item | None]
+    ) -> list[tuple[str, Item]]:
+        """(id, item) of the entries that `read` can make an item of; the others are ignored."""
+        entries: list[tuple[bytes, Any]] = self._client.call("XRANGE", key, f"({after}", "+")
+        found = [(entry_id.decode(), read(fields)) for entry_id, fields in entries]
+        passed = self._passed.get(key, (0, 0))  # by a caller that has found nothing newer since
+        odd = [entry_id for entry_id, item in found if item is None and entry_order(entry_id) > passed]
+        self._passed[key] = max([passed, *map(entry_order, odd)])
+        self._ignore(what, odd)
+        return [(entry_id, item) for entry_id, item in found if item is not None]
+
+    def _ignore_fields(self, what: str, names: Iterable[str]) -> None:
+        """As `_ignore`, for fields that are read again and again: each counts when it appears."""
+        before = self._odd.get(what, frozenset())
+        self._odd[what] = frozenset(names)
+        self._ignore(what, sorted(self._odd[what] - before))
+
+    def _ignore(self, what: str, names: Iterable[str]) -> None:
+        """Count what another program has written, and log the first of a kind."""
+        for name in names:
+            if not self.ignored[what]:
+                log.warning("ignored %s that distrl has not written into Redis (%.40s)", what, ascii(name))
+            self.ignored[what] += 1
+
+
+def _words(text: bytes) -> str:
+    return text.decode(errors="replace")
+
+
+def _float(text: bytes | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None
+
+
+def _json(text: bytes | None) -> Any:
+    """What the text says; None for what is no JSON."""
+    try:
+        return None if text is None else json.loads(text)
+    except (ValueError, RecursionError):  # brackets within brackets without end
+        return None
+
+
+def _is_plain(value: object) -> bool:
+    """Whether it is a value of a heartbeat or a setting, and no number that is out of all bounds."""
+    if isinstance(value, int | float):
+        return -_MOST <= value <= _MOST  # false of NaN
+    return value is None or isinstance(value, str)
+
+
+def _fits(value: object, kind: type) -> bool:
+    """Whether it is a word, a whole number or any number of a snapshot, as `kind` says."""
+    if isinstance(value, int):
+        return kind is not str and _is_plain(value)
+    return type(value) is kind
+
+
+def _status(field: bytes, text: bytes) -> RoleStatus | None:
+    try:
+        status = _STATUS.validate_json(text)
+    except ValidationError:
+        return None
+    numbered = status.id == 0 if status.role != "actor" else 0 <= status.id <= HIGHEST_NUMBER
+    told = [value for name, value in asdict(status).items() if name != "waits"]
+    plain = all(map(_is_plain, (*status.waits.values(), *told)))
+    return status if numbered and plain and field == f"{status.role}:{status.id}".encode() else None
+
+
+def _request(fields: Mapping[bytes, bytes]) -> Request | None:
+    by, what = fields.get(b"by"), fields.get(b"what")
+    return None if by is None or what is None else Request(_words(by), _words(what))
+
+
+def _snapshot(fields: Mapping[bytes, bytes]) -> dict[str, float | int | str | None] | None:
+    found = _json(fields.get(b"json"))
+    if not isinstance(found, dict):
+        return None
+    # An algorithm's own numbers may be anything, also what is no number.
+    known = {name: None if isinstance(value, float) and not isfinite(value) else value for name, value in found.items()}
+    kinds = {name: str if name in WORDS else int if name in WHOLE else float for name in known}
+    fits = all(value is None or _fits(value, kinds[name]) for name, value in known.items())
+    return known if fits else None
+
+
+def _evaluation(fields: Mapping[bytes, bytes]) -> Evaluation | None:
+    try:
+        found = _EVALUATION.validate_json(fields.get(b"json", b""))
+    except ValidationError:
+        return None
+    return found if all(map(_is_plain, asdict(found).values())) else None
+
+
+def _control(told: Mapping[bytes, bytes]) -> tuple[Control, list[str]]:
+    """What the fields say, and the names of those that distrl does not write."""
+    stop = told.get(b"stop")
+    settings, odd = _settings(told)
+    counts = {name: told[name] for name in _COUNTS if name in told}
+    target = counts.get(b"target_actors", b"")
+    control = Control(
+        paused=told.get(b"paused") == b"1",
+        stop=None if stop is None else _words(stop),
+        target_actors=int(target) if is_number(target) else None,
+        target_forced=told.get(b"target_forced") == b"1",
+        stacks=told.get(b"stacks") == b"1",
+        settings=settings,
+        **{errand: _demand(told, errand) for errand in ERRANDS},
+    )
+    return control, [*odd, *[_words(name) for name, value in counts.items() if not is_number(value)]]
+
+
+def _settings(told: Mapping[bytes, bytes]) -> tuple[dict[str, Setting], list[str]]:
+    """Path -> value, and the fields whose value is none."""
+    found: dict[str, Setting] = {}
+    odd = []
+    for name, text in told.items():
+        path, value = _words(name), _json(text)
+        if not path.startswith(_SETTING):
+            continue
+        if _is_plain(value) and (value is not None or text == b"null"):
+            found[path.removeprefix(_SETTING)] = value
+        else:
+            odd.append(path)
+    return found, odd
 
 
 def _demand(told: Mapping[bytes, bytes], errand: Errand) -> Demand:
-    asked, done = (int(told.get(f"{errand}.{which}".encode(), 0)) for which in ("asked", "done"))
+    asked, done = (number_or_zero(told.get(f"{errand}.{which}".encode())) for which in ("asked", "done"))
     return Demand(asked, done)
-
-
-def _control(told: Mapping[bytes, bytes]) -> Control:
-    """Raises ValueError for what no distrl writes."""
-    stop, target = told.get(b"stop"), told.get(b"target_actors")
-    return Control(
-        paused=told.get(b"paused") == b"1",
-        stop=None if stop is None else stop.decode(),
-        target_actors=None if target is None else int(target),
-        target_forced=told.get(b"target_forced") == b"1",
-        stacks=told.get(b"stacks") == b"1",
-        settings={
-            name.decode().removeprefix(_SETTING): json.loads(value)
-            for name, value in told.items()
-            if name.startswith(_SETTING.encode())
-        },
-        **{errand: _demand(told, errand) for errand in ERRANDS},
-    )

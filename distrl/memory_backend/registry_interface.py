@@ -1,6 +1,7 @@
 """Who takes part in a run, what operators ask of it, and what is told of it: the registry, and what is in it."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -10,6 +11,10 @@ Producer = tuple[int, int]
 
 Setting = float | int | str | None
 """What one parameter of the configuration is to be while the run goes on."""
+WORDS = frozenset({"bottleneck", "missing_workers", "unsaved", "stop_reason"})
+"""Names in a snapshot whose values are words; all other values are numbers."""
+WHOLE = frozenset({"updates", "env_steps", "episodes", "trained_steps", "weights_version", "evaluation_env_steps"})
+"""Names in a snapshot whose values are whole numbers."""
 Errand = Literal["checkpoint", "evaluation"]
 """What operators can ask to be done now."""
 ERRANDS: tuple[Errand, ...] = ("checkpoint", "evaluation")
@@ -157,7 +162,13 @@ class BestEvaluation(NamedTuple):
 
 
 class Registry(ABC):
-    """Who takes part in the run, and what operators ask of it."""
+    """Who takes part in the run, and what operators ask of it.
+
+    Attributes:
+        ignored: Kind -> how often something of that kind was found which distrl has not written, and was ignored.
+    """
+
+    ignored: Counter[str]
 
     @abstractmethod
     def register_actor(self, actor: int) -> int:

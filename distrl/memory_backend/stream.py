@@ -9,7 +9,19 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 
 from distrl.memory_backend.backend import Admission, Entry, QueueCaps, UnrollStream
-from distrl.memory_backend.keys import GROUP, RunKeys, entry_fields, entry_header, producer_field, producer_of
+from distrl.memory_backend.keys import (
+    GROUP,
+    HIGHEST_NUMBER,
+    RunKeys,
+    checked_number,
+    entry_fields,
+    entry_header,
+    entry_order,
+    is_number,
+    number_or_zero,
+    producer_field,
+    producer_of,
+)
 from distrl.memory_backend.ledger import checked_increments, increment_commands, rejected_increments
 from distrl.memory_backend.redis_client import RedisClient, Reply
 from distrl.memory_backend.registry_interface import Producer
@@ -100,7 +112,8 @@ class RedisUnrollStream(UnrollStream):
             [("XLEN", self._keys.unrolls), ("HGET", self._keys.ledger, "stream_bytes"), *self._admission_commands()],
             wait=wait,
         )
-        return self._admission(replies[0], int(replies[1] or 0), replies[2:])
+        stream_bytes = checked_number(replies[1], f"stream_bytes in the ledger of {self._keys.run_id}")
+        return self._admission(replies[0], stream_bytes, replies[2:])
 
     def push(self, header: UnrollHeader, payload: bytes) -> Admission:
         """Append, count and release the producer's ticket in one transaction and one round trip.
@@ -155,7 +168,7 @@ class RedisUnrollStream(UnrollStream):
 
     def suspect(self, entry_id: str) -> int:
         """Notes that the entry is about to be decoded; returns how often that was so. Repeated, it is noted once."""
-        times = int(self._client.call("HGET", self._keys.suspects, entry_id) or 0) + 1
+        times = number_or_zero(self._client.call("HGET", self._keys.suspects, entry_id)) + 1
         self._client.call("HSET", self._keys.suspects, entry_id, times)
         return times
 
@@ -182,9 +195,17 @@ class RedisUnrollStream(UnrollStream):
         self._settle([entry], fence, increments, {}, [tuple(dead)], "rejecting an unroll")
 
     def highest(self) -> dict[Producer, int]:
-        """Highest sequence ever acknowledged per producer."""
+        """Highest sequence ever acknowledged per producer; what distrl has not written is passed over."""
         told = self._client.call("ZRANGE", self._keys.highest, 0, -1, "WITHSCORES")
-        return {producer_of(name): int(float(score)) for name, score in zip(told[::2], told[1::2], strict=True)}
+        scores = {producer_of(name): float(score) for name, score in zip(told[::2], told[1::2], strict=True)}
+        return {made: int(score) for made, score in scores.items() if made and 0 <= score <= HIGHEST_NUMBER}
+
+    def uncounted(self) -> int:
+        """One round trip."""
+        entries, counted = self._client.transaction(
+            [("XLEN", self._keys.unrolls), ("HGET", self._keys.ledger, "stream_entries")]
+        )
+        return max(int(entries) - checked_number(counted, f"stream_entries in the ledger of {self._keys.run_id}"), 0)
 
     def _admission_commands(self) -> list[Command]:
         return [("HGET", self._keys.weights, "version"), ("HMGET", self._keys.control, "paused", "stop")]
@@ -193,7 +214,7 @@ class RedisUnrollStream(UnrollStream):
         version, (paused, stop) = replies
         return Admission(
             has_room=has_room(self._caps, entries, stream_bytes),
-            weights_version=int(version or 0),
+            weights_version=checked_number(version, f"the version of the weights of {self._keys.run_id}"),
             paused=paused == b"1",
             stop=stop is not None,
         )
@@ -206,7 +227,7 @@ class RedisUnrollStream(UnrollStream):
     def _received(self, reply: Reply) -> list[Entry]:
         entries = _entries(reply)
         if entries:
-            self._newest_taken = max(self._newest_taken, entries[-1].entry_id, key=_order)
+            self._newest_taken = max(self._newest_taken, entries[-1].entry_id, key=entry_order)
         return entries
 
     def _settle(
@@ -261,14 +282,10 @@ def _entry(entry_id: bytes, fields: Mapping[bytes, bytes] | None) -> Entry:
     return Entry(entry_id.decode(), entry_header(known), known.get(b"payload", b""))
 
 
-def _order(entry_id: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in entry_id.split("-"))
-
-
 def _registered(incarnations: Mapping[bytes, bytes], entries: Sequence[Entry]) -> set[Producer]:
     """Producers of the run among those of `entries`; `incarnations`: actor -> its newest incarnation."""
     producers = {entry.header.producer for entry in entries if entry.header is not None}
-    newest = {int(name): int(value) for name, value in incarnations.items() if name.isdigit()}
+    newest = {int(name): number_or_zero(value) for name, value in incarnations.items() if is_number(name)}
     return {(actor, incarnation) for actor, incarnation in producers if 1 <= incarnation <= newest.get(actor, 0)}
 
 

@@ -3,9 +3,9 @@
 import hashlib
 from collections.abc import Sequence
 
-from distrl.errors import MemoryBackendError
+from distrl.errors import MemoryBackendError, VersionError
 from distrl.memory_backend.backend import Published, WeightStore
-from distrl.memory_backend.keys import RunKeys
+from distrl.memory_backend.keys import RunKeys, checked_number
 from distrl.memory_backend.redis_client import RedisClient, Reply
 from distrl.memory_backend.resp import Command
 from distrl.types import PolicyBundle
@@ -15,10 +15,13 @@ def newer(version: int, published: int) -> int:
     """`version`, if it is above what is published.
 
     Raises:
-        ValueError: Versions never go back; a restarted learner publishes the published version + 1.
+        VersionError: Versions never go back; a restarted learner publishes the published version + 1.
     """
     if version <= published:
-        raise ValueError(f"weights version {version} is not above the published version {published}")
+        raise VersionError(
+            f"weights version {version} is not above the published version {published}: another program has published; "
+            "the next learner goes on above it"
+        )
     return version
 
 
@@ -33,6 +36,8 @@ class RedisWeightStore(WeightStore):
     def __init__(self, client: RedisClient, keys: RunKeys) -> None:
         self._client = client
         self._keys = keys
+        self._what = f"the version of the weights of {keys.run_id}"
+        self._what_steps = f"the number of steps behind the weights of {keys.run_id}"
 
     def publish(self, version: int, blob: bytes, env_steps: int, fence: int) -> None:
         """Replaces the published weights, exactly once and in one transaction.
@@ -45,13 +50,13 @@ class RedisWeightStore(WeightStore):
 
         Raises:
             FencedError: `fence` is not the newest.
-            ValueError: `version` is not above the published one.
+            VersionError: `version` is not above the published one.
         """
         key = self._keys.weights
 
         def prepare(replies: Sequence[Reply]) -> list[Command]:
             published, (seconds, microseconds) = replies
-            newer(version, int(published or 0))
+            newer(version, checked_number(published, self._what))
             server_time_s = f"{seconds}.{microseconds:06d}"
             fields = ("version", version, "blob", blob, "env_steps", env_steps, "server_time_s", server_time_s)
             return [("HSET", key, *fields)]
@@ -61,16 +66,20 @@ class RedisWeightStore(WeightStore):
 
     def version(self) -> int:
         """Newest version; 0 before the first."""
-        return int(self._client.call("HGET", self._keys.weights, "version") or 0)
+        return checked_number(self._client.call("HGET", self._keys.weights, "version"), self._what)
 
     def env_steps(self) -> int:
         """Environment steps behind the newest version; 0 before the first."""
-        return int(self._client.call("HGET", self._keys.weights, "env_steps") or 0)
+        return checked_number(self._client.call("HGET", self._keys.weights, "env_steps"), self._what_steps)
 
     def fetch(self) -> Published | None:
         """The newest weights, read together; None before the first."""
         version, blob, env_steps = self._client.call("HMGET", self._keys.weights, "version", "blob", "env_steps")
-        return None if version is None else Published(int(version), blob, int(env_steps))
+        if version is None:
+            return None
+        if blob is None:
+            raise MemoryBackendError(f"the weights of {self._keys.run_id} are gone from Redis; start a new run")
+        return Published(checked_number(version, self._what), blob, checked_number(env_steps, self._what_steps))
 
     def put_bundle(self, bundle: PolicyBundle) -> None:
         """Writes the run's bundle with its sha256."""

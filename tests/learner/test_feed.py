@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from distrl import wire
 from distrl.errors import NonFiniteError
 from distrl.learner import feed as feed_module
-from distrl.learner.feed import REFUSED_GRADIENTS, stack
+from distrl.learner.feed import LARGEST_GAP, REFUSED_GRADIENTS, stack
 from distrl.learner.rounds import Rounds
 from distrl.memory_backend.codec import encode_unroll
 from distrl.memory_backend.gradient_codec import GradientSchema, encode_contribution
-from distrl.memory_backend.keys import entry_fields
+from distrl.memory_backend.keys import HIGHEST_NUMBER, entry_fields
 from distrl.types import Contribution, Differentiated, UnrollHeader
 
 STEPS = 5  # valid steps of one unroll
@@ -305,6 +305,29 @@ def test_a_gap_in_the_sequences_is_counted_as_lost(run):
     assert (run.ledger.lost, run.ledger.produced) == (2, 6)
     run.use(feed.collect())
     assert (run.ledger.lost, run.ledger.produced, run.ledger.trained) == (4, 8, 4)
+
+
+@pytest.mark.parametrize("sequence", [LARGEST_GAP + 2, 10**9, 10**17, HIGHEST_NUMBER])
+def test_a_forged_sequence_is_foreign_and_does_not_silence_its_actor(run, sequence):
+    feed = run.feed(batch_size=1)
+    run.push(0, 0)
+    run.use(feed.collect())
+    run.forge(entry_fields(UnrollHeader(*SOURCE, sequence, 1, 1), b"x"))
+    for following in (1, 2):
+        run.push(0, following)
+    for following in (1, 2):
+        parcel = feed.collect()
+        assert parcel.highest == {SOURCE: following}
+        run.use(parcel)
+    assert (run.ledger.trained, run.ledger.foreign, run.ledger.lost, run.dropped) == (3, 1, 0, {"schema": 1})
+
+
+def test_a_gap_of_any_size_is_believed_of_actors_whose_entries_are_all_counted(run):
+    """A Redis that comes back with an old snapshot may have lost hours."""
+    feed = run.feed(batch_size=1)
+    run.push(0, 10 * LARGEST_GAP)
+    run.use(feed.collect())
+    assert (run.ledger.trained, run.ledger.foreign, run.ledger.lost) == (1, 0, 10 * LARGEST_GAP)
 
 
 @pytest.mark.parametrize("fate", ["kept", "stale", "nonfinite", "duplicate"])

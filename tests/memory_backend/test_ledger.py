@@ -1,8 +1,9 @@
 """ledger: what is counted where, and the field names that are allowed."""
 
 import pytest
+import redis
 
-from distrl.errors import FencedError
+from distrl.errors import FencedError, MemoryBackendError
 from distrl.memory_backend.backend import LedgerCounts
 from distrl.memory_backend.ledger import checked_increments, ledger_counts, rejected_increments
 from distrl.types import UnrollHeader
@@ -71,3 +72,15 @@ def test_increments_are_events():
     for wrong in ({"rolled_back": 1}, {"dropped.other": 1}, {"produced": -1}):
         with pytest.raises(ValueError, match="the ledger takes"):
             checked_increments(wrong)
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("name", ["produced", "stream_bytes", "dropped.stale", "rolled_back"])
+@pytest.mark.parametrize("value", ["abc", "1.5", b"\xff", "1" + 30 * "0", ""])
+def test_a_count_that_is_no_number_is_named(redis_run, name, value):
+    backend = redis_run.backend
+    with redis.Redis.from_url(redis_run.url) as client:
+        client.hset(f"distrl:{redis_run.run_id}:ledger", name, value)
+        client.hset(f"distrl:{redis_run.run_id}:ledger", b"\xff", "x")  # no count at all
+    with pytest.raises(MemoryBackendError, match=f"{name} in the ledger of {redis_run.run_id} is b'.*, which"):
+        backend.ledger.counts()

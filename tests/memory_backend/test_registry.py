@@ -1,11 +1,12 @@
 """registry: incarnations, heartbeats, control and snapshots; on every backend."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
 import pytest
 import redis
 
-from distrl.errors import ConfigError, FencedError, MemoryBackendError
+from distrl.errors import ConfigError, FencedError
 from distrl.memory_backend.registry import SNAPSHOTS
 from distrl.memory_backend.registry_interface import (
     BestEvaluation,
@@ -188,10 +189,10 @@ def test_requests_are_read_from_where_one_stopped(run):
 def test_snapshots_are_read_from_where_one_stopped(backend):
     registry = backend.registry
     assert registry.snapshots("0") == []
-    registry.add_snapshot({"updates": 1, "mean_return": None, "state": "training"})
+    registry.add_snapshot({"updates": 1, "mean_return": None, "bottleneck": "actors"})
     registry.add_snapshot({"updates": 2, "mean_return": 21.5})
     (first, one), (second, two) = registry.snapshots("0")
-    assert one == {"updates": 1, "mean_return": None, "state": "training"}
+    assert one == {"updates": 1, "mean_return": None, "bottleneck": "actors"}
     assert two == {"updates": 2, "mean_return": 21.5}
     assert registry.snapshots(first) == [(second, two)]
     assert registry.snapshots(second) == []
@@ -205,21 +206,113 @@ def test_snapshots_are_capped(backend):
     assert kept == list(range(SNAPSHOTS + 150 - len(kept), SNAPSHOTS + 150))
 
 
-@pytest.mark.redis
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"role": "cook", "id": 1}'])
-def test_a_malformed_heartbeat_is_named(redis_run, text):
-    with redis.Redis.from_url(redis_run.url) as client:
-        client.hset(f"distrl:{redis_run.run_id}:actors", "actor:0", text)
-    with pytest.raises(MemoryBackendError, match="heartbeat"):
-        redis_run.backend.registry.roles()
+def heartbeat(**changes):
+    return json.dumps({**asdict(ACTOR), **changes})
 
 
 @pytest.mark.redis
-def test_a_malformed_evaluation_is_named(redis_run):
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        *[("actor:0", text) for text in ("", "{}", "[1]", '{"role": "cook", "id": 1}', '{"role": "actor"}', b"\xff")],
+        ("actor:0", heartbeat()),  # of actor 2
+        ("learner:5", heartbeat(role="learner", id=5)),
+        *[
+            ("actor:2", heartbeat(**odd))
+            for odd in ({"rss_mb": 1e999}, {"pid": 10**30}, {"waits": {"a": float("nan")}})
+        ],
+        ("actor:-3", heartbeat(id=-3)),
+    ],
+)
+def test_a_heartbeat_that_distrl_has_not_written_is_ignored_and_counted_once(redis_run, field, text):
+    registry = redis_run.backend.registry
+    registry.beat(LEARNER)
     with redis.Redis.from_url(redis_run.url) as client:
-        client.xadd(f"distrl:{redis_run.run_id}:evaluations", {"json": '{"weights_version": "new"}'})
-    with pytest.raises(MemoryBackendError, match=r"an evaluation of .* is malformed"):
-        redis_run.backend.registry.evaluations("0")
+        client.hset(f"distrl:{redis_run.run_id}:actors", field, text)
+        assert [registry.roles() for _ in range(3)] == [[LEARNER]] * 3
+        assert registry.ignored == {"a heartbeat": 1}
+        registry.beat(replace(ACTOR, id=2))  # the role's own takes its place
+        client.hset(f"distrl:{redis_run.run_id}:actors", "nonsense", "x")
+        registry.roles()
+    assert registry.ignored == {"a heartbeat": 2}
+
+
+STREAMS = {
+    "metrics": ("snapshots", "numbers"),
+    "evaluations": ("evaluations", "an evaluation"),
+    "requests": ("requests", "a request"),
+}
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"nothing": ""},
+        {"json": "", "by": "ada"},
+        {"json": b"\xff\xfe"},
+        {"json": "[1, 2]"},
+        {"json": "[" * 100_000},
+        {"json": '{"weights_version": "new"}'},
+        {"json": '{"updates": 1e999, "env_steps": 1.5}'},
+        {"json": '{"updates": 1' + 30 * "0" + "}"},
+        {"json": '{"bottleneck": 7}'},
+    ],
+    ids=lambda fields: str(fields)[:40],
+)
+def test_an_entry_that_distrl_has_not_written_is_ignored_and_counted_once(redis_run, stream, fields):
+    registry, (method, what) = redis_run.backend.registry, STREAMS[stream]
+    read = getattr(registry, method)
+    with redis.Redis.from_url(redis_run.url) as client:
+        client.xadd(f"distrl:{redis_run.run_id}:{stream}", fields)
+    registry.add_snapshot({"updates": 1})
+    registry.add_request(Request("ada", "pause"))
+    registry.add_evaluation(Evaluation(1, 1, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0), b"", registry.register_evaluator())
+    for _ in range(3):
+        ((_, _),) = read("0")  # what distrl has written
+    assert registry.ignored == {what: 1}
+
+
+@pytest.mark.redis
+def test_a_number_that_is_none_leaves_its_snapshot_as_it_is(redis_run):
+    """An algorithm's own numbers may be anything."""
+    redis_run.backend.registry.add_snapshot({"updates": 1, "own": float("nan"), "loss": float("inf"), "kl": 1e300})
+    ((_, found),) = redis_run.backend.registry.snapshots("0")
+    assert found == {"updates": 1, "own": None, "loss": None, "kl": 1e300}
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *[("target_actors", value) for value in ("-3", "many", "1.5", "1" + 30 * "0", b"\xff")],
+        *[("checkpoint.asked", value) for value in ("-1", "soon")],
+        *[("set network.learning_rate", value) for value in ("", "{}", "[1]", "1e999", b"\xff", "[" * 100_000)],
+    ],
+    ids=str,
+)
+def test_what_operators_cannot_have_asked_is_ignored_and_counted_once(redis_run, field, value):
+    registry = redis_run.backend.registry
+    registry.set_control(paused=True, stop="asked", settings={"seed": 1})
+    with redis.Redis.from_url(redis_run.url) as client:
+        client.hset(f"distrl:{redis_run.run_id}:control", field, value)
+    for _ in range(3):
+        assert registry.control() == Control(paused=True, stop="asked", settings={"seed": 1})
+    assert registry.ignored == {"what operators ask": 1}
+
+
+@pytest.mark.redis
+def test_a_best_evaluation_that_distrl_has_not_written_is_ignored(redis_run):
+    registry = redis_run.backend.registry
+    with redis.Redis.from_url(redis_run.url) as client:
+        fields = {"json": "{}", "blob": b"w", "mean_return": "best", "env_steps": "x", "restored_env_steps": "-1"}
+        client.hset(f"distrl:{redis_run.run_id}:evaluated", mapping=fields)
+    assert [registry.best_evaluation() for _ in range(2)] == [None, None]
+    assert (registry.evaluated_env_steps(), registry.ignored) == (0, {"the best evaluation": 1})
+    told = Evaluation(1, 10, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+    registry.add_evaluation(told, b"w", registry.register_evaluator())
+    assert registry.best_evaluation() == BestEvaluation(told, b"w")
 
 
 def test_heartbeats_are_dated_by_the_registrys_clock(backend):

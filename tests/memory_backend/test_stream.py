@@ -4,6 +4,7 @@ import hashlib
 import threading
 
 import pytest
+import redis
 
 from distrl.errors import FencedError
 from distrl.memory_backend.backend import DROP_REASONS, Entry, QueueCaps
@@ -429,3 +430,30 @@ def test_what_redis_forgot_while_it_was_in_hand_is_counted_once_more_when_it_is_
     backend.unrolls.reject(third, "decode", fence, {})
     counts = balanced(backend)
     assert (counts.produced, counts.dropped["decode"], counts.foreign, counts.stream_bytes) == (3, 1, 0, 0)
+
+
+@pytest.mark.redis
+def test_what_distrl_has_not_written_into_the_highest_sequences_is_passed_over(redis_run):
+    backend, keys = redis_run.backend, redis_run.backend._keys
+    fence = backend.acquire_fence()
+    backend.unrolls.acknowledge([], fence, {}, {(0, 1): 7})
+    with redis.Redis.from_url(redis_run.url) as client:
+        client.zadd(keys.highest, {"x": 1, "0": 2, "1.-1": 3, b"\xff.1": 4, "2.1": float("inf"), "3.1": -5})
+        client.hset(keys.incarnations, mapping={"0": "first", "x": "1"})
+        client.hset(keys.suspects, "1-1", "often")
+    assert backend.unrolls.highest() == {(0, 1): 7}
+    assert not backend.registry.is_registered((0, 1))
+    assert backend.unrolls.suspect("1-1") == 1
+
+
+def test_entries_that_no_actor_counted_are_told_apart(run):
+    backend, fence = run.backend, run.backend.acquire_fence()
+    push(backend, 0, 1)
+    assert backend.unrolls.uncounted() == 0
+    run.forge({b"payload": b"x"})
+    assert backend.unrolls.uncounted() == 1
+    entries = backend.unrolls.take(3, 0.0)
+    backend.unrolls.acknowledge(entries[:2], fence, {"trained": 2}, {})
+    assert backend.unrolls.uncounted() == 1
+    backend.unrolls.reject(entries[2], "schema", fence, {"foreign": 1})
+    assert backend.unrolls.uncounted() == 0

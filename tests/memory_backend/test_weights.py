@@ -76,3 +76,29 @@ def test_published_weights_carry_steps_and_the_servers_time(redis_run):
         seconds, _microseconds = client.time()
     assert fields[b"env_steps"] == b"4096"
     assert seconds - 60 < float(fields[b"server_time_s"]) < seconds + 1
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("value", ["abc", "1" + 30 * "0", b"\xff", "1.5"])
+@pytest.mark.parametrize("field", ["version", "env_steps"])
+def test_a_version_that_is_no_number_is_named(redis_run, field, value):
+    backend, fence = redis_run.backend, redis_run.backend.acquire_fence()
+    backend.weights.publish(1, b"w", 0, fence)
+    with redis.Redis.from_url(redis_run.url) as client:
+        client.hset(f"distrl:{redis_run.run_id}:weights", field, value)
+    readers = [backend.weights.fetch, getattr(backend.weights, field)]
+    if field == "version":
+        readers += [backend.unrolls.admission, lambda: backend.weights.publish(2, b"w", 0, fence)]
+    for read in readers:
+        with pytest.raises(MemoryBackendError, match=rf"weights of {redis_run.run_id} is b'.*start a new") as caught:
+            read()
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.redis
+def test_weights_without_their_bytes_are_named(redis_run):
+    redis_run.backend.weights.publish(1, b"w", 0, redis_run.backend.acquire_fence())
+    with redis.Redis.from_url(redis_run.url) as client:
+        client.hdel(f"distrl:{redis_run.run_id}:weights", "blob")
+    with pytest.raises(MemoryBackendError, match=f"the weights of {redis_run.run_id} are gone"):
+        redis_run.backend.weights.fetch()
