@@ -22,6 +22,7 @@ from distrl.launch.external_algorithm import settled
 from distrl.launch.fleet import Launcher
 from distrl.launch.framework import require_framework
 from distrl.launch.head_start import HeadStart
+from distrl.launch.last_policy import keep_published
 from distrl.launch.manifest import write_manifest
 from distrl.launch.monitor import Monitor
 from distrl.launch.one_process import REASONS, train_here
@@ -39,7 +40,7 @@ from distrl.launch.run_directory import Opened, open_run_directory, require_free
 from distrl.launch.supervise import Interrupt, Outcome, Supervisor
 from distrl.launch.trust import KEY_FILE, new_key, signature
 from distrl.learner.replay_set_up import empty_replay_note
-from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.backend import Backend, QueueCaps
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.metrics.console import View
@@ -279,7 +280,18 @@ def _train_with_roles(
         launcher = _make_launcher(description, redis_url, run_key, head_start, monitor.event)
         cleanup.callback(launcher.close)
         outcome = Supervisor(config, launcher, backend, monitor, run_dir / "logs", interrupt).run()
+        if outcome.exit_code == DistrlError.exit_code:
+            _keep_published(run_dir, backend, monitor)
     return outcome
+
+
+def _keep_published(run_dir: Path, backend: Backend, monitor: Monitor) -> None:
+    try:
+        kept = keep_published(run_dir, backend)
+    except MemoryBackendError as error:
+        kept = f"the published weights are not kept: {error}"
+    if kept is not None:
+        monitor.event(kept)
 
 
 def _last_look(description: RunDescription, redis_url: str, monitor: Monitor) -> None:

@@ -54,3 +54,6 @@ def test_a_disk_that_refuses_at_the_goal_loses_nothing_and_hides_nothing(start_r
     assert " trained + " in run.told
     assert load_newest(folder / "checkpoints").meta["updates"] == 20
     assert read_policy(folder).env_steps > 0
+    # policy/ does take something: what was published.
+    assert "policy/ holds the newest published weights, which no checkpoint does (version 21, " in run.told
+    assert read_policy(run.run_dir).weights.version == 21
