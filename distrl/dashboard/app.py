@@ -17,31 +17,23 @@ from starlette.staticfiles import StaticFiles
 from distrl.dashboard import elsewhere, views
 from distrl.dashboard.access import Access
 from distrl.dashboard.answers import Answer
+from distrl.dashboard.changes import Watches
+from distrl.dashboard.control import TooLateError
 from distrl.dashboard.door import DOOR, WAY_OUT, Door, TooLargeError
 from distrl.dashboard.elsewhere import Elsewhere
 from distrl.dashboard.files import NotThereError
 from distrl.dashboard.guard import Guard
 from distrl.dashboard.index import Index
 from distrl.dashboard.payloads import Runs
-from distrl.dashboard.stream import Streams
 from distrl.errors import ConfigError, MemoryBackendError
 
 STATIC = Path(__file__).parent / "static"
 SWEEP_S = 10.0
 
 
-def make_app(
-    root: Path, access: Access, stopping: Callable[[], bool] = lambda: False, redis_urls: Sequence[str] = ()
-) -> Starlette:
-    """The dashboard of the runs below `root`, and of those that these Redis servers know of.
-
-    Args:
-        stopping: Whether the server is about to end.
-    """
-    streams, door = Streams(stopping), Door(access)
-
-    async def stream(request: Request) -> Response:
-        return streams.answer(request)
+def make_app(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> Starlette:
+    """The dashboard of the runs below `root`, and of those that these Redis servers know of."""
+    door = Door(access)
 
     routes = [
         Route("/", _page),
@@ -61,7 +53,7 @@ def make_app(
         Route("/api/runs/{id}/control", views.act, methods=["POST"]),
         Route("/api/compare", views.compared),
         Route("/api/fleet", views.fleet),
-        Route("/api/stream", stream),
+        Route("/api/changes", views.changes),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
 
@@ -79,6 +71,7 @@ def make_app(
     guard = [Middleware(Guard, access=access, door=door)]
     app = Starlette(routes=routes, middleware=guard, exception_handlers=_answers(), lifespan=lifespan)
     app.state.runs = Runs(Index(root, Elsewhere(redis_urls)))
+    app.state.watches = Watches(app.state.runs)
     return app
 
 
@@ -102,6 +95,7 @@ def _answers() -> dict[Any, Callable[[Request, Exception], Response]]:
     """Of what goes wrong."""
     return {
         TooLargeError: _answering(413),
+        TooLateError: _answering(409),
         NotThereError: _answering(404),
         ConfigError: _answering(400),
         MemoryBackendError: _answering(409),

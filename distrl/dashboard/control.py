@@ -1,10 +1,11 @@
 """What pages ask of a running job, as requests say it and as the job's `Steering` takes it."""
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from distrl.errors import ConfigError
 from distrl.memory_backend.steering import Steering
@@ -12,17 +13,23 @@ from distrl.memory_backend.steering import Steering
 Action = Literal["pause", "resume", "stop", "scale", "checkpoint", "evaluate", "set"]
 
 
+class TooLateError(ConfigError):
+    """A request after its deadline."""
+
+
 class Request(BaseModel):
     """The body of a control request.
 
     Attributes:
         value: Of "scale": the number of actors; of "set": {"path": …, "value": …}; otherwise none.
+        deadline: Seconds since 1970, by the server's clock, after which nothing is done any more; None: for ever.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     action: Action
     value: int | dict[str, Any] | None = None
+    deadline: float | None = Field(None, allow_inf_nan=False)
 
     @classmethod
     def read(cls, body: bytes) -> "Request":
@@ -35,12 +42,16 @@ class Request(BaseModel):
             raise ConfigError(f"{where}: {problem['msg']}; send {{action, value}} in JSON") from error
 
 
-def apply(request: Request, hands: Steering) -> str:
+def apply(request: Request, hands: Steering, now: Callable[[], float] = time.time) -> str:
     """Does what is asked; says what was.
 
     Raises:
+        TooLateError: The request's deadline has passed: the server, or the way to it, was held up meanwhile.
         ConfigError: A value that cannot be.
     """
+    late_s = 0.0 if request.deadline is None else now() - request.deadline
+    if late_s > 0.0:
+        raise TooLateError(f"the request came {late_s:.0f} s too late and was not carried out; ask again")
     if request.action == "scale":
         actors = _whole(request.value)
         hands.scale(actors)

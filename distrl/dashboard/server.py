@@ -22,7 +22,7 @@ def make_server(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> u
     """Serves the runs below `root`, and those that these Redis servers know of, once it is run."""
     server = uvicorn.Server(
         uvicorn.Config(
-            make_app(root, access, lambda: server.should_exit, redis_urls),
+            make_app(root, access, redis_urls),
             log_level="warning",
             access_log=False,  # tokens must not end up in logs, and who looks is nobody's business
             server_header=False,

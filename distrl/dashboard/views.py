@@ -1,6 +1,7 @@
 """One function an address: what a request asks for, checked, and the answer."""
 
 import re
+import time
 from collections.abc import Sequence
 from typing import Any, cast, get_args
 
@@ -39,6 +40,7 @@ def session(request: Request) -> Response:
             "root": str(runs.index.root.resolve()),
             "metrics": metric_rows(),
             "axes": list(X_AXES),
+            "at": time.time(),
         }
     )
 
@@ -138,6 +140,12 @@ def settable(request: Request) -> Response:
         return Answer({"settings": []})
     with runs.live.of(run.record).backend() as backend:
         return Answer({"settings": control.parameters(Steering(backend, "dashboard"))})
+
+
+def changes(request: Request) -> Response:
+    """What has changed of `run`, or of the list without it, since the answer with the mark `since`."""
+    since, run_id = _text(request, "since", ""), request.query_params.get("run")
+    return Answer(request.app.state.watches.changes(run_id, since))
 
 
 async def act(request: Request) -> Response:

@@ -135,6 +135,8 @@ def test_steering_a_job(page, make_run, alive, redis_url):
     assert fleet["redis"][0]["problem"] is None
     refused = client.post(path, json={"action": "scale", "value": 0}, headers=ACTING)
     assert (refused.status_code, "number of actors" in refused.json()["error"]) == (400, True)
+    late = client.post(path, json={"action": "stop", "deadline": 1.0}, headers=ACTING)
+    assert (late.status_code, "too late and was not carried out" in late.json()["error"]) == (409, True)
     backend.delete()
     gone = client.post(path, json={"action": "pause"}, headers=ACTING)
     assert (gone.status_code, gone.json()["error"].startswith("no run app-job at ")) == (409, True)
@@ -210,7 +212,7 @@ json_values = st.recursive(
 ADDRESSES = (
     *("/api/runs", "/api/runs/{id}", "/api/runs/{id}/curve", "/api/runs/{id}/config", "/api/runs/{id}/events"),
     *("/api/runs/{id}/logs/{any}", "/api/runs/{id}/video", "/api/runs/{id}/settable", "/api/compare", "/api/fleet"),
-    *("/api/runs/{any}", "/api/{any}", "/static/{any}", "/{any}", "/login", "/metrics", "/api/session"),
+    *("/api/runs/{any}", "/api/{any}", "/static/{any}", "/{any}", "/login", "/metrics", "/api/session", "/api/changes"),
 )
 PARAMETERS = ("metric", "over", "points", "smooth", "group", "statistic", "id", "filter", "sort", "state", "after")
 USUAL = ("loss", "steps", "time", "10", "1", "*", "iqm", "mean", "seed", "-name", "99999999999999999999", "-1")

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from distrl.config import RunConfig
-from distrl.dashboard.control import Request, apply, parameters
+from distrl.dashboard.control import Request, TooLateError, apply, parameters
 from distrl.errors import ConfigError
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.in_memory import InMemoryBackend
@@ -76,6 +76,18 @@ def test_assignments(value):
 def test_values_that_no_parameter_has(value):
     with pytest.raises(ConfigError, match="a wants a number or a word"):
         apply(Request.read(f'{{"action": "set", "value": {{"path": "a", "value": {value}}}}}'.encode()), Hands())
+
+
+def test_a_request_after_its_deadline_is_not_carried_out():
+    hands = Hands()
+    late = Request.read(b'{"action": "pause", "deadline": 1000.5}')
+    with pytest.raises(TooLateError, match="came 40 s too late and was not carried out; ask again"):
+        apply(late, hands, lambda: 1040.5)
+    assert hands.told == []
+    assert apply(late, hands, lambda: 1000.0) == "asked to pause"
+    for odd in (b"NaN", b"1e999", b'"soon"', b"true"):
+        with pytest.raises(ConfigError, match=r"deadline|Invalid JSON"):
+            Request.read(b'{"action": "pause", "deadline": ' + odd + b"}")
 
 
 def test_through_the_registry():

@@ -76,18 +76,6 @@ def test_what_no_browser_sends(served, request_line):
     assert b"root:" not in answer
 
 
-def test_an_open_stream_does_not_keep_the_server(served):
-    port, server = served
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
-    connection.request("GET", "/api/stream")
-    answer = connection.getresponse()
-    assert answer.getheader("content-type").startswith("text/event-stream")
-    assert answer.readline() == b"retry: 2000\n"
-    server.should_exit = True
-    assert answer.read().strip() == b""
-    connection.close()
-
-
 def test_a_child_ends_with_its_parent(root):
     """A parent that is killed cannot say goodbye: the pipe does."""
     program = (

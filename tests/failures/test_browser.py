@@ -1,14 +1,25 @@
 """A real browser on a real training: what is shown is what happens, and what is clicked does."""
 
+import contextlib
+import http.server
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from urllib.parse import urlsplit
 
 import pytest
 
+from distrl.config.load import dump, load
+from distrl.dashboard.files import id_of
+from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.metrics.runs import process_mark
 from distrl.metrics.summary import Summary
 from tests.faults.arguments import environment, sets
 
@@ -35,15 +46,25 @@ def browser():
         chromium.close()
 
 
-@pytest.fixture
-def dashboard(tmp_path, free_port):
-    command = [sys.executable, "-m", "distrl", "dashboard", str(tmp_path), "--port", str(free_port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
+@contextlib.contextmanager
+def serving(root, port, **variables):
+    """A dashboard in a process of its own, and its address."""
+    command = [sys.executable, "-m", "distrl", "dashboard", str(root), "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment() | variables) as process:
         assert process.stdout is not None
         url = re.search(r"http://\S+", process.stdout.readline())
         assert url is not None
-        yield url[0]
-        process.terminate()
+        try:
+            yield process, url[0]
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+
+
+@pytest.fixture
+def dashboard(tmp_path, free_port):
+    with serving(tmp_path, free_port) as (_, url):
+        yield url
 
 
 @pytest.fixture
@@ -140,3 +161,103 @@ def test_a_training_is_watched_and_steered(start_run, unhurried, distrl_command,
     by = {request.by.partition(", ")[2] for _, request in requests}
     assert by == {"dashboard"}
     assert tab.asked == {"127.0.0.1"}
+
+
+@pytest.fixture
+def job(tmp_path, redis_url):
+    """What a running job looks like from outside: a record of this process, and heartbeats."""
+    (tmp_path / "job" / "logs").mkdir(parents=True)
+    record = {"run_id": "browser", "redis_url": redis_url, "pid": os.getpid(), "process": process_mark(os.getpid())}
+    (tmp_path / "job" / "run.json").write_text(json.dumps(record | {"started": 1000.0}))
+    config = load("cartpole-impala")
+    (tmp_path / "job" / "config.yaml").write_text(dump(config))
+    rows = "".join(f"{n},{100 * n},{n},{n / 2},{10 * n}\n" for n in range(1, 30))
+    (tmp_path / "job" / "metrics.csv").write_text(f"updates,env_steps,episodes,wall_s,mean_return_100\n{rows}")
+    backend = RedisBackend.open(redis_url, "browser", QueueCaps(8, 1000), name="test", give_up_s=5.0)
+    backend.create(json.dumps({"config": config.config.model_dump(mode="json")}))
+    backend.registry.add_snapshot({"updates": 29, "env_steps": 2900, "mean_return_100": 290.0})
+    backend.registry.beat(RoleStatus("actor", 0, 1, "hera", 5, "acting"))
+    yield backend
+    backend.delete()
+    backend.close()
+
+
+class Unavailable(http.server.BaseHTTPRequestHandler):
+    """Answers as a proxy does whose server is away."""
+
+    timeout = 0.5  # connections that a browser opens in advance
+
+    def do_GET(self):
+        self.send_error(503)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_page_outlives_its_server(job, tmp_path, free_port, browser):
+    """A server that is frozen, gone, replaced by errors, back, and back with a token: nothing stale looks new."""
+    context = browser.new_context()
+    context.set_default_timeout(PATIENCE_MS)
+    page, token = f"#/run/{id_of('job')}", "token-of-many-letters"
+    with serving(tmp_path, free_port) as (process, url):
+        tabs = [context.new_page() for _ in range(8)]  # a browser has six connections to a server
+        for tab in tabs:
+            tab.goto(url + page)
+        for tab in tabs:
+            tab.get_by_role("heading", name="job", exact=True).wait_for()
+            tab.get_by_role("button", name="Pause").wait_for()
+        for tab in tabs[1:]:
+            tab.close()
+        tab = tabs[0]
+        lost, said = tab.locator("#connection"), tab.locator(".said")
+        actors = tab.get_by_label("Actors", exact=True)
+
+        for typed, told in (("", "nothing is no number of actors"), ("0", "0 is no number"), ("-3", "-3 is no number")):
+            actors.fill(typed)
+            actors.press("Tab")
+            said.filter(has_text=told).wait_for()
+        actors.fill("12")
+        actors.press("Tab")
+        tab.get_by_role("button", name="Cancel").click()
+        tab.get_by_text("Change parameters").click()
+        rate = tab.get_by_label("network.learning_rate", exact=True)
+        rate.fill("")
+        rate.press("Enter")
+        said.filter(has_text="network.learning_rate: type a number").wait_for()
+        job.registry.set_control(settings={"network.learning_rate": 0.0625})  # by another page, say
+        tab.wait_for_function("() => document.getElementById('set-network.learning_rate').value === '0.0625'")
+        assert job.registry.control().target_actors is None
+
+        process.send_signal(signal.SIGSTOP)
+        tab.get_by_text("Connection lost, trying again …").wait_for()
+        tab.get_by_text(re.compile(r"last heard of \d+ s ago")).wait_for()
+        assert tab.locator(".tiles").evaluate("(tiles) => Number(getComputedStyle(tiles).opacity)") < 1
+        tab.get_by_role("button", name="Pause").click()
+        said.filter(has_text="has not answered for 10 s").wait_for()
+        process.send_signal(signal.SIGCONT)
+        lost.filter(has_text=re.compile("^$")).wait_for(state="attached")
+        assert not job.registry.control().paused  # nothing is carried out late
+        tab.get_by_role("button", name="Pause").click()
+        tab.locator(".pill", has_text="paused").wait_for()
+        assert [request.what for _, request in job.registry.requests("0")] == ["pause"]
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", free_port), Unavailable) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        try:
+            tab.wait_for_event("response", lambda response: response.status == 503)
+            tab.get_by_text(re.compile(r"last heard of \d+ s ago")).wait_for()
+        finally:
+            proxy.shutdown()
+    with serving(tmp_path, free_port):
+        lost.filter(has_text=re.compile("^$")).wait_for(state="attached")
+        job.registry.add_snapshot({"updates": 31, "env_steps": 3100, "mean_return_100": 310.0})
+        tab.locator(".tile", has_text="310").wait_for()
+
+    with serving(tmp_path, free_port, DISTRL_DASHBOARD_TOKEN=token):
+        tab.get_by_label("Token").fill(token)
+        tab.get_by_role("button", name="Sign in").click()
+        tab.get_by_role("button", name="Sign out").click()
+        tab.get_by_label("Token").wait_for()
+        tab.goto(url)
+        tab.get_by_label("Token").wait_for()
+    context.close()

@@ -1,43 +1,49 @@
-// The server's answers. Whoever is not signed in is sent to the door.
+// The server's answers. A browser that is not signed in is sent to the door.
 
 export class Refused extends Error {}
 
-async function answered(response) {
-  if (response.status === 401) { location.assign("/login"); throw new Refused("sign in first"); }
-  const body = await response.json();
-  if (!response.ok) throw new Refused(body.error || `the server answered ${response.status}`);
-  return body;
+const TIMEOUT_MS = 10000;
+const VALID_S = 8; // an action that comes later is not carried out: less than the page waits for its answer
+const ACTING = { "Content-Type": "application/json", "X-Distrl": "1" };
+let clock = null; // the server's, and ours at that moment
+
+async function asked(address, options = {}, signal = undefined, timeout = TIMEOUT_MS) {
+  const late = AbortSignal.timeout(timeout);
+  try {
+    const response = await fetch(address, { ...options, signal: signal ? AbortSignal.any([signal, late]) : late });
+    if (response.status === 401) { location.assign("/login"); throw new Refused("sign in first"); }
+    const body = await response.json();
+    if (!response.ok) throw new Refused(body.error || `the server answered ${response.status}`);
+    if (typeof body.at === "number") clock = [body.at, performance.now()];
+    return body;
+  } catch (error) {
+    if (error instanceof Refused || signal?.aborted) throw error;
+    throw new Error(late.aborted ? `the server has not answered for ${timeout / 1000} s` : "the server cannot be reached");
+  }
 }
 
-export async function get(path, params = {}, signal = undefined) {
+export async function get(path, params = {}, signal = undefined, timeout = TIMEOUT_MS) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(params)) {
     for (const each of Array.isArray(value) ? value : [value]) if (each !== null && each !== undefined) query.append(name, each);
   }
   const text = query.toString();
-  return answered(await fetch(`/api/${path}${text ? `?${text}` : ""}`, { signal }));
+  return asked(`/api/${path}${text ? `?${text}` : ""}`, {}, signal, timeout);
 }
 
 export async function act(run, action, value = null) {
-  const headers = { "Content-Type": "application/json", "X-Distrl": "1" };
-  const body = JSON.stringify({ action, value });
-  return (await answered(await fetch(`/api/runs/${run}/control`, { method: "POST", headers, body }))).told;
+  // By the server's clock, as far as we know it: never later than meant.
+  const deadline = clock && clock[0] + (performance.now() - clock[1]) / 1000 + VALID_S;
+  const body = JSON.stringify({ action, value, deadline });
+  try {
+    return (await asked(`/api/runs/${run}/control`, { method: "POST", headers: ACTING, body })).told;
+  } catch (error) {
+    if (error instanceof Refused) throw error;
+    throw new Error(`${error.message}; what it has not done by now, it does not do later`);
+  }
 }
 
 export async function signOut() {
-  const headers = { "Content-Type": "application/json", "X-Distrl": "1" };
-  await answered(await fetch("/logout", { method: "POST", headers, body: "{}" }));
+  await asked("/logout", { method: "POST", headers: ACTING, body: "{}" });
   location.assign("/login");
-}
-
-/** Server-sent events; returns a function that ends them. The browser connects again by itself. */
-export function stream(params, listeners) {
-  const source = new EventSource(`/api/stream?${new URLSearchParams(params)}`);
-  const shown = document.getElementById("connection");
-  source.onopen = () => (shown.textContent = "");
-  source.onerror = () => (shown.textContent = "connection lost, trying again …");
-  for (const [name, listener] of Object.entries(listeners)) {
-    source.addEventListener(name, (event) => listener(JSON.parse(event.data)));
-  }
-  return () => { source.close(); shown.textContent = ""; };
 }

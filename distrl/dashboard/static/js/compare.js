@@ -24,7 +24,7 @@ export async function comparePage({ parameters }) {
   const soon = settled(150, draw);
   let offered = "", last = null, turn = 0;
 
-  const ask = (metric) => get("compare", { id: ids, metric, over: kept.over, smooth: kept.smooth, group: kept.group, statistic: kept.statistic, points: 800 });
+  const ask = (metric) => get("compare", { id: ids, metric, over: kept.over, smooth: kept.smooth, group: kept.group, statistic: kept.statistic, points: 800 }, undefined, 60000);
 
   async function draw() {
     const mine = (turn += 1);

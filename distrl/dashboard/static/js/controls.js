@@ -1,46 +1,71 @@
 // Hands on a running job: pause, number of actors, checkpoint, evaluation, parameters, stop.
 import { announce, h, say } from "./dom.js";
 import { act, get } from "./api.js";
+import { whole } from "./format.js";
+
+const SETTLED_MS = 3000;
+const MOST_AT_ONCE = 8; // more new actors than that are asked about first
 
 export function controls(session, run) {
   const said = h("span", { class: "said", role: "status", "aria-live": "polite" });
-  let paused = false, target = null, settingsFor = null;
+  let paused = false, target = null, scaledAt = -Infinity, settingsFor = null, form = null;
+
+  function tell(text) {
+    said.className = "said";
+    say(said, text);
+  }
+
+  function refuse(text) {
+    said.className = "said bad";
+    say(said, text);
+    announce(text);
+  }
 
   async function ask(action, value = null) {
+    tell("asking …");
     try {
-      const told = await act(run.id, action, value);
-      said.className = "said";
-      say(said, told);
+      tell(await act(run.id, action, value));
+      return true;
     } catch (error) {
-      said.className = "said bad";
-      say(said, error.message);
-      announce(error.message);
+      refuse(error.message);
+      return false;
     }
   }
 
   const button = (text, action, kind = "") => h("button", { type: "button", class: kind, on: { click: action } }, text);
   const pause = button("Pause", () => ask(paused ? "resume" : "pause"));
-  const number = h("input", { id: "actors", type: "number", min: 1, max: 10000, inputmode: "numeric", on: { change: () => scale(number.valueAsNumber) } });
+  const number = h("input", { id: "actors", type: "number", min: 1, max: 10000, inputmode: "numeric", on: { change: () => scale(number.valueAsNumber), focus: () => number.select() } });
   const stepper = h("div", { class: "stepper", role: "group", "aria-label": "Number of actors" }, h("label", { for: "actors" }, "Actors"),
     h("button", { type: "button", "aria-label": "One actor fewer", on: { click: () => scale(number.valueAsNumber - 1) } }, "−"), number,
     h("button", { type: "button", "aria-label": "One actor more", on: { click: () => scale(number.valueAsNumber + 1) } }, "+"));
-  const stop = button("Stop …", async () => { if (await confirmed(run)) ask("stop"); }, "danger");
+  const stop = button("Stop …", async () => {
+    const text = "It saves a checkpoint and writes its summary. Later it can go on: distrl train --resume.";
+    if (await confirmed(`Stop ${run.name}?`, text, "Keep it running", "Stop the run", "danger")) ask("stop");
+  }, "danger");
   const settings = h("details", { class: "settings", hidden: true }, h("summary", {}, "Change parameters"), h("div"));
   const element = h("div", { class: "controls", role: "group", "aria-label": "Control of the run", hidden: true },
     pause, stepper, button("Checkpoint now", () => ask("checkpoint")), button("Evaluate now", () => ask("evaluate")), stop, said, settings);
 
-  function scale(actors) {
-    if (!Number.isInteger(actors) || actors < 1) { number.value = target ?? 1; return; }
+  async function scale(actors) {
+    const before = target ?? 1, typed = number.value;
+    number.value = before;
+    if (!Number.isInteger(actors) || actors < 1) return refuse(`${Number.isNaN(actors) ? typed || "nothing" : actors} is no number of actors: at least 1`);
+    if (actors === before) return;
+    const more = actors - before, text = `They are processes of their own, on this machine unless the run uses Ray. ${whole(before)} run now.`;
+    if (more > MOST_AT_ONCE && !(await confirmed(`Start ${whole(more)} more actors?`, text, "Cancel", `Scale to ${whole(actors)}`, "primary"))) return;
     target = actors;
     number.value = actors;
-    ask("scale", actors);
+    scaledAt = performance.now();
+    if (!(await ask("scale", actors))) [target, number.value, scaledAt] = [before, before, -Infinity];
   }
 
   async function loadSettings() {
     try {
       const found = (await get(`runs/${run.id}/settable`)).settings;
       settings.hidden = found.length === 0;
-      settings.lastChild.replaceChildren(settingsForm(found, async (path, value) => { await ask("set", { path, value }); loadSettings(); }));
+      form ??= settingsForm(found, (path, value) => ask("set", { path, value }), refuse);
+      if (!form.element.parentElement) settings.lastChild.append(form.element);
+      form.update(found);
     } catch (error) {
       settings.hidden = true;
     }
@@ -54,34 +79,59 @@ export function controls(session, run) {
     say(pause, paused ? "Resume" : "Pause");
     pause.classList.toggle("primary", paused);
     const wanted = live.control.target_actors ?? live.roles.filter((role) => role.role === "actor").length;
-    if (document.activeElement !== number && wanted !== target) { target = wanted; number.value = wanted; }
+    const settled = performance.now() - scaledAt > SETTLED_MS; // the run has heard of what was asked here
+    if (settled && document.activeElement !== number && wanted !== target) { target = wanted; number.value = wanted; }
     stop.disabled = live.control.stop !== null;
     if (live.control.stop !== null) say(said, "stopping …");
-    if (settingsFor !== now.run_id) { settingsFor = now.run_id; loadSettings(); }
+    const held = `${now.run_id} ${JSON.stringify(live.control.settings)}`; // changed here, by another page or by the command line
+    if (settingsFor !== held) { settingsFor = held; loadSettings(); }
   }
   return { element, update };
 }
 
-function settingsForm(settings, change) {
-  return h("form", { on: { submit: (event) => event.preventDefault() } }, settings.map((setting) => {
+function settingsForm(settings, change, refuse) {
+  const rows = new Map();
+  const element = h("div", { class: "fields" }, settings.map((setting) => {
     const id = `set-${setting.path}`;
     const input = setting.kind === "choice"
-      ? h("select", { id }, setting.choices.map((choice) => h("option", { value: choice, selected: choice === setting.value }, choice)))
-      : h("input", { id, type: "number", value: setting.value ?? "", step: setting.kind === "count" ? 1 : "any", min: setting.kind === "count" ? 0 : null });
-    const value = () => (setting.kind === "choice" ? input.value : input.valueAsNumber);
-    return h("div", { class: "row" }, h("label", { for: id, class: "mono" }, setting.path), input,
-      h("button", { type: "button", class: "small", on: { click: () => { if (value() !== null && !Number.isNaN(value())) change(setting.path, value()); } } }, "Apply"),
+      ? h("select", { id }, setting.choices.map((choice) => h("option", { value: choice }, choice)))
+      : h("input", { id, type: "number", step: setting.kind === "count" ? 1 : "any", min: setting.kind === "count" ? 0 : null });
+    const row = { input, shown: input.value };
+    rows.set(setting.path, row);
+    const apply = (event) => {
+      event.preventDefault();
+      const value = setting.kind === "choice" ? input.value : input.valueAsNumber;
+      if (Number.isNaN(value)) {
+        input.value = row.shown;
+        return refuse(`${setting.path}: type a number`);
+      }
+      row.shown = input.value; // what others set from now on may take its place
+      change(setting.path, value);
+    };
+    return h("form", { class: "row", novalidate: true, on: { submit: apply } }, h("label", { for: id, class: "mono" }, setting.path), input,
+      h("button", { type: "submit", class: "small" }, "Apply"),
       h("span", { class: "hint" }, setting.meaning));
   }));
+
+  /** Shows values as they are by now, but where another one has been typed and not yet applied. */
+  function update(found) {
+    for (const { path, value } of found) {
+      const row = rows.get(path);
+      if (!row || row.input.value !== row.shown) continue;
+      row.input.value = value ?? "";
+      row.shown = row.input.value;
+    }
+  }
+  return { element, update };
 }
 
-function confirmed(run) {
+function confirmed(question, text, no, yes, kind) {
   return new Promise((resolve) => {
     const end = (value) => { dialog.close(); dialog.remove(); resolve(value); };
-    const dialog = h("dialog", { "aria-labelledby": "stop-title", on: { cancel: () => end(false) } }, h("h2", { id: "stop-title" }, `Stop ${run.name}?`),
-      h("p", {}, "It saves a checkpoint and writes its summary. Later it can go on: distrl train --resume."),
-      h("div", { class: "actions" }, h("button", { type: "button", on: { click: () => end(false) } }, "Keep it running"),
-        h("button", { type: "button", class: "danger", on: { click: () => end(true) } }, "Stop the run")));
+    const dialog = h("dialog", { "aria-labelledby": "question", on: { cancel: () => end(false) } }, h("h2", { id: "question" }, question),
+      h("p", {}, text),
+      h("div", { class: "actions" }, h("button", { type: "button", on: { click: () => end(false) } }, no),
+        h("button", { type: "button", class: kind, on: { click: () => end(true) } }, yes)));
     document.body.append(dialog);
     dialog.showModal();
   });

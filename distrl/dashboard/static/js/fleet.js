@@ -1,6 +1,7 @@
 // Hosts with the roles on them, and the Redis of every running job.
 import { h } from "./dom.js";
 import { get } from "./api.js";
+import { keepAsking } from "./follow.js";
 import { bytes, compact, percent, whole } from "./format.js";
 import { stateWords } from "./states.js";
 
@@ -16,12 +17,9 @@ export async function fleetPage() {
       h("span", { class: "sub" }, `${count(fleet.hosts.length, "host")} · ${count(fleet.redis.length, "running job")}`)),
       h("div", { class: "stack" }, fleet.redis.length ? [redisCard(fleet.redis), ...hosts] : nothing));
   };
-  draw(await get("fleet"));
-  const timer = setInterval(async () => {
-    if (document.visibilityState !== "visible") return;
-    try { draw(await get("fleet")); } catch (error) { document.getElementById("connection").textContent = error.message; }
-  }, EVERY_MS);
-  return { element, leave: () => clearInterval(timer) };
+  const asking = keepAsking(async (signal) => draw(await get("fleet", {}, signal)), EVERY_MS);
+  try { await asking.first; } catch (error) { asking.end(); throw error; }
+  return { element, leave: () => asking.end() };
 }
 
 const count = (number, noun) => `${whole(number)} ${noun}${number === 1 ? "" : "s"}`;

@@ -8,8 +8,7 @@ import { fleetPage } from "./fleet.js";
 
 const content = document.getElementById("content");
 const scheme = matchMedia("(prefers-color-scheme: dark)");
-let leave = () => {};
-let page = null;
+let page = null; // what is shown; it stays until the next one is there
 let turn = 0;
 const RETRY_MS = 2000;
 
@@ -22,8 +21,6 @@ const PAGES = [
 
 async function go() {
   const mine = (turn += 1);
-  leave();
-  leave = () => {};
   const [path, query = ""] = (location.hash.slice(1) || "/").split("?");
   const found = PAGES.find(([pattern]) => pattern.test(path));
   if (!found) return location.replace("#/");
@@ -33,15 +30,19 @@ async function go() {
     else link.removeAttribute("aria-current");
   }
   document.title = `${title} · distrl`;
+  let next;
+  content.setAttribute("aria-busy", "true");
   try {
-    page = await make({ session: await session, parameters: new URLSearchParams(query), match: path.match(pattern) });
+    next = await make({ session: await session(), parameters: new URLSearchParams(query), match: path.match(pattern) });
   } catch (error) {
-    // A run that is just being set up has no directory yet.
-    const again = make === runPage ? setTimeout(go, RETRY_MS) : 0;
-    page = { element: problem(error), leave: () => clearTimeout(again) };
+    // A run that is just being set up has no directory yet; or the server was away.
+    const again = make === comparePage ? 0 : setTimeout(go, RETRY_MS);
+    next = { element: problem(error), leave: () => clearTimeout(again) };
   }
-  if (mine !== turn) return page.leave(); // somebody has gone on meanwhile
-  leave = () => page.leave();
+  if (mine !== turn) return next.leave(); // the user has gone on meanwhile
+  page?.leave();
+  page = next;
+  content.removeAttribute("aria-busy");
   content.replaceChildren(page.element);
   content.focus({ preventScroll: true });
   scrollTo(0, 0);
@@ -74,9 +75,13 @@ button.addEventListener("click", () => {
 scheme.addEventListener("change", () => { labelTheme(button); page?.themed?.(); });
 labelTheme(button);
 
-const session = get("session");
+let known = null;
+function session() {
+  known ??= get("session").catch((error) => { known = null; throw error; });
+  return known;
+}
 const leaving = document.getElementById("sign-out");
 leaving.addEventListener("click", () => signOut().catch((error) => announce(error.message)));
-session.then(({ signed_in }) => (leaving.hidden = !signed_in), () => {}); // what is wrong is shown by the page
+session().then(({ signed_in }) => (leaving.hidden = !signed_in), () => {}); // what is wrong is shown by the page
 addEventListener("hashchange", go);
 go();

@@ -1,8 +1,9 @@
 // One run: how it does, what limits it, who takes part; its configuration, events and logs; and hands on it.
 import { h, say, select, slider, settled } from "./dom.js";
-import { get, stream } from "./api.js";
+import { get } from "./api.js";
 import { Chart } from "./chart.js";
 import { controls } from "./controls.js";
+import { follow } from "./follow.js";
 import { ago, bytes, compact, duration, fixed, moment, percent, result, tick, title, whole } from "./format.js";
 import { budget } from "./budget.js";
 import { tabs } from "./panels.js";
@@ -10,6 +11,7 @@ import { outcome, pill, stateOf } from "./states.js";
 
 const REDRAW_MS = [1000, 10000]; // at the least and at the most; a long curve changes little in a second
 const REDRAW_MS_A_POINT = 8;
+const CURVE_MS = 60000; // the first curve of a long run takes a while
 const SMALL = [
   ["Throughput", [["env_steps_per_s", "steps/s", 1], ["updates_per_s", "updates/s", 2]]],
   ["Waiting", [["learner_wait_share", "learner", 1, percent], ["actors_blocked_share", "actors", 1, percent]]],
@@ -140,7 +142,7 @@ class RunView {
   }
 
   follow() {
-    this.end = stream({ run: this.id }, {
+    this.following = follow({ run: this.id }, {
       run: async (run) => {
         if (run.state !== this.run.state || run.started !== this.run.started) this.apply(await get(`runs/${this.id}`));
         if (run.state !== "running") this.redraw();
@@ -155,8 +157,8 @@ class RunView {
       },
       live: (live) => this.live(live),
       events: ({ events }) => this.tabs.events(events),
-      gone: ({ error }) => { this.problem.hidden = false; say(this.problem, error); this.end(); },
-    });
+      gone: ({ error }) => { this.problem.hidden = false; say(this.problem, error); this.following.end(); },
+    }, async () => { this.apply(await get(`runs/${this.id}`)); this.redraw(); });
   }
 
   async redraw() {
@@ -166,13 +168,14 @@ class RunView {
     let main, rest;
     try {
       [main, rest] = await Promise.all([
-        get(`runs/${this.id}/curve`, { ...asked, metric: [kept.metric, kept.second].filter(Boolean), points: 1000 }, this.signal.signal),
-        get(`runs/${this.id}/curve`, { ...asked, metric: small, points: 300 }, this.signal.signal),
+        get(`runs/${this.id}/curve`, { ...asked, metric: [kept.metric, kept.second].filter(Boolean), points: 1000 }, this.signal.signal, CURVE_MS),
+        get(`runs/${this.id}/curve`, { ...asked, metric: small, points: 300 }, this.signal.signal, CURVE_MS),
       ]);
     } catch (error) {
       if (this.signal.signal.aborted) return;
       this.curveNote.hidden = false;
       say(this.curveNote, error.message);
+      this.main.show(over, []); // not the curve of another metric than the one that is chosen
       return;
     }
     if (over !== kept.over) return; // another question has been asked meanwhile
@@ -203,7 +206,7 @@ class RunView {
   }
 
   leave() {
-    this.end();
+    this.following.end();
     this.signal.abort();
     clearTimeout(this.timer);
     this.tabs.leave();

@@ -1,6 +1,6 @@
 // The list of runs: filter, sort, choose some to compare. Rows are kept and changed in place while runs go on.
 import { announce, h, say, settled } from "./dom.js";
-import { get, stream } from "./api.js";
+import { follow } from "./follow.js";
 import { ago, compact, duration, moment, result, UNKNOWN, whole } from "./format.js";
 import { outcome, pill, stateOf } from "./states.js";
 
@@ -14,7 +14,7 @@ const MOST_COMPARED = 60;
 const kept = { filter: "", state: "", sort: "started", down: true, chosen: new Set() };
 
 export async function runsPage({ session }) {
-  const runs = new Map((await get("runs")).runs.map((run) => [run.id, run]));
+  const runs = new Map();
   const rows = new Map();
   let limit = STEP;
   const body = h("tbody");
@@ -88,17 +88,18 @@ export async function runsPage({ session }) {
     say(chosenText, `${kept.chosen.size} chosen${compare.disabled ? `, of which ${MOST_COMPARED} at most can be compared` : ""}`);
   }
 
-  const end = stream({}, { runs: ({ changed, gone }) => {
+  const following = follow({}, { runs: ({ all, changed, gone }) => {
+    if (all) runs.clear();
     for (const run of changed) runs.set(run.id, run);
     for (const id of gone) { runs.delete(id); rows.delete(id); }
     draw();
   } });
-  draw();
+  try { await following.first; } catch (error) { following.end(); throw error; }
   return {
     element: h("div", {}, h("div", { class: "head" }, h("h1", {}, "Runs"), count, h("span", { class: "spacer" }),
       h("div", { class: "toolbar" }, h("div", { class: "segments", role: "group", "aria-label": "State" }, segments), search)),
       table, none, h("p", { class: "empty" }, more), chosenBar),
-    leave: end,
+    leave: () => following.end(),
   };
 }
 

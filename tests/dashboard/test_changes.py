@@ -1,13 +1,10 @@
-import asyncio
-import json
-
 import pytest
 
-from distrl.dashboard import stream as module
-from distrl.dashboard.files import id_of
+from distrl.dashboard import changes as module
+from distrl.dashboard.changes import ListWatch, RunWatch, Watches
+from distrl.dashboard.files import NotThereError, id_of
 from distrl.dashboard.index import Index
 from distrl.dashboard.payloads import Runs
-from distrl.dashboard.stream import ListWatch, RunWatch, Streams
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.memory_backend.registry_interface import RoleStatus
@@ -61,7 +58,8 @@ def test_a_run_that_is_removed(runs, make_run):
 def test_the_list_tells_what_has_changed(runs, make_run):
     make_run("a")
     watch = ListWatch(runs)
-    assert watch.changes() == []
+    ((_, first),) = watch.changes()
+    assert (first["all"], [row["name"] for row in first["changed"]]) == (True, ["a"])
     folder = make_run("b")
     ((name, told),) = watch.changes()
     assert (name, [row["name"] for row in told["changed"]], told["gone"]) == ("runs", ["b"], [])
@@ -70,41 +68,40 @@ def test_the_list_tells_what_has_changed(runs, make_run):
     assert watch.changes() == []
 
 
-def test_messages_on_the_wire(monkeypatch):
-    monkeypatch.setattr(module, "CADENCE_S", 0.0)
-    monkeypatch.setattr(module, "HEARTBEAT_S", 0.0)
+def test_a_page_gets_what_it_has_not_got(runs, make_run):
+    make_run("a")
+    watches = Watches(runs)
 
-    class Watch:
-        def __init__(self):
-            self.left = [[("runs", {"gone": ["ä\n"]})], [], None]
+    def told(answer):
+        return [name for name, _ in answer["changes"]]
 
-        def changes(self):
-            found = self.left.pop(0)
-            return [] if found is None else found
-
-    watch = Watch()
-    streams = Streams(stopping=lambda: not watch.left)
-
-    async def collected():
-        return [text async for text in streams._messages(watch)]
-
-    first, message, *beats = asyncio.run(collected())
-    assert first == "retry: 2000\n\n"
-    event, data, *_ = message.split("\n")
-    assert (event, json.loads(data.removeprefix("data: "))) == ("event: runs", {"gone": ["ä\n"]})
-    assert set(beats) == {": still here\n\n"}
-    assert streams._open == 0
+    first = watches.changes(id_of("a"), "")
+    assert (first["fresh"], told(first)) == (True, ["run", "events"])
+    second = watches.changes(id_of("a"), first["mark"])
+    assert (second["fresh"], told(second)) == (False, [])
+    # An answer that was lost on its way: its mark never comes, and everything is told again.
+    again = watches.changes(id_of("a"), first["mark"])
+    assert (again["fresh"], told(again)) == (True, ["run", "events"])
+    assert watches.changes(id_of("a"), again["mark"])["fresh"] is False
+    # Another server, or another question.
+    assert Watches(runs).changes(id_of("a"), again["mark"])["fresh"] is True
+    assert watches.changes(None, again["mark"])["changes"][0][0] == "runs"
+    with pytest.raises(NotThereError):
+        watches.changes("none", "")
 
 
-def test_a_burst_of_pages_does_not_pass_the_limit(runs, monkeypatch):
-    monkeypatch.setattr(module, "MOST_STREAMS", 1)
-    streams = Streams(lambda: False)
+def test_pages_that_are_remembered_are_bounded(runs, monkeypatch):
+    monkeypatch.setattr(module, "MOST_WATCHES", 2)
+    watches = Watches(runs)
+    marks = [watches.changes(None, "")["mark"] for _ in range(3)]
+    assert [watches.changes(None, mark)["fresh"] for mark in (marks[2], marks[1], marks[0])] == [False, False, True]
 
-    async def first_words():
-        one, other = (streams._messages(ListWatch(runs)) for _ in range(2))  # both answered, none begun
-        told = [await anext(one, None), await anext(other, None)]
-        await one.aclose()
-        return told
 
-    assert asyncio.run(first_words()) == ["retry: 2000\n\n", None]
-    assert streams._open == 0
+def test_over_http(page, make_run):
+    make_run("a")
+    client = page()
+    first = client.get("/api/changes").json()
+    assert first["changes"][0][1]["changed"][0]["name"] == "a"
+    assert client.get(f"/api/changes?since={first['mark']}").json()["changes"] == []
+    assert client.get("/api/changes?run=none").status_code == 404
+    assert client.get("/api/session").json()["at"] >= first["at"]
