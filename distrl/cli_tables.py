@@ -85,16 +85,16 @@ def _progress(snapshot: Snapshot, blocked: float | None) -> str:
 
 def _roles(aged: Sequence[tuple[RoleStatus, float]]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for heading in ("role", "state"):
-        table.add_column(heading)
-    for heading in ("steps/s", "version", "last step", "heartbeat", "MB", "starts", "host", "pid"):
+    table.add_column("role", no_wrap=True)
+    table.add_column("state")
+    for heading in ("steps/s", "version", "last step", "silent", "MB", "starts", "host", "pid"):
         table.add_column(heading, justify="right", no_wrap=True)
     for role, heartbeat_s in sorted(aged, key=lambda one: (_ORDER.index(one[0].role), one[0].id)):
         name = f"actor {role.id}" if role.role == "actor" else role.role
         age = f"{duration(role.last_step_age_s)} ago"
         rate, version = f"{role.env_steps_per_s:,.0f}", f"{role.weights_version:,}"
         starts = f"{role.incarnation}"
-        told = Text(f"{duration(heartbeat_s)} ago", style="red" if heartbeat_s > SILENT_S else "")
+        told = Text(duration(heartbeat_s), style="red" if heartbeat_s > SILENT_S else "")
         table.add_row(
             *(name, role.state, rate, version, age, told, f"{role.rss_mb:,.0f}", starts, role.host, str(role.pid))
         )

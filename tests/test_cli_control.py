@@ -160,11 +160,11 @@ def test_status_of_a_running_job(capsys, backend, workplace, monkeypatch):
     assert lines == [
         "r1 paused, 2 actors asked for",
         "steps 320,512 · 161,203/s · updates 1,204 · no episode finished yet · bottleneck actors",
-        "role state steps/s version last step heartbeat MB starts host pid",
-        "learner training 161,203 1,205 0.0 s ago 0.0 s ago 800 1 box 11",
-        "actor 0 acting 80,601 1,204 0.0 s ago 0.0 s ago 92 1 box 12",
-        "actor 1 acting 0 0 0.0 s ago 7.0 s ago 0 1 box 14",
-        "evaluator evaluating 0 1,200 0.0 s ago 0.0 s ago 0 2 box 13",
+        "role state steps/s version last step silent MB starts host pid",
+        "learner training 161,203 1,205 0.0 s ago 0.0 s 800 1 box 11",
+        "actor 0 acting 80,601 1,204 0.0 s ago 0.0 s 92 1 box 12",
+        "actor 1 acting 0 0 0.0 s ago 7.0 s 0 1 box 14",
+        "evaluator evaluating 0 1,200 0.0 s ago 0.0 s 0 2 box 13",
         "unrolls: 1 produced, 0 trained, 1 queued, 0 in flight, 0 dropped, 0 lost",
     ]
 

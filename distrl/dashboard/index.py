@@ -244,8 +244,7 @@ class Index:
         except Exception as error:
             _LOG.exception("a run cannot be listed: %s", folder)
             problem = f"its files hold something odd ({error!r})"
-        problem = readable(" ".join(problem.split()))[:_LONGEST_PROBLEM]
-        return Entry(**basics | {"state": "damaged", "problem": problem}), None
+        return Entry(**basics | {"state": "damaged", "problem": _shown(problem, folder)}), None
 
     def _expected(self, folder: Path, name: str) -> dict[str, Any]:
         """What the manifest tells of a run that has left no summary; read again where it has changed."""
@@ -255,13 +254,18 @@ class Index:
             try:
                 manifest = Manifest.read(folder / "manifest.json")
             except ConfigError as error:
-                found: dict[str, Any] = {"problem": " ".join(str(error).split())[:_LONGEST_PROBLEM]}
+                found: dict[str, Any] = {"problem": _shown(str(error), folder)}
             else:
                 found = {}
                 if manifest is not None:
                     found = {"algorithm": manifest.algorithm, "env": manifest.environment, "seed": manifest.seed}
             kept = self._manifests[name] = (stamp, found)
         return kept[1]
+
+
+def _shown(problem: str, folder: Path) -> str:
+    """In one line, and without the path of the run's directory."""
+    return readable(" ".join(problem.replace(f"{folder}/", "").split()))[:_LONGEST_PROBLEM]
 
 
 def _expected(leaves: Sequence[Leaf]) -> dict[str, Any]:

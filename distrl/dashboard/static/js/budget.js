@@ -75,7 +75,8 @@ function bar(name, work) {
     const known = Number.isFinite(share), rest = Math.max(1 - share - paused, 0);
     busy.style.width = known ? `${100 * rest}%` : "0";
     waiting.style.width = known ? `${100 * (1 - rest)}%` : "0";
-    say(told, known ? `${work} ${percent(rest)}, waiting ${percent(share)}${paused ? `, paused ${percent(paused)}` : ""}` : "not known");
+    const shares = [[work, rest], ["waiting", share], ["paused", paused]].filter(([name, value]) => (paused ? value >= 0.005 : name !== "paused"));
+    say(told, known ? shares.map(([name, value]) => `${name} ${percent(value)}`).join(", ") : "not known");
   };
   set(null);
   return { element: h("div", { class: "budget" }, h("div", { class: "row" }, h("span", {}, name), told), track), set };

@@ -11,6 +11,7 @@ const COLUMNS = [
 ];
 const STATES = [["", "All"], ["running", "Running"], ["ended", "Ended"], ["failed", "Failed"], ["gone", "Gone"]];
 const MOST_COMPARED = 60;
+const LONGEST = 160; // letters of an outcome; its run's page has all
 const kept = { filter: "", state: "", sort: "started", down: true, chosen: new Set() };
 
 export async function runsPage({ session }) {
@@ -130,6 +131,8 @@ class Row {
     texts.forEach((text, at) => say(this.cells[at], text));
     this.cells[2].title = whole(numbers.env_steps);
     this.cells[5].title = moment(run.started);
-    say(this.outcome, outcome(run));
+    const words = outcome(run), long = words.length > LONGEST;
+    say(this.outcome, long ? `${words.slice(0, LONGEST)}…` : words);
+    this.outcome.title = long ? words : "";
   }
 }
