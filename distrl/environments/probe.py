@@ -36,7 +36,7 @@ from distrl.types import EnvSpec
 _WHERE_IT_HANGS_AT = 0.9
 _DETAIL_BYTES = 20_000
 _PATIENCE_S = 2.0
-EPISODE_S = 2.0
+EPISODE_S = 1.0
 """The episode of a trial is cut short after this long, or half of the time that is left, if that is less."""
 
 
