@@ -206,6 +206,12 @@ def test_config_yaml_is_private_and_a_launch_that_failed_at_once_leaves_the_earl
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_configuration_that_is_no_text_is_refused_with_its_path(tmp_path):
+    (tmp_path / "config.yaml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"config\.yaml"), settled_config(tmp_path, loaded(seed=1)):
+        pass
+
+
 def test_a_run_is_not_resumed_as_another_task(tmp_path):
     with settled_config(tmp_path, loaded(environment={"id": "CartPole-v1"})):
         pass

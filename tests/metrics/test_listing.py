@@ -22,6 +22,11 @@ def test_a_run_that_ended_is_told_by_its_summary(tmp_path):
     assert (one.time_to_first_update_s, one.peak_rss_mb) == (3.2, 905.0)
 
 
+def test_a_resumed_run_is_listed_with_the_steps_and_the_time_of_all_launches(tmp_path):
+    one = listed(tmp_path / "a", summary={"resumed_env_steps": 1000, "resumed_wall_s": 100.0}, rows=())
+    assert (one.env_steps, one.wall_s, one.env_steps_per_s) == (3000, 109.84, 62057.3)
+
+
 def test_a_run_that_goes_on_is_told_by_its_last_row_and_its_manifest(tmp_path):
     one = listed(tmp_path / "a", summary=None, manifest={})
     assert (one.state, one.outcome, one.exit_code) == ("running", "running", None)
