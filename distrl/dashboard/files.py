@@ -64,9 +64,9 @@ def id_of(path: str) -> str:
 
 
 def log_names(run_dir: Path) -> list[str]:
-    """Of logs/*.log, without the suffix; the events are no role's."""
+    """Names of the files logs/*.log of the run's own, without the suffix; the events are no role's."""
     names = sorted(path.stem for path in (run_dir / "logs").glob("*.log") if path.stem != "events")
-    return [name for name in names if _ROLE.fullmatch(name)]
+    return [name for name in names if _ROLE.fullmatch(name) and _is_inside(run_dir, "logs", f"{name}.log")]
 
 
 def log_piece(run_dir: Path, role: str, after: int | None) -> Piece:
@@ -89,7 +89,7 @@ def log_piece(run_dir: Path, role: str, after: int | None) -> Piece:
         torn = read.find(b"\n") + 1
         begin, read = begin + (torn or len(read)), read[torn:] if torn else b""
     whole = read.rfind(b"\n") + 1 or len(read)
-    return Piece(masked_text(read[:whole].decode(errors="replace")), begin + whole)
+    return Piece(_shown(masked_text(read[:whole].decode(errors="replace"))), begin + whole)
 
 
 def events(run_dir: Path) -> list[Event]:
@@ -117,7 +117,22 @@ def film(run_dir: Path) -> Path | None:
     return max(found, default=(0.0, None))[1]
 
 
+def _is_inside(run_dir: Path, *parts: str) -> bool:
+    try:
+        inside(run_dir, *parts)
+    except NotThereError:
+        return False
+    return True
+
+
+def _shown(text: str) -> str:
+    """Replace what would not be shown as it is: escape sequences, and marks that turn the direction of text."""
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\r\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )
+
+
 def _event(line: str) -> Event:
     found = _EVENT.fullmatch(line)
     told: Sequence[str] = ("", line) if found is None else found.groups()
-    return Event(told[0], masked_text(told[1]))
+    return Event(told[0], _shown(masked_text(told[1])))

@@ -57,6 +57,21 @@ def test_logs_by_name(run_dir):
     assert log_names(run_dir) == ["actor-1", "learner"]
 
 
+def test_logs_of_another_directory_are_not_named(run_dir, tmp_path):
+    (run_dir / "logs").rmdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "syslog.log").write_text("x")
+    (run_dir / "logs").symlink_to(tmp_path / "elsewhere")
+    assert log_names(run_dir) == []
+
+
+def test_what_a_log_holds_is_shown_as_it_is(run_dir):
+    (run_dir / "logs" / "learner.log").write_text("\x1b[31mred\t\u202eturned\n")
+    (run_dir / "logs" / "events.log").write_text("2026-01-02 03:04:05 a\u202eb\n")
+    assert log_piece(run_dir, "learner", None).text == "\ufffd[31mred\t\ufffdturned\n"
+    assert events(run_dir)[0].text == "a\ufffdb"
+
+
 def test_a_log_is_followed_by_whole_lines(run_dir):
     path = run_dir / "logs" / "learner.log"
     path.write_text("one\ntwo\nthr")
