@@ -132,4 +132,4 @@ def test_an_actor_started_by_hand_ends_with_the_run_however_that_ended(start_run
     assert (summary.exit_code, summary.stop_reason, summary.imbalance) == (6, "memory backend", 0)
     guest.wait(timeout=100)
     assert guest.returncode == 6
-    assert "the run is gone" in last_error(words.read_text())
+    assert "is gone from" in last_error(words.read_text())
