@@ -20,7 +20,7 @@ SNAPSHOT = {
     "network/relu_zeros/dense": 0.5,
     "unsaved": "disk full",
     "first_update_unix_s": 5.0,
-    "loss": float("nan"),
+    "loss": None,
 }
 
 
