@@ -113,10 +113,13 @@ def test_a_running_job_is_looked_at_with_its_redis(machine, capsys, monkeypatch,
 def test_a_run_whose_process_is_gone_is_a_problem_and_says_how_to_go_on(capsys, workplace):
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
-    code, out, _ = run(capsys, make_run(workplace / "a", process.pid))
+    folder = make_run(workplace / "a", process.pid)
+    code, out, _ = run(capsys, folder)
     assert code == 1
     assert "does not run" in out
-    assert "distrl train --resume" in out
+    assert "distrl train --resume" not in out  # there is no checkpoint yet
+    (workplace / "a" / "checkpoints" / "ckpt-1").mkdir(parents=True)
+    assert "go on with distrl train --resume" in run(capsys, folder)[1]
 
 
 def test_a_run_that_has_ended(capsys, workplace):
