@@ -295,11 +295,17 @@ def _keep_published(run_dir: Path, backend: Backend, monitor: Monitor) -> None:
 
 
 def _last_look(description: RunDescription, redis_url: str, monitor: Monitor) -> None:
-    """What the roles left behind, before the run's keys go. If Redis is gone, the last known numbers stand."""
+    """Take what the roles left behind, then remove the run's keys, also where they can no longer be read.
+
+    If Redis is gone, or what it holds has been damaged, the last known numbers stand.
+    """
     try:
         with closing(open_backend(redis_url, description, "supervisor", give_up_s=LAST_LOOK_S)) as backend:
-            monitor.tell_of_requests(backend)  # such as to stop, which the learner may have seen first
-            monitor.update(backend, backend.registry.roles())
+            try:
+                monitor.tell_of_requests(backend)  # such as to stop, which the learner may have seen first
+                monitor.update(backend, backend.registry.roles())
+            except MemoryBackendError as error:
+                monitor.event(f"the numbers are those of the last look: {error}")
             backend.delete()
     except MemoryBackendError as error:
         monitor.event(f"the numbers are those of the last look, and keys may be left behind: {error}")

@@ -78,10 +78,12 @@ class RedisBackend(Backend):
 
     def acquire_fence(self) -> int:
         """A fencing token above all earlier ones."""
-        return int(self._client.call("HINCRBY", self._keys.run, "fence", 1))
+        (fence,) = self._client.in_run(self._keys, [("HINCRBY", self._keys.run, "fence", 1)])
+        return int(fence)
 
     def delete(self) -> None:
-        """Removes every key of the run."""
+        """Remove every key of the run: first the one that says it exists, without which no role writes another."""
+        self._client.call("UNLINK", self._keys.run)
         for key in self._client.keys(self._keys.all):
             self._client.call("UNLINK", key)
 

@@ -35,7 +35,7 @@ from distrl.memory_backend.registry_interface import (
     RoleStatus,
     Setting,
 )
-from distrl.memory_backend.resp import Command
+from distrl.memory_backend.resp import Command, Value
 
 # A snapshot is a second: enough for whoever looks in to draw the last minutes; the whole history is in `metrics.csv`.
 # A long one would make Redis grow for the first half hour of every run, a kilobyte each.
@@ -80,11 +80,11 @@ class RedisRegistry(Registry):
         Raises:
             ConfigError: The id is not allowed.
         """
-        return int(self._client.call("HINCRBY", self._keys.incarnations, checked_actor(actor), 1))
+        return int(self._write("HINCRBY", self._keys.incarnations, checked_actor(actor), 1))
 
     def register_evaluator(self) -> int:
         """The evaluator's new incarnation, from 1."""
-        return int(self._client.call("HINCRBY", self._keys.incarnations, "evaluator", 1))
+        return int(self._write("HINCRBY", self._keys.incarnations, "evaluator", 1))
 
     def evaluator_incarnation(self) -> int:
         """The newest that was handed out; 0 before the first."""
@@ -98,7 +98,7 @@ class RedisRegistry(Registry):
     def beat(self, status: RoleStatus) -> None:
         """Replace the role's heartbeat, dated by `clock`."""
         dated = json.dumps({**asdict(status), "at": self.clock()})
-        self._client.call("HSET", self._keys.actors, f"{status.role}:{status.id}", dated)
+        self._write("HSET", self._keys.actors, f"{status.role}:{status.id}", dated)
 
     def clock(self) -> float:
         """Seconds since 1970 by the clock of Redis."""
@@ -146,7 +146,7 @@ class RedisRegistry(Registry):
         fields = [part for name, value in told.items() if value is not None for part in (name, value)]
         fields += [part for path, value in (settings or {}).items() for part in (_SETTING + path, json.dumps(value))]
         if fields:
-            self._client.call("HSET", self._keys.control, *fields)
+            self._write("HSET", self._keys.control, *fields)
 
     def demand(self, errand: Errand) -> int:
         """Asks for it once more. Repeated over a broken connection it can ask twice."""
@@ -154,7 +154,7 @@ class RedisRegistry(Registry):
 
     def fulfil(self, errand: Errand, number: int) -> None:
         """It was run for everybody who had asked up to the `number`-th time."""
-        self._client.call("HSET", self._keys.control, f"{errand}.done", number)
+        self._write("HSET", self._keys.control, f"{errand}.done", number)
 
     def add_request(self, request: Request) -> None:
         """Appends one request; about the newest `REQUESTS` are kept. Over a broken connection it can be there twice."""
@@ -168,7 +168,7 @@ class RedisRegistry(Registry):
     def add_snapshot(self, snapshot: Mapping[str, float | int | str | None]) -> None:
         """Appends one snapshot; about the newest `SNAPSHOTS` are kept."""
         text = json.dumps(dict(snapshot))
-        self._client.call("XADD", self._keys.metrics, "MAXLEN", "~", SNAPSHOTS, "*", "json", text)
+        self._write("XADD", self._keys.metrics, "MAXLEN", "~", SNAPSHOTS, "*", "json", text)
 
     def snapshots(self, after: str) -> list[tuple[str, dict[str, float | int | str | None]]]:
         """(id, snapshot) of those newer than the id `after`; '0' for all that are kept. Others are ignored."""
@@ -215,12 +215,17 @@ class RedisRegistry(Registry):
 
     def restore_evaluated(self, env_steps: int) -> None:
         """For the evaluators of this launch; a multiple that one of them has passed stays passed."""
-        self._client.call("HSET", self._keys.evaluated, "restored_env_steps", env_steps)
+        self._write("HSET", self._keys.evaluated, "restored_env_steps", env_steps)
 
     def evaluated_env_steps(self) -> int:
         """Of this launch, or what `restore_evaluated` told, whichever is more."""
         told = self._client.call("HMGET", self._keys.evaluated, "env_steps", "restored_env_steps")
         return max(map(number_or_zero, told))
+
+    def _write(self, *command: Value) -> Reply:
+        """One command while the run exists, so that no key of a run that has ended is made anew."""
+        (reply,) = self._client.in_run(self._keys, [command])
+        return reply
 
     def _known(
         self, key: str, after: str, what: str, read: Callable[[Mapping[bytes, bytes]], Item | None]

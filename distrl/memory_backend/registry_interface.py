@@ -11,7 +11,7 @@ Producer = tuple[int, int]
 
 Setting = float | int | str | None
 """What one parameter of the configuration is to be while the run goes on."""
-WORDS = frozenset({"bottleneck", "missing_workers", "unsaved", "stop_reason"})
+WORDS = frozenset({"bottleneck", "missing_workers", "unsaved", "origin", "stop_reason"})
 """Names in a snapshot whose values are words; all other values are numbers."""
 WHOLE = frozenset({"updates", "env_steps", "episodes", "trained_steps", "weights_version", "evaluation_env_steps"})
 """Names in a snapshot whose values are whole numbers."""

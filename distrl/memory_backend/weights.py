@@ -84,7 +84,7 @@ class RedisWeightStore(WeightStore):
     def put_bundle(self, bundle: PolicyBundle) -> None:
         """Writes the run's bundle with its sha256."""
         fields = ("graph", bundle.graph, "description", bundle.description, "sha256", bundle_sha256(bundle))
-        self._client.call("HSET", self._keys.bundle, *fields)
+        self._client.in_run(self._keys, [("HSET", self._keys.bundle, *fields)])
 
     def get_bundle(self) -> PolicyBundle | None:
         """Return the run's bundle; None before the learner has put it, of which a short reply tells.

@@ -4,9 +4,11 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
+import redis
 
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig, load
@@ -14,13 +16,15 @@ from distrl.errors import ConfigError, MemoryBackendError, MissingExtraError
 from distrl.launch import training
 from distrl.launch.description import RunDescription
 from distrl.launch.monitor import Monitor
+from distrl.launch.role import open_backend
 from distrl.launch.run_directory import Opened, open_run_directory
 from distrl.launch.supervise import Interrupt, Outcome
 from distrl.launch.training import interruptible, settled_config, summarize, train
 from distrl.memory_backend.backend import LedgerCounts
+from distrl.memory_backend.registry_interface import Request
 from distrl.metrics.console import PlainView
 from distrl.metrics.summary import Summary
-from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, UnrollHeader
 
 SPEC = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
 
@@ -181,6 +185,27 @@ def test_the_last_look_at_a_redis_that_is_gone_is_told_and_no_error(tmp_path, mo
     training._last_look(description(tmp_path), f"unix://{tmp_path}/gone.sock", told)
     (event,) = told.events
     assert event.startswith("the numbers are those of the last look, and keys may be left behind: Redis at unix://")
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("damaged", ["unrolls:0", "ledger", "actors", "metrics", "requests", "weights"])
+@pytest.mark.parametrize("how", ["wrong type", "gone"])
+def test_the_last_look_removes_every_key_of_a_run_that_cannot_be_read(tmp_path, redis_url, damaged, how):
+    given, (key, prefix) = description(tmp_path), (f"distrl:r1:{damaged}", "distrl:r1:*")
+    (tmp_path / "logs").mkdir()
+    with closing(open_backend(redis_url, given, "test")) as backend, redis.Redis.from_url(redis_url) as client:
+        backend.create("{}", "")
+        backend.unrolls.push(UnrollHeader(0, backend.registry.register_actor(0), 0, 1, 1), b"x")
+        backend.registry.add_snapshot({"updates": 1})
+        backend.registry.add_request(Request("ada", "pause"))
+        backend.weights.publish(1, b"w", 0, backend.acquire_fence())
+        client.delete(key)
+        if how == "wrong type":
+            client.set(key, "nothing of distrl")
+        watching = Monitor(given.config, tmp_path, PlainView(write=lambda line: None))
+        training._last_look(given, redis_url, watching)
+        watching.close()
+        assert list(client.scan_iter(prefix)) == []
 
 
 def test_roles_on_other_hosts_cannot_share_an_embedded_redis(tmp_path):

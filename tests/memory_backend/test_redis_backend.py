@@ -114,3 +114,41 @@ def test_a_run_that_was_deleted_under_a_role_is_one_line(redis_run):
     with pytest.raises(MemoryBackendError, match="the run's data is gone") as caught:
         redis_run.backend.unrolls.take(1, 0.0)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.redis
+def test_what_comes_after_the_end_of_a_run_makes_no_key_of_it_anew(redis_run):
+    """A role that was cut off while the run ended goes on with it when the network is back."""
+    backend = redis_run.backend
+    use_every_noun(backend)
+    redis_run.connect().delete()
+    late = [
+        lambda: backend.unrolls.push(UnrollHeader(0, 1, 9, 1, 1), b"x"),
+        lambda: backend.unrolls.admission(),
+        lambda: backend.registry.beat(RoleStatus("actor", 0, 1, "host", 1, "acting")),
+        lambda: backend.registry.register_actor(0),
+        lambda: backend.registry.register_evaluator(),
+        lambda: backend.registry.add_snapshot({"updates": 2}),
+        lambda: backend.registry.set_control(stop="updates"),
+        lambda: backend.weights.put_bundle(PolicyBundle(b"g", "{}")),
+        lambda: backend.weights.get_bundle(),
+        lambda: backend.acquire_fence(),
+    ]
+    for write in late:
+        with pytest.raises(MemoryBackendError, match=f"run {redis_run.run_id} is gone from"):
+            write()
+    with redis.Redis.from_url(redis_run.url) as client:
+        assert list(client.scan_iter(f"distrl:{redis_run.run_id}:*")) == []
+
+
+@pytest.mark.redis
+def test_a_heartbeat_is_one_transaction_after_another(redis_run):
+    """The look whether the run is there travels with what is written."""
+    backend, asked = redis_run.backend, []
+    status = RoleStatus("actor", 0, 1, "host", 1, "acting")
+    backend.registry.beat(status)
+    original = backend._client._round_trip
+    backend._client._round_trip = lambda commands: asked.append(commands) or original(commands)
+    backend.registry.beat(status)
+    backend.unrolls.push(UnrollHeader(0, 1, 0, 1, 1), b"x")
+    assert [commands[0][0] for commands in asked] == ["TIME", "MULTI", "MULTI"]

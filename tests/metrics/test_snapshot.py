@@ -1,4 +1,5 @@
-from distrl.metrics.snapshot import COLUMNS, METRICS, TAGS, TIMED, TOLD_ONCE, columns_of, tag_of
+from distrl.memory_backend.registry_interface import WHOLE, WORDS
+from distrl.metrics.snapshot import COLUMNS, METRICS, TAGS, TEXTS, TIMED, TOLD_ONCE, columns_of, tag_of
 
 
 def test_names_and_tags_are_unique():
@@ -51,3 +52,9 @@ def test_units_are_in_the_names():
             assert metric.name.endswith("_bytes")
         if metric.unit == "steps/s":
             assert metric.name.endswith("_steps_per_s")
+
+
+def test_what_the_registry_takes_for_words_and_whole_numbers_is_in_the_table():
+    """A snapshot with a word under any other name is ignored as another program's."""
+    assert TEXTS | (TOLD_ONCE - {"first_update_unix_s"}) == WORDS
+    assert {metric.name for metric in METRICS} >= WHOLE
