@@ -8,19 +8,19 @@ from distrl.dashboard.index import Index
 from distrl.dashboard.payloads import Runs
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.redis_backend import RedisBackend
-from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.memory_backend.registry_interface import WHOLE, RoleStatus
 from distrl.metrics.snapshot import METRICS
 from distrl.types import UnrollHeader
 
 pytestmark = pytest.mark.redis
 SNAPSHOT = {
-    **{metric.name: 1.5 for metric in METRICS if metric.group and metric.name != "bottleneck"},
+    **{metric.name: 2 if metric.name in WHOLE else 1.5 for metric in METRICS if metric.group},
     "bottleneck": "actors",
     "of_my_own": 3,
     "network/relu_zeros/dense": 0.5,
     "unsaved": "disk full",
     "first_update_unix_s": 5.0,
-    "loss": None,
+    "loss": float("nan"),
 }
 
 
@@ -58,7 +58,9 @@ def test_every_number_of_a_snapshot_under_its_name(told):
     own = {"labels": {"run": "job", "env": "CartPole-v1", "algorithm": "impala"}}
     found = {sample.name: sample.value for sample in samples if sample.labels == own["labels"]}
     expected = {
-        f"distrl_{metric.name}": 1.5 for metric in METRICS if metric.group and metric.name not in ("bottleneck", "loss")
+        f"distrl_{metric.name}": float(SNAPSHOT[metric.name])
+        for metric in METRICS
+        if metric.group and metric.name not in ("bottleneck", "loss")
     }
     expected |= {
         "distrl_actors_up": 2.0,

@@ -144,6 +144,13 @@ def test_a_redis_that_nobody_listens_at(tmp_path, monkeypatch):
     assert "is unreachable" in look.problem
 
 
+@pytest.mark.parametrize("odd", [("SET", "metrics", "text"), ("HSET", "ledger", "produced", "x")])
+def test_what_no_distrl_has_written_is_shown_as_a_problem(job, run, odd):
+    command, key, *rest = odd
+    job._client.call(command, f"{job._keys.prefix}{key}", *rest)
+    assert run.look().problem
+
+
 @pytest.mark.parametrize(
     "odd",
     [
@@ -152,15 +159,15 @@ def test_a_redis_that_nobody_listens_at(tmp_path, monkeypatch):
         ("XADD", "metrics", "*", "json", "{"),
         ("XADD", "metrics", "*", "json", "[]"),
         ("XADD", "metrics", "*", "other", "{}"),
-        ("SET", "metrics", "text"),
         ("HSET", "control", "target_actors", "many"),
-        ("HSET", "ledger", "produced", "x"),
     ],
 )
-def test_what_no_distrl_has_written_is_shown_as_a_problem(job, run, odd):
+def test_what_another_program_has_written_is_left_out(job, run, odd):
     command, key, *rest = odd
     job._client.call(command, f"{job._keys.prefix}{key}", *rest)
-    assert run.look().problem
+    job.registry.beat(actor(1))
+    look = run.look()
+    assert (look.problem, look.snapshots, [role.id for role in look.roles]) == (None, (), [1])
 
 
 class Odd:
