@@ -3,11 +3,13 @@
 import contextlib
 import logging
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -123,6 +125,17 @@ class RayHandle:
         return code
 
 
+@contextlib.contextmanager
+def _own_sigterm_handler() -> Iterator[None]:
+    """While inside, Ray may set its handler of SIGTERM, which exits at once; afterwards the earlier one is in force."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():  # elsewhere Ray sets none
+            signal.signal(signal.SIGTERM, before)
+
+
 class RayLauncher:
     """Starts roles as Ray actors, without Ray's own restarts: the supervise loop is the same for all launchers."""
 
@@ -131,10 +144,11 @@ class RayLauncher:
         self._directory: Path | None = None
         self._lock = -1
         self._guard: subprocess.Popen[bytes] | None = None
-        if address is None:
-            self._start_local_cluster()
-        else:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
+        with _own_sigterm_handler():
+            if address is None:
+                self._start_local_cluster()
+            else:
+                ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
 
     def start(self, role: Role) -> RayHandle:
         """Starts one role in a worker process of its own."""

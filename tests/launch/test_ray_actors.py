@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 # In a process of its own: Ray stays in whatever process has imported it.
 SCRIPT = """
-import dataclasses, json, os, sys, time
+import dataclasses, json, os, signal, sys, time
 from pathlib import Path
 from distrl.launch.ray_token import make_private_token
 make_private_token()
@@ -25,10 +25,11 @@ def end(handle):
     return code
 
 logs = Path(sys.argv[1])
+signal.signal(signal.SIGTERM, handler := lambda number, frame: None)
 os.environ["RAY_ADDRESS"] = "10.77.0.1:6380"  # of a cluster that is not meant
 launcher = RayLauncher(RoleHome(f"unix://{logs}/nowhere", "r", logs, 1, False, "0" * 64), None)
 directory = launcher._directory
-told = {"private": oct(directory.stat().st_mode & 0o777)}
+told = {"handler": signal.getsignal(signal.SIGTERM) is handler, "private": oct(directory.stat().st_mode & 0o777)}
 unreachable, killed = launcher.start(Role("actor", 0)), launcher.start(Role("actor", 1))
 killed.kill()
 told["codes"] = [end(unreachable), end(killed)]
@@ -55,6 +56,7 @@ def test_roles_end_with_their_code_and_the_cluster_with_its_directory(tmp_path: 
         [sys.executable, "-c", SCRIPT, str(tmp_path)], capture_output=True, text=True, check=True, timeout=250
     )
     told = json.loads(done.stdout.splitlines()[-1])
+    assert told["handler"]  # Ray's own ends the command before it has saved
     # 6: no Redis there. -9: Ray knows no exit codes of the killed.
     assert told["codes"] == [6, -9]
     assert told["asked"] == 6
