@@ -80,7 +80,8 @@ def parse(text: str, what: str) -> Any:
         value = loader.get_single_data()
     except yaml.YAMLError as error:
         raise ConfigError(f"{what} is not valid YAML: {_one_line(error)}") from error
-    except (RecursionError, ValueError) as error:
+    # AttributeError is what PyYAML raises for a value that its tag does not fit: `!!timestamp 0`.
+    except (RecursionError, ValueError, AttributeError) as error:
         raise ConfigError(f"{what} is not valid YAML: {' '.join(str(error).split())}") from error
     finally:
         if loader is not None:

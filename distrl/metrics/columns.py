@@ -17,6 +17,8 @@ BLOCK_BYTES = 2 * 2**20
 MOST_ROWS = 2**20
 """Values held of one column, a power of two; a longer column is thinned."""
 _LONGEST_CELL = 400
+_MOST_PADDED = 4 * BLOCK_BYTES
+"""Cells are padded to equal lengths only up to that many bytes: one long cell among many short ones costs no memory."""
 _COMMA, _NEWLINE, _SPACE = b",\n "
 _NULL = np.frombuffer(b"null", np.uint8)
 Bytes = NDArray[np.uint8]
@@ -114,7 +116,7 @@ def extend_columns(file: BinaryIO, path: Path, header: Header, columns: dict[str
         try:
             for place, column in zip(places, _cells(block, [*places], len(header.names)), strict=True):
                 places[place].extend(column)
-        except ValueError as error:
+        except (ValueError, csv.Error) as error:
             raise ConfigError(f"{path} is not a table of metrics: {error} (after byte {at:,})") from error
         at += len(block)
     return at
@@ -139,6 +141,7 @@ def _cells(block: bytes, places: Sequence[int], width: int) -> list[Numbers]:
 
     Raises:
         ValueError: A line has not `width` cells, or a cell is no number.
+        csv.Error: A quoted cell is longer than the csv module reads.
     """
     if b'"' in block:
         rows = [*csv.reader(block.decode(errors="replace").splitlines())]
@@ -149,7 +152,7 @@ def _cells(block: bytes, places: Sequence[int], width: int) -> list[Numbers]:
     ends = np.flatnonzero((letters == _COMMA) | (letters == _NEWLINE))
     lines = block.count(b"\n")
     if len(ends) != lines * width or (letters[ends[width - 1 :: width]] != _NEWLINE).any():
-        odd_line = next(line for line in block.splitlines() if line.count(b",") != width - 1)
+        odd_line = next(line for line in block.split(b"\n") if line.count(b",") != width - 1)
         raise ValueError(f"a row has {odd_line.count(b',') + 1} cells, not {width}")
     begins = np.concatenate([[0], ends[:-1] + 1])
     return [_numbers(block, letters, begins[place::width], ends[place::width]) for place in places]
@@ -161,6 +164,8 @@ def _numbers(block: bytes, letters: Bytes, begins: NDArray[np.int64], ends: NDAr
     longest = max(int(lengths.max(initial=0)), len(_NULL))
     if longest > _LONGEST_CELL:
         raise ValueError(f"a cell of {longest:,} letters is no number")
+    if len(begins) * longest > _MOST_PADDED:
+        return _numbers_one_by_one(block, begins, ends)
     places = np.arange(longest)
     text = np.full((len(begins), longest + 1), _SPACE, np.uint8)
     text[:, :longest] = letters.take(begins[:, None] + places, mode="clip")
@@ -169,11 +174,15 @@ def _numbers(block: bytes, letters: Bytes, begins: NDArray[np.int64], ends: NDAr
     text[:, longest] = _COMMA
     try:
         values = np.array(from_json(b"[" + text.tobytes()[:-1] + b"]"), np.float64)
-    except (ValueError, TypeError):  # numbers that JSON does not know: nan, +1, 1.
-        values = np.array([float(block[begin:end] or b"nan") for begin, end in zip(begins, ends, strict=True)])
+    except (ValueError, TypeError, OverflowError):  # numbers that JSON does not know: nan, +1, 1.; or 400 digits
+        values = _numbers_one_by_one(block, begins, ends)
     if values.ndim != 1:
         raise ValueError("a cell is no number")
     return values
+
+
+def _numbers_one_by_one(block: bytes, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Numbers:
+    return np.array([float(block[begin:end] or b"nan") for begin, end in zip(begins, ends, strict=True)])
 
 
 def _thinned(values: Numbers, stretch: int) -> Numbers:

@@ -38,7 +38,7 @@ def last_row(path: Path) -> dict[str, Value]:
     try:
         names, cells = csv.reader([header.decode(), row.decode()])
         return {name: _value(name, cell) for name, cell in zip(names, cells, strict=True)}
-    except ValueError as error:  # not UTF-8, not as many cells, not a number
+    except (ValueError, csv.Error) as error:  # not UTF-8, not as many cells, not a number, a line break within a cell
         raise ConfigError(f"{path} is damaged: its last row does not fit its header ({error})") from error
 
 

@@ -60,6 +60,7 @@ def test_values(text, value):
         ("!!timestamp 2026-01-02", "a value of type date is not plain data"),
         ("{1: a}", "the key 1 must be text; write it in quotes"),
         ("!!int abc", "not valid YAML"),
+        ("!!timestamp 0", "not valid YAML"),
         ("a: \x00", "not valid YAML"),
         ("[" * 5000, "not valid YAML"),
         ("{a: " * 65 + "1" + "}" * 65, "more than 64 levels of mappings and lists"),

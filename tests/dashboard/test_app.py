@@ -293,6 +293,7 @@ ODD_ROWS = {
     "half a character": "gone",
     "numbers that JSON does not know": "running",
     "a table of nonsense": "running",
+    "a table with a line break of its own": "gone",
     r"not UTF-8: caf\xe9": "ended",
     "sound": "ended",
 }
@@ -316,6 +317,8 @@ def odd(root, make_run, alive):
     (make_run("a table of nonsense", ended=False, pid=alive) / "metrics.csv").write_text(
         "env_steps,updates,restarts\n" + "inf,nan,1e400\n"
     )
+    table = make_run("a table with a line break of its own", ended=False) / "metrics.csv"
+    table.write_bytes(b"env_steps,updates\n1\r2,3\n")
     make_run("latin").rename(os.fsdecode(os.fsencode(root) + b"/not UTF-8: caf\xe9"))
     make_run("sound")
 
@@ -348,6 +351,7 @@ def test_distrl_runs_lists_the_sound_ones_and_one_line_for_each_other(odd, root)
     assert "sound" in told.stdout
     assert "caf?" in told.stdout
     lines = told.stderr.splitlines()
-    assert len(lines) == sum(state == "damaged" for state in ODD_ROWS.values())
+    assert len(lines) == sum(state == "damaged" for state in ODD_ROWS.values()) + 1
+    assert sum("a table with a line break of its own/metrics.csv is damaged" in line for line in lines) == 1
     assert all(line.startswith("distrl: passed over: ") for line in lines)
     assert len(json.loads(as_json.stdout)) == len(ODD_ROWS) - len(lines)

@@ -1,6 +1,7 @@
 """Columns read in blocks against the whole table read at once, and thinned columns against a slow twin."""
 
 import random
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -62,12 +63,29 @@ def test_quoted_names_and_cells(tmp_path):
         (f"a,b\n1,{'2' * 3_000_000}\n", "longer than 1,048,576"),
         (f"a,b\n1,{'2' * 3_000_000}", "longer than 1,048,576"),
         ("a" * 2_000_000, "first line is longer"),
+        ("a,b\n1,2\r3,4\n", "a row has 3 cells, not 2"),
+        (f'a,b\n"1",{"2" * 200_000}\n', "field larger"),
     ],
 )
 def test_damage_is_told_in_one_line(tmp_path, text, told):
     with pytest.raises(ConfigError, match=told) as caught:
         read(written(tmp_path, text), "b")
     assert "\n" not in str(caught.value)
+
+
+def test_a_whole_number_beyond_every_float_is_infinite(tmp_path):
+    found, _ = read(written(tmp_path, f"a\n1\n{'9' * 350}\n"), "a")
+    assert found["a"].tolist() == [1.0, np.inf]
+
+
+def test_one_long_cell_among_many_short_ones_takes_little_memory(tmp_path):
+    path = written(tmp_path, "a\n" + "1\n" * 200_000 + f"{'0' * 398}2\n")
+    tracemalloc.start()
+    found, _ = read(path, "a")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (len(found["a"]), found["a"][-1]) == (200_001, 2.0)
+    assert peak < 100 * 2**20
 
 
 @pytest.mark.parametrize("pieces", [1, 7, 1000])

@@ -46,10 +46,10 @@ def test_a_run_without_the_file_has_no_row(tmp_path):
     assert last_row(tmp_path / "metrics.csv") == {}
 
 
-@pytest.mark.parametrize("text", [b"updates,loss\n1\n", b"updates,loss\n1,two\n", b"updates,loss\n1,\xff\n"])
+@pytest.mark.parametrize("text", [b"1\n", b"1,two\n", b"1,\xff\n", b"1\r2,3\n", b"1,%s\n" % (200_000 * b"2")])
 def test_a_damaged_row_is_told_in_one_line(tmp_path, text):
     with pytest.raises(ConfigError, match=r"metrics.csv is damaged: its last row does not fit its header") as caught:
-        last_row(written(tmp_path, text))
+        last_row(written(tmp_path, b"updates,loss\n" + text))
     assert "\n" not in str(caught.value)
 
 
