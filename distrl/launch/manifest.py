@@ -76,12 +76,18 @@ def commit(folder: Path) -> str | None:
 
     None where git is not there, does not know the folder, or takes longer than five seconds.
     """
-    command = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"]
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=GIT_S)
-    except (OSError, subprocess.TimeoutExpired):
+        found = _git(folder, "describe", "--always", "--abbrev=12", "--exclude=*")
+        # Not `describe --dirty`, which locks the index: if it is killed, or the disk is full, the lock stays.
+        changed = _git(folder, "--no-optional-locks", "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() or None if done.returncode == 0 else None
+    return f"{found}+" if found and changed else found or None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=GIT_S, check=True).stdout.strip()
 
 
 def _command(arguments: Sequence[str]) -> tuple[str, ...]:

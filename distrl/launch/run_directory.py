@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distrl.data_store.checkpoints import load_newest
@@ -28,12 +28,14 @@ class Opened:
 
     Attributes:
         env_steps, wall_s: Environment steps and seconds of training behind the checkpoint.
+        was_empty: There was nothing in it, or it was not there.
     """
 
     update: int = 0
     env_steps: int = 0
     wall_s: float = 0.0
     notes: tuple[str, ...] = ()
+    was_empty: bool = False
 
 
 @contextmanager
@@ -55,11 +57,12 @@ def open_run_directory(run_dir: Path, resume: str | None) -> Iterator[Opened]:
     opened = Opened() if resume is None else _look_for_checkpoint(run_dir, must_exist=resume != "auto")
     with ExitStack() as held:
         with usable(run_dir):
+            was_empty = not (run_dir.is_dir() and any(run_dir.iterdir()))
             for name in _FOLDERS:
                 (run_dir / name).mkdir(parents=True, exist_ok=True)
             _hold(held, run_dir, os.O_RDONLY)
             _hold(held, run_dir / "run.lock", os.O_RDWR | os.O_CREAT)
-        yield opened
+        yield replace(opened, was_empty=was_empty)
 
 
 @contextmanager

@@ -46,6 +46,7 @@ from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.metrics.console import View
 from distrl.metrics.summary import PolicyLag, Summary
 from distrl.networks.windows import check_windows
+from distrl.types import EnvSpec
 
 INTERRUPTS: Mapping[int, tuple[int, str]] = {
     signal.SIGINT: (EXIT_INTERRUPTED, "Ctrl-C"),
@@ -80,15 +81,25 @@ def train(
     Raises:
         ConfigError, CheckpointError, MemoryBackendError: Before anything was launched.
     """
-    empty = not (run_dir.is_dir() and any(run_dir.iterdir()))
-    try:
-        summary = _train(loaded, run_dir, resume, view, head_start, interrupt)
-    except ConfigError:
-        if empty:
+    started = time.time(), time.monotonic()
+    loaded = settled(loaded)
+    config = loaded.config
+    _check_launchable(config)
+    require_free(run_dir, resume)
+    spec = probe(config.environment, action_mask=config.network.action_mask)
+    check_fit(config, spec)
+    check_windows(config.network, spec)
+    check_queue(config, spec)
+    remark = replay_note(config, spec)
+    with open_run_directory(run_dir, resume) as opened:
+        try:
+            summary = _train(loaded, spec, remark, run_dir, opened, view, head_start, interrupt, started)
+        except ConfigError:
+            if opened.was_empty:
+                _remove_refused(run_dir)
+            raise
+        if opened.was_empty and summary.exit_code == ConfigError.exit_code and not summary.updates:
             _remove_refused(run_dir)
-        raise
-    if empty and summary.exit_code == ConfigError.exit_code:
-        _remove_refused(run_dir)
     return summary
 
 
@@ -100,23 +111,23 @@ def _remove_refused(run_dir: Path) -> None:
 
 def _train(
     loaded: LoadedConfig,
+    spec: EnvSpec,
+    remark: str | None,
     run_dir: Path,
-    resume: str | None,
+    opened: Opened,
     view: View,
     head_start: HeadStart | None,
     interrupt: Interrupt | None,
+    started: tuple[float, float],
 ) -> Summary:
-    started, began = time.time(), time.monotonic()
-    loaded = settled(loaded)
+    """Train in a directory that is ours.
+
+    Args:
+        remark: On the replay memory, for the user.
+        started: When the command did: by the wall clock, and by a clock that nobody sets.
+    """
     config = loaded.config
-    _check_launchable(config)
-    require_free(run_dir, resume)
-    spec = probe(config.environment, action_mask=config.network.action_mask)
-    check_fit(config, spec)
-    check_windows(config.network, spec)
-    check_queue(config, spec)
-    replay = replay_note(config, spec)
-    with open_run_directory(run_dir, resume) as opened, settled_config(run_dir, loaded) as keep_config:
+    with settled_config(run_dir, loaded) as keep_config:
         run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         description = RunDescription(
             run_id=run_id,
@@ -132,7 +143,7 @@ def _train(
         try:
             monitor.tell_configuration(read_settings(run_dir / "config.yaml"))
             empty = empty_replay_note(config, run_dir / "checkpoints", opened.update)
-            remarks = [oversubscription_warning(config), replay, empty, publication_note(config)]
+            remarks = [oversubscription_warning(config), remark, empty, publication_note(config)]
             for note in filter(None, [f"run {run_id} in {run_dir}", *opened.notes, *remarks]):
                 monitor.event(note)
             with interruptible() if interrupt is None else nullcontext(interrupt) as asked:
@@ -142,9 +153,9 @@ def _train(
                     outcome = _train_with_roles(description, monitor, asked, head_start)
                 keep_config(outcome.exit_code != ConfigError.exit_code)
         except BaseException as error:  # raised on; whatever was launched is accounted for
-            _account_for(description, opened, monitor, _outcome_of(error), started, began, view)
+            _account_for(description, opened, monitor, _outcome_of(error), *started, view)
             raise
-        return _account_for(description, opened, monitor, outcome, started, began, view)
+        return _account_for(description, opened, monitor, outcome, *started, view)
 
 
 def _outcome_of(error: BaseException) -> Outcome:

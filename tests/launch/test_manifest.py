@@ -35,6 +35,17 @@ def test_a_commit_and_whether_files_differ_from_it(checkout):
     assert commit(checkout) == f"{head[:12]}+"
 
 
+def test_the_index_of_a_repository_is_neither_locked_nor_written(checkout):
+    """A lock would stay behind where git is killed, as by a limit on the size of files, and keep its user from it."""
+    (checkout / "own.py").touch()  # git would note the new time
+    (checkout / ".git/index.lock").touch()
+    before = (checkout / ".git/index").stat().st_mtime_ns
+    assert commit(checkout) is not None
+    (checkout / ".git/index.lock").unlink()
+    assert not commit(checkout).endswith("+")
+    assert (checkout / ".git/index").stat().st_mtime_ns == before
+
+
 def test_there_is_none_outside_of_a_repository_without_git_or_when_it_hangs(checkout, tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert commit(tmp_path) is None

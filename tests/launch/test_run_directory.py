@@ -25,7 +25,7 @@ def checkpoint(run_dir: Path, step: int, *, corrupt: bool = False) -> None:
 def test_a_new_run_makes_its_directories_and_never_overwrites_another(tmp_path: Path):
     run = tmp_path / "run"
     with open_run_directory(run, None) as opened:
-        assert opened == Opened()
+        assert opened == Opened(was_empty=True)
         assert sorted(path.name for path in run.iterdir() if path.is_dir()) == ["checkpoints", "logs", "policy"]
         write_run_json(run, "r1", "unix:///x")
     with pytest.raises(ConfigError, match="already holds a run; add --resume auto"), open_run_directory(run, None):

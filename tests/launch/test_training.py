@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 from types import SimpleNamespace
 
 import pytest
@@ -235,6 +235,22 @@ def test_a_configuration_that_is_no_text_is_refused_with_its_path(tmp_path):
     (tmp_path / "config.yaml").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match=r"config\.yaml"), settled_config(tmp_path, loaded(seed=1)):
         pass
+
+
+def test_a_run_that_another_took_the_directory_from_leaves_it_alone(tmp_path, monkeypatch):
+    """Two runs that start at once find an empty directory; the environment of one takes longer to try out."""
+    run_dir, first = tmp_path / "run", ExitStack()
+    probe = training.probe
+
+    def slow(*given, **named):
+        first.enter_context(open_run_directory(run_dir, None))
+        (run_dir / "run.json").write_text("{}")
+        return probe(*given, **named)
+
+    monkeypatch.setattr(training, "probe", slow)
+    with first, pytest.raises(ConfigError, match="already holds a run"):
+        train(loaded(environment={"id": "CartPole-v1"}), run_dir=run_dir, resume=None, view=None)
+    assert (run_dir / "run.json").read_text() == "{}"
 
 
 def test_a_run_is_not_resumed_as_another_task(tmp_path):
