@@ -11,6 +11,7 @@ from distrl.launch.plan import Role
 
 FIRST_BACKOFF_S = 0.5
 LONGEST_BACKOFF_S = 5.0
+LONGEST_OUTAGE_BACKOFF_S = 30.0
 HEALTHY_S = 30.0
 """Who lived so long died of something else than its start: waiting helps nobody."""
 BUDGET_WINDOW_S = 600.0
@@ -88,18 +89,25 @@ class Fleet:
                 found.append(member)
         return found
 
-    def restart_later(self, member: Member) -> float | None:
-        """Schedules a restart; returns the delay in seconds, None when the budget is spent."""
+    def restart_later(self, member: Member, *, outage: bool = False) -> float | None:
+        """Schedule a restart; return the delay in seconds, None when the budget is spent.
+
+        Args:
+            outage: The role has ended as its host does not reach Redis, however long that lasts. It waits longer and
+                spends nothing of the budget, unless there is none at all.
+        """
         now = self._clock()
         while member.deaths and now - member.deaths[0] > BUDGET_WINDOW_S:
             member.deaths.popleft()
-        if len(member.deaths) >= self._budget:
+        if len(member.deaths) >= self._budget and not (outage and self._budget):
             return None
         if now - member.started_at >= HEALTHY_S:
             member.short_lives = 0
-        delay = min(FIRST_BACKOFF_S * 2.0**member.short_lives, LONGEST_BACKOFF_S)
+        longest_s = LONGEST_OUTAGE_BACKOFF_S if outage else LONGEST_BACKOFF_S
+        delay = min(FIRST_BACKOFF_S * 2.0 ** min(member.short_lives, 10), longest_s)
         member.short_lives += 1
-        member.deaths.append(now)
+        if not outage:
+            member.deaths.append(now)
         member.start_at = now + delay
         return delay
 

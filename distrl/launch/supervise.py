@@ -195,7 +195,7 @@ class Supervisor:
         if self._is_hopeless(role, error if code in SAME_ERROR_CODES else None):
             return Outcome(code, "keeps failing", f"{role.name} failed {SAME_ERROR} times in the same way: {error}")
         how = f"{f'signal {-code}' if code < 0 else f'exit code {code}'}{f': {error}' if error else ''}"
-        delay = self.fleet.restart_later(member)
+        delay = self.fleet.restart_later(member, outage=unreachable)
         if delay is None:
             final = EnvironmentFailedError.exit_code if hung else max(code, 1)
             budget = f"more often than actors.restart_budget {self._config.actors.restart_budget} allows"

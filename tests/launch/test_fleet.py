@@ -2,7 +2,16 @@
 
 from pathlib import Path
 
-from distrl.launch.fleet import BUDGET_WINDOW_S, HEALTHY_S, LOG_TAIL_BYTES, LONGEST_BACKOFF_S, Fleet, end, last_error
+from distrl.launch.fleet import (
+    BUDGET_WINDOW_S,
+    HEALTHY_S,
+    LOG_TAIL_BYTES,
+    LONGEST_BACKOFF_S,
+    LONGEST_OUTAGE_BACKOFF_S,
+    Fleet,
+    end,
+    last_error,
+)
 from distrl.launch.plan import Role
 
 
@@ -55,6 +64,17 @@ def test_the_budget_is_per_ten_minutes(launcher, clock):
     assert fleet.restart_later(member) is None
     clock.now = BUDGET_WINDOW_S + 1
     assert fleet.restart_later(member) == 0.5
+
+
+def test_an_outage_spends_no_budget_however_long_it_lasts(launcher, clock):
+    fleet = Fleet(launcher, 2, clock)
+    fleet.add(Role("actor", 0))
+    member = fleet.members[Role("actor", 0)]
+    delays = [fleet.restart_later(member, outage=True) for _ in range(2000)]
+    assert delays[:7] == [0.5, 1, 2, 4, 8, 16, LONGEST_OUTAGE_BACKOFF_S]
+    assert delays[-1] == LONGEST_OUTAGE_BACKOFF_S
+    assert [fleet.restart_later(member) for _ in range(3)] == [LONGEST_BACKOFF_S, LONGEST_BACKOFF_S, None]
+    assert Fleet(launcher, 0, clock).restart_later(member, outage=True) is None
 
 
 def test_end_kills_only_who_does_not_obey(launcher, clock):

@@ -274,6 +274,16 @@ def test_an_actor_that_cannot_reach_redis_is_started_again_while_the_supervisor_
     ]
 
 
+def test_one_actor_that_does_not_reach_redis_for_long_ends_no_run_that_goes_on(world):
+    def others_produce():
+        world.backend._run.ledger["produced"] += 1
+
+    once = [world.dies(ACTOR, 6, "Redis is unreachable for 3 s"), others_produce]
+    outcome = world.run(*once * 8, world.asks(stop="asked"), actors={"restart_budget": 3})
+    assert (outcome.exit_code, outcome.stop_reason) == (0, "asked")
+    assert len(world.launcher.of(ACTOR)) == 9
+
+
 @pytest.mark.parametrize(("budget", "starts"), [(0, 1), (20, 4)])
 def test_an_actor_that_can_never_reach_redis_ends_the_run_with_6(world, budget, starts):
     dies = world.dies(ACTOR, 6, "the run's key is gone")
