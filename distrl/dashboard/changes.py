@@ -118,6 +118,6 @@ class Watches:
         return RunWatch(self._runs, self._runs.index.entry(run_id).id)
 
     def _answer(self, name: str, kept: _Kept, *, fresh: bool) -> Json:
+        kept.answers += 1  # first: what an error keeps from the page is told again, as the mark is another one
         changes = kept.watch.changes()
-        kept.answers += 1
         return {"mark": f"{name}.{kept.answers}", "fresh": fresh, "at": time.time(), "changes": changes}

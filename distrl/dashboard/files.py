@@ -93,14 +93,14 @@ def log_piece(run_dir: Path, role: str, after: int | None) -> Piece:
 
 
 def events(run_dir: Path) -> list[Event]:
-    """The newest of the run's events, oldest first."""
+    """The newest of the run's events, oldest first; none where the file is not there or cannot be read."""
     try:
-        path = inside(run_dir, "logs", "events.log")
-    except NotThereError:
+        with inside(run_dir, "logs", "events.log").open("rb") as file:
+            begin = file.seek(max(file.seek(0, 2) - PIECE_BYTES, 0))
+            lines = file.read(PIECE_BYTES).decode(errors="replace").splitlines()[1 if begin else 0 :]
+    except (NotThereError, OSError):
         return []
-    with path.open("rb") as file:
-        file.seek(max(file.seek(0, 2) - PIECE_BYTES, 0))
-        lines = file.read().decode(errors="replace").splitlines()
+    # Without a torn first line: what masks secrets must see the whole.
     return [_event(line) for line in lines[-MOST_EVENTS:]]
 
 

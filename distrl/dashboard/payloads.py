@@ -50,21 +50,21 @@ class Runs:
         self.index = index
         self.live = LiveRuns()
         self.tables = Tables()
-        self._ended: dict[str, tuple[Entry, Json]] = {}
+        self._kept_rows: dict[str, tuple[Entry, Json]] = {}
 
     def listed(self) -> list[Json]:
         """Every run, the newest first; those that run with what they say now."""
         entries = self.index.entries()
         looks = self.looks(entries, LIST_WAIT_S)
-        rows, ended = [], {}
+        rows, kept_rows = [], {}
         for entry in entries:
-            kept = self._ended.get(entry.id)
+            kept = self._kept_rows.get(entry.id)
             # The same row again where nothing can have changed, so that it costs nothing.
             row = kept[1] if kept is not None and kept[0] is entry else self._row(entry, looks.get(entry.id))
-            if entry.state == "ended":
-                ended[entry.id] = (entry, row)
+            if entry.state in ("ended", "gone"):
+                kept_rows[entry.id] = (entry, row)
             rows.append(row)
-        self._ended = ended
+        self._kept_rows = kept_rows
         return rows
 
     def look(self, entry: Entry) -> Look | None:
@@ -233,7 +233,7 @@ class Runs:
     def _columns(self, entry: Entry) -> list[str]:
         try:
             return self.tables.names(self.index.directory(entry)) or [*self._table(entry, ())]
-        except ConfigError:  # told where curves are asked for
+        except (ConfigError, OSError):  # told where curves are asked for
             return []
 
     def _settings(self, entry: Entry) -> dict[str, Any]:
@@ -245,7 +245,7 @@ class Runs:
     def _curve_of(self, entry: Entry, name: str, over: str, window: int) -> Curve:
         try:
             table = self._table(entry, [X_AXES[over], name])
-        except ConfigError:  # a damaged one: the run's own page says why
+        except (ConfigError, OSError):  # a damaged one: the run's own page says why
             table = Table({}, {})
         if name not in table:
             return Curve(np.empty(0), np.empty(0))

@@ -90,6 +90,18 @@ def test_a_page_gets_what_it_has_not_got(runs, make_run):
         watches.changes("none", "")
 
 
+def test_what_an_error_has_kept_from_a_page_is_told_again(runs, make_run, make_summary, monkeypatch):
+    folder = make_run("a", ended=False)
+    watches = Watches(runs)
+    mark = watches.changes(id_of("a"), "")["mark"]
+    make_summary(run_id="a").write(folder / "summary.json")
+    with monkeypatch.context() as broken:
+        broken.delattr(module.files, "events")
+        with pytest.raises(AttributeError):
+            watches.changes(id_of("a"), mark)
+    assert ("run", {"state": "ended", "started": 1000.0}) in watches.changes(id_of("a"), mark)["changes"]
+
+
 def test_pages_that_are_remembered_are_bounded(runs, monkeypatch):
     monkeypatch.setattr(module, "MOST_WATCHES", 2)
     watches = Watches(runs)

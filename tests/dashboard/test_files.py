@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from distrl.dashboard.files import NotThereError, Piece, events, film, id_of, inside, log_names, log_piece
+from distrl.dashboard.files import PIECE_BYTES, NotThereError, Piece, events, film, id_of, inside, log_names, log_piece
 
 
 @pytest.fixture
@@ -107,6 +107,12 @@ def test_passwords_in_logs_and_events(run_dir):
 
 def test_no_events(run_dir):
     assert events(run_dir) == []
+
+
+def test_a_torn_event_is_left_out(run_dir):
+    long = "password=" + "x" * PIECE_BYTES
+    (run_dir / "logs" / "events.log").write_text(f"{long}\n2026-01-02 03:04:05 whole\n")
+    assert events(run_dir) == [("2026-01-02 03:04:05", "whole")]
 
 
 def test_no_offset_shows_what_the_whole_line_would_not(run_dir):

@@ -149,6 +149,17 @@ def test_a_damaged_table_leaves_the_rest(runs, make_run):
         runs.curves(id_of("a"), ["loss"], "steps", 10, 1)
 
 
+def test_a_run_that_is_gone_is_read_once_per_look_at_the_directories(runs, make_run, make_summary, monkeypatch):
+    folder = make_run("a", ended=False)
+    monkeypatch.setattr("distrl.dashboard.index.FRESH_S", 1e9)
+    (first,) = runs.listed()
+    assert (first["state"], first["numbers"]["env_steps"]) == ("gone", 300)
+    assert runs.listed()[0] is first
+    make_summary(run_id="a").write(folder / "summary.json")
+    runs.index._due = 0.0
+    assert runs.listed()[0]["state"] == "ended"
+
+
 def test_no_such_run(runs):
     for ask in (runs.described, runs.configuration, lambda one: runs.curves(one, ["loss"], "steps", 10, 1)):
         with pytest.raises(NotThereError):

@@ -65,7 +65,7 @@ export function follow(params, listeners, again = () => {}) {
   return keepAsking(async (signal, outage) => {
     const told = await get("changes", { ...params, since: mark }, signal);
     if (mark !== null && (outage || told.fresh)) await again();
-    mark = told.mark;
     for (const [name, data] of told.changes) await listeners[name]?.(data);
+    mark = told.mark; // where a listener has failed, everything is told again
   });
 }
