@@ -107,7 +107,10 @@ def _answers() -> dict[Any, Callable[[Request, Exception], Response]]:
 
 def _answering(status: int) -> Callable[[Request, Exception], Response]:
     def answer(request: Request, error: Exception) -> Response:
-        return Answer({"error": " ".join(str(error).split())}, status)
+        told, root = " ".join(str(error).split()), request.app.state.runs.index.root
+        for path in (root.resolve(), root.absolute()):
+            told = told.replace(f"{path}/", "")  # paths are named below the folder of the runs
+        return Answer({"error": told}, status)
 
     return answer
 

@@ -45,6 +45,8 @@ class BoundedProtocol(H11Protocol):
         """As uvicorn calls it, which closes connections that stay idle."""
         self._idle_since = self.loop.time()
         super().on_response_complete()
+        if self.owes and self.timeout_keep_alive_task is None:
+            self._end_in(REQUEST_S)  # half of a next request came together with the one that is answered now
 
     def pause_writing(self) -> None:
         """As asyncio calls it."""

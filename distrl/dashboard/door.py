@@ -88,7 +88,7 @@ class Door:
             right = None if wait_s else self._access.right_of_token(token.strip())
             return Shown(right) if right is not None else await self._failed(self._tokens, address, wait_s, headers)
         shown = self.by_cookie(scope)
-        if shown.right is not None or cookie_name(scope) not in headers.get("cookie", ""):
+        if shown.right is not None or not _cookies(scope):
             return shown
         answer = await self._failed(self._cookies, address, self._cookies.wait_s(address), headers)
         answer.delete_cookie(cookie_name(scope))  # a browser whose session is over fails once
@@ -96,8 +96,7 @@ class Door:
 
     def by_cookie(self, scope: Scope) -> Shown:
         """Return the right of the session that the request's cookie names; exactly one cookie is read."""
-        pairs = [pair.strip().partition("=") for pair in Headers(scope=scope).get("cookie", "").split(";")]
-        found = [value for name, _, value in pairs if name == cookie_name(scope)]
+        found = _cookies(scope)
         right = self._sessions.right(found[0]) if len(found) == 1 else None
         return Shown(right, found[0] if right is not None else None)
 
@@ -168,6 +167,11 @@ def cookie_name(scope: Scope) -> str:
     """Return the name of this dashboard's cookie. Browsers send cookies to every port of a host: the name holds it."""
     _, port = scope.get("server") or ("", 0)
     return f"distrl-{port}"
+
+
+def _cookies(scope: Scope) -> list[str]:
+    pairs = [pair.strip().partition("=") for pair in Headers(scope=scope).get("cookie", "").split(";")]
+    return [value for name, _, value in pairs if name == cookie_name(scope)]
 
 
 def login_page(status: int, problem: str = "") -> Response:

@@ -323,7 +323,7 @@ def odd(root, make_run, alive):
     make_run("sound")
 
 
-def test_an_odd_directory_is_one_row(odd, page):
+def test_an_odd_directory_is_one_row(odd, page, root):
     client = page()
     rows = {row["name"]: row for row in client.get("/api/runs").json()["runs"]}
     assert {name: row["state"] for name, row in rows.items()} == ODD_ROWS
@@ -335,6 +335,9 @@ def test_an_odd_directory_is_one_row(odd, page):
         assert answer.status_code == 200, (row["name"], answer.text)
         configuration = client.get(f"/api/runs/{row['id']}/config")
         assert configuration.status_code in (200, 400), (row["name"], configuration.text)
+        curve = client.get(f"/api/runs/{row['id']}/curve?metric=updates&over=updates")
+        assert curve.status_code in (200, 400), (row["name"], curve.text)
+        assert str(root) not in answer.text + configuration.text + curve.text
     infinite = client.get(f"/api/runs/{rows['numbers that JSON does not know']['id']}/config").json()["values"]
     assert [(one["path"], one["value"], one["text"]) for one in infinite] == [
         ("seed", None, ".inf"),

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from distrl.dashboard import connections as module
+from distrl.dashboard import door
 from distrl.dashboard.access import Access
 from distrl.dashboard.server import make_server
 from distrl.dashboard.sockets import listen
@@ -73,6 +74,7 @@ def sent_until_closed(client, piece):
         b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99\r\n\r\ntoken=",
         b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\ntoken\r\n",
         b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET /health",
+        b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nPOST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n",
     ],
 )
 def test_half_a_request_is_not_waited_for(port, monkeypatch, sent):
@@ -80,6 +82,7 @@ def test_half_a_request_is_not_waited_for(port, monkeypatch, sent):
     with dial(port) as client:
         client.sendall(sent)
         end_of(client)
+    monkeypatch.undo()  # a slow machine may take its time for this one
     assert ask(port) == 200
 
 
@@ -92,13 +95,13 @@ def test_a_byte_now_and_then_is_not_waited_for(port, monkeypatch):
 
 def test_a_request_that_takes_less_is_answered(port, monkeypatch):
     """The time-out is for what the client owes, not for a connection that lasts."""
-    monkeypatch.setattr(module, "REQUEST_S", 0.3)
+    monkeypatch.setattr(module, "REQUEST_S", 3.0)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     for _ in range(4):
         connection.request("GET", "/healthz", headers={"Authorization": f"Bearer {TOKEN}"})
         answer = connection.getresponse()
         assert (answer.status, answer.read()) == (200, b'{"ok":true}')
-        time.sleep(0.2)
+        time.sleep(1.2)
     connection.close()
 
 
@@ -114,14 +117,15 @@ def test_idle_connections_keep_no_client_out(port):
 
 def test_connections_that_are_at_work_are_not_closed_for_others(port, monkeypatch):
     monkeypatch.setattr(module, "MOST_PER_ADDRESS", 2)
+    monkeypatch.setattr(door, "WRONG_TOKEN_S", 3.0)
     wrong = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer wrong\r\n\r\n"
     with contextlib.ExitStack() as held:
         clients = []
-        for _ in range(2):  # each waits half a second for its refusal
+        for _ in range(2):  # each waits for its refusal
             client = held.enter_context(dial(port))
             client.sendall(wrong)
             clients.append(client)
-        time.sleep(0.1)
+        time.sleep(1.0)  # they have been read
         for _ in range(5):
             held.enter_context(dial(port))
         for client in clients:

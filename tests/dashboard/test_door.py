@@ -100,6 +100,11 @@ def test_one_cookie_is_read(client):
         assert client.get("/api/session", headers={"Cookie": cookies}).status_code == 401
 
 
+def test_cookies_of_other_dashboards_on_the_host_are_no_attempts(client):
+    answers = [client.get("/api/runs", headers={"Cookie": f"{COOKIE}1=x; my-{COOKIE}=y"}) for _ in range(FAILURES + 1)]
+    assert {(answer.status_code, "set-cookie" in answer.headers) for answer in answers} == {(401, False)}
+
+
 def test_a_session_that_is_over_is_forgotten_by_the_browser(client):
     client.cookies.set(COOKIE, "of-an-earlier-server", domain="0.0.0.0")
     answer = client.get("/", headers=HTML)
