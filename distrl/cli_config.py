@@ -102,10 +102,10 @@ def _paths(key: str) -> list[str]:
 
     if reference.find(key):
         return [key]
-    known = known_paths()
+    known, last = known_paths(), key.rpartition(".")[2]
     found = [path for path in known if path.rpartition(".")[2] == key]
-    if not found and key.lower() in ALIASES:
-        found = [ALIASES[key.lower()]]
+    if not found and last.lower() in ALIASES:
+        found = [ALIASES[last.lower()]]
     if not found:
         close = get_close_matches(key, [*known, *(path.rpartition(".")[2] for path in known)], n=1)
         hint = f"did you mean {close[0]}?" if close else f"the sections are {', '.join(RunConfig.model_fields)}"

@@ -65,7 +65,7 @@ def status(
 @takes(RunOptions)
 def scale(
     job: RunOptions,
-    actors: Annotated[int, typer.Argument(min=1, metavar="N", help="The number of actors that the run shall have.")],
+    actors: Annotated[int, typer.Argument(min=1, metavar="N", help="The number of actors that the run must have.")],
     force: Annotated[bool, typer.Option("--force", help="Also more actors than actors.max_count.")] = False,
 ) -> None:
     """Change the number of actors while a run goes on.

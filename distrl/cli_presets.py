@@ -23,7 +23,7 @@ def presets(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="All that is known of all of them.")] = False,
 ) -> None:
-    """List the configurations that come with distrl: what they shall reach, and what they need.
+    """List the configurations that come with distrl: what they must reach, and what they need.
 
     [cyan]distrl presets[/]
 

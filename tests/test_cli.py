@@ -495,6 +495,7 @@ def test_options_that_have_no_effect_are_marked(capsys, workplace):
     [
         ("network.learning_rate", "network.learning_rate: number > 0, default 0.00025"),
         ("lr", "network.learning_rate: number > 0, default 0.00025"),
+        ("network.lr", "network.learning_rate: number > 0, default 0.00025"),
         ("clip_range", "algorithm.clip_range: number > 0, < 1 or null, default 0.2  (name: ppo, appo)"),
         ("actors", "actors: section"),
     ],

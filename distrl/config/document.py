@@ -13,8 +13,8 @@ _TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
 # YAML 1.1 wants a dot and a signed exponent and reads `1e-3` as text; YAML 1.2, JSON and people do not.
 _EXPONENT = re.compile(r"^[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
 MOST_VALUES = 100_000
-_MOST_BITS = 4096  # Python refuses to write longer numbers in decimal
 """In one document, each counted as often as it is referred to: aliases make any number of a few lines."""
+_MOST_BITS = 4096  # Python refuses to write longer numbers in decimal
 DEEPEST = 64
 """Levels of mappings and lists in one document; Pydantic and JSON allow some 200."""
 _LINE_ENDS = "\n\r\x85\u2028\u2029"  # YAML's

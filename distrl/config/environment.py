@@ -39,6 +39,6 @@ class EnvironmentConfig(Section):
     preprocessing: tuple[PreprocessingStep, ...] = ()
     """Steps between the environment and the policy, in order; each is {step: NAME, …}."""
     text: TextParameters = TextParameters()
-    """Of all texts that the environment shows."""
+    """How all texts that the environment shows become tokens."""
     step_timeout_s: float = Field(60.0, gt=0.0, allow_inf_nan=False)
     """An actor whose last environment step is older than this is killed, counted and replaced."""

@@ -1,6 +1,7 @@
 """Which algorithm fits which actions and networks, by the configuration and the environment's spec alone."""
 
-from distrl.config.algorithms import ProximalSection, QLearningSection, SacParameters
+from distrl.config.action_mask import mask_of
+from distrl.config.algorithms import ExternalAlgorithmParameters, ProximalSection, QLearningSection, SacParameters
 from distrl.config.run import RunConfig
 from distrl.errors import ConfigError
 from distrl.types import BoxSpec, EnvSpec
@@ -19,6 +20,20 @@ def check_fit(config: RunConfig, spec: EnvSpec) -> None:
         check_choices(spec, algorithm.name)
     if config.network.has_memory:
         check_memory(config)
+
+
+def unused_mask_note(config: RunConfig, spec: EnvSpec) -> str | None:
+    """Return one line where the environment seems to show a mask that no head takes, else None."""
+    own = isinstance(config.algorithm, ExternalAlgorithmParameters)  # its class may name the mask
+    found = None if own or config.network.action_mask is not None else mask_of(spec, None)
+    if found is None:
+        return None
+    what = f"observation {found!r} looks like an action mask, which algorithm {config.algorithm.name}"
+    if isinstance(config.algorithm, QLearningSection):
+        return f"{what} does not take: its policy may choose what is forbidden; use impala or ppo"
+    kind = "ppo" if isinstance(config.algorithm, ProximalSection) else "policy"
+    heads = f"network.heads_parameters=[{{kind: {kind}, action_mask: {found}}}]"
+    return f"{what} is not told of: its policy may choose what is forbidden; set {heads}"
 
 
 def check_bounded(spec: EnvSpec, algorithm: str) -> None:

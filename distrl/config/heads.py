@@ -20,7 +20,7 @@ class HeadSection(Section):
     units: tuple[Count, ...] = ()
     """Widths of hidden layers of the head's own."""
     activation: Activation = "relu"
-    """Of these hidden layers."""
+    """Activation of these hidden layers."""
     dense_layer: DenseKind = "dense"
     """What the head's layers are, the last ones included."""
 
@@ -45,11 +45,12 @@ class PolicySection(HeadSection):
     loss_settings: ClassVar[tuple[str, ...]] = ("beta_entropy",)
 
     distribution: Literal["auto", "gaussian", "squashed_gaussian", "beta"] = "auto"
-    """Of continuous actions; auto: gaussian. Choices and switches have theirs."""
+    """Distribution of continuous actions; auto: gaussian. Choices and switches have theirs."""
     log_sigma: Literal["auto", "state_independent", "state_dependent"] = "auto"
-    """Of Gaussians. auto: state_independent, one weight per dimension; state_dependent for squashed_gaussian."""
+    """Where Gaussians take their log deviation from. auto: state_independent, one weight per dimension;
+    state_dependent for squashed_gaussian."""
     initial_log_sigma: float = 0.0
-    """Of Gaussians, at the first update; where it depends on the state, on average over states."""
+    """Log deviation of Gaussians at the first update; where it depends on the state, on average over states."""
     action_mask: str | None = None
     """Name of an observation [A] that is 0 where a choice is not allowed."""
     beta_entropy: float = Field(0.0, ge=0.0)

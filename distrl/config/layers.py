@@ -144,7 +144,7 @@ class ActivationLayer(Section):
     kind: Literal["activation"] = "activation"
     activation: Activation
     negative_slope: Real | None = None
-    """Of leaky_relu; null: 0.2."""
+    """Slope of leaky_relu below 0; null: 0.2."""
 
     @model_validator(mode="after")
     def _slope_has_a_use(self) -> Self:
@@ -211,7 +211,7 @@ class LSTMLayer(Section):
     mask_value: Real | None = None
     """Rows that hold nothing but this number are padding and leave state and output as they are."""
     dropout: Real = Field(0.0, ge=0.0, lt=1.0)
-    """Of the input, while training."""
+    """Share of the input that is set to 0 while training."""
 
 
 class CustomLayer(Section):
@@ -312,7 +312,7 @@ class LayerDefaults(Section):
     """What holds for all layers of one block: an embedder, a middleware."""
 
     activation: Activation = "relu"
-    """Of layers that do not name one."""
+    """Default of layers that do not name one."""
     batchnorm: bool = False
     """Batch normalisation after every dense layer and convolution, before its activation."""
     dropout_rate: float = Field(0.0, ge=0.0, lt=1.0)

@@ -27,9 +27,9 @@ class EmbedderParameters(LayerDefaults):
     """Also ImpalaResNet, for images. auto: Medium for images, Shallow for those that are too small for it
     (36 x 36 is not), Empty for all else."""
     embedding_width: int = Field(32, ge=1)
-    """Of tokens: each becomes a vector of this width. 0 is padding, and becomes zeros."""
+    """For tokens: each becomes a vector of this width. 0 is padding, and becomes zeros."""
     pooling: Literal["mean", "none"] = "mean"
-    """Of tokens: the layers get the mean of those that are not padding, or all, [length, embedding_width]."""
+    """For tokens: the layers get the mean of those that are not padding, or all, [length, embedding_width]."""
     input_rescaling: float | None = Field(None, gt=0.0)
     """The input is divided by this; null: 255 for images of bytes that are not normalised, 1 for all else."""
     input_offset: float = 0.0
@@ -118,10 +118,10 @@ class NetworkParameters(OptimizerParameters):
     scale_down_gradients_by_number_of_workers_for_sync_training: bool = True
     """Gradient actors that wait for each other: the mean of their gradients, instead of the sum."""
     compute_dtype: Literal["float32", "bfloat16", "auto"] = "float32"
-    """Of activations while training; weights are float32 in any case. auto: bfloat16 where the learner's CPU has
+    """Type of activations while training; weights are float32 in any case. auto: bfloat16 where the learner's CPU has
     instructions that multiply it."""
     wire_dtype: Literal["float32", "float16", "bfloat16"] = "float32"
-    """Of published weights on their way to the actors."""
+    """Type of published weights on their way to the actors."""
     model: str | None = Field(None, pattern=r"^[\w.]+:\w+$")
     """package.module:Class, a keras.Model of the user's own in place of embedders and merger: it is called with all
     inputs by name and returns [batch, width], which the middleware takes."""

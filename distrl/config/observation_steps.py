@@ -231,7 +231,7 @@ class SelectStep(ObservationStep):
 
     step: Literal["select"] = "select"
     names: tuple[str, ...] | None = None
-    """Of all parts along the axis, in order."""
+    """Names of all parts along the axis, in order."""
     keep: tuple[Part, ...] | None = Field(None, min_length=1)
     """These, in this order."""
     discard: tuple[Part, ...] | None = Field(None, min_length=1)

@@ -76,7 +76,7 @@ class OptimizerParameters(Section):
     optimizer_epsilon: float | None = Field(None, gt=0.0)
     """null: 1e-4 for Adam, AdamW and RMSProp, as in Coach; 1e-7 for all others, as in Keras."""
     adam_optimizer_beta1: float = Field(0.9, ge=0.0, lt=1.0)
-    """Of Adam, AdamW, Nadam, and what Muon does with vectors."""
+    """Decay of the mean of gradients, also in what Muon does with vectors."""
     adam_optimizer_beta2: float = Field(0.99, ge=0.0, lt=1.0)
     """As beta1. Coach's; Keras and the paper have 0.999."""
     rms_prop_optimizer_decay: float = Field(0.9, ge=0.0, lt=1.0)
@@ -84,7 +84,7 @@ class OptimizerParameters(Section):
     """Where RMSProp's mean of squares starts: 0 as in Keras, 1 as in TensorFlow 1."""
     adadelta_rho: float = Field(0.95, ge=0.0, lt=1.0)
     momentum: float = Field(0.0, ge=0.0, lt=1.0)
-    """Of SGD and RMSProp. Muon has its own, 0.95."""
+    """Momentum of SGD and RMSProp. Muon has its own, 0.95."""
     nesterov: bool = False
     """SGD's momentum looks ahead."""
     weight_decay: float = Field(0.004, ge=0.0)

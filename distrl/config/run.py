@@ -109,7 +109,7 @@ class LaunchConfig(Section):
     ray_address: str | None = None
     """The address of a Ray cluster; null: a cluster of the run's own."""
     log_level: LogLevel = "info"
-    """Of what roles write to their logs, and all that is worse."""
+    """Lowest level that roles log."""
 
 
 _MEAN = "scale_down_gradients_by_number_of_workers_for_sync_training"

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from distrl.config import RunConfig
-from distrl.config.fit import check_fit
+from distrl.config.fit import check_fit, unused_mask_note
 from distrl.config.load import LoadedConfig, dump, load
 from distrl.config.settings import read_settings
 from distrl.environments.probe import probe
@@ -143,7 +143,8 @@ def _train(
         try:
             monitor.tell_configuration(read_settings(run_dir / "config.yaml"))
             empty = empty_replay_note(config, run_dir / "checkpoints", opened.update)
-            remarks = [oversubscription_warning(config), remark, empty, publication_note(config)]
+            mask = unused_mask_note(config, spec)
+            remarks = [oversubscription_warning(config), remark, empty, publication_note(config), mask]
             for note in filter(None, [f"run {run_id} in {run_dir}", *opened.notes, *remarks]):
                 monitor.event(note)
             with interruptible() if interrupt is None else nullcontext(interrupt) as asked:

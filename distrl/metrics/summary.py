@@ -146,7 +146,8 @@ def closing_text(summary: Summary, run_dir: Path | None) -> str:
         lines.append(f"  waits    {waits}")
     lines.append(f"  lag      {_lag(summary.policy_lag)}")
     lines.append(f"  unrolls  {conservation(summary)}")
-    if run_dir is not None:
+    refused = summary.exit_code == ConfigError.exit_code and not summary.updates  # its directory is removed
+    if run_dir is not None and (not refused or resumable(run_dir)):
         curves = "tensorboard/, " if (run_dir / "tensorboard").is_dir() else ""  # they may be elsewhere
         lines.append(f"  files    {run_dir}: summary.json, metrics.csv, {curves}checkpoints/, policy/, logs/")
         if resumable(run_dir) and not (at_goal and summary.exit_code == EXIT_OK):

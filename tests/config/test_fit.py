@@ -3,7 +3,7 @@
 import pytest
 
 from distrl.config import RunConfig
-from distrl.config.fit import check_fit
+from distrl.config.fit import check_fit, unused_mask_note
 from distrl.errors import ConfigError
 from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec
 
@@ -52,3 +52,35 @@ def test_what_cannot_be_trained_is_refused(given, spec, message):
 )
 def test_what_can_be_trained_is_not(given, spec):
     check_fit(given, spec)
+
+
+def with_mask(name="action_mask", choices=6):
+    return EnvSpec("M", {name: ArraySpec((6,), "int8")}, {"action": DiscreteSpec(choices)})
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "advice"),
+    [
+        ("impala", "network.heads_parameters=[{kind: policy, action_mask: board/action_mask}]"),
+        ("ppo", "network.heads_parameters=[{kind: ppo, action_mask: board/action_mask}]"),
+        ("dqn", "algorithm dqn does not take: its policy may choose what is forbidden; use impala or ppo"),
+    ],
+)
+def test_a_mask_that_no_head_takes_is_reported_with_the_setting(algorithm, advice):
+    note = unused_mask_note(config({"name": algorithm}), with_mask("board/action_mask"))
+    assert note is not None
+    assert note.endswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "network", "spec"),
+    [
+        ("ppo", {"heads_parameters": [{"kind": "ppo", "action_mask": "action_mask"}]}, with_mask()),
+        ("impala", {}, with_mask("allowed")),
+        ("impala", {}, with_mask(choices=5)),
+        ("impala", {}, REAL),
+        ("my.module:Class", {}, with_mask()),
+    ],
+)
+def test_a_mask_that_is_taken_and_what_is_no_mask_are_not(algorithm, network, spec):
+    assert unused_mask_note(config({"name": algorithm}, network), spec) is None

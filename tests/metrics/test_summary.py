@@ -113,6 +113,14 @@ def test_closing_text_of_a_solved_run(tmp_path, monkeypatch):
     assert closing_text(summary(), Path("runs/first")).splitlines()[-1] == files
 
 
+def test_closing_text_of_a_refused_run_names_no_files_unless_a_checkpoint_is_there(tmp_path):
+    assert "files" in closing_text(summary(stop_reason="configuration", exit_code=2), tmp_path)  # it has learned
+    refused = summary(stop_reason="configuration", exit_code=2, updates=0)
+    assert "files" not in closing_text(refused, tmp_path)
+    (tmp_path / "checkpoints" / "ckpt-1").mkdir(parents=True)
+    assert f"  files    {tmp_path}: " in closing_text(refused, tmp_path)
+
+
 def test_closing_text_of_a_run_that_failed_at_once():
     failed = summary(
         **{"stop_reason": "stalled", "exit_code": 4, "mean_return_100": None, "best_mean_return_100": None},

@@ -34,7 +34,7 @@ class ActorCriticSection(PolicyGradientSection):
     learns_from: ClassVar[Literal["own policy", "known probabilities", "anybody"]] = "own policy"
 
     gae_lambda: float = Field(1.0, ge=0.0, le=1.0)
-    """Of generalised advantage estimation; 1: n-step returns."""
+    """Lambda of generalised advantage estimation; 1: n-step returns."""
     value_loss_weight: float = Field(0.5, ge=0.0)
     """Weight of the value loss beside the policy's."""
 

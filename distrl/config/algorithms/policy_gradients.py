@@ -47,7 +47,7 @@ class VpgParameters(PolicyGradientSection):
     """What log pi is multiplied by. null: gae where there is a gae_lambda, else a_value; without baseline
     future_return_normalized_by_timestep."""
     gae_lambda: float | None = Field(None, ge=0.0, le=1.0)
-    """Of generalised advantage estimation; null: the advantage is the return less the value."""
+    """Lambda of generalised advantage estimation; null: the advantage is the return less the value."""
     value_loss_weight: float = Field(0.5, ge=0.0)
     """Weight of the value loss beside the policy's."""
 

@@ -23,7 +23,7 @@ class ProximalSection(PolicyGradientSection):
     batch_size: ClassVar[int] = 2
 
     gae_lambda: float = Field(0.95, ge=0.0, le=1.0)
-    """Of generalised advantage estimation."""
+    """Lambda of generalised advantage estimation."""
     clip_range: float | None = Field(0.2, gt=0.0, lt=1.0)
     """The likelihood ratio earns nothing further than this from 1; null: not clipped."""
     kl_penalty: KlPenaltyParameters | None = None

@@ -31,7 +31,7 @@ class SacParameters(AlgorithmSection):
     target_entropy: float | None = None
     """In nats, of actions scaled to [-1, 1], all of them together. null: -1 for each number in them."""
     target_update_rate: float = Field(0.005, gt=0.0, le=1.0)
-    """Of the target critics, at every update: target = rate * critic + (1 - rate) * target."""
+    """Rate of the target critics, at every update: target = rate * critic + (1 - rate) * target."""
 
     @model_validator(mode="after")
     def _samples_transitions(self) -> Self:
