@@ -4,13 +4,13 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import isfinite
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from distrl.errors import FencedError
+from distrl.errors import FencedError, printable
 from distrl.memory_backend.keys import (
     HIGHEST_NUMBER,
     RunKeys,
@@ -249,7 +249,7 @@ class RedisRegistry(Registry):
         """Count what another program has written, and log the first of a kind."""
         for name in names:
             if not self.ignored[what]:
-                log.warning("ignored %s that distrl has not written into Redis (%.40s)", what, ascii(name))
+                log.info("ignored %s that distrl has not written into Redis (%.40s)", what, ascii(name))
             self.ignored[what] += 1
 
 
@@ -294,7 +294,10 @@ def _status(field: bytes, text: bytes) -> RoleStatus | None:
     numbered = status.id == 0 if status.role != "actor" else 0 <= status.id <= HIGHEST_NUMBER
     told = [value for name, value in asdict(status).items() if name != "waits"]
     plain = all(map(_is_plain, (*status.waits.values(), *told)))
-    return status if numbered and plain and field == f"{status.role}:{status.id}".encode() else None
+    if not (numbered and plain and field == f"{status.role}:{status.id}".encode()):
+        return None
+    waits = {printable(name): share for name, share in status.waits.items()}
+    return replace(status, host=printable(status.host), state=printable(status.state), waits=waits)
 
 
 def _request(fields: Mapping[bytes, bytes]) -> Request | None:
@@ -306,11 +309,17 @@ def _snapshot(fields: Mapping[bytes, bytes]) -> dict[str, float | int | str | No
     found = _json(fields.get(b"json"))
     if not isinstance(found, dict):
         return None
-    # An algorithm's own numbers may be anything, also what is no number.
-    known = {name: None if isinstance(value, float) and not isfinite(value) else value for name, value in found.items()}
+    known = {printable(name): _shown(value) for name, value in found.items()}
     kinds = {name: str if name in WORDS else int if name in WHOLE else float for name in known}
     fits = all(value is None or _fits(value, kinds[name]) for name, value in known.items())
     return known if fits else None
+
+
+def _shown(value: Any) -> Any:
+    """A value of a snapshot for terminals and files. An algorithm's own numbers may be anything, also no number."""
+    if isinstance(value, str):
+        return printable(value)
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def _evaluation(fields: Mapping[bytes, bytes]) -> Evaluation | None:
@@ -329,7 +338,7 @@ def _control(told: Mapping[bytes, bytes]) -> tuple[Control, list[str]]:
     target = counts.get(b"target_actors", b"")
     control = Control(
         paused=told.get(b"paused") == b"1",
-        stop=None if stop is None else _words(stop),
+        stop=None if stop is None else printable(_words(stop)),
         target_actors=int(target) if is_number(target) else None,
         target_forced=told.get(b"target_forced") == b"1",
         stacks=told.get(b"stacks") == b"1",

@@ -1,6 +1,7 @@
 """registry: incarnations, heartbeats, control and snapshots; on every backend."""
 
 import json
+import logging
 from dataclasses import asdict, replace
 
 import pytest
@@ -300,6 +301,22 @@ def test_what_operators_cannot_have_asked_is_ignored_and_counted_once(redis_run,
     for _ in range(3):
         assert registry.control() == Control(paused=True, stop="asked", settings={"seed": 1})
     assert registry.ignored == {"what operators ask": 1}
+
+
+@pytest.mark.redis
+def test_words_of_another_program_reach_no_terminal_as_commands(redis_run, caplog):
+    """Escape sequences and halves of characters; and no library prints a line of its own between those of a view."""
+    registry, escape = redis_run.backend.registry, "\x1b[31m"
+    with redis.Redis.from_url(redis_run.url) as client:
+        forged = heartbeat(host=escape, state=escape, waits={escape: 1.0})
+        client.hset(f"distrl:{redis_run.run_id}:actors", mapping={"actor:2": forged, "nonsense": "x"})
+        client.hset(f"distrl:{redis_run.run_id}:control", "stop", escape)
+        client.xadd(f"distrl:{redis_run.run_id}:metrics", {"json": json.dumps({"bottleneck": escape, "\ud800": 1.0})})
+    (status,), ((_, snapshot),) = registry.roles(), registry.snapshots("0")
+    assert (status.host, status.state, status.waits) == ("?[31m", "?[31m", {"?[31m": 1.0})
+    assert snapshot == {"bottleneck": "?[31m", "?": 1.0}
+    assert registry.control().stop == "?[31m"
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 @pytest.mark.redis
