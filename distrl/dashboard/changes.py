@@ -79,7 +79,7 @@ class _Kept:
 
 
 class Watches:
-    """What each page has been told. Safe for several threads."""
+    """The last answer to each page. Safe for several threads."""
 
     def __init__(self, runs: Runs) -> None:
         self._runs = runs

@@ -54,7 +54,7 @@ class TooLargeError(ConfigError):
 
 
 class Shown(NamedTuple):
-    """What a request has shown.
+    """The right of a request, and its session.
 
     Attributes:
         right: None: none.

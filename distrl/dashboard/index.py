@@ -144,7 +144,8 @@ class Index:
             kept = self._configurations.get(entry.id) or self._store.configuration(entry.id)
         if kept is None or kept[0] != stamp:
             kept = (stamp, self._parsed(entry.id, folder, stamp))
-        self._configurations[entry.id] = kept
+        with self._lock:
+            self._configurations[entry.id] = kept
         if isinstance(kept[1], ConfigError):
             raise kept[1]
         return kept[1]
@@ -185,6 +186,7 @@ class Index:
         self._store.keep({name: new for name, new in ended.items() if self._read.get(name) != new})
         self._store.forget(self._read.keys() - ended.keys())
         self._manifests = {name: kept for name, kept in self._manifests.items() if name in runs}
+        self._configurations = {name: kept for name, kept in self._configurations.items() if name in found}
         self._folders = folders
         of_redis = self._add_elsewhere(found, runs)
         self._read, self._runs, self._of_redis = read, runs, of_redis
@@ -247,7 +249,7 @@ class Index:
         return Entry(**basics | {"state": "damaged", "problem": _shown(problem, folder)}), None
 
     def _expected(self, folder: Path, name: str) -> dict[str, Any]:
-        """What the manifest tells of a run that has left no summary; read again where it has changed."""
+        """Return the manifest's names of a run without a summary; read the manifest again where it has changed."""
         stamp = _stamp(folder, "manifest.json")
         kept = self._manifests.get(name)
         if kept is None or kept[0] != stamp:

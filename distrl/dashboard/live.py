@@ -40,7 +40,7 @@ IDLE_S = 30.0
 KEPT = 240
 GIVE_UP_S = 1.0
 MOST_BYTES = 8 * 2**20
-"""What the Redis of a run may answer to one look, or to one action."""
+"""Most that the Redis of a run may answer to one look, or to one action."""
 MOST_S = 5.0
 """How long it may take for that."""
 AT_ONCE = 8
@@ -100,7 +100,7 @@ class LiveRun:
 
     @property
     def newest(self) -> Look:
-        """What was seen last, without any waiting."""
+        """The newest look, without any waiting."""
         return self._look
 
     @property

@@ -72,7 +72,7 @@ class Runs:
         return self.looks([entry]).get(entry.id)
 
     def looks(self, entries: Sequence[Entry], wait_s: float | None = None) -> dict[str, Look]:
-        """What the running ones of these say, by their ids; waits `RUN_WAIT_S` for all of them together."""
+        """Return a look at each of these that runs, by id; wait `RUN_WAIT_S` for all of them together."""
         running = {entry.id: run.record for entry in entries if (run := self.running(entry)) is not None}
         limit_s = RUN_WAIT_S if wait_s is None else wait_s
         return dict(zip(running, self.live.looks([*running.values()], limit_s), strict=True))

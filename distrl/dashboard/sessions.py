@@ -17,6 +17,7 @@ IDLE_S = 12 * 3600.0
 LONGEST_S = 7 * 24 * 3600.0
 """A session ends after that long in any case."""
 MOST_SESSIONS = 1000
+"""Sessions of each right; beyond that, the oldest one ends."""
 FAILURES = 10
 """An address may fail that often; then it waits until one failure is `FORGIVE_S` old."""
 FORGIVE_S = 60.0
@@ -51,8 +52,9 @@ class Sessions:
         with self._lock:
             for key in [key for key, session in self._sessions.items() if self._is_over(session)]:
                 del self._sessions[key]
-            while len(self._sessions) >= MOST_SESSIONS:
-                self._sessions.popitem(last=False)
+            alike = [key for key, session in self._sessions.items() if session.right == right]
+            for key in alike[: max(len(alike) - MOST_SESSIONS + 1, 0)]:  # readers end no session that may act
+                del self._sessions[key]
             self._sessions[_key(identifier)] = _Session(right, now, now)
         return identifier
 

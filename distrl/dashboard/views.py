@@ -143,7 +143,7 @@ def settable(request: Request) -> Response:
 
 
 def changes(request: Request) -> Response:
-    """What has changed of `run`, or of the list without it, since the answer with the mark `since`."""
+    """Answer with the changes of `run`, or of the list without it, since the answer with the mark `since`."""
     since, run_id = _text(request, "since", ""), request.query_params.get("run")
     return Answer(request.app.state.watches.changes(run_id, since))
 

@@ -46,7 +46,7 @@ class Column:
 
     @property
     def values(self) -> Numbers:
-        """What is held; later calls of `extend` leave the array unchanged."""
+        """The values that are held; later calls of `extend` leave the array unchanged."""
         held = self._buffer[: self._length]
         return np.concatenate([held, self._tail]) if len(self._tail) else held
 

@@ -154,9 +154,11 @@ def test_runs_that_are_removed(look, make_run, root, opened):
     folder = make_run("a")
     index = look()
     (entry,) = index.entries()
+    assert index.configuration(entry)
     for path in sorted(folder.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     assert index.entries() == []
+    assert index._configurations == {}
     with pytest.raises(NotThereError, match="no run has that id"):
         index.entry(entry.id)
     with sqlite3.connect(root / INDEX_NAME) as database:

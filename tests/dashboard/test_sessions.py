@@ -43,6 +43,9 @@ def test_sessions_are_bounded(clock, monkeypatch):
     sessions = Sessions(clock)
     made = [sessions.begin("act") for _ in range(5)]
     assert [sessions.right(one) for one in made] == [None, None, "act", "act", "act"]
+    looking = [sessions.begin("look") for _ in range(5)]
+    assert [sessions.right(one) for one in made[2:]] == ["act", "act", "act"]
+    assert [sessions.right(one) for one in looking] == [None, None, "look", "look", "look"]
 
 
 def test_failures_are_forgiven(clock):

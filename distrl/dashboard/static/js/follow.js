@@ -14,7 +14,7 @@ export function keepAsking(ask, everyMs = CADENCE_MS) {
   let heard = performance.now(), failures = 0, asking = false, timer = 0;
   let resolve, reject;
   const first = new Promise((...both) => ([resolve, reject] = both));
-  first.catch(() => {}); // who does not wait for it sees the outage
+  first.catch(() => {}); // a page that does not wait for it shows the outage
 
   function show() {
     const age = (performance.now() - heard) / 1000, stale = age >= STALE_S;
