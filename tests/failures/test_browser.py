@@ -30,7 +30,7 @@ FLAGS += ["--disable-background-networking", "--disable-component-update", "--di
 PATIENCE_MS = 60_000
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def browser():
     path = shutil.which("chromium")
     if path is None:
@@ -126,7 +126,7 @@ def test_a_training_is_watched_and_steered(start_run, unhurried, distrl_command,
 
     tab.get_by_role("button", name="Pause").click()
     until(lambda: rate().split()[0] == "0", "the rate is zero")
-    assert tab.locator(".pill").first.inner_text() == "paused"
+    tab.locator(".pill", has_text="paused").first.wait_for()
     named = tab.locator("h3", has_text="The actors, by name").locator("+ dl")
     until(lambda: re.search(r"paused\s+\d+ ?%", named.inner_text()), "the actors' time goes into the pause")
     paused_at = run.updates
@@ -200,7 +200,7 @@ def test_a_page_outlives_its_server(job, tmp_path, free_port, browser):
     context.set_default_timeout(PATIENCE_MS)
     page, token = f"#/run/{id_of('job')}", "token-of-many-letters"
     with serving(tmp_path, free_port) as (process, url):
-        tabs = [context.new_page() for _ in range(8)]  # a browser has six connections to a server
+        tabs = [context.new_page() for _ in range(7)]  # a browser has six connections to a server
         for tab in tabs:
             tab.goto(url + page)
         for tab in tabs:
