@@ -60,7 +60,7 @@ def random_action(spec: ActionSpec, count: int, rng: np.random.Generator, allowe
 
     Args:
         allowed: bool [count, n], False where a choice, or a switch that is on, is not allowed; None: all are. A row
-            that allows nothing, such as the one after an episode's end, counts as one that allows everything.
+            that allows no choice, such as the one after an episode's end, counts as one that allows all choices.
     """
     if isinstance(spec, DiscreteSpec):
         if allowed is not None:

@@ -153,7 +153,7 @@ def _run_child(
     """Exit code of the probing process (negative: a signal), or None if it had to be killed."""
     now = time.monotonic()  # the same for every process of a machine, and nobody sets it
     dump_at = now + _WHERE_IT_HANGS_AT * timeout_s
-    times = {"dump_at": dump_at, "end_at": now + timeout_s + 0.5}
+    times = {"dump_at": dump_at, "end_at": now + timeout_s + 0.5, "episode_s": EPISODE_S}
     # -P: the working directory must not shadow the standard library. Files, not pipes: a process that the environment
     # left behind would hold a pipe open. A session of its own: so that such a process can be killed with it.
     with tempfile.TemporaryFile() as request:
@@ -231,7 +231,7 @@ def _try_out(config: EnvironmentConfig, request: Mapping[str, Any], answer: IO[s
     draw = RandomActions(environment.spec, np.random.default_rng(request["seed"]), request["action_mask"])
     at("reset")
     observations = environment.reset(seed=request["seed"])
-    until = time.monotonic() + EPISODE_S
+    until = time.monotonic() + request["episode_s"]
     for number in itertools.count(1):
         at(f"step {number}" if number > 1 else "step")
         step = environment.step(draw(observations))

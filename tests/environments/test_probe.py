@@ -150,13 +150,20 @@ SHOW_THREE = "return np.zeros(3, np.float32), 0.0, False, False, {}"
         ("os.kill(os.getpid(), 11)", "crashed in step 7: SIGSEGV"),
     ],
 )
-def test_what_fails_in_the_same_step_of_each_episode_is_found_before_launch(fails: str, message: str) -> None:
+def test_what_fails_in_the_same_step_of_each_episode_is_found_before_launch(
+    fails: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distrl.environments.probe.EPISODE_S", 60.0)  # however slow the machine is
     assert str(failure(step=IN_EPISODE.format(fails=fails))) == f"environment my_module:Mine {message}"
 
 
-def test_what_fails_now_and_then_is_told_and_left_to_restarts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_fails_now_and_then_is_told_and_left_to_restarts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distrl.environments.probe.EPISODE_S", 60.0)
     once = "os.path.exists('failed') or (open('failed', 'w'), os._exit(7))"
-    assert probe_mine(step=IN_EPISODE.format(fails=once)) == SPEC
+    ends = "\n        if self.n == 8: return np.zeros(2, np.float32), 0.0, True, False, {}"
+    assert probe_mine(step=IN_EPISODE.format(fails=once) + ends) == SPEC
     assert "ended its process in step 7 with exit code 7; a second trial did not fail" in capsys.readouterr().err
 
 
