@@ -11,6 +11,7 @@ Vectors run in NEXT_STEP autoreset: the step after an episode's end ignores its 
 """
 
 import difflib
+import functools
 import importlib
 import os
 import sys
@@ -172,7 +173,7 @@ def _resolve(name: str) -> Registration | Callable[..., Any]:
 
 
 def _maker(name: str, made_by: Any) -> Callable[..., Any]:
-    """`made_by`, if it is an environment's class, or a function that may make one.
+    """Return `made_by` if it is an environment's class, a function that may make one, or a partial of these.
 
     What a function makes is known only once it has been called. The standard library makes no environments, and has
     functions that run commands.
@@ -180,6 +181,9 @@ def _maker(name: str, made_by: Any) -> Callable[..., Any]:
     Raises:
         ConfigError: It is something else; it was not called.
     """
+    if isinstance(made_by, functools.partial):
+        _maker(name, made_by.func)
+        return made_by
     if isinstance(made_by, type):
         if issubclass(made_by, gymnasium.Env) or old_gym.is_old_class(made_by):
             return made_by

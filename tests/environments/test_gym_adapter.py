@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 
 import distrl
@@ -187,6 +187,14 @@ def test_what_is_not_an_environment_is_refused() -> None:
     )
 
 
+def test_a_partial_of_a_class_makes_an_environment(tmp_path, monkeypatch) -> None:
+    (tmp_path / "partial_of_mine.py").write_text(
+        "import functools\nfrom distrl.environments.toy import Masked\nshort = functools.partial(Masked, n=3)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert make("partial_of_mine:short", "sync").vector.single_action_space == Discrete(3)
+
+
 @pytest.mark.parametrize(
     ("name", "kwargs"),
     [
@@ -194,12 +202,14 @@ def test_what_is_not_an_environment_is_refused() -> None:
         ("subprocess:run", {"args": ["touch", "ran"]}),
         ("os:mkdir", {"path": "ran"}),
         ("environments_of_mine:run", {"args": ["touch", "ran"]}),  # imported there
-        ("environments_of_mine:touch", {"args": ["touch", "ran"]}),  # no class, no function
+        ("environments_of_mine:touch", {"args": ["touch", "ran"]}),  # a partial of the same
+        ("environments_of_mine:called", {}),  # no class, no function
     ],
 )
 def test_what_makes_no_environment_is_not_called(tmp_path, monkeypatch, name: str, kwargs: dict[str, Any]) -> None:
     (tmp_path / "environments_of_mine.py").write_text(
         "import functools\nfrom subprocess import run\ntouch = functools.partial(run)\n"
+        "class Called:\n    def __call__(self):\n        open('ran', 'w')\ncalled = Called()\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
