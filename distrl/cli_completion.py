@@ -47,7 +47,7 @@ def runs(incomplete: str) -> list[str]:
 
 
 def assignments_and_runs(incomplete: str) -> list[str]:
-    """What `distrl set` takes."""
+    """Arguments of `distrl set`: assignments, and the run."""
     return [*assignments(incomplete), *runs(incomplete)]
 
 

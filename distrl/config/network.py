@@ -95,7 +95,7 @@ class NetworkParameters(OptimizerParameters):
     embedding_merger_type: Literal["Concat", "Sum"] = "Concat"
     """How the embedders' outputs become one vector: one after the other, or their sum."""
     middleware_parameters: MiddlewareParameters = FCMiddlewareParameters()
-    """What lies between the embedders and the heads."""
+    """The layers between the embedders and the heads."""
     heads_parameters: tuple[HeadParameters, ...] = ()
     """By kind, in place of what the algorithm would take for its heads."""
     use_separate_networks_per_head: bool = False

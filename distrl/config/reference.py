@@ -106,7 +106,7 @@ def settings_of(value: Schema) -> list[Setting]:
 
 
 def _step(node: Schema, key: str) -> Iterator[tuple[Schema, Setting | None]]:
-    """What may stand under a key of what a schema describes."""
+    """Yield the schemas of the values that may stand under a key, each with its setting if it is one."""
     for each in _alternatives(node):
         if "$ref" in each:
             name = each["$ref"].removeprefix(_DEFINITIONS)
@@ -139,7 +139,7 @@ def _default(value: Schema) -> str:
 
 
 def _kind(definition: Schema) -> str:
-    """What selects a section among others of its place."""
+    """Return the field and value that select a section among others of its place; empty: none does."""
     for field in _DISCRIMINATORS:
         value = definition.get("properties", {}).get(field, {})
         if "const" in value:

@@ -122,7 +122,7 @@ class RunConfig(Section):
     """Root of all randomness: weights, environments, actions, samples."""
     environment: EnvironmentConfig = EnvironmentConfig()
     algorithm: AlgorithmParameters = ImpalaParameters()
-    """What learns, and how its loss is made."""
+    """The algorithm, and the terms of its loss."""
     exploration: ExplorationParameters | None = None
     """How actors explore; null: as the algorithm does by default."""
     network: NetworkParameters = NetworkParameters()

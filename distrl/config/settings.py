@@ -15,7 +15,7 @@ from distrl.config.small_files import read_small
 from distrl.errors import ConfigError
 
 _NOTE = re.compile(r" \(not used by \w+\)$")
-"""What `distrl.config.load.dump` adds to the origin of an option that has no effect."""
+"""The note that `distrl.config.load.dump` adds to the origin of an option that has no effect."""
 
 
 class Setting(NamedTuple):

@@ -124,7 +124,7 @@ def _train(
 
     Args:
         remark: On the replay memory, for the user.
-        started: When the command did: by the wall clock, and by a clock that nobody sets.
+        started: When the command started: by the wall clock, and by the monotonic clock.
     """
     config = loaded.config
     with settled_config(run_dir, loaded) as keep_config:

@@ -63,7 +63,7 @@ def _checked(key: str, where: str) -> str:
 
 @dataclass(frozen=True)
 class Trust:
-    """What a role may believe of the description that it reads from Redis.
+    """The rules by which a role believes the description that it reads from Redis.
 
     Attributes:
         key: The run's key; None: signatures cannot be checked, and the role imports no code but what `allowed` names.

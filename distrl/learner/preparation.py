@@ -47,7 +47,7 @@ class Prepared:
 
     @property
     def state(self) -> LearnerState:
-        """What the learner counts."""
+        """The learner's counts."""
         return self.origin.state
 
     def make_feed(self, backend: Backend, stop: Callable[[], bool], block_s: float = BLOCK_S) -> Feed:

@@ -228,7 +228,7 @@ def entry_header(fields: dict[bytes, bytes]) -> UnrollHeader | None:
 
 
 def entry_order(entry_id: str) -> tuple[int, ...]:
-    """What ids of stream entries are ordered by."""
+    """Return the sort key of a stream entry's id."""
     return tuple(int(part) for part in entry_id.split("-"))
 
 

@@ -72,7 +72,7 @@ class RedisBackend(Backend):
         return str(config.decode(errors="replace"))
 
     def signature(self) -> str | None:
-        """What `create` was given as the configuration's signature; None if the run has none."""
+        """Return the signature that `create` was given; None if the run has none."""
         signature: bytes | None = self._client.call("HGET", self._keys.run, "signature")
         return None if signature is None else signature.decode(errors="replace")
 

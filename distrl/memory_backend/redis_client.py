@@ -433,7 +433,7 @@ def _code(error: redis.RedisError) -> str:
 
 
 def _state(error: redis.RedisError) -> str:
-    """What Redis has been all the time that `error` was got."""
+    """Return the words for a Redis that has answered with `error` all the time."""
     return "is unreachable" if isinstance(error, redis.ConnectionError | redis.TimeoutError) else "has refused"
 
 

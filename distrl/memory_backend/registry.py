@@ -118,7 +118,7 @@ class RedisRegistry(Registry):
         self._client.call("HDEL", self._keys.actors, f"actor:{actor}")
 
     def control(self) -> Control:
-        """What operators ask; fields that `set_control` and `demand` do not write are ignored."""
+        """Return the operators' requests; fields that `set_control` and `demand` do not write are ignored."""
         told: dict[bytes, bytes] = self._client.call("HGETALL", self._keys.control)
         control, odd = _control(told)
         self._ignore_fields("what operators ask", odd)
@@ -265,7 +265,7 @@ def _float(text: bytes | None) -> float | None:
 
 
 def _json(text: bytes | None) -> Any:
-    """What the text says; None for what is no JSON."""
+    """Return the decoded text; None if it is no JSON."""
     try:
         return None if text is None else json.loads(text)
     except (ValueError, RecursionError):  # brackets within brackets without end
@@ -331,7 +331,7 @@ def _evaluation(fields: Mapping[bytes, bytes]) -> Evaluation | None:
 
 
 def _control(told: Mapping[bytes, bytes]) -> tuple[Control, list[str]]:
-    """What the fields say, and the names of those that distrl does not write."""
+    """Return the decoded fields, and the names of those that distrl does not write."""
     stop = told.get(b"stop")
     settings, odd = _settings(told)
     counts = {name: told[name] for name in _COUNTS if name in told}

@@ -1,4 +1,4 @@
-"""What the configuration and the environment's spec alone show to be impossible is refused by them."""
+"""Tasks that the configuration and the environment's spec alone show to be impossible are refused."""
 
 import pytest
 

@@ -20,7 +20,7 @@ TOKEN = "token-of-many-letters"
 
 @pytest.fixture
 def port(root, free_port):
-    """Of a server that wants a token."""
+    """The port of a server that wants a token."""
     server = make_server(root, Access("127.0.0.1", TOKEN))
     with listen("127.0.0.1", free_port) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
@@ -44,7 +44,7 @@ def ask(port, path="/api/session"):
 
 
 def end_of(client):
-    """What is received until the server closes the connection."""
+    """Return the bytes received until the server closes the connection."""
     received = b""
     with contextlib.suppress(ConnectionResetError):
         while piece := client.recv(65536):

@@ -165,7 +165,7 @@ def test_a_training_is_watched_and_steered(start_run, unhurried, distrl_command,
 
 @pytest.fixture
 def job(tmp_path, redis_url):
-    """What a running job looks like from outside: a record of this process, and heartbeats."""
+    """A running job as it looks from outside: a record of this process, and heartbeats."""
     (tmp_path / "job" / "logs").mkdir(parents=True)
     record = {"run_id": "browser", "redis_url": redis_url, "pid": os.getpid(), "process": process_mark(os.getpid())}
     (tmp_path / "job" / "run.json").write_text(json.dumps(record | {"started": 1000.0}))

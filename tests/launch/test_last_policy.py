@@ -1,4 +1,4 @@
-"""What was published and not saved is kept when a run fails, and nothing that is newer is replaced."""
+"""Weights that were published and not saved are kept when a run fails; newer ones are not replaced."""
 
 import numpy as np
 import pytest

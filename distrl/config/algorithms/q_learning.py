@@ -40,7 +40,7 @@ class DqnParameters(QLearningSection):
 
 
 class ApexReplayParameters(ReplayParameters):
-    """The replay memory with Ape-X's defaults: three steps, prioritised, and nobody waits."""
+    """The replay memory with Ape-X's defaults: three steps, prioritised, and no role waits for another."""
 
     samples_per_insert: float | None = Field(None, gt=0.0)
     n_step: int = Field(3, ge=1)
