@@ -13,8 +13,9 @@ from distrl.errors import EnvironmentFailedError, MemoryBackendError, StalledErr
 from distrl.launch.awake import AwakeClock
 from distrl.launch.fleet import Fleet, Handle, Launcher, Member, end, have_ended
 from distrl.launch.hang_watch import HangWatch
+from distrl.launch.machine import cores
 from distrl.launch.monitor import Monitor
-from distrl.launch.plan import Role, most_actors, roles_beside_actors
+from distrl.launch.plan import ACTORS_PER_CORE, Role, most_actors, roles_beside_actors
 from distrl.launch.stall_report import stall_report
 from distrl.learner.feed import DEATHS
 from distrl.memory_backend.backend import Backend
@@ -88,6 +89,7 @@ class Supervisor:
         self._errors: dict[Role, deque[tuple[str, tuple[int, ...]]]] = defaultdict(lambda: deque(maxlen=SAME_ERROR))
         self._target, self._most = config.actors.count, most_actors(config)
         self._scaling_from: int | None = None
+        self._reported: set[Role] = set()  # roles with a heartbeat
         self._without_place: dict[Role, str] = {}  # and what each needs
         self._places_beats = 0
         self._made_room_at = -PATIENCE_S
@@ -154,6 +156,7 @@ class Supervisor:
             self._scale(control.target_actors, forced=control.target_forced)
         self._look_for_places()
         statuses = [status for status in self._backend.registry.roles() if self._is_up(status)]
+        self._reported = {Role(status.role, status.id) for status in statuses}
         self._learner_trains = any(map(self._is_training, statuses))
         for status in statuses:
             self._kill_if_hung(status)
@@ -259,12 +262,19 @@ class Supervisor:
         if not placed:
             return
         present = [member.role.id for member in self.fleet.actors]
-        for _ in range(min(STARTS_PER_ROUND - len(again), self._target - len(present))):
+        for _ in range(min(STARTS_PER_ROUND - len(again), self._target - len(present), self._room_to_start())):
             present.append(max(present, default=-1) + 1)
             self.fleet.add(Role("actor", present[-1]))
         if self._scaling_from is not None and len(present) == self._target:
             self._monitor.event(f"scaled from {self._scaling_from} to {self._target} actors")
             self._scaling_from = None
+
+    def _room_to_start(self) -> int:
+        """How many actors may be added now: importing ones leave no processor to the learner and `distrl stop`."""
+        if self._config.launch.ray_address is not None:  # the cluster places them
+            return self._target
+        starting = [member for member in self.fleet.actors if member.handle and member.role not in self._reported]
+        return ACTORS_PER_CORE * cores() - len(starting)
 
     def _look_for_places(self) -> None:
         """Report roles for which a cluster has no place; let an actor make room where the learner is one."""

@@ -479,6 +479,24 @@ def test_actors_that_ended_together_are_started_again_a_few_at_a_time(world):
     assert up == [2, 4, 6]
 
 
+def test_no_more_actors_are_added_while_many_have_not_reported(world, monkeypatch):
+    """Hundreds of interpreters that import at once leave no processor to the learner and to `distrl stop`."""
+    monkeypatch.setattr(supervise, "cores", lambda: 1)
+    started = []
+
+    def count():
+        started.append(len(world.launcher.started) - 1)
+
+    def report():
+        for number in range(3):
+            world.beats(Role("actor", number))()
+
+    rounds = (*[nothing] * 6, count, report, *[nothing] * 3, count)
+    outcome = world.run(*rounds, world.asks(stop="asked"), actors={"count": 100})
+    assert outcome.exit_code == 0
+    assert started == [supervise.ACTORS_PER_CORE, supervise.ACTORS_PER_CORE + 3]
+
+
 def test_only_roles_that_are_up_are_shown(world):
     shown = []
     world.run(
