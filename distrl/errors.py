@@ -9,7 +9,7 @@ DistrlError                     1   unexpected
 ├── MemoryBackendError          6   Redis is unreachable or misbehaves
 │   └── FencedError             6   another learner has taken over this run
 ├── UnsavedError                1   the run's directory does not take the last updates
-├── VersionError                1   weights with a higher version have been published; the learner begins anew above it
+├── VersionError                1   the version of weights is not above the published one
 ├── CheckpointError             2   no valid checkpoint where one is needed
 └── RejectedError               1   an unroll that must not be trained on; `reason` is counted in the ledger
     ├── DecodeError                 bytes that are not what the strict decoder allows

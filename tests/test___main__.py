@@ -24,8 +24,14 @@ TRAIN = ("train", "--preset", "cartpole-impala", "--actors", "0")
 
 
 def ended(at, number, *arguments, cwd, before=None):
+    def prepare():  # a runner of tests may be one that ignores signals, as after nohup
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(each, signal.SIG_DFL)
+        if before is not None:
+            before()
+
     command = [sys.executable, "-P", "-c", SENDER, at, str(int(number)), *arguments]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, preexec_fn=before)
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, preexec_fn=prepare)
     return done.returncode, done.stdout + done.stderr
 
 

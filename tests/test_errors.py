@@ -38,7 +38,7 @@ def test_exit_codes(name, exit_code):
 def test_the_drawing_in_the_docstring_is_the_tree():
     for kind in tree():
         line = next(line for line in errors.__doc__.splitlines() if f" {kind.__name__} " in f" {line} ")
-        depth = len(kind.__mro__) - len(DistrlError.__mro__)
+        depth = sum(issubclass(above, DistrlError) for above in kind.__mro__) - 1
         assert (len(line) - len(line.lstrip(" │├└─"))) == 4 * depth, kind
 
 

@@ -68,7 +68,7 @@ def test_env_spec_survives_json_in_wire_order(spec):
 def test_env_spec_is_plain_json_for_people_and_other_programs():
     assert CARTPOLE.to_json() == (
         '{"id":"CartPole-v1","observations":{"observation":{"shape":[4],"dtype":"float32","low":null,"high":null,"frames":1,'
-        '"vocabulary":null}},'
+        '"vocabulary":null,"one_hot":null}},'
         '"actions":{"action":{"n":2,"start":0,"kind":"discrete"}},"reward_threshold":475.0,"max_episode_steps":500,'
         '"unprocessed":null}'
     )

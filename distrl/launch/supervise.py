@@ -195,7 +195,7 @@ class Supervisor:
         self._let_go(role)  # raises where Redis cannot be reached from here either
         if code == 0 and self._backend.registry.control().stop is not None:
             return None
-        if self._is_hopeless(role, error if code in SAME_ERROR_CODES else None):
+        if self._is_hopeless(role, code, error if code in SAME_ERROR_CODES else None):
             return Outcome(code, "keeps failing", f"{role.name} failed {SAME_ERROR} times in the same way: {error}")
         how = f"{f'signal {-code}' if code < 0 else f'exit code {code}'}{f': {error}' if error else ''}"
         delay = self.fleet.restart_later(member, outage=unreachable)
@@ -222,10 +222,11 @@ class Supervisor:
         unsaved = last.get("unsaved") if last.get("stop_reason") is not None else None
         return str(unsaved) if unsaved else None
 
-    def _is_hopeless(self, role: Role, error: str | None) -> bool:
+    def _is_hopeless(self, role: Role, code: int, error: str | None) -> bool:
         """Record a role's end; return whether its last ends had one error and nothing was produced or learned since.
 
-        Errors are compared without their numbers, such as that of a step.
+        Errors are compared without their numbers, such as that of a step. An environment that has produced unrolls in
+        this run may only be away for a while, such as a simulator on another host: the budget decides then.
         """
         errors = self._errors[role]
         if error is None:
@@ -233,7 +234,8 @@ class Supervisor:
             return False
         produced = self._monitor.ledger.produced if role.kind != "learner" else 0
         errors.append((re.sub(r"\d+", "#", error), (*self._reached, produced)))
-        return len(errors) == SAME_ERROR and len(set(errors)) == 1
+        may_come_back = code == EnvironmentFailedError.exit_code and produced > 0
+        return len(errors) == SAME_ERROR and len(set(errors)) == 1 and not may_come_back
 
     @property
     def _reached(self) -> tuple[int, int]:

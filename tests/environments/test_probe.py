@@ -118,7 +118,8 @@ def test_a_module_that_is_not_there_brings_no_traceback(missing: str) -> None:
 
 
 def test_a_constructor_that_fails_brings_its_own_traceback_alone() -> None:
-    Path("my_module.py").write_text("class Mine:\n    def __init__(self, level):\n        pass\n")
+    code = "import gymnasium\nclass Mine(gymnasium.Env):\n    def __init__(self, level):\n        pass\n"
+    Path("my_module.py").write_text(code)
     with pytest.raises(ProbeError, match="missing 1 required positional argument: 'level'") as caught:
         probe(EnvironmentConfig(id="my_module:Mine"))
     assert "TypeError" in caught.value.detail

@@ -40,7 +40,9 @@ def test_what_is_no_picture_is_one_line(shown):
 
 def test_what_it_draws_with_may_be_missing_and_it_may_fail():
     missing = gymnasium.error.DependencyNotInstalled("pygame")
-    with pytest.raises(MissingExtraError, match=r"what environment e draws with is not installed: .*distrl\[video\]"):
+    with pytest.raises(
+        MissingExtraError, match=r"what environment e draws with is not installed: pip install .*\[video\]"
+    ):
         picture("e", vector(raises(missing)))
     with pytest.raises(EnvironmentFailedError, match="environment e failed in render: OSError: no display"):
         picture("e", vector(raises(OSError("no display"))))

@@ -126,7 +126,7 @@ def test_a_run_that_nobody_configured_listens_to_this_user_alone_and_keeps_its_s
     parent = psutil.Process(run.process.pid)
     family = {parent.pid, *(child.pid for child in parent.children(recursive=True))}
     assert family >= set(run.pids)
-    server = next(pid for pid in family if "redis-server" in psutil.Process(pid).name())
+    server = next(pid for pid in family if psutil.Process(pid).name() in ("redis-server", "valkey-server"))
     assert Socket("unix", str(run.socket)) in listening([server])  # so that this sees what there is
     found = listening(family)
     assert [each for each in found if not is_private(each)] == []

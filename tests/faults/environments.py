@@ -21,11 +21,11 @@ class Absent(Sleeping):
 
 
 class Stuck(Sleeping):
-    """Its hundredth step takes longer than anybody waits."""
+    """Its thousandth step, which the trial before the launch does not reach, takes longer than any test waits."""
 
     def step(self, action):
         self._all = getattr(self, "_all", 0) + 1
-        if self._all == 100:
+        if self._all == 1000:
             time.sleep(1000.0)
         return super().step(action)
 

@@ -6,12 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
 from distrl.errors import ConfigError
 from distrl.launch import evaluation
 from distrl.launch.evaluation import Subject, Video, baseline, play, saved_policy
 
-IDENTITY = EnvironmentConfig(id="distrl.environments.toy:Identity")
+IDENTITY = RunConfig(environment=EnvironmentConfig(id="distrl.environments.toy:Identity"))
 
 
 def totals(subject, **changes):
@@ -52,7 +53,7 @@ def test_baselines_that_cannot_be(kind, values, message):
 
 
 def test_several_actions_are_named():
-    mixed = EnvironmentConfig(id="distrl.environments.toy:Mixed")
+    mixed = RunConfig(environment=EnvironmentConfig(id="distrl.environments.toy:Mixed"))
     with pytest.raises(ConfigError, match="--action: name the action, NAME=VALUE; there are bounded, choices, free,"):
         totals(baseline("constant", mixed, {None: 1}))
     values = {"bounded": [0, 0], "choices": [0, 0], "free": [0, 0], "switches": [0, 0], "symbol": 0}
@@ -94,7 +95,9 @@ def test_environments_are_closed_when_the_iterator_is(monkeypatch):
         def choose(self, observations, recurrent_state):
             return {"action": np.zeros(len(observations["observation"]), np.int32)}, {}
 
-    playing = play(Subject("it", IDENTITY, lambda spec, rng: Fails()), episodes=None, environments=2, seed=0)
+    playing = play(
+        Subject("it", IDENTITY.environment, lambda spec, rng: Fails()), episodes=None, environments=2, seed=0
+    )
     next(playing)
     assert closed == []
     playing.close()

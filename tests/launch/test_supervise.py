@@ -233,6 +233,19 @@ def test_an_environment_error_that_comes_again_and_again_while_nothing_is_produc
     assert len(world.launcher.of(ACTOR)) == 4
 
 
+def test_an_environment_that_has_worked_may_be_away_for_a_while(world):
+    """Such as a simulator on another host: `actors.restart_budget` decides."""
+
+    def push():
+        world.backend.registry.register_actor(0)
+        world.backend.unrolls.push(UnrollHeader(0, 1, 0, 1, 8), b"")
+
+    dies = world.dies(ACTOR, 3, "environment X failed in step: away")
+    outcome = world.run(push, nothing, *[dies, nothing] * 5, world.asks(stop="asked"))
+    assert (outcome.exit_code, outcome.stop_reason) == (0, "asked")
+    assert len(world.launcher.of(ACTOR)) == 6
+
+
 @pytest.mark.parametrize("between", ["learned", "another error", "a signal"])
 def test_errors_in_between_which_something_happens_are_within_the_budget(world, between):
     dies = world.dies(LEARNER, 1, "unexpected KeyError: 'x'")

@@ -92,14 +92,14 @@ def test_the_child_is_told_the_structure_and_runs_on_tensorflow(monkeypatch):
     monkeypatch.setattr(sys, "path", ["/users/code", *sys.path])
     child = Child(writes=b"graph", stderr="what TensorFlow has to say for itself")
     assert export(monkeypatch, child) == b"graph"
-    assert child.command == [sys.executable, "-m", "distrl.networks.bundle_export"]
+    assert child.command == [sys.executable, "-P", "-m", "distrl.networks.bundle_export"]
     assert child.request.parameters == NetworkParameters.model_validate(SMALL)
     assert (child.request.heads, child.request.spec, child.request.name) == (HEADS, SPEC, "main")
     assert not Path(child.request.path).parent.exists()
     assert child.env["KERAS_BACKEND"] == "tensorflow"
     assert child.env["CUDA_VISIBLE_DEVICES"] == ""
     assert "XLA_FLAGS" not in child.env
-    assert child.env["PYTHONPATH"].split(os.pathsep)[0] == "/users/code"
+    assert child.env["PYTHONPATH"].split(os.pathsep)[1] == "/users/code"  # after the folder of distrl itself
 
 
 @pytest.mark.parametrize(
