@@ -16,6 +16,7 @@ from distrl.config.document import shown
 from distrl.config.explain import ALIASES, known_paths
 from distrl.config.load import dump, load
 from distrl.config.run import RunConfig
+from distrl.config.secrets import masked_text
 from distrl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def show(
         ),
     ] = None,
 ) -> None:
-    """Show every value of a configuration and where it comes from; without arguments, the defaults.
+    """Show every value of a configuration, passwords masked, and where it comes from; without arguments, the defaults.
 
     [cyan]distrl config show runs/first[/]
 
@@ -46,13 +47,13 @@ def show(
     if config is None or not config.is_dir():
         from distrl.launch.external_algorithm import settled
 
-        typer.echo(dump(settled(layers.load())), nl=False)
+        typer.echo(masked_text(dump(settled(layers.load()))), nl=False)
         return
     if given := layers.given():
         raise ConfigError(f"{config} is a run, whose configuration is settled: {' and '.join(given)} cannot change it")
     effective = config / "config.yaml"
     load(file=effective)  # a damaged or foreign file is an error in one line, not a page
-    typer.echo(effective.read_text(encoding="utf-8"), nl=False)
+    typer.echo(masked_text(effective.read_text(encoding="utf-8")), nl=False)
 
 
 @app.command()

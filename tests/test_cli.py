@@ -460,6 +460,15 @@ def test_config_show_of_a_run_is_its_file(capsys, workplace):
     assert refused(capsys, "config", "show", "nope.yaml") == "file nope.yaml does not exist"
 
 
+def test_config_show_masks_passwords(capsys, workplace, monkeypatch):
+    monkeypatch.setenv("DISTRL_REDIS_URL", "redis://user:geheim@host:6379")
+    out = run(capsys, "config", "show", "--preset", "cartpole-impala")[1]
+    assert "@host:6379" in out
+    (workplace / "first").mkdir()
+    (workplace / "first" / "config.yaml").write_text("memory: {url: 'redis://user:geheim@host:6379'}\n")
+    assert "geheim" not in out + run(capsys, "config", "show", "first")[1]
+
+
 def test_show_and_bench_take_what_train_takes(capsys, measured, workplace):
     (workplace / "mine.yaml").write_text("environment: {id: Acrobot-v1}\n")
     options = ["--algorithm", "ppo", "--actors", "3", "--seed", "5"]
