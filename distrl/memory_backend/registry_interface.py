@@ -162,7 +162,7 @@ class BestEvaluation(NamedTuple):
 
 
 class Registry(ABC):
-    """Who takes part in the run, and what operators ask of it.
+    """The roles that take part in the run, and the requests of its operators.
 
     Attributes:
         ignored: Kind -> how often something of that kind was found which distrl has not written, and was ignored.
