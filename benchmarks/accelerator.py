@@ -28,9 +28,9 @@ from distrl.config import RunConfig
 from distrl.config.load import load
 from distrl.environments.vector import VectorEnvironment
 from distrl.launch.bench import learning, record, seconds_per_call
-from distrl.launch.framework import select_framework
 from distrl.memory_backend.batching import stack
 from distrl.memory_backend.codec import UnrollSchema, decode_unroll, encode_unroll
+from distrl.roles.framework import select_framework
 from distrl.types import Batch, Unroll, Weights
 
 PRESET = "pong-impala"
@@ -73,8 +73,8 @@ def measure(name: str, backend: str, unrolls: int, seconds: float) -> Entry:
     select_framework(backend)
     # They bring the framework.
     from distrl.algorithms import make_algorithm
-    from distrl.networks import backend as numeric_backend
-    from distrl.networks.bundle import export_bundle
+    from distrl.networks.framework import backend as numeric_backend
+    from distrl.networks.policy.bundle import export_bundle
 
     numeric_backend.configure(
         device=config.device, threads=len(os.sched_getaffinity(0)), deterministic=False, seed=config.seed

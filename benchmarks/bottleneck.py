@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from benchmarks.measurement import FailedError, run
 from benchmarks.publishing import say
 from benchmarks.speed import Entry, chosen, finish, listed, parser, share, stamp
-from distrl.metrics.summary import Summary
+from distrl.runs.summary import Summary
 
 
 class Case(NamedTuple):

@@ -27,16 +27,16 @@ from distrl.config import RunConfig
 from distrl.config.load import load
 from distrl.environments.probe import probe
 from distrl.errors import DistrlError
-from distrl.launch.description import RunDescription
-from distrl.launch.framework import select_framework
-from distrl.launch.plan import Role, RoleHome
 from distrl.launch.processes import ProcessLauncher
-from distrl.launch.role import open_backend
-from distrl.launch.trust import new_key, signature
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.backend import Entry as StreamEntry
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
-from distrl.metrics.summary import duration
+from distrl.roles.description import RunDescription
+from distrl.roles.framework import select_framework
+from distrl.roles.join import open_backend
+from distrl.roles.plan import Role, RoleHome
+from distrl.roles.trust import new_key, signature
+from distrl.runs.summary import duration
 
 ACTORS = {"1": 1, "4": 4, "16": 16}
 STEPS, STEP_S = 20, 0.05

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from distrl.metrics.curves import interquartile_mean
+from distrl.runs.curves import interquartile_mean
 
 EVERY_RESAMPLE = 4096
 """Up to this many resamples are all taken, each once: the interval of up to five seeds is exact and the same always."""

@@ -18,7 +18,7 @@ import distrl
 from distrl.launch import one_process
 from distrl.memory_backend.backend import Published, WeightStore
 from distrl.memory_backend.in_memory import InMemoryBackend
-from distrl.metrics.console import make_view
+from distrl.terminal.console import make_view
 from distrl.types import Batch
 
 

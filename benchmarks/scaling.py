@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.measurement import FailedError, run
 from benchmarks.publishing import say
 from benchmarks.speed import Entry, chosen, finish, goal, listed, parser, share, stamp
-from distrl.metrics.summary import Summary
+from distrl.runs.summary import Summary
 
 LAUNCHERS = {"processes": "process", "ray": "ray"}
 ACTORS = (1, 2, 4, 8, 16)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from distrl.memory_backend.sum_tree import FAN_OUT, SumTree
+from distrl.replay.sum_tree import FAN_OUT, SumTree
 
 
 def median_ms(call: Callable[[], object], repeats: int) -> float:

@@ -30,7 +30,7 @@ from benchmarks.publishing import say
 from benchmarks.speed import Entry, around, chosen, finish, goal, listed, parser, stamp
 from distrl.config.load import load
 from distrl.config.presets import presets as all_presets
-from distrl.metrics.summary import duration
+from distrl.runs.summary import duration
 
 PRESETS = ("cartpole-impala", "halfcheetah-appo", "pong-impala")
 """What is measured where nothing is named."""

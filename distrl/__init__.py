@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any
 from distrl.errors import ConfigError
 
 if TYPE_CHECKING:
-    from distrl.actors.exported_policy import ExportedPolicy
     from distrl.config.load import LoadedConfig, load
     from distrl.config.run import RunConfig
     from distrl.launch.supervise import Interrupt
     from distrl.memory_backend.steering import Steering
-    from distrl.metrics.console import View
-    from distrl.metrics.listeners import Listener
-    from distrl.metrics.loaded_run import LoadedRun
     from distrl.metrics.snapshot import Snapshot
-    from distrl.metrics.summary import Summary
+    from distrl.runs.loaded_run import LoadedRun
+    from distrl.runs.summary import Summary
+    from distrl.serving.exported_policy import ExportedPolicy
+    from distrl.terminal.console import View
+    from distrl.terminal.listeners import Listener
 
 # ONNX Runtime, from 1.29 on, reports to its makers from the moment of its import, unless it is told not to before: a
 # thread, files in the user's cache, and memory that grows where the network is cut. Whoever wants that sets it to 0.
@@ -54,7 +54,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Names of the configuration and of views, which processes that only pass through this package never import."""
     if name == "View":
-        from distrl.metrics.console import View
+        from distrl.terminal.console import View
 
         return View
     if name not in {"LoadedConfig", "RunConfig", "load"}:
@@ -133,8 +133,8 @@ def _train(
     new = run_dir is None and resume is None
     with forgotten_if_empty(folder) if new else nullcontext(), head_start(loaded.config) as learner:
         from distrl.launch import training  # beside the head start, as they take a while
-        from distrl.metrics.console import named_view
-        from distrl.metrics.listeners import ListenedView
+        from distrl.terminal.console import named_view
+        from distrl.terminal.listeners import ListenedView
 
         shown = named_view(view or "auto", folder) if isinstance(view, str | None) else view
         if callbacks:
@@ -176,7 +176,7 @@ def load_policy(path: str | Path) -> "ExportedPolicy":
         ConfigError: The file cannot be read.
         DistrlError: It is not an exported policy, is damaged, or wants data from outside of it.
     """
-    from distrl.actors import exported_policy
+    from distrl.serving import exported_policy
 
     return exported_policy.load_policy(path)
 
@@ -189,7 +189,7 @@ def load_run(path: str | Path) -> "LoadedRun":
     Raises:
         ConfigError: There is none, one of its files is damaged, or today's distrl does not know its configuration.
     """
-    from distrl.metrics import loaded_run
+    from distrl.runs import loaded_run
 
     return loaded_run.load_run(Path(path))
 

@@ -27,7 +27,7 @@ def main() -> int:
     for number in numbers:
         signal.signal(number, _leave)
 
-    from distrl import cli
+    from distrl.commands import main as cli
 
     return cli.main()
 

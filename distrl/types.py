@@ -325,8 +325,9 @@ class Weights:
 class PolicyBundle:
     """The exported policy: an ONNX graph without its weights, and its description as JSON text.
 
-    The description is what `networks/bundle.py` writes and `actors/policy.py` reads: inputs with shapes and dtypes,
-    recurrent state, distribution, the environment's spec, weight names in order, library versions, sha256 of the graph.
+    The description is what `networks/policy/bundle.py` writes and `actors/policy.py` reads: inputs with shapes and
+    dtypes, recurrent state, distribution, the environment's spec, weight names in order, library versions, sha256 of
+    the graph.
     """
 
     graph: bytes

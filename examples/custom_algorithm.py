@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from keras import ops
 from pydantic import Field
 
-from distrl.algorithms import losses
 from distrl.algorithms.algorithm import GradientAlgorithm, Loss
-from distrl.algorithms.returns import n_step, step_discounts
+from distrl.algorithms.maths import losses
+from distrl.algorithms.maths.returns import n_step, step_discounts
 from distrl.config import RunConfig
 from distrl.config.algorithms import AlgorithmSection
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
-from distrl.networks.distributions import Tensor
+from distrl.networks.actions.distributions import Tensor
 from distrl.types import Batch
 
 

@@ -16,8 +16,14 @@ import pytest
 from hypothesis import settings
 
 from benchmarks.endurance import DIRECTORY_VARIABLE
+from distrl.config import RunConfig
+from distrl.environments.probe import probe
 from distrl.errors import ConfigError
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
+from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.roles.description import RunDescription
+from distrl.roles.join import open_backend
+from distrl.roles.trust import new_key, signature
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -115,3 +121,40 @@ def pytest_collection_finish() -> None:
     """No later collection passes over all that again."""
     gc.freeze()
     gc.enable()
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def run_key() -> str:
+    return new_key()
+
+
+@pytest.fixture
+def described_run(redis_url, run_key, tmp_path) -> Iterator[Callable[..., RedisBackend]]:
+    """Makes a run of CartPole in Redis, with changes to the configuration, as the supervisor does."""
+    opened = []
+
+    def make(**sections: Any) -> RedisBackend:
+        config = RunConfig.model_validate({"actors": {"count": 1, "environments": 4}, **sections})
+        spec = probe(config.environment)
+        description = RunDescription(run_id=tmp_path.name, run_dir=str(tmp_path), config=config, spec=spec)
+        opened.append(open_backend(redis_url, description, "test"))
+        published = description.published()
+        opened[-1].create(published, signature(run_key, published))
+        return opened[-1]
+
+    yield make
+    for backend in opened:
+        backend.delete()
+        backend.close()

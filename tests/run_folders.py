@@ -7,7 +7,7 @@ from typing import Any
 
 from distrl.config.load import dump, load
 from distrl.metrics.sinks import CsvSink
-from distrl.metrics.summary import Summary
+from distrl.runs.summary import Summary
 
 ROWS = (
     {"updates": 10, "env_steps": 1000, "episodes": 20, "wall_s": 1.5, "loss": 0.5, "env_steps_per_s": 900.0},

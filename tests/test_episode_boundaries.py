@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from distrl.actors.unroll import UnrollBuilder
-from distrl.algorithms.returns import step_discounts, vtrace
+from distrl.algorithms.maths.returns import step_discounts, vtrace
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments.spaces import random_actions
 from distrl.environments.vector import VectorEnvironment

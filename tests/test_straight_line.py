@@ -16,7 +16,7 @@ from distrl.learner.staleness import StalenessBound
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.codec import UnrollSchema, decode_weights, encode_unroll
 from distrl.memory_backend.in_memory import InMemoryBackend
-from distrl.networks.bundle import export_bundle
+from distrl.networks.policy.bundle import export_bundle
 from distrl.types import Weights
 
 TAG = (7, 1)  # actor 7, incarnation 1
@@ -25,7 +25,7 @@ LOGITS = "policy/action"
 
 CONFIG = RunConfig.model_validate(
     {
-        "environment": {"id": "distrl.environments.toy:StepCounter", "kwargs": {"terminate_at_steps": 4}},
+        "environment": {"id": "distrl.environments.worlds.toy:StepCounter", "kwargs": {"terminate_at_steps": 4}},
         "network": {"learning_rate": 0.01},
         "actors": {"environments": B, "unroll_length_steps": T},
         "learner": {"batch_size": 1},

@@ -1,8 +1,8 @@
-"""Choosing actions from a policy's outputs, in NumPy; `networks/distribution_specs.py` says what these mean.
+"""Choosing actions from a policy's outputs, in NumPy; `networks/actions/specs.py` says what these mean.
 
-The learner's twin is `networks/distributions.py`; tests tie the two together. Actions are chosen here and not in the
-policy's graph: sampling needs the actor's own random generator. The log-probability is always that of the action as it
-travels, rounded and clipped, since that is all the learner sees.
+The learner's twin is `networks/actions/distributions.py`; tests tie the two together. Actions are chosen here and not
+in the policy's graph: sampling needs the actor's own random generator. The log-probability is always that of the action
+as it travels, rounded and clipped, since that is all the learner sees.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from distrl.networks.distribution_specs import (
+from distrl.networks.actions.specs import (
     BETA_RAW_HIGH,
     GAUSSIAN_LOG_STDDEV,
     SQUASHED_LOG_STDDEV,

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from distrl.actors.epsilon_greedy import Crowd
-from distrl.actors.exploration import Exploration
+from distrl.actors.exploring.epsilon_greedy import Crowd
+from distrl.actors.exploring.exploration import Exploration
 from distrl.actors.policy import Policy
 from distrl.actors.priorities import FirstPriorities
 from distrl.actors.unroll import UnrollBuilder, restarted

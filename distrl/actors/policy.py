@@ -13,8 +13,8 @@ import onnxruntime
 
 from distrl.config.exploration import ExplorationParameters
 from distrl.errors import DistrlError
-from distrl.networks.description import BundleDescription, WeightSpec, are_inputs
-from distrl.networks.distribution_specs import DistributionSpec, output_of
+from distrl.networks.actions.specs import DistributionSpec, output_of
+from distrl.networks.policy.description import BundleDescription, WeightSpec, are_inputs
 from distrl.types import Array, EnvSpec, FloatArray, PolicyBundle, Weights
 
 NOWHERE = "/dev/null"

@@ -11,7 +11,7 @@ import numpy as np
 
 from distrl.config.algorithms import AlgorithmSection
 from distrl.errors import ConfigError
-from distrl.networks.distribution_specs import DistributionSpec, ValuesSpecs, choices_made, values_of_choices
+from distrl.networks.actions.specs import DistributionSpec, ValuesSpecs, choices_made, values_of_choices
 from distrl.types import Array, BoolArray, FloatArray, Unroll
 
 

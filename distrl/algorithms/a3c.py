@@ -8,12 +8,12 @@ from collections.abc import Mapping
 
 from distrl.algorithms.actor_critic import actor_critic_loss
 from distrl.algorithms.algorithm import GradientAlgorithm, Loss
-from distrl.algorithms.returns import gae, step_discounts
-from distrl.algorithms.rewards import learned_rewards
+from distrl.algorithms.maths.returns import gae, step_discounts
+from distrl.algorithms.maths.rewards import learned_rewards
 from distrl.config import RunConfig
 from distrl.config.algorithms import ActorCriticSection
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
-from distrl.networks.distributions import Tensor
+from distrl.networks.actions.distributions import Tensor
 from distrl.types import Batch
 
 

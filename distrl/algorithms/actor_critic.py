@@ -1,9 +1,9 @@
 """The loss that actor-critics share. They differ in what their returns are made of."""
 
-from distrl.algorithms import losses
 from distrl.algorithms.algorithm import Loss
-from distrl.algorithms.returns import Returns
-from distrl.networks.distributions import Tensor
+from distrl.algorithms.maths import losses
+from distrl.algorithms.maths.returns import Returns
+from distrl.networks.actions.distributions import Tensor
 
 
 def actor_critic_loss(

@@ -20,13 +20,13 @@ from distrl.config.algorithms import AlgorithmSection
 from distrl.config.heads import HeadParameters
 from distrl.config.replay import ReplayParameters
 from distrl.errors import ConfigError
-from distrl.networks.backend import TrainStep
+from distrl.networks.actions.distributions import JointDistribution, Tensor
+from distrl.networks.actions.specs import ValuesSpecs
 from distrl.networks.contributions import apply_contributions
-from distrl.networks.differentiation import Objective
-from distrl.networks.distribution_specs import ValuesSpecs
-from distrl.networks.distributions import JointDistribution, Tensor
+from distrl.networks.framework.backend import TrainStep
+from distrl.networks.framework.differentiation import Objective
 from distrl.networks.gradient_step import GradientStep
-from distrl.networks.network_wrapper import NetworkWrapper
+from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Batch, Contributions, Differentiated, EnvSpec, FloatArray
 
 Networks = dict[str, NetworkWrapper]

@@ -4,11 +4,11 @@ Actors go on while the learner learns. The surrogate's ratio, to the policy that
 itself; V-trace makes up for that of the steps which follow, in targets and advantages.
 """
 
+from distrl.algorithms.maths.returns import Returns, corrected_gae, step_discounts
+from distrl.algorithms.maths.rewards import learned_rewards
 from distrl.algorithms.ppo import Ppo
-from distrl.algorithms.returns import Returns, corrected_gae, step_discounts
-from distrl.algorithms.rewards import learned_rewards
 from distrl.config.algorithms import AppoParameters
-from distrl.networks.distributions import Tensor
+from distrl.networks.actions.distributions import Tensor
 from distrl.types import Batch
 
 

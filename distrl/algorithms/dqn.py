@@ -9,19 +9,15 @@ from collections.abc import Mapping
 from keras import ops
 
 from distrl.algorithms.algorithm import PRIORITIES, GradientAlgorithm, Loss, Networks, Update
-from distrl.algorithms.losses import masked_mean
-from distrl.algorithms.returns import batch_discounts, n_step
-from distrl.algorithms.td_targets import (
-    chosen_values,
-    greedy_values,
-    mean_over_choices,
-)
+from distrl.algorithms.maths.losses import masked_mean
+from distrl.algorithms.maths.returns import batch_discounts, n_step
+from distrl.algorithms.maths.td_targets import chosen_values, greedy_values, mean_over_choices
 from distrl.config import RunConfig
 from distrl.config.algorithms import QLearningSection
 from distrl.config.heads import DuelingQHeadParameters, QHeadParameters
-from distrl.networks.backend import Outputs
-from distrl.networks.distribution_specs import ValuesSpecs, choices_made, values_of_choices
-from distrl.networks.distributions import Tensor
+from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.specs import ValuesSpecs, choices_made, values_of_choices
+from distrl.networks.framework.backend import Outputs
 from distrl.networks.heads.losses import huber
 from distrl.networks.objective import TARGET, outputs_of
 from distrl.networks.weights import to_numpy

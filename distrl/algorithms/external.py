@@ -16,7 +16,7 @@ from distrl.config.load import LoadedConfig, validated
 from distrl.config.replay import ReplayParameters
 from distrl.config.section import Section
 from distrl.errors import ConfigError, DistrlError
-from distrl.own_code import own_class
+from distrl.user_classes import own_class
 
 
 def external_class(name: str) -> type[Algorithm]:

@@ -4,17 +4,17 @@ from collections.abc import Mapping
 
 from keras import ops
 
-from distrl.algorithms import losses
 from distrl.algorithms.actor_critic import actor_critic_loss
 from distrl.algorithms.algorithm import GradientAlgorithm, Loss
-from distrl.algorithms.returns import step_discounts, vtrace
-from distrl.algorithms.rewards import learned_rewards
+from distrl.algorithms.maths import losses
+from distrl.algorithms.maths.returns import step_discounts, vtrace
+from distrl.algorithms.maths.rewards import learned_rewards
 from distrl.config import RunConfig
 from distrl.config.algorithms import ImpalaParameters
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
-from distrl.networks.backend import TrainStep
-from distrl.networks.distributions import Tensor
-from distrl.networks.network_wrapper import NetworkWrapper
+from distrl.networks.actions.distributions import Tensor
+from distrl.networks.framework.backend import TrainStep
+from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Batch
 
 

@@ -5,19 +5,19 @@ from typing import Any
 
 from keras import ops
 
-from distrl.algorithms import losses
 from distrl.algorithms.algorithm import GradientAlgorithm, Loss
+from distrl.algorithms.maths import losses
+from distrl.algorithms.maths.returns import Returns, gae, step_discounts
+from distrl.algorithms.maths.rewards import learned_rewards
 from distrl.algorithms.minibatches import Experience, by_sequences
 from distrl.algorithms.proximal_step import ProximalStep
-from distrl.algorithms.returns import Returns, gae, step_discounts
-from distrl.algorithms.rewards import learned_rewards
 from distrl.config import RunConfig
 from distrl.config.algorithms import ProximalSection
 from distrl.config.heads import HeadParameters, PPOHeadParameters, ValueHeadParameters
-from distrl.networks.backend import TrainStep
-from distrl.networks.distributions import Tensor
+from distrl.networks.actions.distributions import Tensor
+from distrl.networks.framework.backend import TrainStep
 from distrl.networks.heads import Head
-from distrl.networks.network_wrapper import NetworkWrapper
+from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Batch
 
 _OLD = "old/"  # what names of the old policy's outputs begin with, among the estimates

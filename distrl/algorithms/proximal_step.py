@@ -10,13 +10,13 @@ from distrl.algorithms.minibatches import Experience, by_rows, by_sequences, shu
 from distrl.config import RunConfig
 from distrl.config.algorithms import ProximalSection
 from distrl.config.fit import check_memory
-from distrl.networks.backend import Epochs, Metrics, Outputs
-from distrl.networks.differentiation import Part
-from distrl.networks.distributions import Tensor
+from distrl.networks.actions.distributions import Tensor
+from distrl.networks.framework.backend import Epochs, Metrics, Outputs
+from distrl.networks.framework.differentiation import Part
+from distrl.networks.framework.optimizers import clip_gradients
 from distrl.networks.heads.losses import adapted_kl_coefficient
-from distrl.networks.network_wrapper import NetworkWrapper
 from distrl.networks.objective import weighted_sum
-from distrl.networks.optimizers import clip_gradients
+from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Batch
 
 KL_COEFFICIENT = "policy/kl_coefficient"

@@ -10,23 +10,23 @@ import numpy as np
 from keras import ops
 
 from distrl.algorithms.algorithm import PRIORITIES, Algorithm, MemorySpec, Networks, Update, configured_heads
-from distrl.algorithms.returns import batch_discounts
-from distrl.algorithms.soft_losses import critic_targets, soft_value, temperature_loss, weighted_mean
+from distrl.algorithms.maths.returns import batch_discounts
+from distrl.algorithms.maths.soft_losses import critic_targets, soft_value, temperature_loss, weighted_mean
 from distrl.config import RunConfig
 from distrl.config.algorithms import SacParameters
 from distrl.config.fit import check_memory
 from distrl.config.heads import HeadParameters, PolicyHeadParameters, QValueHeadParameters
 from distrl.errors import ConfigError
-from distrl.networks.action_scales import ActionScale, action_scales
+from distrl.networks.actions.distributions import JointDistribution, Tensor
 from distrl.networks.assembly import action_input
-from distrl.networks.backend import Step, TrainStep
-from distrl.networks.differentiation import Objective
-from distrl.networks.distributions import JointDistribution, Tensor
+from distrl.networks.framework.backend import Step, TrainStep
+from distrl.networks.framework.differentiation import Objective
 from distrl.networks.heads.losses import huber, squared_error
 from distrl.networks.joint_step import TrainedNumber, follow, held, part_of, states_of
-from distrl.networks.network_copy import NetworkCopy
-from distrl.networks.network_wrapper import NetworkWrapper
+from distrl.networks.network import NetworkCopy
 from distrl.networks.objective import regularization
+from distrl.networks.parts.action_scales import ActionScale, action_scales
+from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Batch, Contributions, EnvSpec
 
 Rows = Mapping[str, Tensor]

@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping
 
-from distrl.algorithms import losses
 from distrl.algorithms.actor_critic import actor_critic_loss
 from distrl.algorithms.algorithm import GradientAlgorithm, Loss, Networks
-from distrl.algorithms.monte_carlo import episodes, less_others_at_timestep, normalized_by_episode, total_returns
-from distrl.algorithms.returns import Returns, gae, step_discounts
-from distrl.algorithms.rewards import learned_rewards
+from distrl.algorithms.maths import losses
+from distrl.algorithms.maths.monte_carlo import episodes, less_others_at_timestep, normalized_by_episode, total_returns
+from distrl.algorithms.maths.returns import Returns, gae, step_discounts
+from distrl.algorithms.maths.rewards import learned_rewards
 from distrl.config import RunConfig
 from distrl.config.algorithms import VpgParameters
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.errors import ConfigError
-from distrl.networks.distributions import Tensor
+from distrl.networks.actions.distributions import Tensor
 from distrl.types import Batch, EnvSpec
 
 

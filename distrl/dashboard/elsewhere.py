@@ -15,7 +15,7 @@ from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.keys import RunKeys
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.memory_backend.redis_client import RedisClient, connect
-from distrl.metrics.runs import RunRecord
+from distrl.runs.directories import RunRecord
 
 SCAN_S = 2.0
 """From one look for runs to the next."""

@@ -22,10 +22,10 @@ from distrl.dashboard.configuration import Leaf, read_configuration
 from distrl.dashboard.elsewhere import Elsewhere
 from distrl.dashboard.files import NotThereError, id_of, inside
 from distrl.errors import ConfigError
-from distrl.metrics.last_row import last_row
-from distrl.metrics.manifest import Manifest
-from distrl.metrics.runs import Run, RunRecord, distinct_ends, open_run, process_mark, readable, run_directories
-from distrl.metrics.summary import Summary
+from distrl.runs.directories import Run, RunRecord, distinct_ends, open_run, process_mark, readable, run_directories
+from distrl.runs.last_row import last_row
+from distrl.runs.manifest import Manifest
+from distrl.runs.summary import Summary
 
 INDEX_NAME = ".distrl-index.sqlite"
 NOWHERE = "redis"

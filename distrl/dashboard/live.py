@@ -29,8 +29,8 @@ from distrl.memory_backend.registry_interface import (
     rates_while_paused,
 )
 from distrl.metrics.progress import number
-from distrl.metrics.runs import RunRecord
 from distrl.metrics.snapshot import Snapshot, Value
+from distrl.runs.directories import RunRecord
 
 LOOK_S = 0.9
 """A look is good for that long: a little less than a second, at which pages ask."""

@@ -14,12 +14,12 @@ from distrl.dashboard.live import ODD, LiveRuns, Look, role_row
 from distrl.dashboard.tables import Tables
 from distrl.errors import ConfigError
 from distrl.memory_backend.registry_interface import time_shares
-from distrl.metrics.curves import X_AXES, Curve, Statistic, band, curve, smoothed, thinned
-from distrl.metrics.runs import Run
 from distrl.metrics.snapshot import METRICS, Snapshot
-from distrl.metrics.summary import Summary
-from distrl.metrics.table import Table, table_of_snapshots
 from distrl.metrics.words import verdict
+from distrl.runs.curves import X_AXES, Curve, Statistic, band, curve, smoothed, thinned
+from distrl.runs.directories import Run
+from distrl.runs.summary import Summary
+from distrl.runs.table import Table, table_of_snapshots
 
 Json = dict[str, Any]
 LIVE_NUMBERS = (

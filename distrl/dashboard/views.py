@@ -17,7 +17,7 @@ from distrl.dashboard.files import NotThereError
 from distrl.dashboard.payloads import Runs, metric_rows
 from distrl.errors import ConfigError
 from distrl.memory_backend.steering import Steering
-from distrl.metrics.curves import X_AXES, Statistic
+from distrl.runs.curves import X_AXES, Statistic
 
 MOST_POINTS, USUAL_POINTS = 4000, 800
 MOST_WINDOW = 1001

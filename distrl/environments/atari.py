@@ -110,8 +110,8 @@ def make_vector(config: EnvironmentConfig, count: int) -> gym_adapter.Made:
 
 def _make(config: EnvironmentConfig, parameters: AtariParameters, kwargs: Mapping[str, Any], count: int) -> AtariVector:
     # Imported here: they need the extra.
-    from distrl.environments.ale_vector import AleVector
     from distrl.environments.atari_game import AtariGame
+    from distrl.environments.vectors.ale_vector import AleVector
 
     if config.vectorization == "ale":
         _check_ale(config, parameters, kwargs)

@@ -25,8 +25,9 @@ from gymnasium.envs.registration import EnvSpec as Registration
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from distrl.config.environment import EnvironmentConfig
-from distrl.environments import observation_spaces, old_gym, remote_vector
-from distrl.environments.remote_connection import is_remote
+from distrl.environments import observation_spaces, old_gym
+from distrl.environments.remote import vector as remote_vector
+from distrl.environments.remote.connection import is_remote
 from distrl.errors import ConfigError, MissingExtraError, require
 
 # What a registered environment's module needs, by the extra of distrl that carries it.

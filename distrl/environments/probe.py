@@ -27,10 +27,10 @@ from pydantic import ValidationError
 
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.remote_environment import RemoteParameters
-from distrl.environments.remote_connection import is_remote, parse_address
+from distrl.environments.remote.connection import is_remote, parse_address
 from distrl.errors import ConfigError, DistrlError
-from distrl.own_code import search_path
 from distrl.types import EnvSpec
+from distrl.user_classes import search_path
 
 # The child writes where it hangs shortly before the parent ends it.
 _WHERE_IT_HANGS_AT = 0.9
@@ -210,7 +210,7 @@ def _main() -> int:
         return error.exit_code
     finally:
         if request["config"]["vectorization"] == "async":
-            from distrl.environments.fork_server import remove_traces
+            from distrl.environments.vectors.fork_server import remove_traces
 
             remove_traces()
     return 0

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distrl.config.environment import EnvironmentConfig
-from distrl.environments import atari, gym_adapter, rendering, spaces, vectorizations
+from distrl.environments import atari, gym_adapter, rendering, spaces
 from distrl.environments.observation_spaces import environment_of, of_environment
 from distrl.environments.preprocessing.pipeline import Pipeline
+from distrl.environments.vectors import vectorizations
 from distrl.errors import EnvironmentFailedError
 from distrl.types import Array, ArraySpec, BoolArray, FloatArray
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrl.errors import ConfigError
-from distrl.metrics.runs import newest_run, open_run
-from distrl.metrics.summary import Summary, resumable
+from distrl.runs.directories import newest_run, open_run
+from distrl.runs.summary import Summary, resumable
 
 if TYPE_CHECKING:
     from distrl.memory_backend.backend import Backend

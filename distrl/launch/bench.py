@@ -27,11 +27,11 @@ from distrl.environments.spaces import random_actions
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import DistrlError
 from distrl.launch.external_algorithm import settled
-from distrl.launch.framework import select_framework
 from distrl.launch.one_process import standard_error_in
 from distrl.launch.training import train
 from distrl.memory_backend.batching import stack
-from distrl.metrics.console import View
+from distrl.roles.framework import select_framework
+from distrl.terminal.console import View
 from distrl.types import Unroll, Weights
 
 if TYPE_CHECKING:
@@ -109,8 +109,8 @@ def measure_parts(config: RunConfig) -> dict[str, float]:
     select_framework(config.learner.backend)
     # Imported after the pipeline has been measured: they bring the framework, whose import would count there.
     from distrl.algorithms import make_algorithm
-    from distrl.networks import backend as numeric_backend
-    from distrl.networks.bundle import export_bundle
+    from distrl.networks.framework import backend as numeric_backend
+    from distrl.networks.policy.bundle import export_bundle
 
     numeric_backend.configure(device=config.device, threads=1, deterministic=False, seed=config.seed)
     environment = VectorEnvironment(config.environment, config.actors.environments)

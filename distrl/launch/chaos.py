@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from distrl.errors import ConfigError, MemoryBackendError
-from distrl.launch.plan import Role
-from distrl.launch.role import HEARTBEAT_S
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.roles.join import HEARTBEAT_S
+from distrl.roles.plan import Role
 
 LOOK_EVERY_S = 0.1
 SILENT_S = 3.5 * HEARTBEAT_S

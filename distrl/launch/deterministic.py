@@ -18,7 +18,6 @@ from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import StalledError
-from distrl.launch.description import RunDescription
 from distrl.learner.feed import Feed, Parcel
 from distrl.learner.origin import Place
 from distrl.learner.preparation import prepare
@@ -26,6 +25,7 @@ from distrl.learner.reporter import Snapshot
 from distrl.learner.session import Session
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.roles.description import RunDescription
 from distrl.types import PolicyBundle
 
 

@@ -16,20 +16,9 @@ from pathlib import Path
 from typing import IO, get_args
 
 from distrl.config.environment import EnvironmentConfig
-from distrl.environments.examination import (
-    FINDING,
-    Episode,
-    Failure,
-    Finding,
-    Processed,
-    Request,
-    Seen,
-    Spaces,
-    Speed,
-    Stage,
-)
+from distrl.environments.check import FINDING, Episode, Failure, Finding, Processed, Request, Seen, Spaces, Speed, Stage
 from distrl.errors import ConfigError, DistrlError, EnvironmentFailedError
-from distrl.own_code import search_path
+from distrl.user_classes import search_path
 
 __all__ = ["BACK_ENDS", "Episode", "Finding", "Processed", "Seen", "Spaces", "Speed", "check_environment"]
 
@@ -102,7 +91,7 @@ def _start(request: Request, answer: IO[bytes], output: IO[bytes]) -> subprocess
     # -P: the working directory must not shadow the standard library. Files, not pipes: a process that the environment
     # left behind would hold a pipe open. A session of its own: so that such a process can be killed with it.
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "distrl.environments.examination"],
+        [sys.executable, "-P", "-m", "distrl.environments.check"],
         stdin=subprocess.PIPE,
         stdout=answer,
         stderr=output,

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from distrl.config.environment import EnvironmentConfig
-from distrl.environments import remote_connection
 from distrl.environments.gym_adapter import describe, make_one
-from distrl.environments.remote_connection import (
+from distrl.environments.remote import connection
+from distrl.environments.remote.connection import (
     FIRST_MESSAGE_BYTES,
     GREETING_S,
     Address,
@@ -26,8 +26,8 @@ from distrl.environments.remote_connection import (
     listening,
     read_token,
 )
-from distrl.environments.remote_protocol import Channel, ConnectionLostError, RemoteError, one_line
-from distrl.environments.remote_session import RemoteSession
+from distrl.environments.remote.protocol import Channel, ConnectionLostError, RemoteError, one_line
+from distrl.environments.remote.session import RemoteSession
 from distrl.errors import ConfigError, DecodeError, DistrlError
 from distrl.launch.training import interruptible
 
@@ -272,7 +272,7 @@ class EnvironmentServer:
         attempt, said = 0, ""
         while not self._stopping.is_set():
             try:
-                channel = remote_connection.dial(
+                channel = connection.dial(
                     address,
                     hello(self._token),
                     message_timeout_s=MESSAGE_TIMEOUT_S,

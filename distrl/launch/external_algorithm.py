@@ -23,8 +23,8 @@ from distrl.config import RunConfig
 from distrl.config.algorithms import ExternalAlgorithmParameters
 from distrl.config.load import LoadedConfig
 from distrl.errors import ConfigError, DistrlError
-from distrl.launch.framework import import_framework, require_framework
-from distrl.own_code import search_path
+from distrl.roles.framework import import_framework, require_framework
+from distrl.user_classes import search_path
 
 _TIMEOUT_S = 300.0  # nearly all of what it takes is the framework's import
 _DETAIL_BYTES = 20_000

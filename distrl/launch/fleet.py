@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, Protocol
 
-from distrl.launch.plan import Role
+from distrl.roles.plan import Role
 
 FIRST_BACKOFF_S = 0.5
 LONGEST_BACKOFF_S = 5.0

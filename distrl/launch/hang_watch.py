@@ -1,8 +1,8 @@
 """Which roles hang in their environments: judged by heartbeats, each of which tells an age by its own host's clock."""
 
-from distrl.launch.awake import AwakeClock
-from distrl.launch.plan import Role
 from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.roles.plan import Role
+from distrl.roles.suspend_clock import AwakeClock
 
 BUSY = ("starting", "acting", "evaluating")
 """States in which a role is in its environment's hands; in all others it waits for somebody else."""

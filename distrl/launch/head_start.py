@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrl.launch.lifeline import LIFELINE_VARIABLE
-from distrl.networks.lean_import import collector_at_rest
+from distrl.networks.framework.lean_import import collector_at_rest
+from distrl.roles.lifeline import LIFELINE_VARIABLE
 
 if TYPE_CHECKING:
     from distrl.config import RunConfig
@@ -86,8 +86,8 @@ def head_start(config: "RunConfig") -> Iterator[HeadStart | None]:
     Raises:
         MissingExtraError: The framework is not installed.
     """
-    from distrl.launch.framework import require_framework
-    from distrl.launch.role_variables import role_variables
+    from distrl.roles.framework import require_framework
+    from distrl.roles.variables import role_variables
 
     require_framework(config.learner.backend)
     if config.deterministic or config.launch.launcher != "process":
@@ -107,8 +107,8 @@ def main(framework: str) -> int:
         os.dup2(nothing.fileno(), 0)
     with collector_at_rest():
         # First what the learner needs besides, so that two threads never import at the same time what they share.
-        from distrl.launch import learner_role, roles, trust  # noqa: F401
-    atexit.register(gc.freeze)  # as in cli.py
+        from distrl.roles import running, trust
+    atexit.register(gc.freeze)  # as in commands/main.py
     threading.Thread(target=_import, args=(framework,), name="framework", daemon=True).start()
     line = _read_line(lifeline)
     if not line:
@@ -117,11 +117,11 @@ def main(framework: str) -> int:
     _log_to(run["log"])
     os.environ[LIFELINE_VARIABLE] = str(lifeline)
     os.environ[trust.KEY_VARIABLE] = run["run_key"]
-    return roles.run_learner(redis_url=run["redis_url"], run_id=run["run_id"])
+    return running.run_learner(redis_url=run["redis_url"], run_id=run["run_id"])
 
 
 def _import(framework: str) -> None:
-    from distrl.launch.framework import import_framework
+    from distrl.roles.framework import import_framework
 
     with contextlib.suppress(Exception):  # the learner imports it again, and then tells what is wrong
         import_framework(framework)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Generator
 from queue import SimpleQueue
 
 from distrl.launch.supervise import Interrupt
-from distrl.metrics.listeners import Listener
 from distrl.metrics.snapshot import Snapshot
-from distrl.metrics.summary import Summary
+from distrl.runs.summary import Summary
+from distrl.terminal.listeners import Listener
 
 ASKED = "asked"
 

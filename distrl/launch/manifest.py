@@ -10,9 +10,9 @@ from pathlib import Path
 import distrl
 from distrl.config import RunConfig
 from distrl.config.secrets import masked_text
-from distrl.launch.machine import cores, cpu_model, gpu_models, memory_bytes
-from distrl.launch.run_directory import write_private
-from distrl.metrics.manifest import Manifest
+from distrl.roles.machine import cores, cpu_model, gpu_models, memory_bytes
+from distrl.runs.manifest import Manifest
+from distrl.runs.run_directory import write_private
 
 PACKAGES = (
     "numpy",

@@ -12,13 +12,13 @@ from distrl.config.secrets import masked
 from distrl.config.settings import Settings
 from distrl.config.tensorboard import TensorBoardConfig
 from distrl.errors import ConfigError, printable
-from distrl.launch.plan import Role
 from distrl.memory_backend.backend import Backend, LedgerCounts
 from distrl.memory_backend.registry_interface import Evaluation, RoleStatus, blocked_share, rates_while_paused
 from distrl.metrics.configuration_text import meta_text, settings_text
-from distrl.metrics.console import View
 from distrl.metrics.sinks import CsvSink, TensorBoardSink
 from distrl.metrics.words import return_words
+from distrl.roles.plan import Role
+from distrl.terminal.console import View
 
 Snapshot = dict[str, float | int | str | None]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from distrl.config import RunConfig
 from distrl.environments.probe import probe
-from distrl.launch.framework import import_framework, require_framework
 from distrl.launch.one_process import standard_error_in
+from distrl.roles.framework import import_framework, require_framework
 
 
 def network_view(config: RunConfig) -> str:
@@ -24,7 +24,7 @@ def network_view(config: RunConfig) -> str:
         import_framework(config.learner.backend)
         # Imported here: they bring the framework, with all that has to say for itself.
         from distrl.algorithms import make_algorithm
-        from distrl.networks.summary import tree
+        from distrl.networks.outline import tree
 
         networks = make_algorithm(config).build(spec)
         return "\n\n".join(f"{tree(network.online)}\n\n{str(network).splitlines()[0]}" for network in networks.values())

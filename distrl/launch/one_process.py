@@ -11,16 +11,16 @@ from pathlib import Path
 
 from distrl.config.run import LogLevel
 from distrl.errors import DistrlError
-from distrl.launch.description import RunDescription
-from distrl.launch.framework import select_framework
 from distrl.launch.monitor import Monitor, Snapshot
-from distrl.launch.plan import Role, replayed_updates_per_unroll
-from distrl.launch.role import here, memory_mb
-from distrl.launch.run_directory import write_run_json
 from distrl.launch.supervise import FATAL_CODES, Interrupt, Outcome
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.roles.description import RunDescription
+from distrl.roles.framework import select_framework
+from distrl.roles.join import here, memory_mb
+from distrl.roles.plan import Role, replayed_updates_per_unroll
+from distrl.runs.run_directory import write_run_json
 
 SAVE_EVERY_UNROLLS = 100
 """An update each, or as many as a replay memory makes of one. A checkpoint abandons open episodes: few of all."""

@@ -12,9 +12,9 @@ from typing import IO
 
 from distrl.launch.fleet import last_error
 from distrl.launch.head_start import HeadStart
-from distrl.launch.lifeline import LIFELINE_VARIABLE, Lifeline
-from distrl.launch.plan import Role, RoleHome
-from distrl.launch.trust import KEY_VARIABLE
+from distrl.roles.lifeline import LIFELINE_VARIABLE, Lifeline
+from distrl.roles.plan import Role, RoleHome
+from distrl.roles.trust import KEY_VARIABLE
 
 REDIS_URL_VARIABLE = "DISTRL_REDIS_URL"
 

@@ -19,11 +19,11 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from distrl.launch.fleet import last_error
-from distrl.launch.plan import Role, RoleHome
-from distrl.launch.role import give_way
-from distrl.launch.roles import run_role
-from distrl.launch.trust import Trust
 from distrl.memory_backend.private_directory import make_private_directory
+from distrl.roles.join import give_way
+from distrl.roles.plan import Role, RoleHome
+from distrl.roles.running import run_role
+from distrl.roles.trust import Trust
 
 LOCAL_CPUS = 1024  # as a bound on actors; roles are OS processes and share the cores there are
 OBJECT_STORE_BYTES = 80 * 1024 * 1024  # Ray's minimum: unrolls travel through Redis, not through Ray
@@ -183,7 +183,7 @@ class RayLauncher:
         """A cluster of this run's own; a guard ends it and removes its directory however this process ends."""
         self._directory, self._lock = make_private_directory()  # a short path: Ray puts unix sockets deep inside
         self._guard = subprocess.Popen(
-            [sys.executable, "-P", "-m", "distrl.launch.lifeline", str(self._directory)],
+            [sys.executable, "-P", "-m", "distrl.roles.lifeline", str(self._directory)],
             stdin=subprocess.PIPE,
             pass_fds=(self._lock,),
             start_new_session=True,

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Iterator, Sequence
 
-from distrl.launch.plan import Role
-from distrl.launch.role import HEARTBEAT_S
-from distrl.launch.stacks import stacks
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.roles.join import HEARTBEAT_S
+from distrl.roles.plan import Role
+from distrl.roles.stacks import stacks
 
 ANSWER_S = 3.5 * HEARTBEAT_S
 """In which every role that still tells of itself has told its stacks as well."""

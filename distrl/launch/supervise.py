@@ -10,17 +10,17 @@ from pathlib import Path
 
 from distrl.config import RunConfig
 from distrl.errors import EnvironmentFailedError, MemoryBackendError, StalledError
-from distrl.launch.awake import AwakeClock
 from distrl.launch.fleet import Fleet, Handle, Launcher, Member, end, have_ended
 from distrl.launch.hang_watch import HangWatch
-from distrl.launch.machine import cores
 from distrl.launch.monitor import Monitor
-from distrl.launch.plan import ACTORS_PER_CORE, Role, most_actors, roles_beside_actors
 from distrl.launch.stall_report import stall_report
 from distrl.learner.feed import DEATHS
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.registry_interface import RoleStatus
 from distrl.metrics.words import role_states
+from distrl.roles.machine import cores
+from distrl.roles.plan import ACTORS_PER_CORE, Role, most_actors, roles_beside_actors
+from distrl.roles.suspend_clock import AwakeClock
 
 TICK_S = 0.05
 REGISTRY_EVERY_S = 0.5

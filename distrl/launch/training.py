@@ -17,16 +17,24 @@ from distrl.config.load import LoadedConfig, dump, load
 from distrl.config.settings import read_settings
 from distrl.environments.probe import probe
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, MemoryBackendError, failure, require
-from distrl.launch.description import RunDescription
 from distrl.launch.external_algorithm import settled
 from distrl.launch.fleet import Launcher
-from distrl.launch.framework import require_framework
 from distrl.launch.head_start import HeadStart
 from distrl.launch.last_policy import keep_published
 from distrl.launch.manifest import write_manifest
 from distrl.launch.monitor import Monitor
 from distrl.launch.one_process import REASONS, train_here
-from distrl.launch.plan import (
+from distrl.launch.ray_token import make_private_token
+from distrl.launch.supervise import Interrupt, Outcome, Supervisor
+from distrl.learner.replay_set_up import empty_replay_note
+from distrl.memory_backend.backend import Backend, QueueCaps
+from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
+from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.networks.parts.windows import check_windows
+from distrl.roles.description import RunDescription
+from distrl.roles.framework import require_framework
+from distrl.roles.join import open_backend
+from distrl.roles.plan import (
     RoleHome,
     check_queue,
     most_actors,
@@ -34,18 +42,10 @@ from distrl.launch.plan import (
     publication_note,
     replay_note,
 )
-from distrl.launch.ray_token import make_private_token
-from distrl.launch.role import open_backend
-from distrl.launch.run_directory import Opened, open_run_directory, require_free, usable, write_private, write_run_json
-from distrl.launch.supervise import Interrupt, Outcome, Supervisor
-from distrl.launch.trust import KEY_FILE, new_key, signature
-from distrl.learner.replay_set_up import empty_replay_note
-from distrl.memory_backend.backend import Backend, QueueCaps
-from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
-from distrl.memory_backend.redis_backend import RedisBackend
-from distrl.metrics.console import View
-from distrl.metrics.summary import PolicyLag, Summary
-from distrl.networks.windows import check_windows
+from distrl.roles.trust import KEY_FILE, new_key, signature
+from distrl.runs.run_directory import Opened, open_run_directory, require_free, usable, write_private, write_run_json
+from distrl.runs.summary import PolicyLag, Summary
+from distrl.terminal.console import View
 from distrl.types import EnvSpec
 
 INTERRUPTS: Mapping[int, tuple[int, str]] = {

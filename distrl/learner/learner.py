@@ -9,8 +9,8 @@ from distrl.learner.feed import Parcel
 from distrl.learner.publisher import Publisher
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import Backend
-from distrl.memory_backend.replay import Replay
 from distrl.metrics.counters import Waits
+from distrl.replay.memory import Replay
 
 
 class ParcelSource(Protocol):

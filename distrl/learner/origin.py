@@ -12,7 +12,7 @@ from pathlib import Path
 from distrl.algorithms.algorithm import Networks
 from distrl.data_store.checkpoints import LoadedCheckpoint, load_newest
 from distrl.errors import CheckpointError, DecodeError
-from distrl.learner.checkpointer import restore
+from distrl.learner.checkpointing import restore
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import Backend, Published
 from distrl.memory_backend.codec import decode_weights

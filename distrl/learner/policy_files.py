@@ -18,7 +18,7 @@ from distrl.data_store import atomic, checkpoints
 from distrl.errors import CheckpointError, ConfigError, DecodeError, DistrlError
 from distrl.memory_backend.codec import decode_weights, encode_weights
 from distrl.memory_backend.registry_interface import BestEvaluation
-from distrl.networks.description import BundleDescription, RewardStatistics
+from distrl.networks.policy.description import BundleDescription, RewardStatistics
 from distrl.types import Array, PolicyBundle, Weights
 
 NEWEST, BEST = "newest", "best"

@@ -21,10 +21,10 @@ from distrl.memory_backend.backend import Backend, QueueCaps
 from distrl.memory_backend.codec import UnrollSchema
 from distrl.memory_backend.gradient_codec import GradientSchema
 from distrl.memory_backend.narrow import WireDtype
-from distrl.memory_backend.replay import Replay
-from distrl.networks import backend as numeric_backend
-from distrl.networks.bundle import export_bundle
+from distrl.networks.framework import backend as numeric_backend
+from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.weights import is_mixed
+from distrl.replay.memory import Replay
 from distrl.types import EnvSpec
 
 log = logging.getLogger(__name__)

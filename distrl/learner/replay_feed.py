@@ -12,8 +12,8 @@ from typing import Protocol
 from distrl.learner.feed import Parcel
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import Backend
-from distrl.memory_backend.replay import Replay
 from distrl.metrics.counters import Waits
+from distrl.replay.memory import Replay
 
 
 class UnrollSource(Protocol):

@@ -18,7 +18,7 @@ from distrl.data_store import atomic, npz
 from distrl.errors import CheckpointError, ConfigError
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.codec import UnrollSchema
-from distrl.memory_backend.replay import Replay, replay_bytes
+from distrl.replay.memory import Replay, replay_bytes
 from distrl.types import ArraySpec, EnvSpec
 
 log = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from distrl.learner.feed import Parcel
 from distrl.learner.rounds import names
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import Backend, LedgerCounts, QueueCaps
-from distrl.memory_backend.replay import Replay
 from distrl.metrics.counters import LagHistogram, Waits
 from distrl.metrics.snapshot import RELU_ZEROS, TIME
+from distrl.replay.memory import Replay
 
 Snapshot = dict[str, float | int | str | None]
 EVERY_S = 1.0

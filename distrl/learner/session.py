@@ -9,18 +9,17 @@ import numpy as np
 from distrl import nest
 from distrl.config import RunConfig
 from distrl.errors import FencedError, MemoryBackendError, UnsavedError
-from distrl.learner.checkpointer import Checkpointer
+from distrl.learner.checkpointing import Checkpointer, Saver
+from distrl.learner.diagnostics import Looks
 from distrl.learner.evaluations import EvaluationReader
 from distrl.learner.learner import Learner, NonFiniteBatchError
-from distrl.learner.looks import Looks
 from distrl.learner.preparation import Prepared, outliving
 from distrl.learner.replay_feed import ReplayFeed, UnrollSource
 from distrl.learner.reporter import Reporter, Snapshot
-from distrl.learner.saver import Saver
 from distrl.learner.steering import Steered
 from distrl.learner.stopping import ASKED, stop_reason
-from distrl.memory_backend.replay import Replay
 from distrl.metrics.counters import Waits
+from distrl.replay.memory import Replay
 from distrl.types import Batch, Contributions
 
 log = logging.getLogger(__name__)

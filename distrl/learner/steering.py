@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from distrl.config import RunConfig
 from distrl.config.steering import Value, steerable, steered_so_far
-from distrl.learner.checkpointer import Checkpointer
+from distrl.learner.checkpointing import Checkpointer
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.registry_interface import Demand, Registry
 

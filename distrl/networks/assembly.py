@@ -12,13 +12,13 @@ from keras import ops
 from distrl.config.heads import HeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
-from distrl.networks.distribution_specs import DistributionSpec
-from distrl.networks.embedders import layer_name
+from distrl.networks.actions.specs import DistributionSpec
 from distrl.networks.heads import make_heads
 from distrl.networks.heads.policy import DistributionsHead
 from distrl.networks.heads.q import ChoiceHead
-from distrl.networks.layers import is_activated, is_relu
-from distrl.networks.normalization import ObservationNormalization
+from distrl.networks.parts.embedders import layer_name
+from distrl.networks.parts.layers import is_activated, is_relu
+from distrl.networks.parts.normalization import ObservationNormalization
 from distrl.networks.trunk import Trunk
 from distrl.types import ArraySpec, EnvSpec
 

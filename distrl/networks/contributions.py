@@ -3,7 +3,7 @@
 import numpy as np
 
 from distrl.networks.gradient_step import moving_averages, names_of
-from distrl.networks.network_wrapper import NetworkWrapper
+from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Array, Contributions
 
 

@@ -5,13 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from distrl.networks.architecture import Architecture
-from distrl.networks.backend import Gradients
-from distrl.networks.distributions import Tensor
-from distrl.networks.network_copy import NetworkCopy
-from distrl.networks.normalization import RunningMoments
+from distrl.networks.actions.distributions import Tensor
+from distrl.networks.framework.backend import Gradients
+from distrl.networks.framework.optimizers import clip_gradients
+from distrl.networks.network import Architecture, NetworkCopy
 from distrl.networks.objective import UnrollLoss, over_unrolls
-from distrl.networks.optimizers import clip_gradients
+from distrl.networks.parts.normalization import RunningMoments
 from distrl.types import Array, Batch, Differentiated
 
 _AFTER = "after/"  # what a variable that no gradient moves has become, among the named arrays

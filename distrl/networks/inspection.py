@@ -1,16 +1,19 @@
-"""Looks at losses, gradients and activations of a batch, under the weights of the moment and apart from any update."""
+"""Diagnostics of one batch outside any update: losses, gradients, activations, and the zeros of relu layers."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from keras import ops
+
 from distrl import nest
+from distrl.networks.actions.distributions import Tensor
 from distrl.networks.assembly import Assembly
-from distrl.networks.backend import Gradients, Outputs
-from distrl.networks.differentiation import Objective
-from distrl.networks.distributions import Tensor
+from distrl.networks.framework.backend import Gradients, Outputs
+from distrl.networks.framework.differentiation import Objective
 from distrl.networks.gradient_step import names_of
-from distrl.networks.network_wrapper import NetworkWrapper
+from distrl.networks.network import NetworkCopy
 from distrl.networks.objective import regularization
+from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Array, Batch
 
 
@@ -90,3 +93,47 @@ def few_sequences(batch: Batch, rows: int) -> Batch:
     bare = batch._replace(recurrent_state={}, reward_moments={}, importance_weights=None)
     few: Batch = nest.map(lambda each: each[:, :count], bare)
     return few._replace(recurrent_state={name: state[:count] for name, state in batch.recurrent_state.items()})
+
+
+class ReluZeros:
+    """Share of zeros in the outputs of every relu layer, over a batch's valid rows; compiled apart from any update.
+
+    Args:
+        network: The copy that is looked at. Nothing of it is changed: no noise is drawn, nothing is dropped, and batch
+            normalisation uses its averages.
+    """
+
+    def __init__(self, network: NetworkCopy) -> None:
+        self._assembly = network.assembly
+        self._compiled = Outputs(self._shares, network.model.variables)
+
+    @property
+    def traces(self) -> int:
+        """How often it was compiled: once per batch shape, when it is first asked."""
+        return self._compiled.traces
+
+    def __call__(self, batch: Batch) -> dict[str, float]:
+        """Layer -> share of zeros, in [0, 1], in the network's order.
+
+        Empty without relu layers, of which those inside a user's own model are not seen, and without valid rows.
+
+        Args:
+            batch: Unrolls, [T, N].
+        """
+        layers = self._assembly.relu_layers
+        if not layers or not batch.valid.any():
+            return {}
+        shares = self._compiled(batch)
+        return {layer: float(shares[layer]) for layer in layers}
+
+    def _shares(self, batch: Any) -> tuple[Any, dict[str, Tensor]]:
+        outputs = self._assembly.activations(batch.observations, batch.recurrent_state, batch.valid)
+        valid = ops.cast(batch.valid, "float32")
+        return 0.0, {name: _share_of_zeros(outputs[name][:-1], valid) for name in self._assembly.relu_layers}
+
+
+def _share_of_zeros(rows: Tensor, valid: Tensor) -> Tensor:
+    """rows [T, N, ...], valid float32 [T, N] -> the share of zeros in the valid rows."""
+    zeros = ops.cast(ops.equal(rows, 0.0), "float32")
+    of_rows = ops.mean(ops.reshape(zeros, (*valid.shape, -1)), axis=-1)  # [T, N, ...] -> [T, N]
+    return ops.sum(of_rows * valid) / ops.sum(valid)

@@ -9,12 +9,12 @@ import numpy as np
 from keras import ops
 
 from distrl.config.optimizers import OptimizerParameters
-from distrl.networks.differentiation import Part
-from distrl.networks.distributions import Tensor
-from distrl.networks.network_copy import NetworkCopy
-from distrl.networks.network_wrapper import NetworkWrapper
-from distrl.networks.optimizers import clip_gradients, create_optimizer, state_variables
+from distrl.networks.actions.distributions import Tensor
+from distrl.networks.framework.differentiation import Part
+from distrl.networks.framework.optimizers import clip_gradients, create_optimizer, state_variables
+from distrl.networks.network import NetworkCopy
 from distrl.networks.weights import is_mixed
+from distrl.networks.wrapper import NetworkWrapper
 
 
 def part_of(network: NetworkWrapper) -> Part:

@@ -7,8 +7,8 @@ import numpy as np
 from keras import ops
 
 from distrl import nest
-from distrl.networks.backend import Epochs, Metrics
-from distrl.networks.differentiation import LossFunction, Part
+from distrl.networks.framework.backend import Epochs, Metrics
+from distrl.networks.framework.differentiation import LossFunction, Part
 from distrl.types import Batch, IntArray
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from keras import ops
 
 from distrl.config.network import NetworkParameters
+from distrl.networks.actions.distributions import Tensor
 from distrl.networks.assembly import Assembly
-from distrl.networks.differentiation import LossFunction
-from distrl.networks.distributions import Tensor
+from distrl.networks.framework.differentiation import LossFunction
 from distrl.types import Batch
 
 UnrollLoss = Callable[[dict[str, Tensor], Batch], tuple[Mapping[str, Tensor], dict[str, Tensor]]]

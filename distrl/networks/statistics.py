@@ -6,10 +6,10 @@ import numpy as np
 
 from distrl.config.algorithms import RewardNormalizationParameters
 from distrl.errors import CheckpointError
-from distrl.networks.backend import Write
+from distrl.networks.framework.backend import Write
 from distrl.networks.gradient_step import normalized_inputs
-from distrl.networks.network_copy import NetworkCopy
-from distrl.networks.normalization import RewardNormalization, RunningMoments
+from distrl.networks.network import NetworkCopy
+from distrl.networks.parts.normalization import RewardNormalization, RunningMoments
 from distrl.networks.weights import to_numpy
 from distrl.types import Array, Batch
 

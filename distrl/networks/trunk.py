@@ -18,11 +18,11 @@ from distrl.config.network import (
     NetworkParameters,
 )
 from distrl.errors import ConfigError
-from distrl.networks import embedders, graph, layers, mergers, schemes
-from distrl.networks.custom import custom_layer, seeded
-from distrl.networks.middlewares import RecurrentMiddleware
-from distrl.networks.normalization import ObservationNormalization
-from distrl.networks.tokens import vocabulary_of
+from distrl.networks.parts import embedders, layers, mergers, middlewares, schemes
+from distrl.networks.parts.custom import custom_layer, seeded
+from distrl.networks.parts.middlewares import RecurrentMiddleware
+from distrl.networks.parts.normalization import ObservationNormalization
+from distrl.networks.parts.tokens import vocabulary_of
 from distrl.types import ArraySpec
 
 
@@ -102,7 +102,9 @@ class Trunk:
     def _embedding(self, parameters: NetworkParameters, inputs: Mapping[str, Any], prefix: str, seed: int) -> Any:
         middleware = parameters.middleware_parameters
         if isinstance(middleware, GraphMiddlewareParameters):
-            return graph.build(self._embeddings(parameters, inputs, prefix, seed), middleware, prefix=prefix, seed=seed)
+            return middlewares.build(
+                self._embeddings(parameters, inputs, prefix, seed), middleware, prefix=prefix, seed=seed
+            )
         if parameters.model is not None:
             merged = _users_model(parameters.model, parameters.model_arguments, inputs, f"{prefix}model", seed)
         else:

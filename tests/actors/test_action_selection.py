@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from distrl.actors.action_selection import ActionSelector, choice_of, greedy, sample_categorical
-from distrl.networks.discrete_distributions import Categorical
-from distrl.networks.distribution_specs import (
+from distrl.networks.actions.discrete import Categorical
+from distrl.networks.actions.distributions import JointDistribution
+from distrl.networks.actions.specs import (
     BernoulliSpec,
     BetaSpec,
     CategoricalSpec,
@@ -15,7 +16,6 @@ from distrl.networks.distribution_specs import (
     MultiValuesSpec,
     SquashedGaussianSpec,
 )
-from distrl.networks.distributions import JointDistribution
 
 LOGITS = arrays(np.float32, array_shapes(min_dims=2, max_dims=2, max_side=6), elements=st.floats(-100, 100, width=32))
 

@@ -19,31 +19,31 @@ from distrl.config.exploration import EpsilonGreedyParameters, ParameterNoisePar
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.schedules import ConstantSchedule, LinearSchedule
 from distrl.config.steering import steered
-from distrl.environments.toy import StepCounter
 from distrl.environments.vector import VectorEnvironment
+from distrl.environments.worlds.toy import StepCounter
 from distrl.errors import EnvironmentFailedError
 from distrl.memory_backend.backend import Admission, QueueCaps
 from distrl.memory_backend.codec import UnrollSchema, decode_unroll, encode_weights
 from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.metrics.counters import Waits
-from distrl.networks.architecture import Architecture
-from distrl.networks.bundle import export_bundle
-from distrl.networks.description import BundleDescription
-from distrl.networks.distribution_specs import (
+from distrl.networks.actions.specs import (
     BernoulliSpec,
     CategoricalSpec,
     GaussianSpec,
     MultiCategoricalSpec,
     SquashedGaussianSpec,
 )
+from distrl.networks.network import Architecture
+from distrl.networks.policy.bundle import export_bundle
+from distrl.networks.policy.description import BundleDescription
 from distrl.types import ArraySpec, PolicyBundle, UnrollHeader, Weights
 
 T, B = 5, 2
 HEADS = (PolicyHeadParameters(), ValueHeadParameters())
 LOGITS = "policy/action"
-SYMBOLS = {"id": "distrl.environments.toy:Identity", "kwargs": {"n": 3, "length_steps": 7}}
-COUNTER = {"id": "distrl.environments.toy:StepCounter", "kwargs": {"terminate_at_steps": 3}}
+SYMBOLS = {"id": "distrl.environments.worlds.toy:Identity", "kwargs": {"n": 3, "length_steps": 7}}
+COUNTER = {"id": "distrl.environments.worlds.toy:StepCounter", "kwargs": {"terminate_at_steps": 3}}
 
 
 def configure(environment=SYMBOLS, **paths):
@@ -400,7 +400,7 @@ def mixed_reward(shown, action):
 def test_actions_of_every_kind_reach_the_environment_and_the_stream_as_they_were_drawn(bounded, monkeypatch):
     policy = Anything()
     monkeypatch.setattr(Anything, "distributions", Anything.distributions | {"bounded": bounded})
-    unrolls = act(policy, "distrl.environments.toy:Mixed", 4)
+    unrolls = act(policy, "distrl.environments.worlds.toy:Mixed", 4)
     key = np.random.SeedSequence(11, spawn_key=(1, 0, 1, 0))
     random, selector = np.random.default_rng(key.spawn(2)[1]), ActionSelector(policy.distributions)
     outside = 0

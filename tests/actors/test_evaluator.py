@@ -14,7 +14,7 @@ from distrl.actors.baselines import ConstantPolicy
 from distrl.actors.evaluator import Episode, Evaluator, GreedyPolicy, evaluation, share_of
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments.vector import Step, VectorEnvironment
-from distrl.networks.distribution_specs import CategoricalSpec, GaussianSpec
+from distrl.networks.actions.specs import CategoricalSpec, GaussianSpec
 from distrl.types import DiscreteSpec
 
 
@@ -126,7 +126,7 @@ def test_memory_starts_anew_with_every_episode():
 @pytest.mark.row("D22")
 def test_returns_are_of_what_the_environment_paid_and_padding_counts_for_nothing():
     task = {
-        "id": "distrl.environments.toy:StepCounter",
+        "id": "distrl.environments.worlds.toy:StepCounter",
         "preprocessing": [{"step": "clip", "of": "reward", "high": 1.0}],
     }
     environment = VectorEnvironment(EnvironmentConfig.model_validate(task), 2)

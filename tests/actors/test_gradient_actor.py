@@ -19,7 +19,7 @@ from distrl.memory_backend.batching import stack
 from distrl.memory_backend.codec import encode_weights
 from distrl.memory_backend.gradient_codec import GradientSchema, decode_contribution
 from distrl.memory_backend.in_memory import InMemoryBackend
-from distrl.networks.bundle import export_bundle
+from distrl.networks.policy.bundle import export_bundle
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Weights
 
 T, B = 5, 2
@@ -30,7 +30,7 @@ def configure(algorithm="a3c", rate=1.0, noisy=False, rewards=None, **paths):
     return RunConfig.model_validate(
         {
             "seed": 11,
-            "environment": {"id": "distrl.environments.toy:Identity", "kwargs": {"n": 3, "length_steps": 7}},
+            "environment": {"id": "distrl.environments.worlds.toy:Identity", "kwargs": {"n": 3, "length_steps": 7}},
             "algorithm": {"name": algorithm, "reward_normalization": rewards},
             "network": {"middleware_parameters": {"scheme": [4], **dense}},
             "actors": {"environments": B, "unroll_length_steps": T, "weight_mixing_rate": rate},

@@ -17,10 +17,10 @@ from distrl.config.network import NetworkParameters
 from distrl.environments.preprocessing.pipeline import Pipeline
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import DistrlError
-from distrl.networks.architecture import Architecture
-from distrl.networks.bundle import export_bundle
-from distrl.networks.description import BundleDescription, WeightSpec
-from distrl.networks.distribution_specs import CategoricalSpec
+from distrl.networks.actions.specs import CategoricalSpec
+from distrl.networks.network import Architecture
+from distrl.networks.policy.bundle import export_bundle
+from distrl.networks.policy.description import BundleDescription, WeightSpec
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, PolicyBundle, Weights
 
 SPEC = EnvSpec("Vector-v0", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
@@ -379,7 +379,7 @@ PREPROCESSING = [
 @pytest.mark.row("D100", "L07")
 def test_a_bundle_acts_on_raw_observations_as_the_actor_did_with_preprocessing(tmp_path):
     """Same seeds, episodes that begin on the way, then a reset."""
-    task = {"id": "distrl.environments.toy:Reach", "kwargs": {"length_steps": 3}}
+    task = {"id": "distrl.environments.worlds.toy:Reach", "kwargs": {"length_steps": 3}}
     processed = VectorEnvironment(EnvironmentConfig.model_validate({**task, "preprocessing": PREPROCESSING}), 3)
     raw = VectorEnvironment(EnvironmentConfig.model_validate(task), 3)
     network = Architecture(NetworkParameters(middleware_parameters={"scheme": [8]}), processed.spec, HEADS, "main", 1)

@@ -5,7 +5,7 @@ from distrl.actors.actor import Actor
 from distrl.actors.policy import Policy
 from distrl.actors.priorities import FirstPriorities, n_step_targets
 from distrl.algorithms import make_algorithm
-from distrl.algorithms.returns import n_step, step_discounts
+from distrl.algorithms.maths.returns import n_step, step_discounts
 from distrl.config import RunConfig
 from distrl.config.algorithms import Declared, DqnParameters, ExternalAlgorithmParameters
 from distrl.environments.vector import VectorEnvironment
@@ -13,8 +13,8 @@ from distrl.errors import ConfigError
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.codec import UnrollSchema, decode_unroll, encode_weights
 from distrl.memory_backend.in_memory import InMemoryBackend
-from distrl.networks.bundle import export_bundle
-from distrl.networks.distribution_specs import CategoricalSpec, MultiValuesSpec, ValuesSpec
+from distrl.networks.actions.specs import CategoricalSpec, MultiValuesSpec, ValuesSpec
+from distrl.networks.policy.bundle import export_bundle
 from distrl.types import Unroll, UnrollHeader, Weights
 
 VALUES = {"action": ValuesSpec(2, "q/q")}
@@ -120,7 +120,7 @@ def test_an_actor_tells_the_temporal_differences_of_its_own_network(tmp_path):
     """Against the Keras network whose weights it acted with, row by row."""
     config = RunConfig.model_validate(
         {
-            "environment": {"id": "distrl.environments.toy:Identity", "kwargs": {"n": 3, "length_steps": 4}},
+            "environment": {"id": "distrl.environments.worlds.toy:Identity", "kwargs": {"n": 3, "length_steps": 4}},
             "algorithm": {"name": "apex", "discount": 0.5},
             "network": {"middleware_parameters": {"scheme": [4]}},
             "actors": {"environments": 2, "unroll_length_steps": 7},

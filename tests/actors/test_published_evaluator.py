@@ -12,7 +12,7 @@ from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.codec import encode_weights
 from distrl.memory_backend.in_memory import InMemoryBackend
-from distrl.networks.distribution_specs import CategoricalSpec
+from distrl.networks.actions.specs import CategoricalSpec
 from distrl.types import Weights
 
 
@@ -40,7 +40,7 @@ class Arm:
 class World:
     def __init__(self, **evaluation):
         tree = {
-            "environment": {"id": "distrl.environments.toy:Bandit", "kwargs": {"means": [0.0, 0.5, 1.0]}},
+            "environment": {"id": "distrl.environments.worlds.toy:Bandit", "kwargs": {"means": [0.0, 0.5, 1.0]}},
             "evaluation": {"every_env_steps": 100, "episodes": 5, "environments": 2, **evaluation},
         }
         self.config = RunConfig.model_validate(tree)

@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from distrl.algorithms.actor_critic import actor_critic_loss
-from distrl.algorithms.returns import Returns
+from distrl.algorithms.maths.returns import Returns
 
 VALID = np.array([[True, True], [False, True]])
 

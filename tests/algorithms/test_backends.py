@@ -15,14 +15,14 @@ import distrl
 HERE, NETWORKS = Path(__file__).parent, Path(__file__).parents[1] / "networks"
 NEEDS = {"jax": ("jax",), "numpy": ("jax", "scipy")}  # Keras' NumPy backend imports both
 SUITES = {
-    "returns": [HERE / f"test_{name}.py" for name in ("returns", "losses", "soft_losses", "td_targets")],
-    "estimates": [HERE / f"test_{name}.py" for name in ("rewards", "monte_carlo")],
-    "distributions": [NETWORKS / "test_discrete_distributions.py", NETWORKS / "test_continuous_distributions.py"],
+    "returns": [HERE / "maths" / f"test_{name}.py" for name in ("returns", "losses", "soft_losses", "td_targets")],
+    "estimates": [HERE / "maths" / f"test_{name}.py" for name in ("rewards", "monte_carlo")],
+    "distributions": [NETWORKS / "actions" / "test_discrete.py", NETWORKS / "actions" / "test_continuous.py"],
     "heads": [NETWORKS / "heads" / "test_losses.py"],
-    "samples": [NETWORKS / "test_distributions.py"],
+    "samples": [NETWORKS / "actions" / "test_distributions.py"],
     "surrogates": [HERE / f"test_{name}.py" for name in ("ppo", "appo", "minibatches")],
     "steps": [
-        NETWORKS / "test_backend.py",
+        NETWORKS / "framework" / "test_backend.py",
         NETWORKS / "test_joint_step.py",
         HERE / "test_sac.py",
         HERE / "test_proximal_step.py",

@@ -9,8 +9,8 @@ import tensorflow as tf
 from distrl.algorithms import impala
 from distrl.algorithms.impala import Impala
 from distrl.config import RunConfig
-from distrl.networks.distribution_specs import BernoulliSpec, CategoricalSpec, GaussianSpec
-from distrl.networks.distributions import JointDistribution
+from distrl.networks.actions.distributions import JointDistribution
+from distrl.networks.actions.specs import BernoulliSpec, CategoricalSpec, GaussianSpec
 from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec
 
 LOGITS = "policy/action"

@@ -121,7 +121,7 @@ def test_epochs_are_steps_by_hand():
 
 
 def step_gradients(step, main, part):
-    from distrl.networks.backend import Gradients
+    from distrl.networks.framework.backend import Gradients
 
     return Gradients(step._objective, main.online.model.trainable_variables, main.online.state_variables)(part)[2]
 

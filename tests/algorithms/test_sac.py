@@ -10,7 +10,7 @@ from distrl.algorithms import make_algorithm
 from distrl.algorithms.sac import Sac
 from distrl.config import RunConfig
 from distrl.errors import CheckpointError, ConfigError
-from distrl.networks.backend import Gradients
+from distrl.networks.framework.backend import Gradients
 from distrl.types import ArraySpec, Batch, BoxSpec, DiscreteSpec, EnvSpec
 
 N, GAMMA, SCALE = 6, 0.9, 0.5

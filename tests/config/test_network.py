@@ -25,7 +25,7 @@ from distrl.config.network import (
 from distrl.errors import ConfigError
 from distrl.memory_backend.codec import encode_weights
 from distrl.networks.heads import HEADS
-from distrl.networks.network_wrapper import NetworkWrapper
+from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import ArraySpec, Batch, BoxSpec, DiscreteSpec, EnvSpec, Weights
 
 VECTOR = {"observation": ArraySpec((4,), "float32")}

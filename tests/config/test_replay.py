@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from distrl.config import RunConfig
 from distrl.config.algorithms import AlgorithmSection
 from distrl.config.replay import ReplayParameters
-from distrl.memory_backend.rate_limiter import RateLimiter
+from distrl.replay.rate_limiter import RateLimiter
 
 
 class Parameters(AlgorithmSection):

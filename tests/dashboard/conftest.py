@@ -15,10 +15,10 @@ from distrl.config.load import dump, load
 from distrl.dashboard import payloads
 from distrl.dashboard.access import Access
 from distrl.dashboard.app import make_app
-from distrl.metrics.manifest import Manifest
-from distrl.metrics.runs import process_mark
 from distrl.metrics.sinks import CsvSink
-from distrl.metrics.summary import Summary
+from distrl.runs.directories import process_mark
+from distrl.runs.manifest import Manifest
+from distrl.runs.summary import Summary
 
 CONFIGURATION = dump(load("cartpole-impala"))
 

@@ -9,7 +9,7 @@ from distrl.dashboard import index as module
 from distrl.dashboard.files import NotThereError
 from distrl.dashboard.index import INDEX_NAME, Index
 from distrl.errors import ConfigError
-from distrl.metrics.runs import process_mark
+from distrl.runs.directories import process_mark
 
 
 @pytest.fixture

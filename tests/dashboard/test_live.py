@@ -12,7 +12,7 @@ from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.memory_backend.registry_interface import SILENT_S, RoleStatus
-from distrl.metrics.runs import RunRecord
+from distrl.runs.directories import RunRecord
 
 pytestmark = pytest.mark.redis
 

@@ -5,7 +5,7 @@ import pytest
 from gymnasium.wrappers import FrameStackObservation
 
 from distrl.environments.frame_stack import FrameStack
-from distrl.environments.toy import StepCounter
+from distrl.environments.worlds.toy import StepCounter
 
 
 @pytest.mark.parametrize("size", [1, 3, 5])

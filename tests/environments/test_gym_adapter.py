@@ -15,8 +15,9 @@ from gymnasium.vector import AutoresetMode
 
 import distrl
 from distrl.config.environment import EnvironmentConfig
-from distrl.environments import gym_adapter, old_gym, toy
+from distrl.environments import gym_adapter, old_gym
 from distrl.environments.vector import VectorEnvironment
+from distrl.environments.worlds import toy
 from distrl.errors import ConfigError, MissingExtraError, how_to_install
 
 
@@ -97,10 +98,10 @@ def test_no_limit_is_known_to_sync_only() -> None:
 
 
 def test_a_class_is_called_with_kwargs_and_states_its_limits() -> None:
-    made = make("distrl.environments.toy:StepCounter", terminate_at_steps=9, truncate_at_steps=4)
+    made = make("distrl.environments.worlds.toy:StepCounter", terminate_at_steps=9, truncate_at_steps=4)
     assert (made.vectorization, made.reward_threshold, made.max_episode_steps) == ("sync", None, 4)
-    assert make("distrl.environments.toy:Identity", length_steps=10).reward_threshold == 9.5
-    single = gym_adapter.make_one(EnvironmentConfig(id="distrl.environments.toy:Identity", kwargs={"n": 6}))
+    assert make("distrl.environments.worlds.toy:Identity", length_steps=10).reward_threshold == 9.5
+    single = gym_adapter.make_one(EnvironmentConfig(id="distrl.environments.worlds.toy:Identity", kwargs={"n": 6}))
     assert isinstance(single, toy.Identity)
     assert single.action_space.n == 6
 
@@ -143,7 +144,7 @@ def test_a_vectorization_is_not_inherited() -> None:
 def test_an_id_behind_the_module_that_registers_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "registers_it.py").write_text(
         "import gymnasium\n"
-        "gymnasium.register('Late-v3', entry_point='distrl.environments.toy:Bandit', max_episode_steps=2)\n"
+        "gymnasium.register('Late-v3', entry_point='distrl.environments.worlds.toy:Bandit', max_episode_steps=2)\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
@@ -155,10 +156,10 @@ def test_an_id_behind_the_module_that_registers_it(tmp_path: Path, monkeypatch: 
 
 def test_an_id_of_both_gyms_behind_a_module_is_gymnasiums(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(old_gym, "is_registered", lambda name: name == "CartPole-v1")
-    assert make("distrl.environments.toy:CartPole-v1", "sync").vector.envs[0].spec.id == "CartPole-v1"
+    assert make("distrl.environments.worlds.toy:CartPole-v1", "sync").vector.envs[0].spec.id == "CartPole-v1"
     monkeypatch.setattr(old_gym, "maker", lambda *_: toy.Bandit)
     monkeypatch.delitem(gymnasium.registry, "CartPole-v1")
-    assert isinstance(make("distrl.environments.toy:CartPole-v1", "sync").vector.envs[0], toy.Bandit)
+    assert isinstance(make("distrl.environments.worlds.toy:CartPole-v1", "sync").vector.envs[0], toy.Bandit)
 
 
 def test_unknown_names_come_with_the_nearest() -> None:
@@ -168,8 +169,9 @@ def test_unknown_names_come_with_the_nearest() -> None:
     )
     # Gymnasium would pick a version by itself.
     assert "the nearest ids are CartPole-v" in refusal("cartpole")
-    assert refusal("distrl.environments.toy:StepCount") == (
-        "unknown environment 'distrl.environments.toy:StepCount': distrl.environments.toy has no class StepCount; "
+    assert refusal("distrl.environments.worlds.toy:StepCount") == (
+        "unknown environment 'distrl.environments.worlds.toy:StepCount': "
+        "distrl.environments.worlds.toy has no class StepCount; "
         "the nearest classes are StepCounter, Identity, MemoryCue"
     )
     assert "the nearest ids are CartPole-v1" in refusal("json:CartPole-v7")
@@ -189,7 +191,7 @@ def test_what_is_not_an_environment_is_refused() -> None:
 
 def test_a_partial_of_a_class_makes_an_environment(tmp_path, monkeypatch) -> None:
     (tmp_path / "partial_of_mine.py").write_text(
-        "import functools\nfrom distrl.environments.toy import Masked\nshort = functools.partial(Masked, n=3)\n"
+        "import functools\nfrom distrl.environments.worlds.toy import Masked\nshort = functools.partial(Masked, n=3)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     assert make("partial_of_mine:short", "sync").vector.single_action_space == Discrete(3)
@@ -224,8 +226,8 @@ def test_refused_kwargs_name_environment_and_error() -> None:
     message = refusal("CartPole-v1", gravity=3)
     assert message.startswith("environment CartPole-v1 cannot be made with kwargs {'gravity': 3}: TypeError: ")
     assert "unexpected keyword argument 'gravity'" in message
-    assert refusal("distrl.environments.toy:Bandit", arms=2) == (
-        "environment distrl.environments.toy:Bandit cannot be made with kwargs {'arms': 2}: "
+    assert refusal("distrl.environments.worlds.toy:Bandit", arms=2) == (
+        "environment distrl.environments.worlds.toy:Bandit cannot be made with kwargs {'arms': 2}: "
         "TypeError: Bandit.__init__() got an unexpected keyword argument 'arms'"
     )
 
@@ -265,7 +267,10 @@ def test_a_name_tells_what_makes_it_and_with_what() -> None:
     assert (entry_point, dict(kwargs)) == ("gymnasium.envs.classic_control.cartpole:CartPoleEnv", {})
     entry_point, kwargs = gym_adapter.declared("FrozenLake8x8-v1")
     assert kwargs == {"map_name": "8x8"}
-    assert gym_adapter.declared("distrl.environments.toy:Identity") == ("distrl.environments.toy:Identity", {})
+    assert gym_adapter.declared("distrl.environments.worlds.toy:Identity") == (
+        "distrl.environments.worlds.toy:Identity",
+        {},
+    )
 
 
 @pytest.mark.row("M01")

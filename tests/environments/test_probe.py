@@ -65,12 +65,12 @@ def test_cart_pole() -> None:
 
 
 def test_kwargs_reach_the_environment() -> None:
-    spec = probe(EnvironmentConfig(id="distrl.environments.toy:Bandit", kwargs={"means": [0.5, 0.25]}))
+    spec = probe(EnvironmentConfig(id="distrl.environments.worlds.toy:Bandit", kwargs={"means": [0.5, 0.25]}))
     assert (spec.actions, spec.max_episode_steps) == ({"action": DiscreteSpec(2)}, 1)
 
 
 def test_actions_of_every_kind_are_tried() -> None:
-    assert probe(EnvironmentConfig(id="distrl.environments.toy:Mixed")).actions == {
+    assert probe(EnvironmentConfig(id="distrl.environments.worlds.toy:Mixed")).actions == {
         "bounded": BoxSpec((2,), (-1.0, -1.0), (1.0, 1.0)),
         "choices": MultiDiscreteSpec((2, 3), (0, 0)),
         "free": BoxSpec((1, 2), (None, None), (None, None)),

@@ -5,7 +5,7 @@ import pytest
 
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.network import NetworkParameters
-from distrl.environments.examination import Episode, Seen, look, speed
+from distrl.environments.check import Episode, Seen, look, speed
 from distrl.environments.probe import ProbeError, probe
 from distrl.environments.random_actions import RandomActions
 from distrl.errors import ConfigError
@@ -15,7 +15,7 @@ FOUR = ArraySpec((4,), "int8", 0.0, 1.0)
 
 
 def masked(how="auto", **kwargs):
-    return EnvironmentConfig(id="distrl.environments.toy:Masked", vectorization=how, kwargs=kwargs)
+    return EnvironmentConfig(id="distrl.environments.worlds.toy:Masked", vectorization=how, kwargs=kwargs)
 
 
 def drawn(action, mask, name="action_mask", configured=None):
@@ -90,7 +90,7 @@ def test_the_check_chooses_what_is_allowed():
 def test_the_check_writes_no_picture_unasked(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     kwargs = {"world": "8x16", "state_representation": "cam", "max_episode_steps": 5}
-    world = EnvironmentConfig(id="distrl.environments.grid_world:GridWorld", kwargs=kwargs)
+    world = EnvironmentConfig(id="distrl.environments.worlds.grid_world:GridWorld", kwargs=kwargs)
     (seen,) = [found for found in look(world) if isinstance(found, Seen)]
     assert (seen.path, seen.text) == (None, "an image of 160 x 80; --pictures DIR saves it")
     assert list(tmp_path.iterdir()) == []

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments.spaces import random_actions
-from distrl.environments.toy import StepCounter
 from distrl.environments.vector import Step, VectorEnvironment, environment_seeds
+from distrl.environments.worlds.toy import StepCounter
 from distrl.errors import ConfigError, EnvironmentFailedError
 from distrl.types import ArraySpec, BoxSpec, DiscreteSpec
 

@@ -15,7 +15,7 @@ import pytest
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.memory_backend.registry_interface import RoleStatus
-from distrl.metrics.summary import Summary
+from distrl.runs.summary import Summary
 from tests.faults.arguments import environment, sets
 
 WAIT_S = 150.0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from distrl import cli
+from distrl.commands import main
 from distrl.errors import how_to_install
 
 PRESET = ("--preset", "cartpole-impala")
@@ -64,7 +64,7 @@ def one_line(done, code: int) -> str:
 )
 def test_wrong_words_are_exit_2(capfd, monkeypatch, tmp_path, arguments, words):
     monkeypatch.chdir(tmp_path)
-    code = cli.main(["train", *arguments])
+    code = main.main(["train", *arguments])
     line = one_line(subprocess.CompletedProcess([], code, *capfd.readouterr()), 2)
     for word in words:
         assert word in line
@@ -78,7 +78,7 @@ def test_wrong_words_are_exit_2(capfd, monkeypatch, tmp_path, arguments, words):
         (
             [
                 "--env",
-                "distrl.environments.grid_world:GridWorld",
+                "distrl.environments.worlds.grid_world:GridWorld",
                 "--set",
                 "network.input_embedders_parameters={observation: {scheme: Deep}}",
                 "--set",
@@ -93,7 +93,7 @@ def test_what_cannot_be_trained_is_refused_before_launch_and_leaves_nothing(
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("distrl.launch.training._train_with_roles", lambda *_: pytest.fail("it was launched"))
-    code = cli.main(["train", *arguments])
+    code = main.main(["train", *arguments])
     assert words in one_line(subprocess.CompletedProcess([], code, *capfd.readouterr()), 2)
     assert not [*tmp_path.glob("runs/*")]
 

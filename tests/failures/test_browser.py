@@ -19,8 +19,8 @@ from distrl.dashboard.files import id_of
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.memory_backend.registry_interface import RoleStatus
-from distrl.metrics.runs import process_mark
-from distrl.metrics.summary import Summary
+from distrl.runs.directories import process_mark
+from distrl.runs.summary import Summary
 from tests.faults.arguments import environment, sets
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]

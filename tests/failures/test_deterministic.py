@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from distrl.data_store.checkpoints import load_newest
-from distrl.metrics.manifest import Manifest
-from distrl.metrics.runs import open_run
 from distrl.metrics.snapshot import TIMED
+from distrl.runs.directories import open_run
+from distrl.runs.manifest import Manifest
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ THREADS = """
 import json, sys, threading
 from pathlib import Path
 import distrl
-from distrl.metrics.console import QuietView
+from distrl.terminal.console import QuietView
 
 class Watching(QuietView):
     threads = set()

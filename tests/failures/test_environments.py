@@ -18,7 +18,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from distrl.environments.toy import StepCounter
+from distrl.environments.worlds.toy import StepCounter
 
 
 class HangsOnce(StepCounter):
@@ -309,7 +309,7 @@ def test_an_environment_that_keeps_raising_ends_the_run_with_its_own_words(start
 
 def test_an_environment_that_fails_within_its_first_episode_is_exit_2(distrl_command, module):
     (module / "broken.py").write_text(
-        "from distrl.environments.toy import StepCounter\n"
+        "from distrl.environments.worlds.toy import StepCounter\n"
         "class Broken(StepCounter):\n"
         "    def step(self, action):\n"
         "        observation, reward, *rest = super().step(action)\n"
@@ -324,7 +324,7 @@ def test_an_environment_that_fails_within_its_first_episode_is_exit_2(distrl_com
 
 def test_an_environment_that_cannot_start_is_exit_2_with_its_own_traceback(distrl_command, module):
     (module / "broken.py").write_text(
-        "from distrl.environments.toy import StepCounter\n"
+        "from distrl.environments.worlds.toy import StepCounter\n"
         "class Broken(StepCounter):\n"
         "    def reset(self, *, seed=None, options=None):\n"
         "        raise OSError('no ROM here')\n"

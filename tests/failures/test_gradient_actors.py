@@ -15,7 +15,7 @@ MODULE = """
 import sys
 import time
 
-from distrl.environments.toy import StepCounter
+from distrl.environments.worlds.toy import StepCounter
 
 
 class Uneven(StepCounter):

@@ -8,7 +8,7 @@ import pytest
 import distrl
 from distrl.data_store.checkpoints import load_newest
 from distrl.memory_backend.codec import decode_weights
-from distrl.metrics.console import QuietView
+from distrl.terminal.console import QuietView
 
 pytestmark = pytest.mark.slow
 NOT_FINITE = "algorithm.reward_scale=1e38"

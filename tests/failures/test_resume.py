@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from distrl.data_store.checkpoints import load_newest
-from distrl.metrics.summary import Summary
+from distrl.runs.summary import Summary
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 

@@ -14,7 +14,7 @@ def test_a_training_in_a_directory_whose_modules_are_named_as_the_librarys(start
     (tmp_path / "my_steps.py").write_text("LENGTH = 20\n")
     (tmp_path / "my_env.py").write_text(
         "import my_steps\n"
-        "from distrl.environments.toy import StepCounter\n\n\n"
+        "from distrl.environments.worlds.toy import StepCounter\n\n\n"
         "class Mine(StepCounter):\n"
         "    def __init__(self):\n"
         "        super().__init__(truncate_at_steps=my_steps.LENGTH, terminate_at_steps=None)\n"

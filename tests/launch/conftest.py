@@ -1,6 +1,6 @@
 """Roles whose ends the tests decide, and a registry that the tests write, so that no process is needed."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -8,18 +8,13 @@ from typing import Any
 import pytest
 
 from distrl.config import RunConfig
-from distrl.environments.probe import probe
 from distrl.launch import fleet, stall_report, supervise
-from distrl.launch.description import RunDescription
 from distrl.launch.monitor import Monitor
-from distrl.launch.plan import Role
-from distrl.launch.role import open_backend
 from distrl.launch.supervise import Interrupt, Outcome, Supervisor
-from distrl.launch.trust import new_key, signature
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.in_memory import InMemoryBackend
-from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.roles.plan import Role
 
 ACTOR = Role("actor")
 
@@ -63,13 +58,6 @@ class ScriptedLauncher:
     def of(self, role: Role) -> list[ScriptedHandle]:
         """Every incarnation of a role, in order."""
         return [handle for handle in self.started if handle.role == role]
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class ScriptedView:
@@ -141,11 +129,6 @@ class World:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
 def launcher() -> ScriptedLauncher:
     return ScriptedLauncher()
 
@@ -170,28 +153,3 @@ def world(tmp_path, backend, launcher, view, monkeypatch) -> World:
     monkeypatch.setattr(stall_report, "ANSWER_S", 0.0)
     (tmp_path / "logs").mkdir()
     return World(tmp_path, backend, launcher, view, Interrupt())
-
-
-@pytest.fixture
-def run_key() -> str:
-    return new_key()
-
-
-@pytest.fixture
-def described_run(redis_url, run_key, tmp_path) -> Iterator[Callable[..., RedisBackend]]:
-    """Makes a run of CartPole in Redis, with changes to the configuration, as the supervisor does."""
-    opened = []
-
-    def make(**sections: Any) -> RedisBackend:
-        config = RunConfig.model_validate({"actors": {"count": 1, "environments": 4}, **sections})
-        spec = probe(config.environment)
-        description = RunDescription(run_id=tmp_path.name, run_dir=str(tmp_path), config=config, spec=spec)
-        opened.append(open_backend(redis_url, description, "test"))
-        published = description.published()
-        opened[-1].create(published, signature(run_key, published))
-        return opened[-1]
-
-    yield make
-    for backend in opened:
-        backend.delete()
-        backend.close()

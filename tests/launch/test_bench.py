@@ -13,7 +13,7 @@ from distrl.config.load import load
 from distrl.errors import DistrlError
 from distrl.launch import bench
 from distrl.launch.bench import measure_parts, seconds_per_call, shares
-from distrl.metrics.console import QuietView
+from distrl.terminal.console import QuietView
 
 
 def test_shares_of_the_cores_time_per_step():
@@ -59,7 +59,7 @@ def test_the_learners_part_is_whatever_learning_takes_in_whichever_role(monkeypa
     monkeypatch.setattr(bench, "seconds_per_call", lambda call: [call() for _ in range(5)] and 1.0)
     config = RunConfig.model_validate(
         {
-            "environment": {"id": "distrl.environments.toy:Identity"},
+            "environment": {"id": "distrl.environments.worlds.toy:Identity"},
             "algorithm": {"name": algorithm},
             "network": {"middleware_parameters": {"scheme": [4]}},
             "actors": {"environments": 2, "unroll_length_steps": 4},

@@ -8,14 +8,14 @@ import pytest
 from distrl.algorithms.dqn import Dqn
 from distrl.config import RunConfig
 from distrl.data_store.checkpoints import load_newest
-from distrl.environments.toy import StepCounter
 from distrl.environments.vector import VectorEnvironment
+from distrl.environments.worlds.toy import StepCounter
 from distrl.errors import NonFiniteError, StalledError
-from distrl.launch.description import RunDescription
 from distrl.launch.deterministic import InlineFeed, run_deterministic
 from distrl.learner.policy_files import best_return
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.roles.description import RunDescription
 
 
 def inline_feed(collect, stall_timeout_s=60.0, stop=lambda: False):
@@ -47,7 +47,7 @@ class Training:
 
     def __init__(self, tmp_path, name, algorithm, rate=1.0, exploration=None, **network):
         self.config = {
-            "environment": {"id": "distrl.environments.toy:Identity", "kwargs": {"n": 2, "length_steps": 3}},
+            "environment": {"id": "distrl.environments.worlds.toy:Identity", "kwargs": {"n": 2, "length_steps": 3}},
             "exploration": exploration,
             "algorithm": {
                 "name": algorithm,
@@ -188,7 +188,7 @@ def test_a_resumed_sac_goes_on_bit_by_bit(tmp_path):
     replay = {"capacity_steps": 64, "min_size_steps": 8, "samples_per_insert": 4.0}
     for run in runs:
         run.config |= {
-            "environment": {"id": "distrl.environments.toy:Reach"},
+            "environment": {"id": "distrl.environments.worlds.toy:Reach"},
             "algorithm": {"name": "sac", "replay": replay},
             "exploration": {"kind": "policy", "random_steps": 12},
             "learner": {"batch_size": 8},
@@ -312,7 +312,7 @@ def test_an_evaluation_changes_no_bit_of_the_training_and_goes_on_in_a_resumed_r
 @pytest.mark.row("D50")
 def test_an_evaluation_that_is_good_enough_ends_the_run_at_its_update(tmp_path):
     run = Training(tmp_path, "run", "impala")
-    run.config["environment"]["id"] = "distrl.environments.toy:StepCounter"
+    run.config["environment"]["id"] = "distrl.environments.worlds.toy:StepCounter"
     run.config["environment"]["kwargs"] = {}
     run.config |= {"learner": {"batch_size": 1}, "evaluation": {"every_env_steps": 30, "episodes": 2}}
     run.stop = {"evaluation_return": 15.0}

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from distrl.config.environment import EnvironmentConfig
-from distrl.environments.examination import Episode, Seen, Spaces, Speed, Stage
+from distrl.environments.check import Episode, Seen, Spaces, Speed, Stage
 from distrl.errors import ConfigError, EnvironmentFailedError
 from distrl.launch import environment_check
 from distrl.launch.environment_check import BACK_ENDS, check_environment

@@ -11,10 +11,10 @@ import pytest
 
 from distrl import wire
 from distrl.config.environment import EnvironmentConfig
-from distrl.environments.remote_connection import TOKEN_VARIABLE, Address
-from distrl.environments.remote_protocol import Channel, ConnectionLostError, RemoteError
-from distrl.environments.remote_session import RemoteSession
-from distrl.environments.toy import StepCounter
+from distrl.environments.remote.connection import TOKEN_VARIABLE, Address
+from distrl.environments.remote.protocol import Channel, ConnectionLostError, RemoteError
+from distrl.environments.remote.session import RemoteSession
+from distrl.environments.worlds.toy import StepCounter
 from distrl.errors import ConfigError
 from distrl.launch import environment_server
 from distrl.launch.environment_server import EnvironmentServer, serve_environment
@@ -377,6 +377,6 @@ def test_a_signal_ends_it_with_its_code(monkeypatch, code, name, dial):
             return None
 
     monkeypatch.setattr(environment_server, "interruptible", Asked)
-    config = {"id": "distrl.environments.toy:StepCounter"}
+    config = {"id": "distrl.environments.worlds.toy:StepCounter"}
     assert serve(config, dial=dial, write=lines.append) == code
     assert lines[-1] == f"stopped by {name}"

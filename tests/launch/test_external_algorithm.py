@@ -13,7 +13,7 @@ from distrl.config.load import load
 from distrl.errors import ConfigError
 from distrl.launch import external_algorithm
 from distrl.launch.external_algorithm import settled
-from distrl.metrics.summary import Summary
+from distrl.runs.summary import Summary
 
 ROOT = Path(distrl.__file__).parents[1]
 NAME = "my_algorithm:MaximumEntropy"

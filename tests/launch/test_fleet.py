@@ -12,7 +12,7 @@ from distrl.launch.fleet import (
     end,
     last_error,
 )
-from distrl.launch.plan import Role
+from distrl.roles.plan import Role
 
 
 def test_a_dead_member_is_reported_once_and_stays_down(launcher, clock):

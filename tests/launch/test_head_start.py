@@ -11,8 +11,8 @@ import pytest
 
 from distrl.config import RunConfig
 from distrl.launch.head_start import HeadStart, head_start
-from distrl.launch.plan import Role, RoleHome
 from distrl.launch.processes import ProcessLauncher
+from distrl.roles.plan import Role, RoleHome
 
 # In the child's place: it says something at once, and then what it is told, to whom it is told to.
 CHILD = """#!{python}

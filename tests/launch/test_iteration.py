@@ -10,8 +10,8 @@ import pytest
 import distrl
 from distrl.errors import ConfigError
 from distrl.launch.iteration import iterate
-from distrl.metrics.runs import open_run
-from distrl.metrics.table import read_table
+from distrl.runs.directories import open_run
+from distrl.runs.table import read_table
 
 SMALL = ["actors.count=0", "stop.mean_return=null"]
 

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from distrl.config.load import load
-from distrl.launch.description import RunDescription
 from distrl.launch.one_process import log_lines_in, save_by_updates, standard_error_in
+from distrl.roles.description import RunDescription
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
 SPEC = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})

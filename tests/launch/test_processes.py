@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from distrl.launch.lifeline import LIFELINE_VARIABLE
-from distrl.launch.plan import Role, RoleHome
 from distrl.launch.processes import ProcessLauncher
+from distrl.roles.lifeline import LIFELINE_VARIABLE
+from distrl.roles.plan import Role, RoleHome
 
 URL = "redis://:secret@host:6379"
 ROLE = """#!/bin/sh

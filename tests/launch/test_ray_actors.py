@@ -16,7 +16,7 @@ import dataclasses, json, os, signal, sys, time
 from pathlib import Path
 from distrl.launch.ray_token import make_private_token
 make_private_token()
-from distrl.launch.plan import Role, RoleHome
+from distrl.roles.plan import Role, RoleHome
 from distrl.launch.ray_actors import RayLauncher
 
 def end(handle):

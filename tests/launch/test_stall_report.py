@@ -3,19 +3,20 @@
 import pytest
 
 from distrl.config import RunConfig
-from distrl.launch import role, stall_report
-from distrl.launch.role import Heartbeat
+from distrl.launch import stall_report
 from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.roles import join
+from distrl.roles.join import Heartbeat
 from distrl.types import UnrollHeader
 
 
 @pytest.fixture
 def answers(backend, monkeypatch):
     """An actor that tells of itself, on a thread."""
-    monkeypatch.setattr(role, "HEARTBEAT_S", 0.02)
+    monkeypatch.setattr(join, "HEARTBEAT_S", 0.02)
     monkeypatch.setattr(stall_report, "ANSWER_S", 1.0)
     status = RoleStatus("actor", 0, 3, "here", 71, "waiting: room", weights_version=8, last_step_age_s=2.5)
-    beats = Heartbeat(backend, lambda: status, role.threading.Event(), RunConfig())
+    beats = Heartbeat(backend, lambda: status, join.threading.Event(), RunConfig())
     beats.start()
     yield
     beats.close()

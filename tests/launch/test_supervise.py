@@ -6,9 +6,9 @@ import pytest
 
 from distrl.errors import MemoryBackendError
 from distrl.launch import supervise
-from distrl.launch.awake import AwakeClock
-from distrl.launch.plan import Role
 from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.roles.plan import Role
+from distrl.roles.suspend_clock import AwakeClock
 from distrl.types import UnrollHeader
 
 LEARNER, ACTOR, EVALUATOR = Role("learner"), Role("actor"), Role("evaluator")

@@ -14,16 +14,16 @@ from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig, load
 from distrl.errors import ConfigError, MemoryBackendError, MissingExtraError
 from distrl.launch import training
-from distrl.launch.description import RunDescription
 from distrl.launch.monitor import Monitor
-from distrl.launch.role import open_backend
-from distrl.launch.run_directory import Opened, open_run_directory
 from distrl.launch.supervise import Interrupt, Outcome
 from distrl.launch.training import interruptible, settled_config, summarize, train
 from distrl.memory_backend.backend import LedgerCounts
 from distrl.memory_backend.registry_interface import Request
-from distrl.metrics.console import PlainView
-from distrl.metrics.summary import Summary
+from distrl.roles.description import RunDescription
+from distrl.roles.join import open_backend
+from distrl.runs.run_directory import Opened, open_run_directory
+from distrl.runs.summary import Summary
+from distrl.terminal.console import PlainView
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, UnrollHeader
 
 SPEC = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})

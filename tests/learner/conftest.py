@@ -162,7 +162,7 @@ def toy_config():
 
     def make(**paths):
         tree = {
-            "environment": {"id": "distrl.environments.toy:Identity", "kwargs": {"n": 2, "length_steps": 3}},
+            "environment": {"id": "distrl.environments.worlds.toy:Identity", "kwargs": {"n": 2, "length_steps": 3}},
             "network": {"middleware_parameters": {"scheme": [4]}, "learning_rate": 0.01},
             "actors": {"environments": 2, "unroll_length_steps": 4},
             "learner": {"batch_size": 2},

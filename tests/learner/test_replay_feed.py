@@ -11,7 +11,7 @@ from distrl.actors.actor import Actor
 from distrl.actors.policy import Policy
 from distrl.algorithms import ALGORITHMS
 from distrl.algorithms.algorithm import PRIORITIES, GradientAlgorithm, Loss
-from distrl.algorithms.returns import batch_discounts
+from distrl.algorithms.maths.returns import batch_discounts
 from distrl.config import RunConfig
 from distrl.config.algorithms import AlgorithmSection
 from distrl.config.heads import QHeadParameters
@@ -20,7 +20,7 @@ from distrl.config.run import CheckpointConfig, StopConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import MemoryBackendError
 from distrl.launch.deterministic import InlineFeed
-from distrl.learner.checkpointer import Checkpointer
+from distrl.learner.checkpointing import Checkpointer
 from distrl.learner.origin import Place
 from distrl.learner.preparation import prepare
 from distrl.learner.session import Session
@@ -62,7 +62,7 @@ def q_config(**replay):
     given = {"capacity_steps": 64, "min_size_steps": 16, "samples_per_insert": 2.0} | replay
     return QRun.model_validate(
         {
-            "environment": {"id": "distrl.environments.toy:Identity", "kwargs": {"n": 2, "length_steps": 3}},
+            "environment": {"id": "distrl.environments.worlds.toy:Identity", "kwargs": {"n": 2, "length_steps": 3}},
             "algorithm": {"replay": given},
             "network": {"middleware_parameters": {"scheme": [4]}, "learning_rate": 0.05},
             "actors": {"count": 0, "environments": 2, "unroll_length_steps": 4},

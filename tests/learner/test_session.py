@@ -21,7 +21,7 @@ from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_unroll, encode_weights
 from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.memory_backend.registry_interface import Evaluation
-from distrl.networks.description import BundleDescription
+from distrl.networks.policy.description import BundleDescription
 from distrl.types import Weights
 
 # ------------------------------------------------------------------------------------------------------------- device
@@ -66,17 +66,19 @@ def train(prepared, acting, toy_config):
 
 def look_at_every_snapshot(monkeypatch, share=float("inf")):
     """Rather than now and then; with a small share, at the first one alone."""
-    monkeypatch.setattr("distrl.learner.looks.LOOK_AFTER_S", 0.0)
-    monkeypatch.setattr("distrl.learner.looks.LOOK_SHARE", share)
+    monkeypatch.setattr("distrl.learner.diagnostics.LOOK_AFTER_S", 0.0)
+    monkeypatch.setattr("distrl.learner.diagnostics.LOOK_SHARE", share)
 
 
 @pytest.mark.parametrize(("after_s", "share", "looks"), [(0.0, float("inf"), 6), (0.0, 1e-12, 1), (3600.0, 1.0, 0)])
 def test_what_only_snapshots_need_takes_its_share_of_time_and_no_more(train, monkeypatch, after_s, share, looks):
     looked = []
-    monkeypatch.setattr("distrl.learner.looks.ReluZeros", lambda network: lambda batch: looked.append(batch) or {})
+    monkeypatch.setattr(
+        "distrl.learner.diagnostics.ReluZeros", lambda network: lambda batch: looked.append(batch) or {}
+    )
     monkeypatch.setattr("distrl.learner.reporter.EVERY_S", 0.0)  # every update makes a snapshot
     look_at_every_snapshot(monkeypatch, share)
-    monkeypatch.setattr("distrl.learner.looks.LOOK_AFTER_S", after_s)
+    monkeypatch.setattr("distrl.learner.diagnostics.LOOK_AFTER_S", after_s)
     training = train(stop__updates=6)
     training.run()
     assert (len(looked), len(training.snapshots)) == (looks, 7)
@@ -319,8 +321,8 @@ def test_a_disk_that_refuses_costs_no_training_but_in_deterministic_mode(train, 
             raise OSError(28, "No space left on device")
         return save(*arguments, **options)
 
-    monkeypatch.setattr("distrl.learner.checkpointer.save", sometimes)
-    monkeypatch.setattr("distrl.learner.checkpointer.RETRY_S", 0.0)
+    monkeypatch.setattr("distrl.learner.checkpointing.save", sometimes)
+    monkeypatch.setattr("distrl.learner.checkpointing.RETRY_S", 0.0)
     monkeypatch.setattr("distrl.learner.reporter.EVERY_S", 0.0)
     training = train(stop__updates=40, checkpoint__every_updates=1, actors__count=actors)
     if not actors:
@@ -344,7 +346,7 @@ def test_a_disk_that_is_slow_costs_no_training(train, tmp_path, monkeypatch):
         assert done.wait(60.0)
         return save(directory, step, arrays, meta, **options)
 
-    monkeypatch.setattr("distrl.learner.checkpointer.save", slow)
+    monkeypatch.setattr("distrl.learner.checkpointing.save", slow)
     training = train(stop__updates=12, checkpoint__every_updates=1, checkpoint__keep=20, actors__count=1)
     collect = training.session.learner._feed.collect
 
@@ -646,7 +648,7 @@ def refuses(tmp_path, monkeypatch):
     """The run's directory takes no checkpoints, as a file has their place; other directories are in `tmp_path`."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    monkeypatch.setattr("distrl.learner.saver.LAST_RETRIES_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr("distrl.learner.checkpointing.LAST_RETRIES_S", (0.0, 0.0, 0.0))
     monkeypatch.setattr("tempfile.tempdir", str(elsewhere))
     monkeypatch.setenv("HOME", str(elsewhere / "home"))  # it does not exist
     (tmp_path / "config.yaml").write_text("{}\n")
@@ -685,7 +687,7 @@ def test_where_no_directory_takes_them_all_refusals_are_named(train, refuses, tm
 
 
 def test_the_last_save_is_tried_again_and_the_user_is_told_meanwhile(train, refuses, tmp_path, monkeypatch):
-    monkeypatch.setattr("distrl.learner.saver.LAST_RETRIES_S", (0.001, 0.0))
+    monkeypatch.setattr("distrl.learner.checkpointing.LAST_RETRIES_S", (0.001, 0.0))
     training = train(stop__updates=2)
     refuses()
     take = training.snapshots.append

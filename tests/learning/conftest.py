@@ -13,8 +13,8 @@ import pytest
 import distrl
 from distrl.actors.policy import Policy
 from distrl.memory_backend.codec import decode_weights
-from distrl.metrics.console import QuietView
-from distrl.metrics.summary import Summary
+from distrl.runs.summary import Summary
+from distrl.terminal.console import QuietView
 from distrl.types import PolicyBundle
 
 

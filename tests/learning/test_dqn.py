@@ -5,7 +5,7 @@ import pytest
 
 from distrl.actors.action_selection import ActionSelector
 from distrl.config.presets import preset_facts
-from distrl.launch.evaluation import play, saved_policy
+from distrl.serving.evaluation import play, saved_policy
 
 GAMMA = 0.9
 SMALL = ["actors.environments=4", "actors.unroll_length_steps=8", "learner.batch_size=32", "network.learning_rate=0.05"]
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 def test_values_of_a_corridor(train_here):
     """Six fields, every step pays -1: Q(s, right) = -(1 - gamma^n) / (1 - gamma), n steps from the end."""
     policy = train_here(
-        "environment.id=distrl.environments.chains:Corridor",
+        "environment.id=distrl.environments.worlds.chains:Corridor",
         "environment.kwargs={length: 6}",
         "algorithm.name=dqn",
         f"algorithm.discount={GAMMA}",

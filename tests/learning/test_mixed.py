@@ -7,8 +7,8 @@ from distrl.actors.action_selection import ActionSelector
 from distrl.actors.policy import Policy
 from distrl.config.load import load
 from distrl.environments.spaces import action_writer
-from distrl.environments.toy import Mixed
 from distrl.environments.vector import VectorEnvironment
+from distrl.environments.worlds.toy import Mixed
 from distrl.memory_backend.codec import decode_weights
 from distrl.types import PolicyBundle
 
@@ -39,7 +39,7 @@ EPOCHS = [
 )
 def test_actions_of_every_type_reach_four_fifths(train_here, algorithm, sets):
     policy = train_here(
-        "environment.id=distrl.environments.toy:Mixed",
+        "environment.id=distrl.environments.worlds.toy:Mixed",
         f"algorithm={{name: {algorithm}, discount: 0.0, entropy_weight: 0.001}}",  # a step changes nothing that follows
         "network.middleware_parameters={kind: fc, scheme: [64], activation: tanh}",
         "actors.unroll_length_steps=9",

@@ -20,7 +20,7 @@ from distrl.environments.text import token
 from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.batching import stack
 from distrl.memory_backend.codec import UnrollSchema, decode_unroll, encode_unroll
-from distrl.networks.bundle import export_bundle, export_whole
+from distrl.networks.policy.bundle import export_bundle, export_whole
 from distrl.types import EnvSpec, Unroll, Weights
 
 OBSERVATIONS = ["mission", "scene/0", "scene/1/lamps", "scene/1/where", "scene/2"]

@@ -7,11 +7,11 @@ pytest.importorskip("ale_py")
 
 from distrl.config.load import load
 from distrl.environments.vector import VectorEnvironment
-from distrl.launch.description import RunDescription
 from distrl.launch.deterministic import run_deterministic
 from distrl.learner import feed
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.roles.description import RunDescription
 
 T, B, UPDATES = 6, 2, 3
 

@@ -26,7 +26,7 @@ def mean_return(policy) -> float:
 def test_sac_brings_a_point_home(train_here):
     """Every action pays at later steps alone: without targets that bootstrap, or an actor that climbs them, nothing."""
     policy = train_here(
-        "environment.id=distrl.environments.toy:Homing",
+        "environment.id=distrl.environments.worlds.toy:Homing",
         "algorithm={name: sac, discount: 0.9, replay: {min_size_steps: 256, samples_per_insert: 32}}",
         "exploration={kind: policy, random_steps: 256}",
         "network.middleware_parameters.scheme=[32, 32]",

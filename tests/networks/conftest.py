@@ -5,8 +5,8 @@ import pytest
 
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
-from distrl.networks.architecture import Architecture
-from distrl.networks.network_wrapper import NetworkWrapper
+from distrl.networks.network import Architecture
+from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec
 
 VECTOR = EnvSpec("Vector-v0", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})

@@ -8,10 +8,10 @@ import pytest
 from distrl.config.heads import PolicyHeadParameters, QHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
+from distrl.networks.actions.specs import ValuesSpec
 from distrl.networks.assembly import Assembly
-from distrl.networks.backend import Gradients
-from distrl.networks.differentiation import PureLoss
-from distrl.networks.distribution_specs import ValuesSpec
+from distrl.networks.framework.backend import Gradients
+from distrl.networks.framework.differentiation import PureLoss
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
 ROOT = Path(__file__).resolve().parents[2]

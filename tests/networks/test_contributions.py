@@ -10,7 +10,7 @@ from distrl.config.heads import ValueHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import CheckpointError
 from distrl.networks.contributions import apply_contributions
-from distrl.networks.network_wrapper import NetworkWrapper
+from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import ArraySpec, Contribution, Differentiated, DiscreteSpec, EnvSpec, UnrollHeader
 
 SPEC = EnvSpec("Vector-v0", {"observation": ArraySpec((2,), "float32")}, {"action": DiscreteSpec(2)})

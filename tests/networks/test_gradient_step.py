@@ -7,7 +7,7 @@ from keras import ops
 from distrl.config.heads import ValueHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.networks.gradient_step import moving_averages, names_of, normalized_inputs
-from distrl.networks.network_wrapper import NetworkWrapper
+from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec
 
 SPEC = EnvSpec("Vector-v0", {"observation": ArraySpec((3,), "float32")}, {"action": DiscreteSpec(2)})

@@ -7,9 +7,9 @@ from keras import ops
 
 from distrl.config.heads import QValueHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
-from distrl.networks.backend import Gradients, Step
+from distrl.networks.framework.backend import Gradients, Step
 from distrl.networks.joint_step import TrainedNumber, follow, held, part_of, states_of
-from distrl.networks.network_wrapper import NetworkWrapper
+from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import ArraySpec, BoxSpec, EnvSpec
 
 SPEC = EnvSpec("x", {"observation": ArraySpec((2,), "float32")}, {"action": BoxSpec((1,), (-1.0,), (1.0,))})

@@ -5,7 +5,7 @@ import pytest
 
 from distrl.config.algorithms import RewardNormalizationParameters
 from distrl.errors import CheckpointError
-from distrl.networks.normalization import RunningMoments
+from distrl.networks.parts.normalization import RunningMoments
 from distrl.networks.statistics import Statistics
 
 NORMALIZED = {"input_embedders_parameters": {"observation": {"scheme": [4], "normalize": True}}}

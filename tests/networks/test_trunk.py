@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from distrl.actors.policy import Policy
 from distrl.actors.unroll import restarted
 from distrl.errors import ConfigError
-from distrl.networks.bundle import export_bundle
+from distrl.networks.policy.bundle import export_bundle
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Weights
 
 TWO = EnvSpec(

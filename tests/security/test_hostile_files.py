@@ -22,10 +22,10 @@ from distrl.data_store import npz
 from distrl.data_store.checkpoints import load_newest, save
 from distrl.errors import ConfigError
 from distrl.learner.policy_files import write_bundle, write_weights
-from distrl.networks.architecture import Architecture
-from distrl.networks.bundle import export_bundle
-from distrl.networks.description import BundleDescription, WeightSpec
-from distrl.networks.distribution_specs import CategoricalSpec
+from distrl.networks.actions.specs import CategoricalSpec
+from distrl.networks.network import Architecture
+from distrl.networks.policy.bundle import export_bundle
+from distrl.networks.policy.description import BundleDescription, WeightSpec
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, PolicyBundle, Weights
 
 SPEC = EnvSpec("Vector-v0", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})

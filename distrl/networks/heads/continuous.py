@@ -14,7 +14,7 @@ from distrl.config.heads import (
     TwinQHeadParameters,
 )
 from distrl.config.network import NetworkParameters
-from distrl.networks.distributions import Tensor
+from distrl.networks.actions.distributions import Tensor
 from distrl.networks.heads.head import (
     POLICY_GAIN,
     VALUE_GAIN,

@@ -11,10 +11,10 @@ from distrl.config.heads import HeadSection
 from distrl.config.layers import Activation
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
-from distrl.networks.activations import HIDDEN_GAIN
-from distrl.networks.distributions import Tensor
+from distrl.networks.actions.distributions import Tensor
 from distrl.networks.heads.losses import Regression, huber, squared_error
-from distrl.networks.layers import dense
+from distrl.networks.parts.activations import HIDDEN_GAIN
+from distrl.networks.parts.layers import dense
 from distrl.types import BoxSpec, DiscreteSpec, EnvSpec, FloatArray
 
 Targets: TypeAlias = Mapping[str, Any] | Tensor

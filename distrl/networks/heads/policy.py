@@ -10,11 +10,11 @@ from distrl.config.action_mask import check_mask
 from distrl.config.heads import PolicyHeadParameters, PolicySection, PPOHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
-from distrl.networks.distribution_specs import MASKED, DistributionSpec, distribution_spec, policy_output
-from distrl.networks.distributions import JointDistribution, Tensor
-from distrl.networks.embedders import layer_name
+from distrl.networks.actions.distributions import JointDistribution, Tensor
+from distrl.networks.actions.specs import MASKED, DistributionSpec, distribution_spec, policy_output
 from distrl.networks.heads.head import POLICY_GAIN, Head, Targets, fitted, named_targets
 from distrl.networks.heads.losses import clipped_surrogate, policy_gradient
+from distrl.networks.parts.embedders import layer_name
 from distrl.types import EnvSpec
 
 Parameters = TypeVar("Parameters", bound=PolicySection)

@@ -8,11 +8,11 @@ import keras
 from distrl.config.heads import DuelingQHeadParameters, HeadSection, QHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
-from distrl.networks.distribution_specs import choice_sizes, slices, values_specs
-from distrl.networks.distributions import Tensor
+from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.specs import choice_sizes, slices, values_specs
 from distrl.networks.heads.head import VALUE_GAIN, Head, Targets, bare_target, fitted, named_targets, single_choice
 from distrl.networks.heads.losses import at_choice
-from distrl.networks.layers import dueling
+from distrl.networks.parts.layers import dueling
 from distrl.types import EnvSpec
 
 Parameters = TypeVar("Parameters", bound=HeadSection)

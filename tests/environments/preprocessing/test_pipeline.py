@@ -201,7 +201,7 @@ def test_a_vector_of_environments_steps_through_it(vectorization):
         {"step": "clip", "of": "reward", "low": -1, "high": 0},
         {"step": "map_discrete", "actions": [1]},
     ]
-    task = {"id": "distrl.environments.toy:MemoryCue", "kwargs": {"n": 2, "delay_steps": 2}}
+    task = {"id": "distrl.environments.worlds.toy:MemoryCue", "kwargs": {"n": 2, "delay_steps": 2}}
     environment = VectorEnvironment(
         EnvironmentConfig.model_validate({**task, "vectorization": vectorization, "preprocessing": steps}), 8
     )
@@ -232,7 +232,10 @@ def test_an_environment_with_a_step_that_does_not_fit_is_not_made():
 
 
 def test_what_fails_in_a_step_is_the_environments_failure():
-    config = {"id": "distrl.environments.toy:StepCounter", "preprocessing": [{"step": "to_dtype", "dtype": "int64"}]}
+    config = {
+        "id": "distrl.environments.worlds.toy:StepCounter",
+        "preprocessing": [{"step": "to_dtype", "dtype": "int64"}],
+    }
     config["preprocessing"].append({"step": "one_hot", "categories": 2})
     environment = VectorEnvironment(EnvironmentConfig.model_validate(config), 1)
     environment.reset(seed=0)

@@ -8,8 +8,8 @@ from pydantic import TypeAdapter
 from distrl.config import heads as config
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
-from distrl.networks import bundle
 from distrl.networks.heads import HEADS, make_heads
+from distrl.networks.policy import bundle
 from distrl.types import EnvSpec
 
 SECTIONS = {section.model_fields["kind"].default: section for section in get_args(get_args(config.HeadParameters)[0])}

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from distrl.networks.backend import Gradients
+from distrl.networks.framework.backend import Gradients
 from distrl.networks.heads import losses
 
 RNG = np.random.default_rng(0)

@@ -1,0 +1,54 @@
+"""Values of choices: what they should be, and how far off they are. Pure functions in `keras.ops`.
+
+Where several choices are made at once, each has values of its own, and all share one target: the branching Q-network
+of Tavakoli, Pardo and Kormushev 2018 (arXiv:1711.08946, section "Temporal-difference target").
+"""
+
+from collections.abc import Sequence
+
+from keras import ops
+
+from distrl.networks.actions.distributions import Tensor
+
+
+def chosen_values(values: Tensor, choices: Tensor) -> Tensor:
+    """Q(s, a) of the choice that was made.
+
+    Args:
+        values: float32 [..., A].
+        choices: int32 [...], 0 … A - 1.
+
+    Returns:
+        float32 [...].
+    """
+    # A one-hot product differentiates to dense arithmetic; a gather's gradient is a scatter, which is slower.
+    return ops.sum(values * ops.one_hot(choices, values.shape[-1], dtype="float32"), axis=-1)
+
+
+def greedy_values(values: Tensor, choosing: Tensor | None = None) -> Tensor:
+    """What the best choice is worth: max_a Q(s, a) (Mnih et al. 2015, algorithm 1).
+
+    Args:
+        values: float32 [..., A]. Of the target network.
+        choosing: float32 [..., A]. By whose values the best choice is found: the online network's make it double
+            Q-learning, Q(s, argmax_a Q_online(s, a)) (van Hasselt et al. 2016, equation 4). None: `values`.
+
+    Returns:
+        float32 [...].
+    """
+    return ops.max(values, axis=-1) if choosing is None else chosen_values(values, ops.argmax(choosing, axis=-1))
+
+
+def mean_over_choices(per_choice: Sequence[Tensor]) -> Tensor:
+    """Mean over K choices that are made at once.
+
+    Of values it is the target that they share (Tavakoli et al. 2018, equation 6); of losses, which are taken of each
+    choice's own error before, the loss of the item (equation 7). Errors of +1 and -1 have a mean square of 1, not 0.
+
+    Args:
+        per_choice: K tensors, float32 [...].
+
+    Returns:
+        float32 [...].
+    """
+    return per_choice[0] if len(per_choice) == 1 else ops.mean(ops.stack(list(per_choice), axis=-1), axis=-1)

@@ -1,0 +1,92 @@
+"""`distrl chaos`: whether a training of yours survives what happens to machines."""
+
+import random
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from distrl.commands.help import takes
+from distrl.commands.options import RunArgument, RunOptions
+from distrl.errors import ConfigError, MemoryBackendError
+from distrl.launch.attach import open_backend
+
+if TYPE_CHECKING:
+    from distrl.memory_backend.backend import Backend
+
+
+import re
+
+KINDS = ("actor", "learner", "evaluator")
+
+
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+_LENGTH = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
+
+
+def seconds(text: str | float) -> float:
+    """'90', '90s', '1.5m' or '1h' in seconds; a default as it is.
+
+    Raises:
+        typer.BadParameter: It is none of these, or shorter than a second.
+    """
+    found = _LENGTH.fullmatch(str(text))
+    length_s = float(found[1]) * _UNITS[found[2]] if found else 0.0
+    if length_s < 1.0:
+        raise typer.BadParameter(f"{text!r} is not a length of time of a second or more; write 90, 90s, 5m or 1h")
+    return length_s
+
+
+def _length(told: str, *names: str) -> Any:
+    """An option that takes a length of time."""
+    return typer.Option(*names, parser=seconds, metavar="TIME", help=told)
+
+
+@takes(RunOptions)
+def chaos(
+    job: RunOptions,
+    run: RunArgument = None,
+    kill: Annotated[
+        list[str] | None, typer.Option(metavar="ROLE", help=f"Roles to kill: {', '.join(KINDS)}; repeatable.")
+    ] = None,
+    every: Annotated[float, _length("From one kill to the next.")] = 10.0,
+    length: Annotated[float, _length("For how long.", "--for")] = 60.0,
+    within: Annotated[float, _length("Longest time to be back at work.")] = 15.0,
+    seed: Annotated[int | None, typer.Option(metavar="N", help="Random seed of the choice of roles.")] = None,
+) -> None:
+    """Kill roles of a running job, one at a time by SIGKILL on this machine, and see whether they come back.
+
+    Exits with 1 if one of them did not, or if an unroll is not accounted for. Long trials need a larger
+    actors.restart_budget.
+
+    [cyan]distrl chaos runs/first --kill actor --every 10s --for 10m[/]
+
+    [cyan]distrl chaos runs/first --kill actor --kill learner --within 30[/]
+    """
+    if job.path is None and job.run_id is None:
+        raise ConfigError("which run? For example: distrl chaos runs/first --kill actor")
+    wrong = [name for name in kill or () if name not in KINDS]
+    if not kill or wrong:
+        raise ConfigError(f"--kill {wrong[0] if wrong else 'is missing'}: name {', '.join(KINDS)}")
+    from distrl.launch.chaos import Chaos
+
+    target = job.target()
+    if target.summary is not None:
+        raise ConfigError(f"{job.path} has ended ({target.summary.stop_reason}); chaos needs a run that goes on")
+    with open_backend(target) as backend:
+        kills = Chaos(backend, set(kill), within, random.Random(seed)).run(every, length, typer.echo)
+        accounted, balances = _accounted(backend)
+    back = [one.back_after_s for one in kills if one.back_after_s is not None]
+    slowest = f", the slowest after {max(back):.1f} s" if back else ""
+    typer.echo(f"{len(kills)} killed, {len(back)} back{slowest}; {accounted}")
+    raise typer.Exit(0 if balances and len(back) == len(kills) else 1)
+
+
+def _accounted(backend: "Backend") -> tuple[str, bool]:
+    """Whether every unroll is accounted for, in words; a run that has ended says so itself."""
+    try:
+        imbalance = backend.ledger.counts().imbalance
+    except MemoryBackendError:
+        return "distrl status tells how the run has ended, and whether its unrolls are accounted for", True
+    if imbalance:
+        return f"{imbalance:,} unrolls are not accounted for", False
+    return "every unroll is accounted for", True

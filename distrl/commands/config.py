@@ -1,0 +1,145 @@
+"""`distrl config`: a configuration with the origin of every value, and what settings mean."""
+
+import json
+from collections.abc import Iterable
+from difflib import get_close_matches
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from distrl.commands import completion
+from distrl.commands.help import App, takes
+from distrl.commands.options import Layers
+from distrl.config.document import shown
+from distrl.config.explain import ALIASES, known_paths
+from distrl.config.load import dump, load
+from distrl.config.run import RunConfig
+from distrl.config.secrets import masked_text
+from distrl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from distrl.config.reference import Setting
+
+app = App(help="Look at configurations.")
+
+
+@app.command()
+@takes(Layers)
+def show(
+    layers: Layers,
+    config: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="RUN|CONFIG.yaml",
+            help="A run's directory, or a file with any part of the configuration.",
+            autocompletion=completion.runs_and_files,
+        ),
+    ] = None,
+) -> None:
+    """Show every value of a configuration, passwords masked, and where it comes from; without arguments, the defaults.
+
+    [cyan]distrl config show runs/first[/]
+
+    [cyan]distrl config show --preset cartpole-impala --set actors.count=4[/]
+    """
+    if config is None or not config.is_dir():
+        from distrl.launch.external_algorithm import settled
+
+        typer.echo(masked_text(dump(settled(layers.load()))), nl=False)
+        return
+    if given := layers.given():
+        raise ConfigError(f"{config} is a run, whose configuration is settled: {' and '.join(given)} cannot change it")
+    effective = config / "config.yaml"
+    load(file=effective)  # a damaged or foreign file is an error in one line, not a page
+    typer.echo(masked_text(effective.read_text(encoding="utf-8")), nl=False)
+
+
+@app.command()
+def explain(
+    key: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY",
+            help="A setting or a section, like network.learning_rate; or the last part of its name.",
+            autocompletion=completion.settings,
+        ),
+    ],
+) -> None:
+    """Explain a setting: its type, bounds, default and meaning.
+
+    [cyan]distrl config explain network.learning_rate[/]
+
+    [cyan]distrl config explain algorithm[/]
+    """
+    # Imported here: it makes the JSON schema of everything, which takes a fifth of a second.
+    from distrl.config import reference
+
+    paths = _paths(key)
+    for number, path in enumerate(paths):
+        typer.echo("\n" * bool(number) + "\n".join(_explained(path, reference.find(path))))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of a configuration file, for editors and other programs.
+
+    [cyan]distrl config schema > distrl.schema.json[/], and in the first line of a YAML file:
+    [cyan]# yaml-language-server: $schema=distrl.schema.json[/]
+    """
+    from distrl.config import reference
+
+    typer.echo(json.dumps(reference.schema(), indent=2))
+
+
+def _paths(key: str) -> list[str]:
+    """Paths of the settings that a key names: one, or all with this last part.
+
+    Raises:
+        ConfigError: None; names the nearest ones.
+    """
+    from distrl.config import reference
+
+    if reference.find(key):
+        return [key]
+    known, last = known_paths(), key.rpartition(".")[2]
+    found = [path for path in known if path.rpartition(".")[2] == key]
+    if not found and last.lower() in ALIASES:
+        found = [ALIASES[last.lower()]]
+    if not found:
+        close = get_close_matches(key, [*known, *(path.rpartition(".")[2] for path in known)], n=1)
+        hint = f"did you mean {close[0]}?" if close else f"the sections are {', '.join(RunConfig.model_fields)}"
+        raise ConfigError(f"unknown setting {shown(key)}; {hint}")
+    return found
+
+
+def _explained(path: str, settings: "Iterable[Setting]") -> list[str]:
+    """Lines about a setting. Kinds of a section that have the same setting share them."""
+    same: dict[tuple[str, str, str], list[Setting]] = {}
+    for setting in settings:
+        same.setdefault((setting.values, setting.default, setting.meaning), []).append(setting)
+    lines = []
+    for (values, default, meaning), together in same.items():
+        field = together[0].kind.partition(": ")[0]
+        kinds = dict.fromkeys(setting.kind.removeprefix(f"{field}: ") for setting in together if setting.kind)
+        of = f"  ({field}: {', '.join(kinds)})" if kinds else ""
+        lines.append(f"{typer.style(path, bold=True)}: {values}{f', default {default}' if default else ''}{of}")
+        lines += [f"    {meaning}"] if meaning else []
+        lines += _inner(together[0])
+    return lines
+
+
+def _inner(setting: "Setting") -> list[str]:
+    """The settings of a section, one line each, by kind where there are several."""
+    from distrl.config import reference
+
+    lines = []
+    for kind, group in groupby(reference.settings_of(setting.schema), key=lambda each: each.kind):
+        lines += [f"  {typer.style(kind, dim=True)}"] if kind else []
+        for each in group:
+            if f"{each.name}: {each.default}" == kind:
+                continue
+            default = f" = {each.default}" if each.default else ""
+            lines.append(f"  {each.name}{default}{typer.style(f'  {each.meaning}'.rstrip(), dim=True)}")
+    return lines

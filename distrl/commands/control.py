@@ -1,0 +1,198 @@
+"""Commands for a job that runs: they read and ask through its registry in Redis."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from distrl.commands import completion
+from distrl.commands.help import takes
+from distrl.commands.options import RunOptions
+from distrl.config.document import shown
+from distrl.config.explain import known_paths
+from distrl.config.load import parse_assignment
+from distrl.errors import ConfigError, printable
+from distrl.launch import attach
+from distrl.memory_backend.registry_interface import heartbeat_ages_s, rates_while_paused
+from distrl.runs.summary import closing_text
+
+if TYPE_CHECKING:
+    from distrl.memory_backend.registry_interface import Errand
+    from distrl.memory_backend.steering import Steering
+
+POLL_S = 0.1
+
+
+@takes(RunOptions)
+def status(
+    job: RunOptions,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Show how a run is doing, or how it ended.
+
+    Example: [cyan]distrl status runs/first[/]
+    """
+    target = job.target()
+    if target.summary is not None:
+        text = closing_text(target.summary, target.run_dir)
+        if target.summary.error is not None:
+            text += f"\n  error    {printable(' '.join(target.summary.error.split()))}"
+        typer.echo(target.summary.model_dump_json(indent=2) if as_json else f"{target.run_id}: {text}")
+        return
+    with attach.open_backend(target) as backend:
+        registry = backend.registry
+        control, roles, counts = registry.control(), registry.roles(), backend.ledger.counts()
+        snapshots, ages_s = registry.snapshots("0"), heartbeat_ages_s(registry.clock(), roles)
+    snapshot = {**snapshots[-1][1], **rates_while_paused(roles)} if snapshots else {}
+    if as_json:
+        told = {"run_id": target.run_id, "control": asdict(control), "snapshot": snapshot}
+        rows = [{**asdict(role), "heartbeat_age_s": age_s} for role, age_s in zip(roles, ages_s, strict=True)]
+        typer.echo(
+            json.dumps({**told, "roles": rows, "ledger": asdict(counts), "imbalance": counts.imbalance}, indent=2)
+        )
+        return
+    # Imported here: tables are rich's, which other commands need not load.
+    from distrl.terminal.tables import print_status
+
+    print_status(target.run_id, control, [*zip(roles, ages_s, strict=True)], counts, snapshot)
+
+
+@takes(RunOptions)
+def scale(
+    job: RunOptions,
+    actors: Annotated[int, typer.Argument(min=1, metavar="N", help="The number of actors that the run must have.")],
+    force: Annotated[bool, typer.Option("--force", help="Also more actors than actors.max_count.")] = False,
+) -> None:
+    """Change the number of actors while a run goes on.
+
+    Example: [cyan]distrl scale 8[/], [cyan]distrl scale 8 runs/first[/]
+    """
+    with _steering(job) as steering:
+        steering.scale(actors, force=force)
+    typer.echo(f"asked for {actors} actors; distrl status shows them come and go")
+
+
+@takes(RunOptions)
+def pause(job: RunOptions) -> None:
+    """Let the actors wait after the unroll in hand; nothing is lost.
+
+    Example: [cyan]distrl pause[/]
+    """
+    with _steering(job) as steering:
+        steering.pause()
+    typer.echo("asked to pause; distrl resume goes on")
+
+
+@takes(RunOptions)
+def resume(job: RunOptions) -> None:
+    """Go on after a pause.
+
+    Example: [cyan]distrl resume[/] (a run that has ended is continued by [cyan]distrl train --resume DIR[/])
+    """
+    with _steering(job) as steering:
+        steering.resume()
+    typer.echo("asked to go on")
+
+
+@takes(RunOptions)
+def stop(job: RunOptions) -> None:
+    """End a run in order: it saves a checkpoint, writes its summary and exits with 0.
+
+    Example: [cyan]distrl stop runs/first[/]
+    """
+    with _steering(job) as steering:
+        steering.stop()
+    typer.echo("asked to stop")
+
+
+@takes(RunOptions)
+def checkpoint(job: RunOptions) -> None:
+    """Save what is learned now, and say when it is there.
+
+    Example: [cyan]distrl checkpoint[/]
+    """
+    _run_errand("checkpoint", lambda steering: steering.checkpoint(), job)
+    typer.echo("all that was learned when you asked is in a checkpoint")
+
+
+@takes(RunOptions)
+def evaluate_now(job: RunOptions) -> None:
+    """Evaluate the newest weights now, and say when that is done.
+
+    Example: [cyan]distrl evaluate-now[/] (a run that has ended: [cyan]distrl evaluate DIR[/])
+    """
+    _run_errand("evaluation", lambda steering: steering.evaluate(), job)
+    typer.echo("evaluated; distrl status and the run's events tell what came of it")
+
+
+@takes(RunOptions)
+def set_parameters(
+    job: RunOptions,
+    run: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PATH=VALUE… [RUN]",
+            help="Settings as of --set, and a run's directory: the argument without an equals sign. "
+            "[dim]No setting: show what can change. No run: the newest under runs/.[/]",
+            autocompletion=completion.assignments_and_runs,
+        ),
+    ] = None,
+) -> None:
+    """Change parameters while a run goes on; checkpoints remember them.
+
+    Example: [cyan]distrl set network.learning_rate=1e-4 algorithm.entropy_weight=0.001 runs/first[/]
+
+    A run whose name holds an equals sign is named by --run.
+    """
+    assignments = (parse_assignment(text, "distrl set") for text in run or () if "=" in text)
+    job = replace(job, run=_run_among(run or ()))
+    settings = {".".join(path): value for path, value in assignments}
+    with _steering(job) as steering:
+        if settings:
+            steering.change(settings)
+        now = steering.steerable()
+    for parameter in now:
+        value = "(a schedule)" if parameter.value is None else parameter.value
+        typer.echo(f"{parameter.path} = {value}  # {parameter.meaning}")
+
+
+def _run_among(arguments: Sequence[str]) -> Path | None:
+    """The only argument that is no assignment.
+
+    Raises:
+        ConfigError: There are several, or it is a setting without a value.
+    """
+    runs = [text for text in arguments if "=" not in text]
+    for text in {*runs} & {*known_paths()}:
+        parse_assignment(text, "distrl set")  # raises: the equals sign is missing
+    if len(runs) > 1:
+        raise ConfigError(
+            f"distrl set takes PATH=VALUE and one run, not both {shown(runs[0])} and {shown(runs[1])}; "
+            "write settings without spaces around ="
+        )
+    return Path(runs[0]) if runs else None
+
+
+def _steering(job: RunOptions) -> "AbstractContextManager[Steering]":
+    return attach.steering(job.target(), "command line")
+
+
+def _run_errand(
+    errand: "Errand",
+    ask: "Callable[[Steering], int]",
+    job: RunOptions,
+) -> None:
+    """Asks for it and waits until it is done."""
+    # Imported here: rich costs time that other commands need not pay.
+    from rich.console import Console
+
+    with _steering(job) as steering:
+        number = ask(steering)
+        with Console(stderr=True).status(f"{errand} asked for; waiting for it (Ctrl-C leaves it to the run) …"):
+            while not steering.is_done(errand, number):
+                time.sleep(POLL_S)

@@ -1,0 +1,271 @@
+"""`distrl env`: look at environments."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from distrl.commands.help import App
+from distrl.commands.options import PresetOption
+from distrl.config.load import load
+from distrl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from distrl.launch.environment_check import Episode, Finding, Processed, Seen, Spaces, Speed
+    from distrl.types import ActionSpec, EnvSpec
+
+
+app = App(help="Look at environments.")
+
+
+@app.callback()
+def _group() -> None:
+    """Look at environments."""
+
+
+@app.command()
+def check(
+    what: Annotated[
+        str | None, typer.Argument(metavar="ID|CONFIG.yaml", help="An environment, or a file that names one.")
+    ] = None,
+    preset: PresetOption = None,
+    env: Annotated[str | None, typer.Option(metavar="ID", help="In place of the one that the file names.")] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Any value, like environment.kwargs.world=8x8; repeatable."),
+    ] = None,
+    environments: Annotated[int, typer.Option(min=1, metavar="N", help="How many step together for speed.")] = 8,
+    pictures: Annotated[Path | None, typer.Option(metavar="DIR", help="Save images of observations there.")] = None,
+    timeout: Annotated[
+        float, typer.Option(min=1.0, metavar="S", help="Longest time for one reset, one episode, one measurement.")
+    ] = 30.0,
+) -> None:
+    """Try an environment: spaces, the first observation as the network sees it, three episodes, steps per second.
+
+    [cyan]distrl env check CartPole-v1[/]
+
+    [cyan]distrl env check my_module:MyWorld --set environment.kwargs.size=8 --timeout 120[/]
+
+    [cyan]distrl env check --preset cartpole-impala --environments 64[/]
+    """
+    from distrl.launch.environment_check import check_environment
+
+    file, given = _told_apart(what, env)
+    if file is None and preset is None and given is None:
+        raise ConfigError("which environment? For example: distrl env check CartPole-v1")
+    config = load(preset, file, sets or (), {"--env": given}).config
+    print_findings(
+        check_environment(
+            config.environment,
+            action_mask=config.network.action_mask,
+            environments=environments,
+            pictures=pictures,
+            timeout_s=timeout,
+            progress=lambda text: typer.echo(typer.style(text, dim=True), err=True),
+        ),
+        environments,
+    )
+
+
+def print_findings(findings: "Iterable[Finding]", environments: int) -> None:
+    """Every finding as soon as it is there, under headings; at the end what the episodes say together."""
+    from distrl.launch.environment_check import Episode, Processed, Seen, Spaces, Speed
+
+    headings = {
+        "processed": "observations, step by step of environment.preprocessing",
+        "seen": "first observation, as the network sees it",
+        "episode": "episodes with random actions",
+        "speed": f"steps/s of {environments} environments together",
+    }
+    episodes: list[Episode] = []
+    chosen = ""
+    for finding in findings:
+        if finding.kind in headings:
+            if finding.kind == "speed":
+                _print_totals(episodes)
+            typer.echo(f"\n{headings.pop(finding.kind)}")
+        if isinstance(finding, Spaces):
+            chosen = finding.vectorization
+            _print_spaces(finding)
+        elif isinstance(finding, Processed):
+            _print_processed(finding)
+        elif isinstance(finding, Seen):
+            _print_seen(finding)
+        elif isinstance(finding, Episode):
+            episodes.append(finding)
+            _print_episode(finding, len(episodes))
+        elif isinstance(finding, Speed):
+            _print_speed(finding, chosen)
+
+
+def _told_apart(what: str | None, env: str | None) -> tuple[Path | None, str | None]:
+    """(configuration file, environment), out of the argument and --env."""
+    if what is None or what.endswith((".yaml", ".yml")):
+        return None if what is None else Path(what), env
+    if env is not None:
+        raise ConfigError(f"two environments: {what} and --env {env}; leave one out")
+    return None, what
+
+
+def _print_spaces(found: "Spaces") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
+    for heading in ("", "name", "shape", "dtype", "bounds"):
+        table.add_column(heading)
+    for row in _space_rows(found.spec):
+        table.add_row(*row)
+    console = Console(highlight=False, markup=False)
+    console.print(found.spec.id)
+    console.print(table)
+    limits = {"reward threshold": found.spec.reward_threshold, "longest episode, steps": found.spec.max_episode_steps}
+    for name, value in limits.items():
+        console.print(f"{name}: {'none' if value is None else _plain(value)}")
+
+
+def _space_rows(spec: "EnvSpec") -> list[tuple[str, str, str, str, str]]:
+    rows = []
+    for name, array in spec.observations.items():
+        rows.append(("observation", name, _shape(array.shape), array.dtype, _bounds(array.low, array.high)))
+    for name, action in spec.actions.items():
+        rows.append(("action", name, _shape(action.array.shape), action.array.dtype, _action_bounds(action)))
+    return rows
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "[" + ", ".join(map(str, shape)) + "]"
+
+
+def _bounds(low: float | None, high: float | None) -> str:
+    if low is None and high is None:
+        return "none that all numbers share"
+    return f"{_number(low, '-∞')} … {_number(high, '∞')}"
+
+
+def _plain(value: float) -> str:
+    """With thousands apart and up to three decimals: 1,000,000 and -226.125."""
+    return f"{value:,.3f}".rstrip("0").rstrip(".")
+
+
+def _number(value: float | None, otherwise: str) -> str:
+    return otherwise if value is None else f"{value:g}"
+
+
+def _action_bounds(action: "ActionSpec") -> str:
+    if action.kind == "discrete":
+        return f"{action.start} … {action.start + action.n - 1}: {action.n} choices"
+    if action.kind == "multi_discrete":
+        return f"choices: {', '.join(map(str, action.choices))}"
+    if action.kind == "multi_binary":
+        return "each 0 or 1"
+    pairs = list(dict.fromkeys(zip(action.low, action.high, strict=True)))
+    shown = [f"{_number(low, '-∞')} … {_number(high, '∞')}" for low, high in pairs[:4]]
+    return ", ".join([*shown, *(["…"] if len(pairs) > 4 else [])])
+
+
+def _print_processed(found: "Processed") -> None:
+    shapes = (f"{name} {_shape(array.shape)} {array.dtype}" for name, array in found.observations.items())
+    typer.echo(f"  {found.step:<14}{', '.join(shapes)}")
+
+
+def _print_seen(found: "Seen") -> None:
+    if found.path is not None:
+        typer.echo(f"  {found.name}: {found.path}")
+        return
+    typer.echo(f"  {found.name}")
+    for line in found.text.splitlines():
+        typer.echo(f"  {line}")
+
+
+def _print_episode(episode: "Episode", number: int) -> None:
+    typer.echo(f"  {number}   {episode.length_steps:,} steps   return {_plain(episode.total)}   {episode.end}")
+    for odd in episode.odd:
+        typer.echo(f"      {odd}")
+
+
+def _print_totals(episodes: "list[Episode]") -> None:
+    ends: dict[Any, int] = dict.fromkeys(("terminated", "truncated", "cut short"), 0)
+    for episode in episodes:
+        for end in ends:
+            ends[end] += end in episode.end
+    typer.echo("  " + ", ".join(f"{count} {end}" for end, count in ends.items()))
+
+
+def _print_speed(found: "Speed", chosen: str) -> None:
+    mark = "   taken by environment.vectorization" if found.vectorization == chosen else ""
+    speed = "-" if found.steps_per_s is None else f"{found.steps_per_s:,.0f}"
+    typer.echo(f"  {found.vectorization:<8}{speed:>12}{mark}{'   ' if found.reason else ''}{found.reason}")
+
+
+PORT = 6025  # TensorForce's
+
+
+def serve_env(
+    env: Annotated[str, typer.Argument(metavar="ID", help="gymnasium id, or package.module:Class.")],
+    host: Annotated[
+        str | None, typer.Option(metavar="HOST", help="Listen there (127.0.0.1). 0.0.0.0: everybody may try.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, metavar="N", help=f"Listen there ({PORT}). 0: any that is free.")
+    ] = None,
+    connect: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Do not listen: dial the training that listens there.")
+    ] = None,
+    connections: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Each an environment of its own: at most (64), or with --connect exactly (1)."
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The token both sides know. [dim]Or in DISTRL_ENV_TOKEN.[/]"),
+    ] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Like environment.kwargs.gravity=9.8; repeatable."),
+    ] = None,
+) -> None:
+    """Serve an environment to trainings on other machines, until Ctrl-C.
+
+    [cyan]distrl serve-env CartPole-v1[/], and there: [cyan]distrl train --env tcp://127.0.0.1:6025[/]
+
+    [cyan]distrl serve-env my_robot:Arm --host 0.0.0.0 --token-file token.txt[/]
+
+    [cyan]distrl serve-env my_robot:Arm --connect trainer:6025 --connections 4[/], where the training has
+    [cyan]--env tcp-listen://0.0.0.0:6025[/]
+    """
+    # Imported here: it brings gymnasium.
+    from distrl.launch.environment_server import serve_environment
+
+    loaded = load(None, None, sets or (), {"--env": env})
+    for path in (assignment.partition("=")[0] for assignment in sets or ()):
+        if path.split(".")[:2] != ["environment", "kwargs"]:
+            raise ConfigError(f"--set {path}: serve-env takes environment.kwargs only; all else is the training's")
+    if connect is not None and (host, port) != (None, None):
+        raise ConfigError("--host and --port say where to listen; with --connect nobody listens here")
+    target = None if connect is None else _target(connect)
+    raise typer.Exit(
+        serve_environment(
+            loaded.config.environment,
+            listen_at=("127.0.0.1" if host is None else host, PORT if port is None else port),
+            dial=target,
+            connections=connections or (64 if target is None else 1),
+            token_file=None if token_file is None else str(token_file),
+            write=lambda line: print(line, flush=True),
+        )
+    )
+
+
+def _target(connect: str) -> tuple[str, int]:
+    """Host and port.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    host, _, port = connect.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal()) or not 1 <= int(port) <= 65535:
+        raise ConfigError(f"--connect {connect}: it must be HOST:PORT, with a port from 1 to 65535")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,280 @@
+"""`distrl evaluate`: what a policy is worth, in greedy episodes, during a training or after it."""
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from distrl.commands.options import RunArgument
+from distrl.config.document import parse
+from distrl.config.load import load
+from distrl.errors import EXIT_INTERRUPTED, ConfigError
+from distrl.metrics.words import return_words
+
+if TYPE_CHECKING:
+    from distrl.serving.evaluation import Episode, Subject
+
+AllowOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="module:Class",
+        help="Without the run's key: code that the run may name, like its environment; repeatable.",
+    ),
+]
+PATIENCE_S = 2.0
+"""What takes longer shows how far it is."""
+
+
+def evaluate(
+    run: RunArgument = None,
+    episodes: Annotated[int, typer.Option(min=0, metavar="N", help="How many; 0: endlessly, until Ctrl-C.")] = 100,
+    checkpoint: Annotated[
+        str, typer.Option(metavar="newest|best|PATH", help="Whose weights: the newest saved, the best, or that one's.")
+    ] = "newest",
+    environments: Annotated[
+        int, typer.Option(min=1, metavar="B", help="How many environments step together; each plays its share.")
+    ] = 10,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of the environments.")] = 0,
+    video: Annotated[
+        Path | None, typer.Option(metavar="FILE.webm", help="Film the first episodes of the first environment.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a film that is there.")] = False,
+    video_episodes: Annotated[int, typer.Option(min=1, metavar="K", help="How many --video films.")] = 1,
+    env: Annotated[
+        str | None, typer.Option(metavar="ID", help="For --baseline: an environment, without a run.")
+    ] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="With --env: like environment.kwargs.size=8; repeatable."),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="random|constant", help="A policy that learned nothing, in place of the run's."),
+    ] = None,
+    action: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[NAME=]VALUE", help="Of --baseline constant; choices count from 0; one for each action."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Play greedy episodes with a run's policy: mean return ± standard deviation, least, greatest, lengths.
+
+    [cyan]distrl evaluate runs/first --episodes 100[/]
+
+    [cyan]distrl evaluate runs/first --checkpoint best --video best.webm[/]
+
+    [cyan]distrl evaluate --env CartPole-v1 --baseline random[/]
+
+    [cyan]distrl evaluate --env CartPole-v1 --baseline constant --action 1[/]
+    """
+    # Imported here: it brings environments and ONNX Runtime, which the help can do without.
+    from distrl.serving.evaluation import Video, play
+
+    subject = _subject(run, checkpoint, env, sets or (), baseline, action or ())
+    if force and video is None:
+        raise ConfigError("--force goes with --video FILE.webm")
+    film = None if video is None else Video(video, video_episodes, replaced=force)
+    began = time.monotonic()
+    with _words_of_environments_apart():
+        playing = play(subject, episodes=episodes or None, environments=environments, seed=seed, video=film)
+        ended, interrupted = _collect(playing, episodes)
+    told = _told(subject, ended, run, checkpoint, baseline, seed, complete=len(ended) == episodes)
+    told["wall_s"] = time.monotonic() - began
+    typer.echo(json.dumps(told, indent=2) if as_json else _text(subject, told, video if ended else None))
+    if interrupted and episodes:
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def evaluator(
+    run_id: Annotated[str, typer.Option(metavar="ID", help="The run to join.")],
+    redis_url: Annotated[str, typer.Option(envvar="DISTRL_REDIS_URL", help="Redis of the run.")],
+    allow: AllowOption = None,
+) -> None:
+    """Join a run that has `evaluation.every_env_steps` as its evaluator; its key as for `distrl actor`.
+
+    [cyan]distrl evaluator --redis-url redis://host:6379 --run-id 20260101-120000-abcdef[/]
+    """
+    from distrl.roles.running import run_evaluator
+
+    raise typer.Exit(run_evaluator(redis_url=redis_url, run_id=run_id, allowed=allow or ()))
+
+
+def _subject(
+    run: Path | None,
+    checkpoint: str,
+    env: str | None,
+    sets: Sequence[str],
+    baseline: str | None,
+    action: Sequence[str],
+) -> "Subject":
+    """Who plays what, as the command line says.
+
+    Raises:
+        ConfigError: It names nobody, or two.
+    """
+    from distrl.serving import evaluation
+
+    if (run is None) == (env is None):
+        raise ConfigError("what to evaluate? A run, distrl evaluate RUN, or a baseline: --env ID --baseline random")
+    if sets and env is None:
+        raise ConfigError("--set goes with --env; the environment of a run is settled")
+    if action and baseline is None:
+        raise ConfigError("--action goes with --baseline constant")
+    if baseline is None:
+        if run is None:
+            raise ConfigError("--env needs --baseline random or constant; a policy is evaluated by its run")
+        return evaluation.saved_policy(run, checkpoint)
+    if checkpoint != "newest":
+        raise ConfigError(f"--checkpoint {checkpoint} goes with a run's own policy, not with --baseline")
+    for dotted in (assignment.partition("=")[0].strip() for assignment in sets):
+        if dotted == "environment.id":
+            raise ConfigError(f"--set environment.id: --env {env} names the environment")
+        if not dotted.startswith("environment."):
+            raise ConfigError(f"--set {dotted}: a baseline has an environment alone; set environment.<what>")
+    config = evaluation.run_config(run) if run else load(None, None, sets, {"--env": env}).config
+    return evaluation.baseline(baseline, config, _actions(action))
+
+
+def _actions(given: Sequence[str]) -> dict[str | None, Any]:
+    """Action -> its value; None stands for the only action that there is.
+
+    Raises:
+        ConfigError: One is given twice.
+    """
+    values: dict[str | None, Any] = {}
+    for name, value in map(_parse_action, given):
+        if name in values:
+            raise ConfigError(f"--action {'' if name is None else f'{name}='}{value}: that action has a value already")
+        values[name] = value
+    return values
+
+
+def _parse_action(text: str) -> tuple[str | None, Any]:
+    name, equals, value = text.rpartition("=")
+    return (name if equals else None), parse(value, f"--action {text}")
+
+
+def _collect(playing: "Iterator[Episode]", episodes: int) -> "tuple[list[Episode], bool]":
+    """The episodes that ended, and whether Ctrl-C came before all had; progress is shown where it takes long."""
+    ended: list[Episode] = []
+    try:
+        with closing(playing) as each, _progress(episodes) as show:  # type: ignore[type-var]
+            for episode in each:
+                ended.append(episode)
+                show(ended)
+    except KeyboardInterrupt:
+        return ended, True
+    return ended, False
+
+
+@contextmanager
+def _progress(episodes: int) -> "Iterator[Any]":
+    """A bar with the time to go, on standard error if that is a terminal, once `PATIENCE_S` have passed."""
+    if not sys.stderr.isatty():
+        yield lambda ended: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("episodes"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task("", total=episodes or None)
+    patience = threading.Timer(PATIENCE_S, bar.start)
+    patience.daemon = True
+    patience.start()
+
+    def show(ended: "list[Episode]") -> None:
+        mean = sum(episode.total for episode in ended) / len(ended)
+        bar.update(task, completed=len(ended), description=f"return {return_words(mean)}")
+
+    try:
+        yield show
+    finally:
+        patience.cancel()
+        patience.join()
+        bar.stop()
+
+
+def _told(
+    subject: "Subject",
+    ended: "Sequence[Episode]",
+    run: Path | None,
+    checkpoint: str,
+    baseline: str | None,
+    seed: int,
+    *,
+    complete: bool,
+) -> dict[str, Any]:
+    """The JSON object. What needs an episode is null before any has ended."""
+    returns, lengths = [episode.total for episode in ended], [episode.length_steps for episode in ended]
+    mean = _mean(returns)
+    deviation = None if mean is None else (sum((value - mean) ** 2 for value in returns) / len(returns)) ** 0.5
+    return {
+        "run": None if run is None else str(run),
+        "environment": subject.environment.id,
+        "policy": baseline or checkpoint,
+        "weights_version": subject.weights_version,
+        "env_steps_trained": subject.env_steps,
+        "seed": seed,
+        "episodes": len(ended),
+        "complete": complete,
+        "mean_return": mean,
+        "std_return": deviation,
+        "min_return": min(returns, default=None),
+        "max_return": max(returns, default=None),
+        "mean_length_steps": _mean(lengths),
+        "returns": returns,
+        "lengths_steps": lengths,
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _text(subject: "Subject", told: Mapping[str, Any], video: Path | None) -> str:
+    behind = "" if told["env_steps_trained"] is None else f", {told['env_steps_trained']:,} environment steps"
+    lines = [f"{told['environment']} · {subject.name}{behind}"]
+    if not told["episodes"]:
+        return "\n".join([*lines, "  no episode finished"])
+    mean, deviation, least, most = (
+        return_words(told[name]) for name in ("mean_return", "std_return", "min_return", "max_return")
+    )
+    lengths = told["lengths_steps"]
+    count = f"{told['episodes']:,} episode{'s' * (told['episodes'] != 1)}"
+    lines.append(f"  return   {mean} ± {deviation} over {count} · min {least} · max {most}")
+    lines.append(
+        f"  length   {told['mean_length_steps']:,.1f} steps mean · min {min(lengths):,} · max {max(lengths):,}"
+    )
+    if not told["complete"]:
+        lines.append("  stopped before all had ended: short episodes count for more than their share")
+    if video is not None:
+        lines.append(f"  film     {video}")
+    return "\n".join(lines)
+
+
+@contextmanager
+def _words_of_environments_apart() -> Iterator[None]:
+    """While inside, what anybody prints goes to standard error, also from C: standard output is for the result."""
+    sys.stdout.flush()
+    saved = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, 1)
+        os.close(saved)

@@ -1,0 +1,42 @@
+"""`distrl export`: a policy to take elsewhere."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import distrl
+from distrl.commands import completion
+
+
+def export(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN",
+            help="A run's directory; the run may be training.",
+            autocompletion=completion.runs,
+        ),
+    ],
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="[dim]Default: policy.onnx in the run's directory.[/]")
+    ] = None,
+    checkpoint: Annotated[
+        str, typer.Option(metavar="newest|best|PATH", help="Whose weights: the newest saved, the best, or that one's.")
+    ] = "newest",
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Write a run's policy as one ONNX file, which acts without distrl's learner and its libraries.
+
+    [cyan]distrl export runs/first --output cartpole.onnx[/]
+
+    In Python: [cyan]action, _ = distrl.load_policy("cartpole.onnx").act(observation)[/]
+    """
+    from distrl.serving.export import export_run
+
+    path, exported = export_run(run, output, checkpoint=checkpoint, force=force, version=distrl.__version__)
+    behind = "" if exported.env_steps is None else f" after {exported.env_steps:,} steps"
+    typer.echo(
+        f"{path}: {exported.algorithm} on {exported.policy.environment.id}{behind}, "
+        f"{path.stat().st_size / 1000:,.0f} kB, sha256 {exported.policy.sha256[:12]}"
+    )

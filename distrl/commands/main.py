@@ -1,0 +1,309 @@
+"""The command line. Every error is one line on stderr and an exit code of errors.py; DISTRL_DEBUG=1 adds the traceback.
+
+Commands import what they need when they run, so that `distrl --help` stays quick and actors stay light.
+"""
+
+import atexit
+import contextlib
+import gc
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer.exceptions import Abort, TyperException
+
+import distrl
+from distrl.commands import (
+    chaos,
+    completion,
+    config,
+    control,
+    dashboard,
+    doctor,
+    env,
+    evaluate,
+    export,
+    plot,
+    presets,
+    runs,
+)
+from distrl.commands.help import App, takes
+from distrl.commands.options import Layers, RunDirOption
+from distrl.config.load import LoadedConfig
+from distrl.dashboard.beside import dashboard_beside
+from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, failure, printable
+
+if TYPE_CHECKING:
+    from distrl.runs.summary import Summary
+
+app = App(
+    name="distrl",
+    help="Distributed actor-learner training for reinforcement learning.",
+    epilog="Start here: [cyan]distrl train --preset cartpole-impala[/]",
+)
+app.add_typer(config.app, name="config", rich_help_panel="Look")
+network_app = App(help="Look at networks.")
+app.add_typer(network_app, name="network", rich_help_panel="Look")
+app.add_typer(env.app, name="env", rich_help_panel="Look")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"distrl {distrl.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _distrl(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Distributed actor-learner training for reinforcement learning."""
+
+
+@app.command(rich_help_panel="Train")
+@takes(Layers)
+def train(
+    layers: Layers,
+    run_dir: RunDirOption = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR|auto",
+            help="Go on with that run; auto: with --run-dir's, if it can.",
+            autocompletion=completion.runs,
+        ),
+    ] = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Plain lines instead of the live panel.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only events and the final summary.")] = False,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="Show it on a page too, on this machine.")] = False,
+) -> None:
+    """Train until a stop condition holds.
+
+    [cyan]distrl train --preset cartpole-impala[/]
+
+    [cyan]distrl train --env CartPole-v1 --actors 4 --set stop.mean_return=475[/]
+
+    [cyan]distrl train --resume runs/first[/]
+    """
+    if layers.names_nothing:
+        layers = replace(layers, config=_config_to_resume(run_dir, resume))
+    _end(_train(layers.load(), run_dir, resume, plain=plain, quiet=quiet, dashboard=dashboard))
+
+
+@app.command(rich_help_panel="Train")
+def actor(
+    run_id: Annotated[str, typer.Option(metavar="ID", help="The run to join.")],
+    redis_url: Annotated[str, typer.Option(envvar="DISTRL_REDIS_URL", help="Redis of the run.")],
+    number: Annotated[int, typer.Option("--id", min=0, metavar="N", help="The actor's number in the run, from 0.")],
+    allow: evaluate.AllowOption = None,
+) -> None:
+    """Join a run as one of its actors. Set DISTRL_RUN_KEY to the key in the run directory's file run.key.
+
+    [cyan]distrl actor --redis-url redis://host:6379 --run-id 20260101-120000-abcdef --id 7[/]
+    """
+    from distrl.roles.running import run_actor
+
+    raise typer.Exit(run_actor(redis_url=redis_url, run_id=run_id, actor=number, allowed=allow or ()))
+
+
+@app.command(rich_help_panel="Train")
+def learner(
+    run_id: Annotated[str, typer.Option(metavar="ID", help="The run to join.")],
+    redis_url: Annotated[str, typer.Option(envvar="DISTRL_REDIS_URL", help="Redis of the run.")],
+) -> None:
+    """Join a run whose learner is gone as its learner. Set DISTRL_RUN_KEY as for [cyan]distrl actor[/].
+
+    [cyan]distrl learner --redis-url redis://host:6379 --run-id 20260101-120000-abcdef[/]
+    """
+    from distrl.roles.running import run_learner
+
+    raise typer.Exit(run_learner(redis_url=redis_url, run_id=run_id))
+
+
+app.command(rich_help_panel="Train")(evaluate.evaluator)
+app.command(rich_help_panel="Look")(evaluate.evaluate)
+app.command("serve-env", rich_help_panel="Environments")(env.serve_env)
+
+for _command in (
+    control.status,
+    control.scale,
+    control.pause,
+    control.resume,
+    control.stop,
+    control.checkpoint,
+    control.evaluate_now,
+):
+    app.command(rich_help_panel="A running job")(_command)
+
+app.command("set", rich_help_panel="A running job")(control.set_parameters)
+app.command(rich_help_panel="A running job")(dashboard.dashboard)
+app.command(rich_help_panel="A running job")(chaos.chaos)
+
+
+@app.command(rich_help_panel="Look")
+@takes(Layers)
+def bench(
+    layers: Layers,
+    seconds: Annotated[float, typer.Option(min=1.0, metavar="S", help="Length of the end-to-end measurement.")] = 20.0,
+    run_dir: RunDirOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Measure what this machine could do at best, and what the pipeline reaches; by default with cartpole-impala.
+
+    [cyan]distrl bench --preset cartpole-impala --json[/]
+
+    [cyan]distrl bench --env Acrobot-v1 --actors 4[/]
+    """
+    import json
+
+    from distrl.launch.bench import bench as measure
+    from distrl.terminal.console import QuietView, make_view
+
+    loaded = (replace(layers, preset="cartpole-impala") if layers.names_nothing else layers).load()
+    folder = run_dir or distrl.new_directory(Path("runs") / distrl.run_name(loaded.config, "bench-"))
+    view = QuietView(folder, lambda text: print(text, file=sys.stderr)) if as_json else make_view(run_dir=folder)
+    try:
+        report = measure(loaded, seconds=seconds, run_dir=folder, view=view)
+    finally:
+        view.stop()
+    if as_json:
+        typer.echo(json.dumps(report, indent=2))
+        return
+    from distrl.terminal.tables import print_bench
+
+    print_bench(report)
+
+
+app.command(rich_help_panel="Runs")(runs.runs)
+app.command(rich_help_panel="Runs")(runs.compare)
+app.command(rich_help_panel="Runs")(plot.plot)
+app.command(rich_help_panel="Runs")(plot.report)
+app.command("presets", rich_help_panel="Look")(presets.presets)
+app.command(rich_help_panel="Look")(doctor.doctor)
+app.command(rich_help_panel="A policy")(export.export)
+
+
+@network_app.command("show")
+@takes(Layers)
+def network_show(layers: Layers) -> None:
+    """Show the networks of a configuration: layers, shapes, numbers of weights.
+
+    [cyan]distrl network show --preset cartpole-impala[/]
+
+    [cyan]distrl network show --env CartPole-v1 --set network.middleware_parameters.kind=lstm[/]
+    """
+    from rich.console import Console
+
+    from distrl.launch.external_algorithm import settled
+    from distrl.launch.network_view import network_view
+
+    loaded = settled(layers.load())
+    with Console(stderr=True).status("trying the environment and building the network …"):
+        text = network_view(loaded.config)
+    typer.echo(text)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line (default: this process's) and returns the exit code."""
+    if arguments is None:
+        # The interpreter's last collections would pass over all there is, for a fifth of a second, and free nothing.
+        atexit.register(gc.freeze)
+        # What a script starts with & ignores SIGINT, which Python leaves as it is: nobody could interrupt us.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if sys.argv[1:2] == ["train"]:  # until the run has begun, which then decides; other commands leave at once
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) != signal.SIG_IGN:
+                    signal.signal(number, signal.default_int_handler)
+    try:
+        return app(arguments, prog_name="distrl", standalone_mode=False) or 0
+    except TyperException as error:
+        if error.format_message():  # empty after help was printed for want of arguments
+            _report(f"{error.format_message()} (see distrl --help)", error)
+        return error.exit_code
+    except (KeyboardInterrupt, Abort):
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        code, text = failure(error)
+        _report(text, error)
+        if not isinstance(error, DistrlError) and not getattr(error, "__notes__", ()) and not _debugging():
+            print("set DISTRL_DEBUG=1 to see the traceback", file=sys.stderr)
+        return code
+
+
+def _train(
+    loaded: LoadedConfig, run_dir: Path | None, resume: str | None, *, plain: bool, quiet: bool, dashboard: bool
+) -> "Summary":
+    from distrl.terminal.console import make_view
+
+    folder = distrl.run_directory(loaded.config, run_dir, resume)
+    view = make_view(plain=plain, quiet=quiet, run_dir=folder)
+    try:
+        with contextlib.ExitStack() as beside:
+            if run_dir is None and resume is None:
+                beside.enter_context(distrl.forgotten_if_empty(folder))
+            if dashboard:
+                view.event(f"dashboard at {beside.enter_context(dashboard_beside(folder))}")
+            return distrl.train(loaded, run_dir=folder, resume=resume, view=view)
+    except ConfigError:
+        raise  # nothing has happened yet that a log would explain
+    except Exception as error:
+        _keep_traceback(error, folder)
+        raise
+
+
+def _config_to_resume(run_dir: Path | None, resume: str | None) -> Path:
+    """The configuration that a run being resumed has, where the command line names none."""
+    folder = run_dir if resume in (None, "auto") else Path(resume or "")
+    if resume is None or folder is None:
+        raise ConfigError("what to train? For example: distrl train --preset cartpole-impala")
+    if not (folder / "config.yaml").is_file():
+        raise ConfigError(f"{folder} holds no run to resume (no config.yaml); name a preset or a file to start one")
+    return folder / "config.yaml"
+
+
+def _keep_traceback(error: Exception, run_dir: Path) -> None:
+    """Appends it to logs/train.log of a run directory that exists already."""
+    if not (run_dir / "logs").is_dir():
+        return
+    log = run_dir / "logs" / "train.log"
+    with contextlib.suppress(OSError):  # the disk may be what the error is about
+        with log.open("a", encoding="utf-8") as file:
+            file.write(time.strftime("%Y-%m-%d %H:%M:%S\n"))
+            traceback.print_exception(error, file=file)
+        error.add_note(f"traceback in {log}")
+
+
+def _end(summary: "Summary") -> None:
+    if summary.error is not None:
+        with contextlib.suppress(OSError):  # the exit code says it as well, if nobody reads the words
+            typer.echo(f"distrl: error: {_one_line(summary.error)}", err=True)
+    raise typer.Exit(summary.exit_code)
+
+
+def _report(text: str, error: Exception) -> None:
+    """One line; below it, dim, what the error carries along: an environment's own traceback, where the log is."""
+    details = [getattr(error, "detail", None), *getattr(error, "__notes__", ())]
+    with contextlib.suppress(OSError):  # nobody reads it any more: the exit code still says what kind it was
+        typer.echo(f"distrl: error: {_one_line(text)}", err=True)
+        for detail in filter(None, details):
+            text = "\n".join(printable(line.expandtabs()) for line in str(detail).rstrip().splitlines())
+            typer.echo(typer.style(text, dim=True), err=True)
+        if _debugging():
+            traceback.print_exception(error, file=sys.stderr)
+
+
+def _one_line(text: str) -> str:
+    return printable(" ".join(text.split()))
+
+
+def _debugging() -> bool:
+    return os.environ.get("DISTRL_DEBUG", "") not in ("", "0")

@@ -1,0 +1,173 @@
+"""Options that several commands share: a configuration in layers, and a run by its directory or by its id."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from distrl.commands import completion
+from distrl.config.algorithms import ALGORITHMS
+from distrl.config.load import LoadedConfig, load
+from distrl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from distrl.launch.attach import Target
+
+FileArgument = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="CONFIG.yaml", help="Any part of the configuration.", autocompletion=completion.runs_and_files
+    ),
+]
+PresetOption = Annotated[
+    str | None,
+    typer.Option("--preset", metavar="NAME", help="See [cyan]distrl presets[/].", autocompletion=completion.presets),
+]
+EnvOption = Annotated[str | None, typer.Option("--env", metavar="ID", help="gymnasium id, or package.module:Class.")]
+AlgorithmOption = Annotated[
+    str | None,
+    typer.Option(
+        "--algorithm",
+        metavar="NAME",
+        help=f"What learns: {', '.join(ALGORITHMS)}, or package.module:Class.",
+        autocompletion=completion.algorithms,
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Any value, like network.learning_rate=1e-3; repeatable. "
+        "[cyan]distrl config explain PATH[/] describes it.",
+        autocompletion=completion.assignments,
+    ),
+]
+RunDirOption = Annotated[
+    Path | None,
+    typer.Option("--run-dir", metavar="DIR", help="The run's own directory. [dim]Default: a new one under runs/.[/]"),
+]
+RunArgument = Annotated[
+    Path | None, typer.Argument(metavar="RUN", help="A run's directory.", autocompletion=completion.runs)
+]
+NewestRunArgument = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="RUN",
+        help="A run's directory. [dim]Default: the newest under runs/.[/]",
+        autocompletion=completion.runs,
+    ),
+]
+RunOption = Annotated[
+    Path | None,
+    typer.Option("--run", metavar="DIR", help="As RUN.", autocompletion=completion.runs),
+]
+UrlOption = Annotated[
+    str | None,
+    typer.Option("--redis-url", metavar="URL", help="Redis of the run, with --run-id. [dim]Or in DISTRL_REDIS_URL.[/]"),
+]
+IdOption = Annotated[str | None, typer.Option("--run-id", metavar="ID", help="A run by its id, without its directory.")]
+
+
+@dataclass(frozen=True)
+class Layers:
+    """A configuration as the command line describes it."""
+
+    config: FileArgument = None
+    preset: PresetOption = None
+    env: EnvOption = None
+    algorithm: AlgorithmOption = None
+    actors: Annotated[
+        int | None, typer.Option("--actors", metavar="N", help="Actor processes; 0: deterministic mode.")
+    ] = None
+    sets: SetOption = None
+    launcher: Annotated[
+        str | None,
+        typer.Option(
+            "--launcher",
+            metavar="process|ray",
+            help="Where roles run.",
+            autocompletion=lambda incomplete: [name for name in ("process", "ray") if name.startswith(incomplete)],
+        ),
+    ] = None
+    ray_address: Annotated[
+        str | None, typer.Option("--ray-address", metavar="ADDRESS", help="A Ray cluster that exists.")
+    ] = None
+    redis_url: Annotated[
+        str | None,
+        typer.Option(
+            "--redis-url",
+            metavar="URL",
+            envvar="DISTRL_REDIS_URL",
+            help="redis://, rediss:// or unix://; default: one of its own.",
+        ),
+    ] = None
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Root of all randomness.")] = None
+
+    @property
+    def names_nothing(self) -> bool:
+        """Whether neither a file, a preset nor an environment is named."""
+        return self.config is None and self.preset is None and self.env is None
+
+    def given(self) -> list[str]:
+        """The options that the command line has, without those that the process' environment may hold."""
+        options = {
+            "--preset": self.preset,
+            "--env": self.env,
+            "--algorithm": self.algorithm,
+            "--actors": self.actors,
+            "--set": self.sets or None,
+            "--launcher": self.launcher,
+            "--ray-address": self.ray_address,
+            "--seed": self.seed,
+        }
+        return [name for name, value in options.items() if value is not None]
+
+    def load(self) -> LoadedConfig:
+        """The configuration, checked.
+
+        Raises:
+            ConfigError: In one line: what is wrong, the value, where it came from, what is allowed or nearest.
+        """
+        flags = {
+            "--env": self.env,
+            "--algorithm": self.algorithm,
+            "--actors": self.actors,
+            "--launcher": self.launcher,
+            "--ray-address": self.ray_address,
+            "--redis-url": self.redis_url,
+            "--seed": self.seed,
+        }
+        return load(self.preset, self.config, self.sets or (), flags)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """A run as the command line names it."""
+
+    run: NewestRunArgument = None
+    same_run: RunOption = None
+    redis_url: UrlOption = None
+    run_id: IdOption = None
+
+    @property
+    def path(self) -> Path | None:
+        """The run's directory, if one is named.
+
+        Raises:
+            ConfigError: Two are named.
+        """
+        if self.run is not None and self.same_run is not None:
+            raise ConfigError(f"{self.run} and --run {self.same_run} both name a run; give one of them")
+        return self.run or self.same_run
+
+    def target(self) -> "Target":
+        """The run.
+
+        Raises:
+            ConfigError: No such run, or one whose process is gone without a summary.
+        """
+        from distrl.launch.attach import find_target
+
+        return find_target(self.path, self.redis_url, self.run_id)

@@ -1,0 +1,152 @@
+"""`distrl plot` and `distrl report`: what runs learned, as pictures and as a page, from their directories alone."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from distrl.commands import completion
+from distrl.commands.runs import waiting, warn
+from distrl.config.presets import nearest
+from distrl.errors import ConfigError, require
+from distrl.runs.directories import find_runs, open_run
+
+if TYPE_CHECKING:
+    from distrl.runs.curves import Statistic
+
+FORMS = {".png": "png", ".svg": "svg"}
+STATISTICS = ("mean", "iqm")
+AXES = ("steps", "updates", "episodes", "time")
+
+RunsArgument = Annotated[
+    list[Path],
+    typer.Argument(metavar="RUN…", help="Directories of runs, or folders of them.", autocompletion=completion.runs),
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
+
+
+def plot(
+    runs: RunsArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.png|.svg", help="[dim]Default: NAME.png here, by the first RUN's name.[/]"),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A column of metrics.csv; repeatable. [dim]Default: mean_return_100.[/]"),
+    ] = None,
+    second: Annotated[str | None, typer.Option(metavar="NAME", help="On a second y axis, dashed.")] = None,
+    over: Annotated[str, typer.Option(metavar="|".join(AXES), help="The x axis.")] = "steps",
+    smooth: Annotated[int, typer.Option(min=1, metavar="N", help="Mean of the last N values of each run.")] = 1,
+    group_by: Annotated[
+        str | None,
+        typer.Option(metavar="PATH|folder", help="Runs with an equal value of a configuration key are one band."),
+    ] = None,
+    statistic: Annotated[
+        str, typer.Option(metavar="mean|iqm", help="Of bands: mean ± deviation, or interquartile mean and quartiles.")
+    ] = "mean",
+    dark: Annotated[bool, typer.Option("--dark", help="For dark pages.")] = False,
+    force: ForceOption = False,
+) -> None:
+    """Draw what runs learned, into a PNG or SVG file.
+
+    [cyan]distrl plot runs/first[/]
+
+    [cyan]distrl plot runs/first --metric mean_return_100 --second entropy --over time[/]
+
+    [cyan]distrl plot sweep --group-by network.learning_rate --statistic iqm --smooth 5 --output sweep.svg[/]
+    """
+    path = output or Path(f"{runs[0].resolve().name}.png")
+    form = _form(path)
+    _check_choice("--over", over, AXES)
+    _check_choice("--statistic", statistic, STATISTICS)
+    metrics = metric or ["mean_return_100"]
+    if second is not None and len(metrics) > 1:
+        raise ConfigError(f"--second {second} goes with one --metric, and there are {len(metrics)}")
+    check_output(path, force)
+    require("matplotlib", "matplotlib", "plot")
+    with waiting("still reading runs …"):
+        from distrl.runs import pictures, plots
+        from distrl.runs import plots as palettes
+
+        chosen = cast("Statistic", statistic)
+        options = plots.CurveOptions(over, smooth, chosen)
+        sources = plots.read_sources([run.path for run in find_runs(runs, warn)], warn)
+        groups = plots.group_sources(sources, group_by)
+        panels = [plots.panel(groups, name, second, options) for name in metrics]
+    with waiting("still drawing …"):
+        caption = pictures.Caption(over, group_by or "", chosen)
+        palette = palettes.DARK if dark else palettes.LIGHT
+        drawn = pictures.picture(panels, caption, form, palette)
+    write_output(path, drawn)
+    count = f"{len(sources)} {'run' if len(sources) == 1 else 'runs'}"
+    in_groups = f" in {len(groups)} {'group' if len(groups) == 1 else 'groups'}" if group_by else ""
+    typer.echo(f"{path}: {', '.join(metrics)} of {count}{in_groups}, {len(drawn) / 1000:,.0f} kB")
+
+
+def report(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN",
+            help="A run's directory; the run may be training.",
+            autocompletion=completion.runs,
+        ),
+    ],
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="[dim]Default: NAME.html here, by the RUN's name.[/]")
+    ] = None,
+    force: ForceOption = False,
+) -> None:
+    """Write all about a run as one HTML file: outcome, curves, configuration, machine, how to reproduce.
+
+    It has no script and fetches nothing; passwords are masked.
+
+    [cyan]distrl report runs/first --output report.html[/]
+    """
+    found = open_run(run)
+    path = output or Path(f"{run.resolve().name}.html")
+    check_output(path, force)
+    require("matplotlib", "matplotlib", "plot")
+    with waiting("still drawing …"):
+        from distrl.runs.report import report as write_report
+
+        page = write_report(found)
+    write_output(path, page)
+    typer.echo(f"{path}: {len(page) / 1000:,.0f} kB")
+
+
+def check_output(path: Path, force: bool) -> None:
+    """Before the work is done.
+
+    Raises:
+        ConfigError: The file is there and is not to be replaced, or its folder is not.
+    """
+    if path.exists() and not force:
+        raise ConfigError(f"{path} exists; add --force to replace it, or choose another --output")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}")
+
+
+def write_output(path: Path, content: bytes) -> None:
+    """Writes a file for the user.
+
+    Raises:
+        ConfigError: It cannot be written.
+    """
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}; choose another --output") from error
+
+
+def _form(path: Path) -> str:
+    form = FORMS.get(path.suffix.lower())
+    if form is None:
+        raise ConfigError(f"--output {path} must end with .png or .svg")
+    return form
+
+
+def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ConfigError(f"{option} {value!r}: {nearest(value, [*choices])}")

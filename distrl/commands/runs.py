@@ -1,0 +1,111 @@
+"""`distrl runs` and `distrl compare`: runs side by side, live and finished, from their directories."""
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from distrl.commands import completion
+from distrl.errors import ConfigError
+from distrl.runs.directories import Run, find_runs
+from distrl.runs.listing import SORTS, Entry, entry, entry_name, ordered, selected
+
+PATIENCE_S = 2.0
+"""After this long a command says that it is still at it."""
+
+
+def runs(
+    folders: Annotated[
+        list[Path] | None, typer.Argument(metavar="[DIR]…", help="Folders of runs. [dim]Default: runs/.[/]")
+    ] = None,
+    env: Annotated[str | None, typer.Option(metavar="ID", help="Of this environment; * and ? match anything.")] = None,
+    algorithm: Annotated[str | None, typer.Option(metavar="NAME", help="With this algorithm, likewise.")] = None,
+    state: Annotated[
+        str | None, typer.Option(metavar="STATE", help="running, ended, gone (without a summary), solved or failed.")
+    ] = None,
+    sort: Annotated[str, typer.Option(metavar="COLUMN", help=f"{', '.join(SORTS)}.")] = "started",
+    as_json: Annotated[bool, typer.Option("--json", help="All that is known of each, as a JSON list.")] = False,
+) -> None:
+    """List runs, live and finished, the newest first.
+
+    [cyan]distrl runs[/]
+
+    [cyan]distrl runs runs sweeps --env 'CartPole*' --state solved --sort env_steps_per_s[/]
+    """
+    places = folders or [Path("runs")]
+    if folders is None and not places[0].is_dir():
+        raise ConfigError(f"there is no folder runs/ in {Path.cwd()}; name one: distrl runs DIR")
+    with waiting("still reading runs …"):
+        entries = ordered(selected(_entries(find_runs(places, warn), places), env, algorithm, state), sort)
+    if as_json:
+        typer.echo(json.dumps([asdict(one) for one in entries], indent=2))
+        return
+    from distrl.terminal.run_tables import runs_table
+
+    asked = env is not None or algorithm is not None or state is not None
+    nothing = f"no run in {', '.join(map(str, places))}" + (" is what was asked for" if asked else "")
+    typer.echo(runs_table(entries, now=time.time()) if entries else nothing)
+
+
+def compare(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN RUN…", help="Directories of runs, or folders of them.", autocompletion=completion.runs
+        ),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Show where the configurations of runs differ, and what each run came to.
+
+    [cyan]distrl compare runs/first runs/second[/]
+    """
+    from distrl.runs import comparison
+
+    with waiting("still reading runs …"):
+        found = [*find_runs(runs, warn)]
+        if len(found) < 2:
+            count = "one run" if found else "no run"
+            raise ConfigError(f"there is nothing to compare: {count} in {', '.join(map(str, runs))}; name two or more")
+        compared = comparison.compare(found)
+    if as_json:
+        typer.echo(json.dumps(compared.json(), indent=2))
+        return
+    from distrl.terminal.run_tables import comparison_tables
+
+    typer.echo(comparison_tables(compared))
+
+
+def warn(text: str) -> None:
+    """One line on stderr about what is passed over."""
+    typer.echo(f"distrl: passed over: {' '.join(text.split())}", err=True)
+
+
+@contextmanager
+def waiting(text: str) -> Iterator[None]:
+    """While inside, a line on a terminal's stderr tells what is done, after a while."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    timer = threading.Timer(PATIENCE_S, lambda: print(text, file=sys.stderr))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _entries(found: Iterable[Run], places: list[Path]) -> Iterator[Entry]:
+    for run in found:
+        try:
+            yield entry(run, entry_name(run.path, places))
+        except ConfigError as error:
+            warn(str(error))

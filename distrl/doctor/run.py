@@ -1,0 +1,160 @@
+"""The part of `distrl doctor` that looks at a run: whether it goes on, what it waits for, and what to do about it."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrl.doctor.findings import Finding, Health
+from distrl.memory_backend.backend import Backend, LedgerCounts
+from distrl.memory_backend.registry_interface import Control, RoleStatus
+from distrl.metrics.snapshot import Snapshot
+from distrl.metrics.words import role_states, verdict
+from distrl.roles.description import RunDescription
+from distrl.roles.join import HEARTBEAT_S
+from distrl.roles.plan import Role
+from distrl.runs.summary import Summary, closing_text, duration, resumable
+
+BETWEEN_S = 3.5 * HEARTBEAT_S
+"""Between two looks: a role that has not told of itself meanwhile is silent."""
+DROPPED = {
+    "stale": "their weights were too old: fewer actors, shorter unrolls, or a larger max_staleness_updates",
+    "duplicate": "pushed twice over a broken connection, or after a roll-back; used once",
+    "decode": "not what an actor writes: is something else writing to this run?",
+    "schema": "not of this run's shapes: is an actor of another version, or does the environment change its spaces?",
+    "nonfinite": "NaN or infinity from the environment or the policy: distrl env check, a smaller learning rate",
+    "poison": "the learner died of them",
+}
+ADVICE = {
+    "actors": "more actors where cores are free (distrl scale N), more actors.environments, or a cheaper environment",
+    "learner": "fewer actors would lose nothing; a GPU, learner.backend=jax, or a smaller network would gain",
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """What there is to see of a running job at one moment."""
+
+    control: Control
+    roles: Sequence[RoleStatus]
+    counts: LedgerCounts
+    snapshot: Snapshot
+
+    @staticmethod
+    def at(backend: Backend) -> "Look":
+        """Now."""
+        snapshots = backend.registry.snapshots("0")
+        registry = backend.registry
+        newest = snapshots[-1][1] if snapshots else {}
+        return Look(registry.control(), registry.roles(), backend.ledger.counts(), newest)
+
+
+def examine_run(backend: Backend) -> Iterator[Finding]:
+    """Looks twice, some seconds apart.
+
+    Raises:
+        MemoryBackendError: Redis does not answer.
+    """
+    config = RunDescription.model_validate_json(backend.config_json()).config
+    before = Look.at(backend)
+    time.sleep(BETWEEN_S)
+    yield from compared(before, Look.at(backend), config.learner.stall_timeout_s)
+
+
+def compared(before: Look, now: Look, stall_timeout_s: float) -> Iterator[Finding]:
+    """What two looks at the same run tell."""
+    yield _asked(now.control)
+    yield from _of_roles(before, now)
+    yield from _of_unrolls(now.counts)
+    yield _progress(before, now, stall_timeout_s)
+
+
+def ended(summary: Summary, run_dir: str) -> Finding:
+    """A run that is over."""
+    told = closing_text(summary, None).splitlines()[0]
+    if summary.exit_code == 0:
+        return Finding("ok", "run", told)
+    why = f": {summary.error}" if summary.error else ""
+    goes_on = f"; distrl train --resume {run_dir} goes on" if resumable(Path(run_dir)) else ""
+    return Finding("error", "run", told + why, f"see {run_dir}/logs/{goes_on}")
+
+
+def _asked(control: Control) -> Finding:
+    if control.stop is not None:
+        return Finding("ok", "run", f"stopping ({control.stop})")
+    if control.paused:
+        return Finding("warning", "run", "paused: actors wait, nothing is lost", "distrl resume goes on")
+    return Finding("ok", "run", "running")
+
+
+def _of_roles(before: Look, now: Look) -> Iterator[Finding]:
+    """Learner, actors, and whoever has not told of itself between the two looks."""
+    learners = [role for role in now.roles if role.role == "learner"]
+    actors = [role for role in now.roles if role.role == "actor"]
+    if not learners:
+        advice = "it takes seconds to start; otherwise see logs/learner.log, or join one: distrl learner --help"
+        yield Finding("warning", "learner", "has not reported yet", advice)
+    for role in learners:
+        updated = "" if role.state.startswith("starting") else f", last update {duration(role.last_step_age_s)} ago"
+        yield Finding("ok", "learner", f"{role.state}{updated}, {role.rss_mb:,.0f} MB")
+    wanted = now.control.target_actors
+    short = wanted is not None and len(actors) < wanted
+    if not actors:
+        yield Finding(
+            "warning", "actors", "none has reported yet", "see logs/actor-0.log, or join one: distrl actor -h"
+        )
+    elif short:
+        told = f"{role_states(_rows(actors))}, {wanted} asked for"
+        yield Finding("warning", "actors", told, "they come one after the other")
+    else:
+        yield Finding("ok", "actors", role_states(_rows(actors)))
+    earlier = {(role.role, role.id): (role.incarnation, role.beat) for role in before.roles}
+    for role in now.roles:
+        if earlier.get((role.role, role.id)) == (role.incarnation, role.beat):
+            told = f"silent for {BETWEEN_S:g} s: process {role.pid} on {role.host}"
+            advice = f"the run's own command, if it still runs, starts it again; see logs/{_role(role).log_name}"
+            yield Finding("error", _role(role).name, told, advice)
+
+
+def _role(status: RoleStatus) -> Role:
+    return Role(status.role, status.id)
+
+
+def _rows(roles: Sequence[RoleStatus]) -> list[dict[str, str]]:
+    return [{"role": role.role, "state": role.state} for role in roles]
+
+
+def _of_unrolls(counts: LedgerCounts) -> Iterator[Finding]:
+    waiting = f"{counts.queued:,} queued, {counts.in_flight:,} in flight, {counts.stream_bytes / 1e6:,.1f} MB"
+    if counts.imbalance:
+        advice = "a defect of distrl: please report it with logs/ and summary.json"
+        yield Finding("error", "unrolls", f"{waiting}; {counts.imbalance:,} are not accounted for", advice)
+    else:
+        yield Finding(
+            "ok", "unrolls", f"{counts.trained:,} of {counts.produced:,} trained, {waiting}; all accounted for"
+        )
+    for reason, count in _nonzero(counts.dropped).items():
+        health: Health = "ok" if reason == "duplicate" else "warning"
+        yield Finding(health, "unrolls", f"{count:,} dropped as {reason}", DROPPED[reason])
+    if counts.lost:
+        yield Finding("warning", "unrolls", f"{counts.lost:,} lost", "Redis came back without them: turn its AOF on")
+
+
+def _nonzero(dropped: Mapping[str, int]) -> dict[str, int]:
+    return {reason: count for reason, count in dropped.items() if count}
+
+
+def _progress(before: Look, now: Look, stall_timeout_s: float) -> Finding:
+    """Whether anything was learned between the looks; if not, what it waits for."""
+    moved = now.counts.trained - before.counts.trained
+    bottleneck = str(now.snapshot.get("bottleneck"))
+    if moved:
+        rate = moved / BETWEEN_S
+        return Finding("ok", "progress", f"{rate:,.1f} unrolls/s; {verdict(now.snapshot)}", ADVICE.get(bottleneck, ""))
+    if now.control.paused or now.control.stop is not None:
+        return Finding("ok", "progress", "none, as asked")
+    age_s = max((role.last_step_age_s for role in now.roles if role.role == "learner"), default=0.0)
+    queue = "unrolls wait for the learner" if now.counts.queued else "the learner waits for unrolls"
+    told = f"no unroll was used in {BETWEEN_S:g} s; {queue}; {role_states(_rows(now.roles))}"
+    advice = f"the run ends as stalled {duration(stall_timeout_s)} after its last update (learner.stall_timeout_s)"
+    return Finding("error" if age_s > stall_timeout_s / 2 else "warning", "progress", told, advice)

@@ -1,0 +1,86 @@
+"""From an address in the configuration to remote environments: one of them, or several that step at once."""
+
+import time
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector.utils import iterate
+
+from distrl.config.environment import EnvironmentConfig
+from distrl.environments.remote.environment import RemoteEnvironment
+from distrl.environments.remote.route import Route
+from distrl.errors import ConfigError
+
+
+class RemoteVectorEnvironment(SyncVectorEnv[Any, Any]):
+    """Several remote environments that step at once: every request is sent before the first reply is waited for."""
+
+    def __init__(self, route: Route, count: int) -> None:
+        made: list[RemoteEnvironment] = []
+        try:
+            began = time.monotonic()
+            for _ in range(count):
+                made.append(RemoteEnvironment(route, connect=False))
+                made[-1].call_began(began)
+                made[-1].connect()
+            makers = [lambda each=each: each for each in made]
+            super().__init__(makers, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
+        except BaseException:
+            for each in made:
+                each.close()
+            raise
+        self._remote = made
+        self._over = np.zeros(count, np.bool_)
+        self.max_episode_steps, self.reward_threshold = made[0].max_episode_steps, made[0].reward_threshold
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Gives each environment a seed of its own, drawn from `seed`."""
+        if isinstance(seed, int):
+            seed = [int(word) >> 1 for word in np.random.SeedSequence(seed).generate_state(self.num_envs)]
+        self._over = np.zeros(self.num_envs, np.bool_)
+        self._begin()
+        return super().reset(seed=seed, options=options)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """One step of all, or a reset of those whose episode is over."""
+        self._begin()
+        for each, over, action in zip(self._remote, self._over, iterate(self.action_space, actions), strict=True):
+            if over:
+                each.begin_reset()
+            else:
+                each.begin_step(action)
+        result = super().step(actions)
+        self._over = result[2] | result[3]
+        return result
+
+    def _begin(self) -> None:
+        """All time-outs of one call count from its beginning, so that those of several environments do not add up."""
+        now = time.monotonic()
+        for each in self._remote:
+            each.call_began(now)
+
+
+def make_one(config: EnvironmentConfig) -> RemoteEnvironment:
+    """The environment behind an address.
+
+    Raises:
+        ConfigError: The address, a parameter or the spaces are wrong.
+        EnvironmentFailedError: Nobody is there.
+    """
+    return RemoteEnvironment(Route.of(config))
+
+
+def make_vector(config: EnvironmentConfig, count: int) -> RemoteVectorEnvironment:
+    """`count` environments behind one address, each with a connection of its own.
+
+    Raises:
+        ConfigError: As `make_one`; also a vectorization other than auto and own.
+        EnvironmentFailedError: Nobody is there, or too few.
+    """
+    if config.vectorization not in ("auto", "own"):
+        raise ConfigError(
+            f"environment {config.id}: environment.vectorization: {config.vectorization} is impossible: remote "
+            "environments have a vectorization of their own; use auto"
+        )
+    return RemoteVectorEnvironment(Route.of(config), count)

@@ -1,0 +1,209 @@
+"""Environments in processes of their own, by gymnasium's AsyncVectorEnv.
+
+Workers come from a fork server, not from the actor: the actor has threads and open connections, and a gradient actor
+has TensorFlow. They end with the actor, however it ends and whatever the environment does meanwhile. What an
+environment raises comes back with its own traceback.
+"""
+
+import contextlib
+import fcntl
+import multiprocessing
+import os
+import select
+import signal
+import time
+import traceback
+from collections.abc import Iterable, Iterator
+from multiprocessing import connection
+from typing import Any, SupportsFloat
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+from gymnasium.vector.async_vector_env import AsyncState
+
+from distrl.config.environment import EnvironmentConfig
+from distrl.environments import gym_adapter, spaces
+from distrl.environments.gym_adapter import Made, WorkerError, describe
+from distrl.environments.observation_spaces import check_observation, of_environment
+from distrl.environments.vectors import fork_server
+from distrl.errors import ConfigError
+
+CLOSE_S = 3.0
+"""Workers that take longer than this to close their environments are killed."""
+
+
+def make_vector(config: EnvironmentConfig, count: int) -> Made:
+    """Makes `count` environments in a process each, in NEXT_STEP autoreset; one more is made here, to see its spaces.
+
+    Raises:
+        ConfigError: As `gym_adapter.make_one`; or the environments cannot be made or stepped in processes.
+    """
+    single = gym_adapter.make_one(config)  # the errors of names, kwargs and spaces, before any process is started
+    try:
+        limits = gym_adapter.limits(single)
+        spec = spaces.env_spec(config.id, single.observation_space, single.action_space, *limits, config.text)
+    finally:
+        single.close()
+    fork_server.ensure_running(__name__)
+    try:
+        vector = WorkerVector(
+            [_InWorker(config)] * count,
+            # Gymnasium's buffers hold a Text's own characters only, and no more of them than it declares, where sync
+            # shows any text: those go through pipes.
+            shared_memory=all(array.vocabulary is None for array in spec.observations.values()),
+            copy=False,  # `spaces.observation_reader` copies
+            context="forkserver",
+            autoreset_mode=AutoresetMode.NEXT_STEP,
+        )
+    except (EOFError, ConnectionError) as error:
+        raise ConfigError(
+            f"environment {config.id} cannot be made in processes of its own: a worker ended at once; its own words "
+            "stand above or in the log; try environment.vectorization: sync"
+        ) from error
+    except Exception as error:
+        raise ConfigError(
+            f"environment {config.id} cannot be stepped in processes of its own: {describe(error)}; "
+            "try environment.vectorization: sync"
+        ) from error
+    return Made(vector, "async", *limits)
+
+
+class WorkerVector(AsyncVectorEnv[Any, Any]):
+    """AsyncVectorEnv that says how a worker died and that never waits for one for ever. An error is its end."""
+
+    _broken = False
+    _due: tuple[int, ...] = ()
+    """Environments whose next step is a reset."""
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """As `AsyncVectorEnv`, but that without shared memory, too, no step after it is a reset.
+
+        Raises:
+            WorkerError: An environment raised, or its process ended.
+        """
+        with self._named_deaths():
+            if not self.shared_memory:
+                # Gymnasium's workers forget only with shared memory, at a reset, that another was due.
+                pipes = [self.parent_pipes[number] for number in self._due]
+                for pipe in pipes:
+                    pipe.send(("step", None))
+                self._raise_if_errors([pipe.recv()[1] for pipe in pipes])
+            self._due = ()
+            return super().reset(seed=seed, options=options)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """As `AsyncVectorEnv`; raises WorkerError like `reset`."""
+        with self._named_deaths():
+            observations, rewards, terminated, truncated, info = super().step(actions)
+        self._due = tuple(np.flatnonzero(terminated | truncated))
+        return observations, rewards, terminated, truncated, info
+
+    @contextlib.contextmanager
+    def _named_deaths(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, BrokenPipeError, ConnectionResetError) as error:
+            self._broken = True
+            raise WorkerError(self._who_died()) from error
+
+    def _raise_if_errors(self, successes: Iterable[bool]) -> None:
+        """In the place of AsyncVectorEnv's, which prints through warnings and makes exceptions anew from their text."""
+        if all(successes):
+            return
+        self._broken = True
+        number, _, error, trace = self.error_queue.get(timeout=CLOSE_S)
+        raised = error if isinstance(error, WorkerError) else WorkerError(describe(error))
+        raised.add_note(f"in the process of environment {number}; {trace}")
+        raise of_environment(raised, number)
+
+    def _who_died(self) -> str:
+        # Its end is known a moment after its pipe has closed.
+        connection.wait([process.sentinel for process in self.processes], CLOSE_S)
+        for number, process in enumerate(self.processes):
+            code = process.exitcode
+            if code is not None:
+                how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+                return f"the process of environment {number} ended: {how}"
+        return "the process of an environment closed its pipe"
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """Lets idle workers close their environments, then kills whatever is left after `CLOSE_S` seconds."""
+        if self._state is AsyncState.DEFAULT and not (self._broken or terminate):
+            for pipe in self.parent_pipes:
+                with contextlib.suppress(OSError):  # its worker is gone
+                    pipe.send(("close", None))
+            deadline = time.monotonic() + (CLOSE_S if timeout is None else timeout)
+            for process in self.processes:
+                process.join(max(0.0, deadline - time.monotonic()))
+        for process in self.processes:
+            if process.is_alive():
+                process.kill()
+            process.join()
+        for pipe in self.parent_pipes:
+            pipe.close()
+        self.error_queue.close()
+
+
+class _InWorker:
+    """Makes one environment. Elsewhere than in the process it was created in, it first ties that process to its parent.
+
+    Gymnasium calls it in the actor too, to see the spaces.
+    """
+
+    def __init__(self, config: EnvironmentConfig) -> None:
+        self._config = config
+        self._created_in = os.getpid()
+
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        if os.getpid() != self._created_in:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the actor's to judge
+            _end_with_parent()
+            fork_server.join_parents_group()
+        return _Reporting(gym_adapter.make_one(self._config))
+
+
+def _end_with_parent() -> None:
+    """The kernel ends this process when its parent is gone, even while the environment hangs in C with the GIL.
+
+    Python holds a pipe whose write end closes with the parent. The kernel is asked to signal that (SIGIO, whose default
+    is to end the process), as no thread of this process could be sure to run.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    descriptor = parent.sentinel
+    fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([descriptor], [], [], 0)[0]:  # it was gone before that
+        os._exit(1)
+
+
+class _Reporting(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Checks what shared memory would take without a word, and makes of every exception one that can travel.
+
+    An exception with a constructor of its own cannot be made again in another process, and would hang it.
+    """
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        try:
+            observation, _ = self.env.reset(seed=seed, options=options)
+            check_observation("observation", self.env.observation_space, observation)
+        except Exception as error:
+            raise _travelling(error) from error
+        return observation, {}  # nobody reads infos, which would be pickled at every step
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        try:
+            observation, reward, terminated, truncated, _ = self.env.step(action)
+            check_observation("observation", self.env.observation_space, observation)
+            return observation, float(reward), bool(terminated), bool(truncated), {}
+        except Exception as error:
+            raise _travelling(error) from error
+
+
+def _travelling(error: Exception) -> WorkerError:
+    """The exception in words; its traceback is a note, which is kept on the way."""
+    travelling = WorkerError(describe(error))
+    travelling.add_note("".join(traceback.format_exception(error)))
+    return travelling

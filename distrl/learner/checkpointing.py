@@ -1,0 +1,399 @@
+"""Saves checkpoints and the policy, during training and at its end, also where the disk refuses.
+
+A checkpoint holds every copy of every network, the optimizers and `LearnerState`. Because a disk may be slow, the data
+is copied at once and written beside the training.
+"""
+
+import logging
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from distrl.algorithms.algorithm import Networks
+from distrl.config.run import CheckpointConfig
+from distrl.data_store.checkpoints import LoadedCheckpoint, load_newest, save
+from distrl.errors import CheckpointError, UnsavedError
+from distrl.learner.learner import Learner
+from distrl.learner.policy_files import write_rewards, write_weights
+from distrl.learner.replay_set_up import remove_older, save_replay
+from distrl.learner.reporter import Reporter
+from distrl.learner.state import LearnerState
+from distrl.networks.wrapper import NetworkWrapper
+from distrl.replay.memory import Replay
+from distrl.types import Array, Weights
+
+log = logging.getLogger(__name__)
+RETRY_S = 10.0
+"""After a disk has refused."""
+
+
+class Checkpointer:
+    """Saves to `directory` by the clock (`every_s`), by updates (`every_updates`), or by whichever comes first.
+
+    Args:
+        replay: Saved as well, beside the newest checkpoint; None: there is none, or it is not to outlive the learner.
+        by_evaluation: Which checkpoint is the best is decided by evaluations.
+        on_thread: Write beside the training. Deterministic mode has no threads.
+        saved: The newest checkpoint in the directory holds `state`.
+
+    Attributes:
+        wanted: Somebody waits for a checkpoint of so many updates, or more; None: nobody does.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        config: CheckpointConfig,
+        networks: Networks,
+        state: LearnerState,
+        *,
+        replay: Replay | None = None,
+        by_evaluation: bool = False,
+        on_thread: bool = True,
+        saved: bool = True,
+    ) -> None:
+        self.wanted: int | None = None
+        self._replay = replay
+        self._by_evaluation = by_evaluation
+        self._directory = directory
+        self._config = config
+        self._networks = networks
+        self._state = state
+        self._saved_at = time.monotonic()
+        self._saved_updates = state.updates if saved else -1
+        self._held = (
+            (state.updates or -1) if saved else -1
+        )  # updates of the newest checkpoint that is there or being written; -1: none
+        self._retry_at = 0.0
+        self._thread = ThreadPoolExecutor(1, "checkpoint") if on_thread else None
+        self._writing: Future[int] | None = None
+        self._undo: Callable[[], None] = lambda: None
+        self._abandoned = False
+
+    @property
+    def due(self) -> bool:
+        """A save is due: it is wanted, or time or updates have passed; something was learned, and none is under way."""
+        since = self._state.updates - self._saved_updates
+        if self._writing is not None or time.monotonic() < self._retry_at:
+            return False
+        if self.wanted is not None and self._held < self.wanted:
+            return True
+        if since == 0:
+            return False
+        by_updates = self._config.every_updates is not None and since >= self._config.every_updates
+        by_time = self._config.every_s is not None and time.monotonic() - self._saved_at >= self._config.every_s
+        return by_updates or by_time
+
+    @property
+    def behind(self) -> bool:
+        """There are updates that no checkpoint holds, nor one that is being written."""
+        return self._state.updates > self._saved_updates or self._state.updates == 0
+
+    def holds(self, updates: int) -> bool:
+        """Whether a checkpoint that is there has so many updates."""
+        return self._writing is None and self._held >= updates
+
+    def begin(self, and_then: Callable[[], None] = lambda: None) -> None:
+        """Copies everything and begins to write; `finish` tells what came of it.
+
+        The checkpoint is the best if no saved one had as high a mean return, or best evaluation. A replay memory is too
+        large for a copy, and is written before this returns.
+
+        Args:
+            and_then: Called by the thread that writes, once the checkpoint is there; may raise OSError.
+
+        Raises:
+            OSError: The disk refuses the replay memory.
+        """
+        assert self._writing is None  # one at a time
+        state, saved = self._state, (self._saved_at, self._saved_updates, self._held)
+        best_before = state.best_saved_return, state.best_saved_evaluation
+
+        def undo() -> None:
+            self._saved_at, self._saved_updates, self._held = saved
+            state.best_saved_return, state.best_saved_evaluation = best_before
+
+        best = state.take_best(by_evaluation=self._by_evaluation)
+        arrays = self._arrays()
+        updates, meta, keep = state.updates, state.to_meta(), self._config.keep
+
+        def write() -> int:
+            if self._abandoned:
+                return updates
+            save(self._directory, updates, arrays, meta, keep=keep, best=best)
+            if self._replay is not None:
+                remove_older(self._directory, updates)
+            if not self._abandoned:
+                and_then()
+            return updates
+
+        self._undo = undo
+        self._saved_at, self._saved_updates, self._held = time.monotonic(), updates, updates
+        try:
+            if self._replay is not None:
+                save_replay(self._directory, self._replay, state)
+        except OSError:
+            self._failed()
+            raise
+        self._writing = _written(write) if self._thread is None else self._thread.submit(write)
+
+    def save_in(self, directory: Path) -> None:
+        """Write one more checkpoint, to another directory and without the replay memory.
+
+        Raises:
+            OSError: That directory refuses as well.
+        """
+        save(directory, self._state.updates, self._arrays(), self._state.to_meta(), keep=1)
+
+    def _arrays(self) -> dict[str, Mapping[str, Array]]:
+        return {
+            f"{name}.{group}": values
+            for name, network in self._networks.items()
+            for group, values in network.state_arrays().items()
+        }
+
+    def finish(self, *, at_once: bool = False) -> int | None:
+        """The number of updates in the checkpoint that was begun, once it is there; None: nothing was, or it goes on.
+
+        Args:
+            at_once: Do not wait for it.
+
+        Raises:
+            OSError: The disk is full or refuses. Earlier checkpoints are as they were; none is due for `RETRY_S`.
+        """
+        if self._writing is None or (at_once and not self._writing.done()):
+            return None
+        writing, self._writing = self._writing, None
+        try:
+            return writing.result()
+        except OSError:
+            self._failed()
+            raise
+
+    @property
+    def saved_at(self) -> float:
+        """When the newest checkpoint, or the one that is being written, was begun; monotonic seconds."""
+        return self._saved_at
+
+    @property
+    def writing_s(self) -> float:
+        """For how long what was begun is being written by now; 0 if nothing is."""
+        return 0.0 if self._writing is None else time.monotonic() - self._saved_at
+
+    def close(self, *, abandon: bool = False) -> None:
+        """Waits for what was begun, whatever comes of it.
+
+        Args:
+            abandon: The directory is somebody else's by now: what has not been written yet is not written any more.
+        """
+        self._abandoned = abandon
+        if self._thread is not None:
+            self._thread.shutdown()
+        if self._writing is not None and (error := self._writing.exception()) is not None:
+            log.error("no checkpoint: %s", error)
+
+    def _failed(self) -> None:
+        self._undo()
+        self._retry_at = time.monotonic() + RETRY_S
+
+
+def _written(write: Callable[[], int]) -> Future[int]:
+    """As a thread would have done it."""
+    done: Future[int] = Future()
+    try:
+        done.set_result(write())
+    except OSError as error:
+        done.set_exception(error)
+    return done
+
+
+def restore(directory: Path, networks: Networks) -> tuple[LearnerState, LoadedCheckpoint] | None:
+    """Sets `networks` to the newest valid checkpoint; None if the directory holds none at all.
+
+    Raises:
+        CheckpointError: There are checkpoints and none is valid, or it belongs to other networks.
+    """
+    loaded = load_newest(directory)
+    if loaded is None:
+        return None
+    groups = _by_network(loaded.arrays)
+    if odd := sorted(groups.keys() - networks.keys()):
+        raise CheckpointError(f"{loaded.path} holds network {odd[0]}, configured are {', '.join(networks)}")
+    for name, network in networks.items():
+        try:
+            network.restore(groups.get(name, {}))
+        except CheckpointError as error:
+            raise CheckpointError(f"{loaded.path} does not fit the configuration: {error}") from error
+    return LearnerState.from_meta(loaded.meta), loaded
+
+
+def _by_network(arrays: Mapping[str, Mapping[str, Array]]) -> dict[str, dict[str, Mapping[str, Array]]]:
+    """{"main.online": values} -> {"main": {"online": values}}."""
+    networks: dict[str, dict[str, Mapping[str, Array]]] = {}
+    for key, values in arrays.items():
+        name, _, group = key.partition(".")
+        networks.setdefault(name, {})[group] = values
+    return networks
+
+
+SLOW_S = 60.0
+"""For one checkpoint: from here on the user is told."""
+LAST_RETRIES_S = (1.0, 3.0, 6.0)
+"""Waits before the last updates are saved again."""
+LAST_RETRY_BY_S = 12.0
+"""No retry later than this, if each save takes long: a supervisor waits 30 s for a learner that it has asked to end."""
+
+
+class Saver:
+    """Saves when a checkpoint is due, and at the end.
+
+    Args:
+        network: Whose policy is written with every checkpoint, into `policy_dir`.
+        reporter: Is told what keeps checkpoints from being written.
+        strict: Every save ends before the training goes on, and one that fails is an error: deterministic mode, where a
+            resumption could not repeat anything else.
+        after_save: Called after each checkpoint with its number of updates.
+    """
+
+    def __init__(
+        self,
+        checkpointer: Checkpointer,
+        learner: Learner,
+        network: NetworkWrapper,
+        policy_dir: Path,
+        reporter: Reporter,
+        *,
+        strict: bool,
+        after_save: Callable[[int], None] | None = None,
+    ) -> None:
+        self._checkpointer = checkpointer
+        self._learner = learner
+        self._network = network
+        self._policy_dir = policy_dir
+        self._reporter = reporter
+        self._strict = strict
+        self._after_save = after_save
+
+    def save_if_due(self) -> None:
+        """A disk that is full or refuses costs no training: it is told of and tried again. Nor does one that is slow.
+
+        Raises:
+            OSError: It refuses, and saving is strict.
+        """
+        try:
+            self._note(self._checkpointer.finish(at_once=not self._strict))
+            if self._checkpointer.writing_s > SLOW_S:
+                self._reporter.unsaved = f"one is being written for more than {SLOW_S:g} s"
+            if self._checkpointer.due:
+                # So that actors of a learner that goes on and of one that resumes here have the same weights.
+                self._learner.publish_newest()
+                self._begin()
+                if self._strict:
+                    self._note(self._checkpointer.finish())
+        except OSError as error:
+            if self._strict:
+                raise
+            self._reporter.unsaved = str(error)
+            log.error("no checkpoint: %s; tried again in %g s", error, RETRY_S)
+
+    def save_what_is_left(self, report: Callable[[], None]) -> None:
+        """Wait for the checkpoint that is being written; write another if there are later updates, or if it failed.
+
+        A disk that refuses is tried again for some seconds. Then the updates are saved in another directory.
+
+        Args:
+            report: Called before each wait, to publish what keeps the checkpoint from being written.
+
+        Raises:
+            UnsavedError: The run's directory does not take them; the message names the other directory.
+        """
+        waits, enough_at = iter((0.0, *LAST_RETRIES_S)), time.monotonic() + LAST_RETRY_BY_S
+        while True:
+            try:
+                self._note(self._checkpointer.finish())
+                if self._checkpointer.behind:
+                    self._begin()
+                    self._note(self._checkpointer.finish())
+            except OSError as error:
+                wait_s = next(waits, None)
+                if wait_s is None or time.monotonic() > enough_at:
+                    raise self._unsaved(error) from error
+                log.error("no checkpoint: %s; tried again in %g s", error, wait_s)
+                if wait_s:
+                    self._reporter.unsaved = f"{error}; tried again in {wait_s:g} s"
+                    report()
+                time.sleep(wait_s)
+            else:
+                return
+
+    def _unsaved(self, error: OSError) -> UnsavedError:
+        """Save elsewhere, if possible, what the run's directory does not take; return the error that says so."""
+        updates, refused = self._learner.state.updates, []
+        for parent in _other_places():
+            folder = None
+            try:
+                folder = Path(tempfile.mkdtemp(prefix=f"saved-by-distrl-{self._policy_dir.parent.name}-", dir=parent))
+                self._save_in(folder)
+            except OSError as trouble:
+                refused.append(str(trouble))
+                if folder is not None:
+                    shutil.rmtree(folder, ignore_errors=True)
+            else:
+                return UnsavedError(
+                    f"the run's directory does not take update {updates:,}: {error}; it is saved in {folder} instead: "
+                    f"distrl train --resume {folder} goes on"
+                )
+        also = "".join(f"; {trouble}" for trouble in refused)
+        return UnsavedError(f"update {updates:,} cannot be saved: {error}{also}; earlier checkpoints are as they were")
+
+    def _save_in(self, folder: Path) -> None:
+        """Make a run's directory of `folder`, which can be resumed, evaluated and exported."""
+        run_dir = self._policy_dir.parent
+        self._checkpointer.save_in(folder / "checkpoints")
+        shutil.copytree(self._policy_dir, folder / "policy", ignore=shutil.ignore_patterns(".*", "weights.msgpack"))
+        self._policy_writer(folder / "policy")()
+        for name in ("config.yaml", "manifest.json"):
+            if (run_dir / name).is_file():
+                shutil.copy(run_dir / name, folder / name)
+
+    def close(self, *, abandon: bool = False) -> None:
+        """Waits for what is being written, whatever comes of it; with `abandon` it is kept as short as can be."""
+        self._checkpointer.close(abandon=abandon)
+
+    def _begin(self) -> None:
+        self._checkpointer.begin(self._policy_writer(self._policy_dir))
+
+    def _policy_writer(self, directory: Path) -> Callable[[], None]:
+        """Return what writes the policy as it is now, beside a bundle that is in `directory`."""
+        weights = Weights(self._learner.state.weights_version, self._network.online.policy_weights())
+        rewards = None if self._network.rewards is None else self._network.rewards.described()
+
+        def write_policy() -> None:
+            write_weights(directory, weights)
+            if rewards is not None:
+                write_rewards(directory, rewards)
+
+        return write_policy
+
+    def _note(self, updates: int | None) -> None:
+        if updates is None:
+            return
+        self._reporter.unsaved = None
+        self._reporter.saved_at = self._checkpointer.saved_at
+        if self._after_save is not None:
+            self._after_save(updates)
+
+
+def _other_places() -> Iterator[Path]:
+    """Yield the directories that may take what the run's own does not."""
+    try:
+        yield Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        log.error("no temporary directory: %s", error)
+    try:
+        yield Path.home()
+    except RuntimeError as error:
+        log.error("no home directory: %s", error)

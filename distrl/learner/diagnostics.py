@@ -1,0 +1,201 @@
+"""What the learner measures now and then for those who look on: nothing of it is needed to train."""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from distrl.algorithms.algorithm import Algorithm, Networks
+from distrl.config import RunConfig
+from distrl.config.tensorboard import TensorBoardConfig
+from distrl.errors import ConfigError
+from distrl.learner.reporter import Reporter
+from distrl.metrics.counters import Waits
+from distrl.metrics.event_file import EventFile
+from distrl.networks.inspection import Activations, LossInspection, ReluZeros, few_sequences
+from distrl.types import Array, Batch, Contributions
+
+log = logging.getLogger(__name__)
+LOOK_AFTER_S = 5.0
+"""Of training, after which relu layers are looked at."""
+LOOK_SHARE = 0.02
+"""Of the learner's time, at most, that this takes."""
+ROWS = 256
+"""Of a batch, whose activations are looked at; images make them large."""
+
+
+class Looks:
+    """Relu layers for snapshots, and what `tensorboard.labels` ask for into an event file of the learner's own.
+
+    Raises:
+        ConfigError: The algorithm does not say what it minimises, and a label needs it.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        algorithm: Algorithm,
+        networks: Networks,
+        run_dir: Path,
+        reporter: Reporter,
+        waits: Waits,
+    ) -> None:
+        self._reporter, self._waits = reporter, waits
+        self._relu_zeros = ReluZeros(networks["main"].online)
+        # In deterministic mode two runs look at the same updates, however long it takes.
+        self._deterministic = config.deterministic
+        self._at = 0.0 if config.deterministic else time.monotonic() + LOOK_AFTER_S
+        self._histograms = Histograms.of(config, algorithm, networks, run_dir)
+
+    def look(self, batch: Batch | Contributions, env_steps: int) -> None:
+        """Looks at what is due, after an update.
+
+        Args:
+            batch: Of that update; of gradients, the actors had the rows.
+            env_steps: The event file's axis.
+        """
+        if self._histograms is not None and self._histograms.due:
+            with self._waits.measure("histograms"):
+                self._histograms.write(batch, env_steps)
+        began = time.monotonic()
+        if began < self._at or not isinstance(batch, Batch):
+            return
+        with self._waits.measure("relu zeros"):
+            self._reporter.record_relu_zeros(self._relu_zeros(batch))
+        if not self._deterministic:
+            self._at = began + (time.monotonic() - began) / LOOK_SHARE
+
+    def close(self) -> None:
+        """Writes what is buffered."""
+        if self._histograms is not None:
+            self._histograms.close()
+
+
+class Histograms:
+    """What labels ask for that no snapshot holds, every `tensorboard.histograms_every_s`, first at the first snapshot.
+
+    A disk that refuses costs points, not the training; it is told of once.
+    """
+
+    def __init__(
+        self,
+        parameters: TensorBoardConfig,
+        networks: Networks,
+        losses: LossInspection | None,
+        folder: Path,
+        every_s: float,
+    ) -> None:
+        self._parameters = parameters
+        self._every_s = every_s
+        self._networks = networks
+        self._losses = losses
+        main = networks["main"].online
+        self._activations = Activations(main.assembly, main.model.variables)
+        self._folder = folder
+        self._file: EventFile | None = None
+        self._refused = False
+        self._next_at = 0.0
+
+    @staticmethod
+    def of(config: RunConfig, algorithm: Algorithm, networks: Networks, run_dir: Path) -> "Histograms | None":
+        """None where nobody asks for any.
+
+        Raises:
+            ConfigError: See `Looks`.
+        """
+        parameters = config.tensorboard
+        if not parameters.looks:
+            return None
+        losses = None
+        if parameters.differentiates and algorithm.memory.ships == "unrolls":
+            objective = algorithm.objective(networks)
+            if objective is None:
+                raise ConfigError(
+                    f"tensorboard.labels: {', '.join(parameters.differentiates)}: algorithm {config.algorithm.name} "
+                    "does not say what it minimises (Algorithm.objective); leave them out"
+                )
+            losses = LossInspection(networks, objective)
+        # By updates alone in deterministic mode, so that two runs look at the same ones.
+        every_s = 0.0 if config.deterministic else parameters.histograms_every_s
+        return Histograms(parameters, networks, losses, parameters.folder(run_dir) / "learner", every_s)
+
+    @property
+    def due(self) -> bool:
+        """It is time to look again."""
+        return time.monotonic() >= self._next_at
+
+    def write(self, batch: Batch | Contributions, env_steps: int) -> None:
+        """Looks at everything that is asked for, and adds a point of it."""
+        found = [(tag, value) for tag, value in self._found(batch) if self._parameters.wants(tag)]
+        try:
+            self._file = self._file or EventFile(self._folder)
+            for tag, value in found:
+                if isinstance(value, float):
+                    self._file.scalar(tag, value, env_steps)
+                else:
+                    self._file.histogram(tag, value, env_steps)
+            self._file.flush()
+        except OSError as error:
+            if not self._refused:
+                log.warning("histograms cannot be kept: %s", error)
+            self._refused = True
+        else:
+            self._refused = False
+        self._next_at = time.monotonic() + self._every_s
+
+    def close(self) -> None:
+        """Nothing is written afterwards."""
+        if self._file is not None:
+            with suppress(OSError):  # told of at the last look
+                self._file.close()
+
+    def _found(self, batch: Batch | Contributions) -> Iterator[tuple[str, float | Array]]:
+        has = self._parameters.has
+        if has("variables"):
+            for network in self._networks.values():
+                yield from ((f"variables/{name}", array) for name, array in network.online.named_weights().items())
+        if isinstance(batch, Batch):
+            yield from self._of_rows(batch)
+        elif self._parameters.differentiates:
+            yield from self._of_gradients(_mean_gradients(batch))
+
+    def _of_rows(self, batch: Batch) -> Iterator[tuple[str, float | Array]]:
+        has = self._parameters.has
+        if has("inputs", "states"):
+            for name, rows in batch.observations.items():
+                yield f"states/{name}", rows[:-1][batch.valid]
+        if has("inputs", "actions"):
+            for name, rows in batch.actions.items():
+                yield f"actions/{name}", rows[batch.valid]
+        if has("inputs", "rewards"):
+            yield "rewards/reward", batch.rewards[batch.valid]
+        if has("activations"):
+            for layer, rows in self._activations(few_sequences(batch, ROWS)).items():
+                yield f"activations/{layer}", rows
+        if self._losses is not None:
+            yield from self._of_losses(self._losses, self._networks["main"].with_normal_rewards(batch))
+
+    def _of_losses(self, losses: LossInspection, batch: Batch) -> Iterator[tuple[str, float | Array]]:
+        found = losses(batch)
+        if self._parameters.has("losses"):
+            yield "loss/without_regularization", found.loss - sum(found.regularization.values())
+        if self._parameters.has("regularization"):
+            yield from ((f"regularization/{name}", term) for name, term in found.regularization.items())
+        yield from self._of_gradients(found.gradients)
+
+    def _of_gradients(self, gradients: Mapping[str, Array]) -> Iterator[tuple[str, float | Array]]:
+        for name, gradient in gradients.items():
+            if self._parameters.has("gradients", "gradients_scalar"):
+                yield f"gradients/{name}/mean", float(gradient.mean())
+                yield f"gradients/{name}/variance", float(gradient.var())
+            if self._parameters.has("gradients", "gradients_histogram"):
+                yield f"gradients/{name}", gradient
+
+
+def _mean_gradients(given: Contributions) -> dict[str, Array]:
+    """Of the workers whose gradients one update takes; as they are shipped, which is clipped."""
+    told = [contribution.differentiated.gradients for contribution in given]
+    return {name: np.mean([gradients[name] for gradients in told], axis=0) for name in told[0]}

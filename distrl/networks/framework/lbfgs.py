@@ -1,0 +1,192 @@
+"""L-BFGS through SciPy: each update searches for the minimum of its batch instead of following the gradient once."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distrl.config.optimizers import OptimizerParameters
+from distrl.errors import require
+from distrl.networks.actions.distributions import Tensor
+from distrl.networks.framework.backend import Gradients, Metrics
+from distrl.networks.framework.differentiation import LossFunction
+from distrl.networks.weights import to_numpy
+from distrl.types import Array, Batch
+
+LossAndGradients = Callable[[list[Array]], tuple[float, list[Array]]]
+"""Weights -> (loss, its gradient by each of them). Called several times per iteration."""
+
+
+@dataclass(frozen=True)
+class LbfgsResult:
+    """How a minimisation went.
+
+    Attributes:
+        initial_loss: At the given weights.
+        initial_gradient_norm: Euclidean, of all gradients at the given weights together.
+        loss: At the returned weights; never above `initial_loss`.
+        iterations: Steps taken.
+        evaluations: Calls of the loss function.
+        finite: False if a loss or gradient was NaN or infinite; the weights are those of the last step before.
+        converged: Whether the search ended by itself at a minimum, within tolerance.
+        reason: Why it ended, in SciPy's words.
+    """
+
+    initial_loss: float
+    initial_gradient_norm: float
+    loss: float
+    iterations: int
+    evaluations: int
+    finite: bool
+    converged: bool
+    reason: str
+
+
+def minimise(
+    loss_and_gradients: LossAndGradients,
+    weights: Sequence[Array],
+    *,
+    max_iterations: int,
+    tolerance: float = 1e-7,
+) -> tuple[list[Array], LbfgsResult]:
+    """Minimises a deterministic loss by L-BFGS-B without bounds (Byrd, Lu, Nocedal, Zhu 1995), memory of 10 steps.
+
+    The search is in float64 on one flat vector; the loss function sees weights of the given shapes and dtypes. Nothing
+    is remembered from one call to the next.
+
+    Args:
+        weights: Where to start; not changed.
+        max_iterations: At most so many steps.
+        tolerance: Ends once a step lowers the loss by less than this share of max(|loss|, 1), or no element of the
+            gradient is larger. The default is about what a loss in float32 can resolve.
+
+    Returns:
+        The new weights, in the shapes and dtypes of the given ones, and how it went.
+
+    Raises:
+        MissingExtraError: SciPy is not installed.
+    """
+    require("scipy", "SciPy (for optimizer_type LBFGS)", "cpu")
+    from scipy.optimize import minimize  # type: ignore[import-untyped]
+
+    search = _Search(loss_and_gradients, weights)
+    options = {"maxiter": max_iterations, "maxcor": 10, "ftol": tolerance, "gtol": tolerance}
+    try:
+        end = minimize(
+            search.evaluate, search.accepted, jac=True, method="L-BFGS-B", callback=search.accept, options=options
+        )
+        finite, converged, reason = True, bool(end.success), str(end.message)
+    except FloatingPointError as error:
+        # SciPy's line search does not recover from NaN, so it is not shown one.
+        finite, converged, reason = False, False, str(error)
+    result = LbfgsResult(
+        initial_loss=search.initial_loss,
+        initial_gradient_norm=search.initial_gradient_norm,
+        loss=search.loss,
+        iterations=search.iterations,
+        evaluations=search.evaluations,
+        finite=finite,
+        converged=converged,
+        reason=reason,
+    )
+    return search.arrays(search.accepted), result
+
+
+class _Search:
+    """The loss over a flat vector, and the last point that the search went on from."""
+
+    def __init__(self, loss_and_gradients: LossAndGradients, weights: Sequence[Array]) -> None:
+        self._loss_and_gradients = loss_and_gradients
+        self._like = [(array.shape, array.dtype, array.size) for array in weights]
+        self.accepted = _flat(weights)
+        self.loss = self.initial_loss = self.initial_gradient_norm = float("nan")
+        self.iterations = self.evaluations = 0
+
+    def evaluate(self, point: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        """Loss and flat gradient; FloatingPointError if they are NaN or infinite."""
+        loss, gradients = self._loss_and_gradients(self.arrays(point))
+        loss, gradient = float(loss), _flat(gradients)
+        self.evaluations += 1
+        if self.evaluations == 1:
+            self.loss = self.initial_loss = loss
+            self.initial_gradient_norm = float(np.linalg.norm(gradient))
+        if not (np.isfinite(loss) and np.isfinite(gradient).all()):
+            raise FloatingPointError(f"loss {loss} or its gradient is not finite")
+        return loss, gradient
+
+    def accept(self, intermediate_result: Any) -> None:  # SciPy goes by the argument's name
+        self.accepted = np.array(intermediate_result.x)
+        self.loss = float(intermediate_result.fun)
+        self.iterations += 1
+
+    def arrays(self, point: NDArray[np.float64]) -> list[Array]:
+        """The flat vector as arrays of the shapes and dtypes of the weights."""
+        parts = np.split(point, np.cumsum([size for _, _, size in self._like])[:-1])
+        return [part.reshape(shape).astype(dtype) for part, (shape, dtype, _) in zip(parts, self._like, strict=True)]
+
+
+def _flat(arrays: Sequence[Array]) -> NDArray[np.float64]:
+    return np.concatenate([np.asarray(array, np.float64).ravel() for array in arrays])
+
+
+_OTHER = "other variable "
+"""Metrics of these names are values of variables, for this module alone."""
+
+
+class FullBatchStep:
+    """Minimises the loss of each batch anew; see `backend.Step`, whose place it takes.
+
+    The gradient is compiled, the search is SciPy's. Moving averages and random generators stay as they are while it
+    searches, as the loss must be one function; then they become what the first evaluation made them, as in one step of
+    any other optimizer.
+    """
+
+    def __init__(
+        self,
+        function: LossFunction,
+        trainable: Sequence[Any],
+        others: Sequence[Any],
+        parameters: OptimizerParameters,
+    ) -> None:
+        def telling(data: Any) -> tuple[Tensor, dict[str, Tensor]]:
+            loss, named = function(data)
+            after = {f"{_OTHER}{index}": other.value for index, other in enumerate(self._others)}
+            return loss, {**named, **after}
+
+        self._variables, self._others = list(trainable), list(others)
+        self._gradients = Gradients(telling, trainable, others)
+        self._parameters = parameters
+
+    @property
+    def traces(self) -> int:
+        return self._gradients.traces
+
+    def __call__(self, batch: Batch) -> Metrics:
+        """One search. Metrics are those of the weights before it; gradient_norm too; learning_rate is 0."""
+        before = [to_numpy(variable) for variable in self._variables]
+        first: dict[str, Array] = {}
+
+        def evaluate(weights: list[Array]) -> tuple[float, list[Array]]:
+            self._assign(weights)
+            loss, named, gradients = self._gradients(batch)
+            if not first:
+                first.update(named)
+            return loss, gradients
+
+        after, result = minimise(evaluate, before, max_iterations=self._parameters.lbfgs_max_iterations)
+        finite = result.finite and bool(np.isfinite(result.initial_loss))
+        self._assign(after if finite else before)
+        moved = [first.pop(f"{_OTHER}{index}") for index in range(len(self._others))]
+        if finite:
+            for variable, array in zip(self._others, moved, strict=True):
+                variable.assign(array)
+        metrics: dict[str, float | bool] = {name: float(value) for name, value in first.items()}
+        metrics |= {"loss": result.initial_loss, "gradient_norm": result.initial_gradient_norm, "learning_rate": 0.0}
+        metrics["finite"] = finite
+        return metrics
+
+    def _assign(self, weights: Sequence[Array]) -> None:
+        for variable, array in zip(self._variables, weights, strict=True):
+            variable.assign(array)

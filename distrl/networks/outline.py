@@ -1,0 +1,75 @@
+"""A network as text: its layers in order, with shapes and parameter counts."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from distrl.networks.network import Architecture
+
+_PARTS = {"embedder": ("embedder_", "normalization_"), "merger": ("merger",), "middleware": ("middleware_",)}
+"""Part -> what its layers' names contain; what is none of these, such as a user's own model, is other."""
+
+
+class Line(NamedTuple):
+    """One line of the tree.
+
+    Attributes:
+        depth: 0 for the network, 1 for its parts, 2 for their layers.
+        shape: Without batch axis; None where there is none to speak of.
+        parameters: Weights in it, trained and not; None for what has none by its nature.
+    """
+
+    depth: int
+    name: str
+    kind: str
+    shape: tuple[int, ...] | None
+    parameters: int | None
+
+
+def tree(network: Architecture) -> str:
+    """The network's parts, their layers, output shapes and numbers of weights, aligned for reading."""
+    lines = list(_lines(network))
+    names = [f"{'  ' * line.depth}{line.name}" for line in lines]
+    shapes = ["" if line.shape is None else str(list(line.shape)) for line in lines]
+    counts = ["" if line.parameters is None else f"{line.parameters:,}" for line in lines]
+    columns = [(names, "<"), ([line.kind for line in lines], "<"), (shapes, "<"), (counts, ">")]
+    widths = [max(map(len, column)) for column, _ in columns]
+    rows = zip(*(column for column, _ in columns), strict=True)
+    return "\n".join(
+        "  ".join(f"{cell:{side}{width}}" for cell, (_, side), width in zip(row, columns, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def _lines(network: Architecture) -> Iterator[Line]:
+    model, assembly = network.model, network.assembly
+    yield Line(0, network.name, "network", None, model.count_params())
+    yield Line(1, "inputs", "", None, None)
+    for name, tensor in model.input.items():
+        kind = "recurrent state" if name in assembly.recurrent_state else str(tensor.dtype)
+        yield Line(2, name, kind, tuple(tensor.shape[1:]), None)
+    parts: dict[str, list[Any]] = {}  # by depth alone, layers of several inputs would alternate
+    for layer in model.layers:
+        if type(layer).__name__ != "InputLayer":
+            parts.setdefault(_part(layer.name, network), []).append(layer)
+    for part, layers in parts.items():
+        yield Line(1, part, "", None, None)
+        for layer in layers:
+            yield Line(2, layer.name, type(layer).__name__, _shape(layer.output), layer.count_params())
+    yield Line(1, "outputs", "", None, None)
+    for name, tensor in model.output.items():
+        yield Line(2, name, str(tensor.dtype), tuple(tensor.shape[1:]), None)
+
+
+def _part(layer: str, network: Architecture) -> str:
+    if any(layer.startswith(f"{head.name}_head") for head in network.assembly.heads):
+        return "heads"
+    for part, words in _PARTS.items():
+        if any(word in layer for word in words):
+            return part
+    return "other"
+
+
+def _shape(output: Any) -> tuple[int, ...]:
+    # A recurrent cell puts out its features and its state.
+    first = output[0] if isinstance(output, list | tuple) else output
+    return tuple(first.shape[1:])

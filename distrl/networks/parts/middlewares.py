@@ -1,0 +1,157 @@
+"""Middlewares: from the merged embedding to the features that heads share; with memory, state goes in and comes out.
+
+Recurrent state is explicit: a step takes it and returns the next one, nothing is kept between calls. A sequence is the
+same cell run over time, and the state restarts at zero after every row that is not valid, as the actor's does.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+from keras import ops
+
+from distrl.config.graph import OUTPUT, GraphMiddlewareParameters, order
+from distrl.config.network import GRUMiddlewareParameters, LSTMMiddlewareParameters
+from distrl.errors import ConfigError
+from distrl.networks.parts import mergers
+from distrl.networks.parts.layers import apply_scheme, layer_seed
+from distrl.networks.parts.schemes import resolve
+
+
+class RecurrentMiddleware:
+    """One LSTM or GRU cell.
+
+    Attributes:
+        state: Names of the state arrays -> their width; each is float32 [batch, width].
+
+    Args:
+        prefix: First part of the names of layers and states.
+        seed: The network's seed.
+    """
+
+    def __init__(
+        self, parameters: LSTMMiddlewareParameters | GRUMiddlewareParameters, *, prefix: str, seed: int
+    ) -> None:
+        name = f"{prefix}middleware_{parameters.kind}"
+        settings = {
+            "kernel_initializer": keras.initializers.GlorotUniform(layer_seed(seed, f"{name}/kernel")),
+            "recurrent_initializer": keras.initializers.Orthogonal(seed=layer_seed(seed, f"{name}/recurrent")),
+            "seed": layer_seed(seed, name),  # of its dropout, which is never used; else another one in every process
+        }
+        if isinstance(parameters, LSTMMiddlewareParameters):
+            width = parameters.number_of_lstm_cells
+            # Keras starts the forget gate's bias at 1 (Jozefowicz et al. 2015).
+            self._cell = keras.layers.LSTMCell(width, name=name, **settings)
+            self.state = {f"{prefix}lstm_h": width, f"{prefix}lstm_c": width}
+        else:
+            width = parameters.number_of_gru_cells
+            self._cell = keras.layers.GRUCell(width, name=name, **settings)
+            self.state = {f"{prefix}gru_h": width}
+        restarting = _RestartingCell(self._cell, f"{name}_restarting")
+        self._sequence = keras.layers.RNN(restarting, return_sequences=True, return_state=True)
+
+    def step(self, embedding: Any, state: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """One step of every environment.
+
+        Args:
+            embedding: [batch, width].
+            state: Name -> float32 [batch, width], before the step.
+
+        Returns:
+            Features [batch, cells], and the state after the step, which nothing has restarted yet.
+        """
+        features, after = self._cell(embedding, [state[name] for name in self.state])
+        return features, dict(zip(self.state, after, strict=True))
+
+    def sequence(self, embeddings: Any, state: Mapping[str, Any], valid: Any, burn_in_steps: int = 0) -> Any:
+        """The steps of whole unrolls.
+
+        Args:
+            embeddings: [T+1, N, width].
+            state: Name -> float32 [N, width], before row 0.
+            valid: bool [T, N]. After a row that is not valid the state is zero.
+            burn_in_steps: Rows at the start that only bring the state up to date; no gradient flows into them.
+
+        Returns:
+            Features [T+1, N, cells].
+
+        Raises:
+            ValueError: No row is left after the burn-in, or it is negative.
+        """
+        if not 0 <= burn_in_steps < embeddings.shape[0]:
+            raise ValueError(f"burn_in_steps must be in 0 … {embeddings.shape[0] - 1}, not {burn_in_steps}")
+        keep = ops.cast(valid, embeddings.dtype)
+        keep = ops.concatenate([keep, ops.ones_like(keep[:1])], axis=0)  # what comes after the last row is not used
+        rows = ops.concatenate([embeddings, keep[..., None]], axis=-1)
+        rows = ops.transpose(rows, (1, 0, 2))  # [T+1, N, width + 1] -> [N, T+1, width + 1], as Keras wants it
+        before = [ops.cast(state[name], embeddings.dtype) for name in self.state]
+        features = []
+        if burn_in_steps:
+            burnt, *before = self._sequence(rows[:, :burn_in_steps], initial_state=before)
+            features.append(ops.stop_gradient(burnt))
+            before = [ops.stop_gradient(array) for array in before]
+        features.append(self._sequence(rows[:, burn_in_steps:], initial_state=before)[0])
+        return ops.transpose(ops.concatenate(features, axis=1), (1, 0, 2))
+
+
+class _RestartingCell(keras.layers.Layer):  # type: ignore[misc]
+    """A cell whose state becomes zero after a row whose last number is 0."""
+
+    def __init__(self, cell: Any, name: str) -> None:
+        super().__init__(name=name)
+        self._cell = cell
+        self.state_size = cell.state_size
+        self.output_size = cell.output_size
+
+    def build(self, shape: Any) -> None:
+        self.built = True
+
+    def call(self, rows: Any, states: Any, training: bool = False) -> tuple[Any, list[Any]]:
+        features, after = self._cell(rows[:, :-1], list(states), training=training)
+        return features, [state * rows[:, -1:] for state in after]
+
+
+PATH = "network.middleware_parameters.blocks"
+
+
+def build(embeddings: Mapping[str, Any], parameters: GraphMiddlewareParameters, *, seed: int, prefix: str = "") -> Any:
+    """The result of the block `output`.
+
+    Args:
+        embeddings: Observation name -> Keras tensor float32 [batch, width].
+        parameters: The blocks; layers are called ``<prefix>middleware_<block>_…``.
+        seed: The network's seed.
+        prefix: For networks that have the graph several times.
+
+    Returns:
+        Keras tensor float32 [batch, features].
+
+    Raises:
+        ConfigError: A block takes what there is not, has the name of an observation, or does not fit its inputs; an
+            observation is taken by no block.
+    """
+    _check_names(embeddings, parameters)
+    values = dict(embeddings)
+    for name in order(parameters.blocks):
+        block, own_prefix = parameters.blocks[name], f"{prefix}middleware_{name}"
+        try:
+            merged = mergers.merge({given: values[given] for given in block.inputs}, block.merger, f"{own_prefix}_")
+        except ConfigError as error:
+            raise ConfigError(f"{PATH}.{name}: {error}") from error
+        layers = resolve(block.layers, "middleware")
+        path = f"{PATH}.{name}.layers"
+        values[name] = apply_scheme(merged, layers, block=parameters, prefix=own_prefix, seed=seed, path=path)
+    return values[OUTPUT]
+
+
+def _check_names(embeddings: Mapping[str, Any], parameters: GraphMiddlewareParameters) -> None:
+    blocks = parameters.blocks
+    if double := sorted(blocks.keys() & embeddings.keys()):
+        raise ConfigError(f"{PATH}.{double[0]} has the name of an observation")
+    valid = [*embeddings, *(name for name in blocks if name != OUTPUT)]
+    for name, block in blocks.items():
+        if unknown := [given for given in block.inputs if given not in valid]:
+            raise ConfigError(f"{PATH}.{name}.inputs: there is no {unknown[0]!r}; there are {', '.join(valid)}")
+    taken = {given for block in blocks.values() for given in block.inputs}
+    if idle := [name for name in embeddings if name not in taken]:
+        raise ConfigError(f"{PATH}: no block takes the observation {idle[0]!r}")

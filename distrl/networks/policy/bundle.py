@@ -1,0 +1,315 @@
+"""Keras network -> policy bundle: an ONNX graph without its weights, and its description.
+
+Actors supply weights under their Keras paths, and need neither TensorFlow nor the network's Python code. Weights are
+inputs of the graph or external initializers (`description.are_inputs`). Ordinary initializers would not do: ONNX
+Runtime folds them into other constants, and replacing them later is silently wrong.
+Every bundle, cached or fresh, is checked against Keras with random weights and random inputs before it is used.
+"""
+
+import hashlib
+import json
+import logging
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import keras
+import numpy as np
+import onnxruntime
+
+from distrl.config.exploration import ExplorationParameters
+from distrl.config.heads import HeadParameters
+from distrl.config.network import NetworkParameters
+from distrl.errors import DistrlError, require
+from distrl.networks.assembly import Assembly
+from distrl.networks.framework.backend import NAME
+from distrl.networks.framework.cache import cache_directory
+from distrl.networks.parts.layers import training_only
+from distrl.networks.policy.description import (
+    FORMAT,
+    BundleDescription,
+    NoisyWeights,
+    RewardStatistics,
+    WeightSpec,
+    are_inputs,
+)
+from distrl.networks.policy.exploration import check_exploration
+from distrl.networks.policy.export_process import export_in_child
+from distrl.networks.weights import is_mixed, to_numpy
+from distrl.types import Array, ArraySpec, EnvSpec, PolicyBundle
+
+OPSET = 17
+TOLERANCE = 1e-5
+"""Largest difference between ONNX and Keras, absolute up to magnitude 1 and relative above."""
+
+_NOWHERE = "/dev/null"
+"""Where ONNX Runtime looks for external data, as actors do: a graph that reads files is refused before it is used."""
+
+logger = logging.getLogger(__name__)
+
+
+class Exportable(Protocol):
+    """What an export reads of `Architecture`, which offers its exports itself."""
+
+    name: str
+    parameters: NetworkParameters
+    head_parameters: tuple[HeadParameters, ...]
+    spec: EnvSpec
+    assembly: Assembly
+    model: Any
+
+    @property
+    def noisy(self) -> tuple[NoisyWeights, ...]: ...
+    @property
+    def policy_variables(self) -> dict[str, Any]: ...
+    def policy_weights(self) -> dict[str, Array]: ...
+    def in_float32(self) -> "Exportable": ...
+
+
+def export_bundle(
+    architecture: Exportable,
+    *,
+    exploration: ExplorationParameters | None = None,
+    rewards: RewardStatistics | None = None,
+    cache_dir: Path | None = None,
+) -> PolicyBundle:
+    """The policy bundle of a network's structure; its weights travel apart.
+
+    Args:
+        architecture: The network whose heads' outputs the policy puts out.
+        exploration: How actors shall explore.
+        rewards: In which scale of rewards it learns.
+        cache_dir: Where graphs are kept by structure; None: ``$XDG_CACHE_HOME/distrl/bundles`` or ``~/.cache/…``.
+
+    Raises:
+        ConfigError: The exploration does not fit the actions or the network.
+        DistrlError: The graph computes something else than the network; names the output.
+        MissingExtraError: tf2onnx is not installed and the cache has no valid graph.
+    """
+    network, spec = architecture.in_float32(), architecture.spec
+    distributions = architecture.assembly.action_distributions
+    check_exploration(exploration, distributions, spec.actions, has_noisy_layers=bool(architecture.noisy))
+    path = (cache_directory("bundles") if cache_dir is None else cache_dir) / f"{_structure_key(architecture)}.onnx"
+    model, weights = network.model, network.policy_variables
+    graph = _read_cached(path, model, weights, spec.observations)
+    if graph is None:
+        graph = _graph_of(network)
+        verify_graph(graph, model, weights, spec.observations)
+        _write_cached(path, graph)
+    description = BundleDescription(
+        inputs=spec.observations,
+        recurrent_state=architecture.assembly.recurrent_state,
+        outputs=architecture.assembly.outputs,
+        action_distributions=distributions,
+        environment=spec,
+        weights=_weight_specs(weights),
+        libraries=_libraries(),
+        sha256=hashlib.sha256(graph).hexdigest(),
+        noisy=architecture.noisy,
+        exploration=exploration,
+        rewards=rewards,
+    )
+    return PolicyBundle(graph, description.to_json())
+
+
+def export_whole(architecture: Exportable) -> bytes:
+    """The network as one ONNX model with its weights inside.
+
+    Raises:
+        DistrlError, MissingExtraError: As `export_graph`.
+    """
+    graph = _graph_of(architecture.in_float32())
+    from distrl.networks.policy import onnx_graph
+
+    return onnx_graph.embed(graph, architecture.policy_weights())
+
+
+def export_graph(model: Any, weights: Mapping[str, Any] | None = None) -> bytes:
+    """A Keras model as ONNX with a free batch axis; every weight is an input or an external initializer, by its name.
+
+    Args:
+        model: Called with {name: [batch, ...]}, returns {name: [batch, ...]}; runs in inference mode.
+        weights: Its variables by name, all that inference reads; None: under their Keras paths.
+
+    Raises:
+        DistrlError: A weight reaches no output, outputs were renamed on the way, or Keras does not run on TensorFlow.
+        MissingExtraError: tf2onnx is not installed.
+    """
+    if NAME != "tensorflow":
+        raise DistrlError(f"policy export: graphs are made of Keras on TensorFlow, and here it runs on {NAME}")
+    require("tf2onnx", "tf2onnx, which exports policies,", "cpu")
+    import tensorflow as tf
+
+    from distrl.networks.policy import onnx_graph  # brings onnx, which a start from the cache can do without
+
+    weights = _by_path(model) if weights is None else weights
+    # Neutral names on the way: tf2onnx rewrites characters such as '/', and gives up on some.
+    inputs = {f"input_{index}": name for index, name in enumerate(model.input)}
+    neutral = {f"weight_{index}": name for index, name in enumerate(weights)}
+    outputs = {f"output_{index}": name for index, name in enumerate(model.output)}
+    signature = [
+        tf.TensorSpec(tensor.shape, tensor.dtype, name=name)
+        for name, tensor in zip(inputs, model.input.values(), strict=True)
+    ] + [
+        tf.TensorSpec(variable.shape, variable.dtype, name=name)
+        for name, variable in zip(neutral, weights.values(), strict=True)
+    ]
+
+    def call(*arguments: Any) -> Any:
+        given = dict(zip(model.input, arguments, strict=False))
+        computed = _stateless_call(model, given, weights, arguments[len(given) :])
+        # Each through an operation of its own: an output that is also another's, or an input, would lose its name.
+        return {key: tf.identity(computed[name]) for key, name in outputs.items()}
+
+    graph_model = _convert(tf.function(call, input_signature=signature, autograph=False), signature)
+    graph = graph_model.graph
+    if {output.name for output in graph.output} != outputs.keys():
+        raise DistrlError(f"policy export: outputs are {[output.name for output in graph.output]}, not {list(outputs)}")
+    onnx_graph.rename(graph, {**inputs, **neutral, **outputs})
+    onnx_graph.check_used(graph, list(weights))
+    if not are_inputs(_weight_specs(weights)):
+        onnx_graph.externalise(graph, list(weights))
+    return bytes(graph_model.SerializeToString())
+
+
+def verify_graph(
+    graph: bytes,
+    model: Any,
+    weights: Mapping[str, Any] | None = None,
+    specs: Mapping[str, ArraySpec] = MappingProxyType({}),
+) -> None:
+    """Compares ONNX with Keras on random inputs and random weights, two batch sizes.
+
+    The weights are not the model's own: near its initialisation small kernels and zero biases would hide mistakes, and
+    weights that were folded into the graph would go unnoticed.
+
+    Args:
+        specs: What inputs are, by name, so that tokens are drawn from the whole of their vocabulary.
+
+    Raises:
+        DistrlError: ONNX Runtime refuses the graph, or an output differs; names it.
+    """
+    rng = np.random.default_rng(0)
+    weights = _by_path(model) if weights is None else weights
+    arrays = {name: _random_weight(variable, rng) for name, variable in weights.items()}
+    fed = arrays if are_inputs(_weight_specs(weights)) else {}
+    try:
+        session = _open_session(graph, {} if fed else arrays)
+    except Exception as error:  # ONNX Runtime's errors have no common ancestor but Exception
+        raise DistrlError(f"policy export: ONNX Runtime refuses the graph: {error}") from error
+    for batch in (1, 5):
+        inputs = {name: _random_input(tensor, batch, specs.get(name), rng) for name, tensor in model.input.items()}
+        with keras.device("cpu:0"):  # GPUs multiply float32 with fewer bits
+            tensors = {name: keras.ops.convert_to_tensor(array) for name, array in inputs.items()}
+            values = [keras.ops.convert_to_tensor(array) for array in arrays.values()]
+            expected = _stateless_call(model, tensors, weights, values)
+        for name, computed in zip(expected, session.run(list(expected), inputs | fed), strict=True):
+            reference = to_numpy(expected[name])
+            difference = float(np.abs(computed - reference).max())
+            if computed.shape != reference.shape or not difference <= TOLERANCE * max(1.0, np.abs(reference).max()):
+                raise DistrlError(f"policy export: output {name!r} differs from the network by {difference:.3g}")
+
+
+def _graph_of(network: Exportable) -> bytes:
+    """As `export_graph`, by a process of its own where Keras does not run on TensorFlow."""
+    if NAME == "tensorflow":
+        return export_graph(network.model, network.policy_variables)
+    return export_in_child(network.parameters, network.head_parameters, network.spec, network.name)
+
+
+def _by_path(model: Any) -> dict[str, Any]:
+    unread = {id(variable) for variable in training_only(model)}
+    return {variable.path: variable for variable in model.weights if id(variable) not in unread}
+
+
+def _stateless_call(model: Any, inputs: dict[str, Any], weights: Mapping[str, Any], values: Sequence[Any]) -> Any:
+    with keras.StatelessScope(state_mapping=list(zip(weights.values(), values, strict=True))):
+        return model(inputs, training=False)
+
+
+def _convert(function: Any, signature: list[Any]) -> Any:
+    with warnings.catch_warnings():
+        # tf2onnx and the onnx helpers it calls still use names that NumPy and protobuf have deprecated.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", FutureWarning)
+        import tf2onnx
+
+        graph_model, _ = tf2onnx.convert.from_function(function, input_signature=signature, opset=OPSET)
+    return graph_model
+
+
+def _open_session(graph: bytes, weights: dict[str, Array]) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # a refused graph is reported by whoever called
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", _NOWHERE)
+    values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
+    if values:
+        options.add_external_initializers(list(weights), values)
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
+def _random_weight(variable: Any, rng: np.random.Generator) -> Array:
+    shape, dtype = tuple(variable.shape), np.dtype(variable.dtype)
+    if not is_mixed(variable):
+        return np.asarray(rng.uniform(0.5, 1.5, shape), dtype)  # running variances must be positive
+    fan_in = max(1, int(np.prod(shape[:-1])))
+    return np.asarray(rng.standard_normal(shape) / np.sqrt(fan_in), dtype)
+
+
+def _random_input(tensor: Any, batch: int, spec: ArraySpec | None, rng: np.random.Generator) -> Array:
+    dtype = np.dtype(tensor.dtype)
+    shape = (batch, *tensor.shape[1:])
+    if np.issubdtype(dtype, np.floating):
+        return rng.standard_normal(shape).astype(dtype)
+    if spec is not None and spec.vocabulary is not None:
+        tokens = rng.integers(0, spec.vocabulary, shape)
+        return (tokens * rng.integers(0, 2, shape)).astype(dtype)  # half of them padding
+    return rng.integers(0, 256 if dtype == np.uint8 else 2, shape).astype(dtype)
+
+
+def _weight_specs(weights: Mapping[str, Any]) -> tuple[WeightSpec, ...]:
+    return tuple(
+        WeightSpec(name, tuple(variable.shape), str(np.dtype(variable.dtype)), is_mixed(variable))
+        for name, variable in weights.items()
+    )
+
+
+def _libraries() -> dict[str, str]:
+    from importlib.metadata import version
+
+    return {name: version(name) for name in ("keras", "onnx", "tf2onnx")}
+
+
+def _structure_key(architecture: Exportable) -> str:
+    parameters = architecture.parameters.model_dump_json()
+    heads = [head.model_dump_json() for head in architecture.head_parameters]
+    parts = [FORMAT, OPSET, architecture.name, heads, parameters, architecture.spec.to_json(), _libraries()]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _read_cached(path: Path, model: Any, weights: Mapping[str, Any], specs: Mapping[str, ArraySpec]) -> bytes | None:
+    """The cached graph; None if there is none or it is not what the network computes."""
+    try:
+        graph = path.read_bytes()
+        verify_graph(graph, model, weights, specs)
+    except FileNotFoundError:
+        return None
+    except (OSError, DistrlError) as error:
+        logger.warning("cached policy graph %s is not usable and is exported again: %s", path, error)
+        return None
+    return graph
+
+
+def _write_cached(path: Path, graph: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as directory:
+            unfinished = Path(directory) / path.name
+            unfinished.write_bytes(graph)
+            unfinished.replace(path)
+    except OSError as error:
+        logger.warning("policy graph is not cached, so the next start exports it again: %s", error)

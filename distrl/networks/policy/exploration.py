@@ -1,0 +1,101 @@
+"""Which exploration fits which actions and which network; what each does is in `actors/exploring/exploration.py`."""
+
+from collections.abc import Mapping
+
+from distrl.config.exploration import (
+    ActionExploration,
+    ExplorationParameters,
+    NoiseSection,
+    NoisyNetworkParameters,
+    ParameterNoiseParameters,
+    PerActionParameters,
+    PolicySamplingParameters,
+)
+from distrl.errors import ConfigError
+from distrl.networks.actions.specs import DistributionSpec, ValuesSpecs
+from distrl.types import ActionSpec, BoxSpec
+
+
+def of_each(
+    exploration: ExplorationParameters | None, distributions: Mapping[str, DistributionSpec]
+) -> dict[str, ActionExploration]:
+    """Action -> how it is explored; those that only follow the policy are not in it."""
+    match exploration:
+        case None | PolicySamplingParameters() | NoisyNetworkParameters() | ParameterNoiseParameters():
+            return {}
+        case PerActionParameters(per_action=given):
+            return {action: one for action, one in given.items() if not isinstance(one, PolicySamplingParameters)}
+        case _:
+            return dict.fromkeys(distributions, exploration)
+
+
+def check_exploration(
+    exploration: ExplorationParameters | None,
+    distributions: Mapping[str, DistributionSpec],
+    actions: Mapping[str, ActionSpec],
+    *,
+    has_noisy_layers: bool,
+) -> None:
+    """Refuses what cannot be explored so.
+
+    Args:
+        distributions: Action -> its distribution.
+        actions: Action -> what the environment takes.
+
+    Raises:
+        ConfigError: One line, with the action and what would do.
+    """
+    if exploration is None:
+        return
+    if isinstance(exploration, PerActionParameters) and (odd := sorted(exploration.per_action.keys() - actions.keys())):
+        raise ConfigError(f"exploration.per_action: {odd[0]} is no action of the environment, which has {[*actions]}")
+    if isinstance(exploration, NoisyNetworkParameters) and not has_noisy_layers:
+        raise ConfigError(
+            "exploration.kind: noisy_network needs a network with noisy layers; "
+            "set dense_layer: noisy_dense, or use parameter_noise"
+        )
+    for action, spec in distributions.items():
+        if isinstance(spec, ValuesSpecs):
+            _check_values(exploration, action)
+    for action, one in of_each(exploration, distributions).items():
+        _check_action(one, action, actions[action])
+    if exploration.random_steps:
+        for action, taken in actions.items():
+            if _is_unbounded(taken):
+                raise ConfigError(
+                    f"exploration.random_steps: action {action} has no finite bounds to be random between; "
+                    "set it to 0, or bound the environment's action space"
+                )
+
+
+def _check_values(exploration: ExplorationParameters, action: str) -> None:
+    """Of an action that is chosen by values, which have no distribution to follow."""
+    given = exploration.per_action.get(action) if isinstance(exploration, PerActionParameters) else exploration
+    if given is None:
+        raise ConfigError(
+            f"exploration.per_action: action {action} is not named, and has values of choices and no distribution "
+            "to follow; name it, with epsilon_greedy or boltzmann"
+        )
+    if isinstance(given, PolicySamplingParameters):
+        raise _unfit(given, action, "has values of choices and no distribution; use epsilon_greedy or boltzmann")
+
+
+def _check_action(exploration: ActionExploration, action: str, spec: ActionSpec) -> None:
+    continuous = isinstance(spec, BoxSpec)
+    if isinstance(exploration, NoiseSection):
+        if not continuous:
+            raise _unfit(exploration, action, f"is {spec.kind}, and noise is for real numbers; use epsilon_greedy")
+        if exploration.unit == "range" and _is_unbounded(spec):
+            raise _unfit(exploration, action, "has no finite bounds that noise could be scaled by; set unit: action")
+    elif exploration.kind == "boltzmann" and continuous:
+        raise _unfit(exploration, action, "has real numbers and no choices; use policy, epsilon_greedy or noise")
+    elif exploration.kind == "epsilon_greedy" and _is_unbounded(spec):
+        raise _unfit(exploration, action, "has no finite bounds to be random between; use gaussian_noise")
+
+
+def _unfit(exploration: ActionExploration, action: str, why: str) -> ConfigError:
+    return ConfigError(f"exploration.kind: {exploration.kind} does not fit: action {action} {why}")
+
+
+def _is_unbounded(spec: ActionSpec) -> bool:
+    return isinstance(spec, BoxSpec) and (None in spec.low or None in spec.high)

@@ -1,0 +1,116 @@
+"""Savers: a network's weights in a file, and the network as one ONNX file that needs no other code."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+from zipfile import BadZipFile
+
+import numpy as np
+
+from distrl.errors import CheckpointError
+from distrl.networks.parts.normalization import RunningMoments
+from distrl.networks.policy.bundle import Exportable, export_whole
+from distrl.types import Array
+
+
+class Saved(Exportable, Protocol):
+    """What savers ask of `Architecture`, which offers its savers itself."""
+
+    def named_weights(self) -> dict[str, Array]: ...
+    def set_weights(self, weights: Sequence[Array], rate: float = 1.0) -> None: ...
+
+
+class WeightsSaver:
+    """Weights by name as ``<name>.npz``.
+
+    Attributes:
+        name: Path of the file within a directory, without its ending.
+
+    Args:
+        statistics: Moments of normalised inputs by name, which go with the weights.
+        restored: Called after the weights have been restored.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        network: Saved,
+        statistics: Mapping[str, RunningMoments],
+        restored: Callable[[], None] | None = None,
+    ) -> None:
+        self.name = name
+        self._network = network
+        self._statistics = statistics
+        self._restored = restored
+
+    def save(self, directory: Path) -> Path:
+        """Writes the file and returns its path."""
+        path = directory / f"{self.name}.npz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            np.savez(file, allow_pickle=False, **self._network.named_weights(), **self._moments())
+        return path
+
+    def restore(self, directory: Path) -> None:
+        """Sets the weights to what was saved.
+
+        Raises:
+            CheckpointError: The file is missing or is of another network; nothing was changed.
+        """
+        path = directory / f"{self.name}.npz"
+        names, moments = list(self._network.named_weights()), self._moments()
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                if odd := sorted(set(arrays.files) ^ {*names, *moments}):
+                    raise CheckpointError(f"{path} is of another network: {odd[0]}")
+                read = {name: arrays[name] for name in moments}
+                if wrong := [name for name in moments if read[name].shape != moments[name].shape]:
+                    raise CheckpointError(f"{path} is of another network: {wrong[0]}")
+                self._network.set_weights([arrays[name] for name in names])
+        except (OSError, ValueError, EOFError, BadZipFile) as error:
+            raise CheckpointError(f"{path} cannot be restored: {error}") from error
+        for name, statistics in self._statistics.items():
+            statistics.restore({key: read[f"statistics/{name}/{key}"] for key in statistics.state()})
+        if self._restored is not None:
+            self._restored()
+
+    def _moments(self) -> dict[str, Array]:
+        return {
+            f"statistics/{name}/{key}": array
+            for name, statistics in self._statistics.items()
+            for key, array in statistics.state().items()
+        }
+
+
+class OnnxSaver:
+    """The network and its weights as ``<name>.onnx``.
+
+    Attributes:
+        name: Path of the file within a directory, without its ending.
+    """
+
+    def __init__(self, name: str, network: Saved) -> None:
+        self.name = name
+        self._network = network
+
+    def save(self, directory: Path) -> Path:
+        """Writes the file and returns its path.
+
+        Raises:
+            MissingExtraError: tf2onnx is not installed.
+        """
+        path = directory / f"{self.name}.onnx"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(export_whole(self._network))
+        return path
+
+
+def savers_of(
+    network: Saved,
+    parent_path_suffix: str,
+    statistics: Mapping[str, RunningMoments] | None = None,
+    restored: Callable[[], None] | None = None,
+) -> list[WeightsSaver | OnnxSaver]:
+    """Both savers of one network copy, under ``<parent>/<network>``; for the rest see `WeightsSaver`."""
+    name = f"{parent_path_suffix}/{network.name}" if parent_path_suffix else network.name
+    return [WeightsSaver(name, network, statistics or {}, restored), OnnxSaver(name, network)]

@@ -1,0 +1,226 @@
+"""The replay memory: sampler x remover x rate limiter over a ring of unrolls, on the learner's side of the stream.
+
+    unroll_ring    holds unrolls, each array once; the oldest makes room (the one remover)
+    n_step         what a row leads to n steps on, worked out as the unroll comes in
+    samplers       which items make the next batch: uniform, prioritised by a sum_tree, whole columns
+    rate_limiter   how often, for what comes in
+
+An item is a valid row of an unroll and one environment, or, for sequences, a column of one unroll. Items have numbers
+that are never used again: (unroll's number) x (items per slot) + place in the slot. So what is told of an item that has
+made room meanwhile never reaches the one in its place.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from distrl.config.replay import ReplayParameters
+from distrl.errors import CheckpointError
+from distrl.memory_backend.codec import UnrollSchema
+from distrl.replay.rate_limiter import RateLimiter
+from distrl.replay.ring import UnrollRing, slot_bytes
+from distrl.replay.samplers import make_sampler, sampler_bytes
+from distrl.replay.sum_tree import Indices
+from distrl.types import Array, Batch, BoolArray, FloatArray, Unroll
+
+
+class Sample(NamedTuple):
+    """One batch out of the memory.
+
+    Attributes:
+        batch: Transitions, T = 1, or sequences.
+        items: int64 [N]. Their numbers.
+        steps: Valid steps in it.
+    """
+
+    batch: Batch
+    items: Indices
+    steps: int
+
+
+class SavedArrays(Protocol):
+    """What `Replay.state_arrays` gave, in a file."""
+
+    def __iter__(self) -> Iterator[str]: ...
+
+    def __getitem__(self, name: str) -> Array: ...
+
+    def form(self, name: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
+        """Data type and shape, without reading the array."""
+
+    def read_into(self, name: str, array: Array) -> None:
+        """Sets `array`, of that form."""
+
+
+def replay_bytes(parameters: ReplayParameters, schema: UnrollSchema) -> int:
+    """What a full memory takes: unrolls, how many valid steps each has, and what the sampler keeps of every item."""
+    length, environments = schema.unroll_length_steps, schema.environments
+    slots = parameters.slots(length * environments)
+    items_per_slot = environments if parameters.samples_sequences else length * environments
+    per_slot = slot_bytes(schema, sequences=parameters.samples_sequences) + 8
+    return slots * per_slot + sampler_bytes(parameters, slots, items_per_slot)
+
+
+class Replay:
+    """Unrolls go in whole, and transitions or sequences come out.
+
+    Attributes:
+        limiter: Says when to sample. Counting is this class's.
+
+    Args:
+        schema: What every unroll looks like.
+        discount: Of the rewards within a transition.
+        seeds: Of what is drawn.
+    """
+
+    def __init__(
+        self,
+        parameters: ReplayParameters,
+        schema: UnrollSchema,
+        *,
+        discount: float,
+        seeds: np.random.SeedSequence,
+    ) -> None:
+        self._parameters = parameters
+        self._discount = discount
+        self._sequences = parameters.samples_sequences
+        self._shape = (schema.unroll_length_steps, schema.environments)
+        self._slots = parameters.slots(self._shape[0] * self._shape[1])
+        self._items_per_slot = self._shape[1] if self._sequences else self._shape[0] * self._shape[1]
+        self._ring = UnrollRing(
+            schema, self._slots, sequences=self._sequences, discount=discount, n_step=parameters.n_step
+        )
+        self._sampler = make_sampler(parameters, self._slots, self._items_per_slot)
+        self._steps = np.zeros(self._slots, np.int64)  # valid ones, by slot
+        self._next = 0  # number of the next unroll; it goes into slot number % slots
+        self._rng = np.random.default_rng(seeds)
+        self.limiter = RateLimiter(parameters.samples_per_insert, parameters.min_size_steps)
+
+    @property
+    def size_steps(self) -> int:
+        """Valid steps that are there."""
+        return int(self._steps.sum())
+
+    def steps_of(self, batch_size: int) -> int:
+        """Steps in a batch, at most: a sequence has T of them."""
+        return self._parameters.steps_of(batch_size, self._shape[0])
+
+    def insert(self, unroll: Unroll, priorities: FloatArray | None = None) -> int:
+        """Takes an unroll in; the oldest one makes room where none is left. Everything is copied.
+
+        Args:
+            priorities: float32 [T, B], where its actor knows them; of rows that are not valid, anything.
+
+        Returns:
+            Its valid steps.
+        """
+        slot, steps = self._next % self._slots, int(np.count_nonzero(unroll.valid))
+        self._ring.put(slot, unroll)
+        present: BoolArray = np.any(unroll.valid, axis=0) if self._sequences else unroll.valid.reshape(-1)
+        self._sampler.put(slot, present, None if priorities is None else priorities.reshape(-1))
+        self._steps[slot] = steps
+        self._next += 1
+        self.limiter.insert(steps)
+        return steps
+
+    def sample(self, count: int, env_steps: int = 0) -> Sample:
+        """Draws `count` items, with replacement.
+
+        Args:
+            env_steps: Of the whole training so far; schedules go by them.
+
+        Raises:
+            ValueError: Nothing is there.
+        """
+        if self.size_steps == 0:
+            raise ValueError("the replay memory is empty: nothing can be sampled")
+        drawn = self._sampler.draw(self._rng, count, env_steps)
+        take = self._ring.columns if self._sequences else self._ring.transitions
+        batch = take(drawn.positions, drawn.importance_weights)
+        steps = int(np.count_nonzero(batch.valid))
+        self.limiter.sample(steps)
+        return Sample(batch, self._numbers(drawn.positions), steps)
+
+    def reprioritise(self, items: Array, priorities: FloatArray) -> None:
+        """Items that were sampled matter so much from now on; those that have made room meanwhile are passed over.
+
+        Args:
+            items: int64 [N], as `sample` gave them; of one that is named twice, the last priority stays.
+            priorities: float32 [N], at least 0.
+
+        Raises:
+            ValueError: An item was never there, or a priority is negative.
+            NonFiniteError: A priority is not finite.
+        """
+        if items.shape != priorities.shape:
+            raise ValueError(f"{items.shape} items, {priorities.shape} priorities")
+        unrolls, places = np.divmod(items, self._items_per_slot)
+        if items.size and not (items.min() >= 0 and unrolls.max() < self._next):
+            raise ValueError(f"items {items.min()} … {items.max()} were never in the replay memory")
+        there = unrolls >= self._next - self._slots
+        positions = unrolls % self._slots * self._items_per_slot + places
+        self._sampler.reprioritise(positions[there], priorities[there])
+
+    def _numbers(self, positions: Indices) -> Indices:
+        """Positions -> numbers that stay: of all unrolls that went into a slot, the newest is there."""
+        slots, places = np.divmod(positions, self._items_per_slot)
+        unrolls = slots + (self._next - 1 - slots) // self._slots * self._slots
+        numbers: Indices = unrolls * self._items_per_slot + places
+        return numbers
+
+    def state_arrays(self) -> dict[str, Array]:
+        """Everything in it, as arrays by name; those of the ring are views."""
+        filled = min(self._next, self._slots)
+        counts = [self._next, self.limiter.inserted_steps, self.limiter.sampled_steps]
+        # JSON, as a generator's state has integers of 128 bits.
+        generator = np.frombuffer(json.dumps(self._rng.bit_generator.state).encode(), np.uint8)
+        return {
+            "shape": np.array([self._slots, *self._shape], np.int64),
+            # What the ring's sums are of; columns are kept as they came.
+            "transition": np.array([] if self._sequences else [self._parameters.n_step, self._discount], np.float64),
+            "counts": np.array(counts, np.int64),
+            "generator": generator,
+            **{f"sampler/{name}": array for name, array in self._sampler.state_arrays().items()},
+            **{f"ring/{path}": array[:filled] for path, array in self._ring.arrays.items()},
+        }
+
+    def restore(self, arrays: SavedArrays) -> None:
+        """Sets everything to what `state_arrays` gave; what was there before is gone.
+
+        What the ring holds is read to where it belongs, so that it is in memory once.
+
+        Raises:
+            CheckpointError: It is of a memory of another size, or of unrolls of another shape or other spaces; nothing
+                was changed. Whatever else reading raises leaves a memory that must not be used.
+        """
+        mine = self.state_arrays()
+        same = ("shape", "transition")
+        if not mine.keys() <= set(arrays) or not all(np.array_equal(arrays[name], mine[name]) for name in same):
+            raise CheckpointError(
+                f"the saved replay memory is not of {self._slots} unrolls of {self._shape[0]} x {self._shape[1]} steps "
+                "with this sampler, n_step and discount, as configured; configure it as it was, or remove the file to "
+                "fill it anew"
+            )
+        number, inserted, sampled = (int(count) for count in arrays["counts"])
+        filled = min(number, self._slots)
+        ring = {f"ring/{path}": array[:filled] for path, array in self._ring.arrays.items()}
+        sampler = {name: array for name, array in mine.items() if name.startswith("sampler/")}
+        for name, array in {**sampler, **ring}.items():
+            dtype, shape = arrays.form(name)
+            if (dtype, shape) != (array.dtype, array.shape):
+                raise CheckpointError(
+                    f"the saved replay memory has {name} of {dtype} {shape}, not of {array.dtype} {array.shape}; "
+                    "remove the file to fill it anew"
+                )
+        for name, array in ring.items():
+            arrays.read_into(name, array)
+        valid = self._ring.arrays["valid"][:filled]
+        present: BoolArray = np.any(valid, axis=1) if self._sequences else valid.reshape(filled, -1)
+        self._sampler.restore({name.removeprefix("sampler/"): arrays[name] for name in sampler}, present)
+        self._steps[:] = 0
+        self._steps[:filled] = np.count_nonzero(valid, axis=(1, 2))
+        self._next = number
+        self._rng.bit_generator.state = json.loads(arrays["generator"].tobytes())
+        self.limiter.inserted_steps, self.limiter.sampled_steps = inserted, sampled

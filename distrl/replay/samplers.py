@@ -1,0 +1,156 @@
+"""Which items of a replay memory make the next batch. An item has a position: slot x items per slot + place in it."""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from distrl.config.replay import PrioritizedParameters, ReplayParameters
+from distrl.errors import NonFiniteError
+from distrl.replay.sum_tree import Indices, SumTree, tree_bytes
+from distrl.types import Array, BoolArray, FloatArray
+
+
+class Drawn(NamedTuple):
+    """Items for one batch.
+
+    Attributes:
+        positions: int64 [N].
+        importance_weights: float32 [N]; None: 1.
+    """
+
+    positions: Indices
+    importance_weights: FloatArray | None
+
+
+class Sampler(Protocol):
+    """Draws items that are there, and is told which are."""
+
+    def put(self, slot: int, present: BoolArray, priorities: FloatArray | None) -> None:
+        """New items in a slot, in place of the old ones.
+
+        Args:
+            present: bool [items per slot].
+            priorities: float32 [items per slot], where whoever made them knows; at least 0 where present.
+        """
+
+    def draw(self, rng: np.random.Generator, count: int, env_steps: int) -> Drawn:
+        """Draws `count` items, with replacement; there must be one."""
+
+    def reprioritise(self, positions: Indices, priorities: FloatArray) -> None:
+        """Items that were drawn matter so much from now on."""
+
+    def state_arrays(self) -> dict[str, Array]: ...
+
+    def restore(self, arrays: Mapping[str, Array], present: BoolArray) -> None:
+        """Takes what `state_arrays` gave, for the slots whose items are `present`, bool [slots filled, items]."""
+
+
+def make_sampler(parameters: ReplayParameters, slots: int, items_per_slot: int) -> Sampler:
+    """The sampler that `parameters.sampler` describes."""
+    if isinstance(parameters.sampler, PrioritizedParameters):
+        return PrioritizedSampler(parameters.sampler, slots, items_per_slot)
+    return UniformSampler(slots, items_per_slot)
+
+
+def sampler_bytes(parameters: ReplayParameters, slots: int, items_per_slot: int) -> int:
+    """What the sampler that `make_sampler` makes takes."""
+    items = slots * items_per_slot
+    return tree_bytes(items) if isinstance(parameters.sampler, PrioritizedParameters) else items  # a boolean each
+
+
+class UniformSampler:
+    """Every item that is there is as likely as any other."""
+
+    def __init__(self, slots: int, items_per_slot: int) -> None:
+        self._present = np.zeros((slots, items_per_slot), np.bool_)
+        self._filled = 0  # slots from 0 on that have been put
+
+    def put(self, slot: int, present: BoolArray, priorities: FloatArray | None) -> None:
+        self._present[slot] = present
+        self._filled = max(self._filled, slot + 1)
+
+    def draw(self, rng: np.random.Generator, count: int, env_steps: int) -> Drawn:
+        # What is not there is drawn again. Rows that are not valid follow one that is: at most half of them are gone.
+        places, flat = self._filled * self._present.shape[1], self._present.reshape(-1)
+        positions = rng.integers(places, size=count)
+        while (absent := np.flatnonzero(~flat[positions])).size:
+            positions[absent] = rng.integers(places, size=absent.size)
+        return Drawn(positions, None)
+
+    def reprioritise(self, positions: Indices, priorities: FloatArray) -> None:
+        """Nothing: all matter the same."""
+
+    def state_arrays(self) -> dict[str, Array]:
+        return {}
+
+    def restore(self, arrays: Mapping[str, Array], present: BoolArray) -> None:
+        self._present[:] = False
+        self._filled = len(present)
+        self._present[: self._filled] = present
+
+
+class PrioritizedSampler:
+    """Proportional prioritisation with importance weights (Schaul et al. 2016, algorithm 1); draws are stratified.
+
+        P(i) = (priority_i + epsilon)^alpha / sum,   w_i = (N P(i))^-beta / max_j w_j
+
+    over all N items that are there.
+
+    Attributes:
+        highest: Highest priority ever seen, which new items get; 1 before any.
+    """
+
+    def __init__(self, parameters: PrioritizedParameters, slots: int, items_per_slot: int) -> None:
+        self._parameters = parameters
+        self._items_per_slot = items_per_slot
+        self._tree = SumTree(slots * items_per_slot)
+        self.highest = 1.0
+
+    def put(self, slot: int, present: BoolArray, priorities: FloatArray | None) -> None:
+        first = slot * self._items_per_slot
+        known = np.full(len(present), self.highest) if priorities is None else priorities
+        weights = np.where(present, self._weights(np.where(present, known, 0.0)), 0.0)
+        if priorities is not None and present.any():
+            self.highest = max(self.highest, float(priorities[present].max()))
+        self._tree.update(np.arange(first, first + self._items_per_slot), weights)
+
+    def draw(self, rng: np.random.Generator, count: int, env_steps: int) -> Drawn:
+        positions = self._tree.sample(rng, count)
+        # N cancels out against the greatest weight, which is that of the least likely item.
+        weights = (self._tree[positions] / self._tree.minimum) ** -self.beta(env_steps)
+        return Drawn(positions, weights.astype(np.float32))
+
+    def reprioritise(self, positions: Indices, priorities: FloatArray) -> None:
+        """Sets priorities of items that are there.
+
+        Raises:
+            NonFiniteError: A priority is NaN or infinite; nothing was changed.
+            ValueError: A priority is negative.
+        """
+        if not positions.size:
+            return
+        self._tree.update(positions, self._weights(priorities))
+        self.highest = max(self.highest, float(priorities.max()))
+
+    def beta(self, env_steps: int) -> float:
+        """Exponent of importance weights after so many environment steps."""
+        parameters = self._parameters
+        share = min(env_steps / parameters.beta_steps, 1.0)
+        return parameters.beta + share * (parameters.beta_final - parameters.beta)
+
+    def _weights(self, priorities: Array) -> Array:
+        if not np.isfinite(priorities).all():
+            raise NonFiniteError("a priority of the replay memory is not finite")
+        if priorities.min() < 0.0:
+            raise ValueError(f"priorities must be at least 0, not {priorities.min()}")
+        weights = (priorities.astype(np.float64) + self._parameters.epsilon) ** self._parameters.alpha
+        # Never 0, which would mean that it is not there.
+        return np.maximum(weights, np.finfo(np.float32).tiny)
+
+    def state_arrays(self) -> dict[str, Array]:
+        return {"weights": self._tree.leaves, "highest": np.array(self.highest)}
+
+    def restore(self, arrays: Mapping[str, Array], present: BoolArray) -> None:
+        self._tree.restore(arrays["weights"])
+        self.highest = float(arrays["highest"])

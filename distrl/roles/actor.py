@@ -1,0 +1,130 @@
+"""The actor role: joins a run, waits for the policy bundle, and runs the actor's loop until asked to stop.
+
+Gradient actors import the numeric framework, on the CPU and on one thread; all others carry none.
+"""
+
+import threading
+import time
+from contextlib import ExitStack
+
+from distrl.actors.actor import FOR_THE_LEARNER, Actor, Shipper
+from distrl.actors.policy import Policy
+from distrl.config import RunConfig
+from distrl.environments.vector import VectorEnvironment
+from distrl.errors import ConfigError
+from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.roles.framework import import_framework
+from distrl.roles.join import Heartbeat, await_bundle, here, join, log, make_environment, open_backend, rounded
+from distrl.roles.plan import Role
+from distrl.roles.suspend_clock import AwakeClock
+from distrl.roles.trust import Trust
+
+
+class ActorRole:
+    """One actor of a run.
+
+    Args:
+        actor: The actor's id; its incarnation comes from the registry.
+        stop: Set from outside to end the role after the unroll in hand.
+        trust: What the role may believe of the run's description.
+    """
+
+    def __init__(self, *, redis_url: str, run_id: str, actor: int, stop: threading.Event, trust: Trust) -> None:
+        self._redis_url = redis_url
+        self._id = actor
+        self._stop = stop
+        self._backend, self._description = join(redis_url, run_id, Role("actor", actor), trust)
+        self._producer = (actor, self._backend.registry.register_actor(actor))
+        self._config = self._description.config
+        self._steering = threading.Lock()
+        self._actor: Actor | None = None
+        self._awake = AwakeClock()
+        self._enter("starting")
+        self._rate_from = (self._entered_at, 0)
+
+    def run(self) -> None:
+        """Returns when stopped.
+
+        Raises:
+            EnvironmentFailedError: The environment raised; the supervisor restarts the role within its budget.
+        """
+        config = self._description.config
+        with ExitStack() as cleanup:
+            cleanup.callback(self._backend.close)
+            connection = open_backend(self._redis_url, self._description, f"actor {self._id} heartbeat")
+            beats = Heartbeat(connection, self.status, self._stop, config, self._steer)
+            beats.start()
+            cleanup.callback(beats.close)
+            environment = make_environment(config.environment, config.actors.environments, self._producer[1])
+            cleanup.callback(environment.close)
+            shipper = self._make_shipper(environment)
+            self._enter("waiting: policy")
+            bundle = await_bundle(self._backend, self._stop)
+            if bundle is None:
+                return
+            self._enter("starting")
+            actor = self._prepare(Policy(bundle), environment, shipper)
+            with self._steering:
+                self._actor = actor
+                actor.steer(self._config)  # what the heartbeat was told meanwhile
+            log.info("incarnation %d acts in %d environments", self._producer[1], environment.count)
+            actor.run()
+
+    def status(self) -> RoleStatus:
+        """The heartbeat; while the environment is made and reset, its age counts as that of a step."""
+        now = self._awake.look()
+        host, pid = here()
+        if self._actor is None:
+            age_s = self._awake.age_s(self._entered_at) if self._state == "starting" else 0.0
+            return RoleStatus("actor", self._id, self._producer[1], host, pid, self._state, last_step_age_s=age_s)
+        progress, waits = self._actor.progress, self._actor.waits.shares()
+        since, steps = self._rate_from
+        self._rate_from = (now, progress.env_steps)
+        return RoleStatus(
+            role="actor",
+            id=self._id,
+            incarnation=self._producer[1],
+            host=host,
+            pid=pid,
+            state=progress.state,
+            env_steps=progress.env_steps,
+            env_steps_per_s=(progress.env_steps - steps) / max(now - since, 1e-9),
+            weights_version=self._actor.weights_version,
+            last_step_age_s=self._awake.age_s(progress.last_step_at) if progress.state == "acting" else 0.0,
+            blocked_share=sum(waits.get(name, 0.0) for name in FOR_THE_LEARNER),
+            waits=rounded(waits),
+        )
+
+    def _steer(self, config: RunConfig) -> None:
+        """Operators have changed something."""
+        with self._steering:
+            self._config = config
+            if self._actor is not None:
+                self._actor.steer(config)
+
+    def _enter(self, state: str) -> None:
+        self._state, self._entered_at = state, time.monotonic()
+
+    def _make_shipper(self, environment: VectorEnvironment) -> Shipper | None:
+        """What a gradient actor differentiates with; None for others, which carry no framework."""
+        config = self._description.config
+        if config.algorithm.ships == "unrolls":
+            return None
+        self._enter("starting: importing the framework")
+        import_framework(config.learner.backend)
+        # Imported here: they bring the framework, which takes seconds, and which no other actor may load.
+        from distrl.actors.gradient_actor import make_shipper
+        from distrl.networks.framework import backend as numeric_backend
+
+        self._enter("starting: building the network")
+        numeric_backend.configure(device="cpu", threads=1, deterministic=False, seed=config.seed)
+        return make_shipper(config, environment.spec)
+
+    def _prepare(self, policy: Policy, environment: VectorEnvironment, shipper: Shipper | None) -> Actor:
+        """The actor with its environments reset; it has not acted yet."""
+        if policy.spec != environment.spec:
+            raise ConfigError(f"the policy was made for {policy.spec}, this actor's environment is {environment.spec}")
+        config = self._description.config
+        actor = Actor(config, self._backend, policy, environment, self._producer, self._stop.is_set, shipper)
+        actor.reset(self._description.resumed_update)
+        return actor

@@ -1,0 +1,106 @@
+"""The evaluator role: joins a run, and plays greedy episodes with its newest weights from time to time."""
+
+import threading
+import time
+from contextlib import ExitStack
+
+from distrl.actors.policy import Policy
+from distrl.actors.published_evaluator import PublishedEvaluator
+from distrl.errors import ConfigError, FencedError
+from distrl.memory_backend.registry import newest_evaluator
+from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.roles.join import Heartbeat, await_bundle, here, join, log, make_environment, open_backend
+from distrl.roles.plan import Role
+from distrl.roles.suspend_clock import AwakeClock
+from distrl.roles.trust import Trust
+
+POLL_S = 0.1
+
+
+class EvaluatorRole:
+    """The evaluator of a run.
+
+    Args:
+        stop: Set from outside to end the role; an evaluation that has not ended is dropped.
+        trust: What the role may believe of the run's description.
+
+    A run has one evaluator: whoever registers last. An earlier one ends when it notices; what it finds does not count.
+    """
+
+    def __init__(self, *, redis_url: str, run_id: str, stop: threading.Event, trust: Trust) -> None:
+        self._redis_url = redis_url
+        self._stop = stop
+        self._backend, self._description = join(redis_url, run_id, Role("evaluator"), trust)
+        self._incarnation = self._backend.registry.register_evaluator()
+        self._evaluator: PublishedEvaluator | None = None
+        self._awake = AwakeClock()
+        self._enter("starting")
+
+    def run(self) -> None:
+        """Returns when stopped, or when another evaluator has taken over.
+
+        Raises:
+            ConfigError: The run has nothing to evaluate, or its policy is for another environment.
+            EnvironmentFailedError: The environment raised; the supervisor restarts the role within its budget.
+        """
+        config = self._description.config
+        if config.evaluation.every_env_steps is None:
+            raise ConfigError(f"run {self._description.run_id} has no evaluation.every_env_steps: nothing to evaluate")
+        with ExitStack() as cleanup:
+            cleanup.callback(self._backend.close)
+            connection = open_backend(self._redis_url, self._description, "evaluator heartbeat")
+            beats = Heartbeat(connection, self.status, self._stop, config)
+            beats.start()
+            cleanup.callback(beats.close)
+            environment = make_environment(config.environment, config.evaluation.environments_used, self._incarnation)
+            cleanup.callback(environment.close)
+            self._enter("waiting: policy")
+            bundle = await_bundle(self._backend, self._stop)
+            if bundle is None:
+                return
+            policy = Policy(bundle)
+            if policy.spec != environment.spec:
+                raise ConfigError(f"the policy was made for {policy.spec}, here the environment is {environment.spec}")
+            after = self._backend.registry.evaluated_env_steps()  # the learner told it before it put the policy
+            self._evaluator = PublishedEvaluator(config, self._backend, policy, environment, after, self._incarnation)
+            log.info("incarnation %d evaluates in %d environments", self._incarnation, environment.count)
+            try:
+                self._evaluate(self._evaluator)
+            except FencedError as error:
+                log.warning("%s; this one ends", error)
+
+    def _evaluate(self, evaluator: PublishedEvaluator) -> None:
+        self._enter("waiting: weights")
+        while not self._stop.wait(POLL_S):
+            newest_evaluator(self._incarnation, self._backend.registry.evaluator_incarnation())
+            asked = self._backend.registry.control().evaluation
+            if not (evaluator.due or (asked.pending and evaluator.can_evaluate)):
+                continue
+            self._enter("evaluating")
+            if evaluator.evaluate(self._stop.is_set) and asked.pending:
+                self._backend.registry.fulfil("evaluation", asked.asked)
+            self._enter("waiting: weights")
+
+    def status(self) -> RoleStatus:
+        """The heartbeat; while the environment is made and stepped, the age of its last step counts."""
+        self._awake.look()
+        host, pid = here()
+        evaluator = self._evaluator
+        since = self._entered_at
+        if evaluator is not None and self._state == "evaluating":
+            since = max(since, evaluator.last_step_at)
+        busy = self._state in ("starting", "evaluating")
+        return RoleStatus(
+            role="evaluator",
+            id=0,
+            incarnation=self._incarnation,
+            host=host,
+            pid=pid,
+            state=self._state,
+            env_steps=0 if evaluator is None else evaluator.env_steps,
+            weights_version=0 if evaluator is None else evaluator.weights_version,
+            last_step_age_s=self._awake.age_s(since) if busy else 0.0,
+        )
+
+    def _enter(self, state: str) -> None:
+        self._state, self._entered_at = state, time.monotonic()

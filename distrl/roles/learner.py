@@ -1,0 +1,114 @@
+"""The learner role: joins a run, builds or restores the networks, and trains until done or asked to stop."""
+
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distrl.errors import MemoryBackendError
+from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.roles.framework import import_framework
+from distrl.roles.join import Heartbeat, here, join, log, open_backend, rounded
+from distrl.roles.plan import Role
+from distrl.roles.suspend_clock import AwakeClock
+from distrl.roles.trust import Trust
+from distrl.runs.run_directory import is_directory_of
+
+if TYPE_CHECKING:
+    from distrl.learner.session import Session
+
+
+WAITING_S = 3.0
+"""For unrolls, after which the learner is said to wait: between two batches it always does."""
+
+
+class LearnerRole:
+    """The learner of a run.
+
+    Args:
+        stop: Set from outside to end the role: it finishes the update in hand, saves and returns.
+        trust: What the role may believe of the run's description.
+    """
+
+    def __init__(self, *, redis_url: str, run_id: str, stop: threading.Event, trust: Trust) -> None:
+        self._redis_url = redis_url
+        self._stop = stop
+        self._backend, self._description = join(redis_url, run_id, Role("learner"), trust)
+        self._session: Session | None = None
+        self._awake = AwakeClock()
+        self._state = "starting: importing the framework"
+
+    def run(self) -> str:
+        """Trains; returns the reason for stopping, which the control hash then holds as well.
+
+        Raises:
+            MissingExtraError: The framework is not installed.
+            NonFiniteError: Loss or weights are not finite; nothing of that was published.
+            UnsavedError: The training has ended, and the run's directory does not take its last updates.
+        """
+        description = self._description
+        with ExitStack() as cleanup:
+            cleanup.callback(self._backend.close)
+            beats = Heartbeat(
+                open_backend(self._redis_url, description, "learner heartbeat"),
+                self.status,
+                self._stop,
+                description.config,
+            )
+            beats.start()
+            cleanup.callback(beats.close)
+            feed_backend = open_backend(self._redis_url, description, "learner feed")
+            cleanup.callback(feed_backend.close)
+            import_framework(description.config.learner.backend)
+            # Imported here: the framework takes seconds, of which the heartbeat tells.
+            from distrl.learner.origin import Place
+            from distrl.learner.prefetch import PrefetchingFeed
+            from distrl.learner.preparation import prepare
+            from distrl.learner.session import Session
+
+            self._state = "starting: building the network"
+            run_dir = Path(description.run_dir)
+            place = Place(run_dir, is_directory_of(run_dir, description.run_id), description.resumed_update)
+            prepared = prepare(description.config, description.spec, place, description.run_id, self._backend)
+            feed = PrefetchingFeed(prepared.make_feed(feed_backend, self._stop.is_set), self._stop.is_set)
+            cleanup.callback(feed.close)
+            cleanup.callback(self._stop.set)  # before the feed is closed, which waits for its thread
+            self._session = Session(prepared, feed, self._backend.registry.add_snapshot, self._stop.is_set)
+            feed.while_waiting = self._session.attend
+            try:
+                reason = self._session.run()
+            except MemoryBackendError:
+                raise  # Redis is gone, or the run is another learner's
+            except Exception:
+                self._end_run()  # a successor would train to the same end, from an older checkpoint
+                raise
+            log.info("stopped: %s", reason)
+            self._end_run()
+            return reason
+
+    def _end_run(self) -> None:
+        """Report the stop condition that has ended the training, if one has."""
+        if self._session is not None and self._session.reached is not None:
+            self._backend.registry.set_control(stop=self._session.reached)
+
+    def status(self) -> RoleStatus:
+        """The heartbeat; `last_step_age_s` is the age of the last update."""
+        self._awake.look()
+        host, pid = here()
+        if self._session is None:
+            return RoleStatus("learner", 0, 0, host, pid, self._state)
+        state = self._session.learner.state
+        waits = self._session.waits_for_unrolls_s > WAITING_S
+        return RoleStatus(
+            role="learner",
+            id=0,
+            incarnation=self._session.fence,
+            host=host,
+            pid=pid,
+            state="waiting: unrolls" if waits else self._session.activity,
+            env_steps=state.env_steps,
+            env_steps_per_s=0.0 if waits else self._session.env_steps_per_s,
+            weights_version=state.weights_version,
+            last_step_age_s=self._awake.age_s(self._session.learner.last_update_at),
+            waits={"unrolls": 1.0} if waits else rounded(self._session.time_shares),
+        )

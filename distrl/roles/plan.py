@@ -1,0 +1,158 @@
+"""The plan: which roles a run has, as data. Launchers turn each into a process or a Ray actor."""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from distrl.config import RunConfig
+from distrl.errors import ConfigError
+from distrl.learner.replay_set_up import fitting_replay, replay_schema
+from distrl.roles.machine import cores
+from distrl.roles.variables import role_variables
+from distrl.types import EnvSpec
+
+
+@dataclass(frozen=True, order=True)
+class Role:
+    """One role of a run; `name` is its log's name, its process title and what messages call it."""
+
+    kind: Literal["learner", "actor", "evaluator"]
+    id: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"actor {self.id}" if self.kind == "actor" else self.kind
+
+    @property
+    def log_name(self) -> str:
+        return f"actor-{self.id}.log" if self.kind == "actor" else f"{self.kind}.log"
+
+
+@dataclass(frozen=True)
+class RoleHome:
+    """What every launcher gives its roles.
+
+    Attributes:
+        redis_url: Where the run's memory backend is; may hold a password.
+        log_dir: Takes one log per role.
+        learner_threads: Numeric threads of the learner; all others have one each.
+        learner_gpu: The learner may use a GPU; no other role does.
+        run_key: Signs the run's description, see `trust`.
+    """
+
+    redis_url: str
+    run_id: str
+    log_dir: Path
+    learner_threads: int
+    learner_gpu: bool
+    run_key: str = field(repr=False)
+
+    def threads(self, role: Role) -> int:
+        return self.learner_threads if role.kind == "learner" else 1
+
+    def variables(self, role: Role) -> dict[str, str]:
+        """Environment variables of the role's process."""
+        return role_variables(role.kind, self.threads(role))
+
+
+def roles_beside_actors(config: RunConfig) -> list[Role]:
+    """The learner, and an evaluator if there is to be one; the supervisor adds actors by their number."""
+    return [Role("learner"), *([Role("evaluator")] if config.evaluation.every_env_steps is not None else [])]
+
+
+ACTORS_PER_CORE = 4
+ACTORS_ON_CLUSTER = 1_000
+"""Most actors by default: of a machine's cores; of a cluster, whose size is not known here."""
+
+
+def most_actors(config: RunConfig) -> int:
+    """Bound on the actors that operators may ask for without force."""
+    if config.actors.max_count is not None:
+        return config.actors.max_count
+    default = ACTORS_ON_CLUSTER if config.launch.ray_address is not None else ACTORS_PER_CORE * cores()
+    return max(default, config.actors.count)
+
+
+def oversubscription_warning(config: RunConfig) -> str | None:
+    """One line when more numeric threads are asked for than this machine has cores; None when they fit.
+
+    The two-core default of one learner and two actors is not worth a warning: actors wait while the learner computes.
+    """
+    evaluates = config.evaluation.every_env_steps is not None and config.actors.count > 0
+    threads = config.learner.threads + config.actors.count + evaluates
+    if threads <= cores() + 1:
+        return None
+    evaluator = " + the evaluator" if evaluates else ""
+    return (
+        f"{threads} numeric roles on {cores()} cores (learner.threads {config.learner.threads} + actors.count "
+        f"{config.actors.count}{evaluator}): they will take turns; fewer actors are likely to be faster"
+    )
+
+
+STEP_BYTES = 11
+"""Of an unroll for each step beside observations and actions: reward, log-probability, three flags."""
+UPDATES_PER_VERSION = 1_000
+"""From so many updates between two published versions on, actors' policies are old enough to be told of."""
+
+
+def replayed_updates_per_unroll(config: RunConfig) -> int:
+    """Updates that a replay memory's `samples_per_insert` allows for each unroll; 0 where it says nothing of them."""
+    parameters = config.algorithm.replay_parameters
+    if parameters is None or parameters.samples_per_insert is None:
+        return 0
+    batch_steps = parameters.steps_of(config.batch_size, config.actors.unroll_length_steps)
+    return int(parameters.samples_per_insert * _unroll_steps(config) / batch_steps)
+
+
+def _unroll_steps(config: RunConfig) -> int:
+    return config.actors.environments * config.actors.unroll_length_steps
+
+
+def publication_note(config: RunConfig) -> str | None:
+    """One line when weights are published after very many updates, as a replay memory's are with large unrolls."""
+    actors, updates = config.actors, replayed_updates_per_unroll(config)
+    if updates < UPDATES_PER_VERSION:
+        return None
+    return (
+        f"weights are published once per unroll of {_unroll_steps(config):,} steps, every {updates:,} updates; "
+        f"for newer ones in actors lower actors.environments: {actors.environments}, actors.unroll_length_steps: "
+        f"{actors.unroll_length_steps} or memory.queue_batches: {config.memory.queue_batches}"
+    )
+
+
+def replay_note(config: RunConfig, spec: EnvSpec) -> str | None:
+    """What the replay memory takes, but for the policy's recurrent state; None where there is none.
+
+    Raises:
+        ConfigError: It does not fit into this host's memory, where the learner will be.
+    """
+    parameters = config.algorithm.replay_parameters
+    if parameters is None:
+        return None
+    here = config.launch.launcher != "ray"
+    return fitting_replay(parameters, replay_schema(config, spec, {}), check=here)
+
+
+def check_queue(config: RunConfig, spec: EnvSpec) -> None:
+    """Refuses a queue that is to close before a batch is in it, where that can be known: it stays open until then.
+
+    Raises:
+        ConfigError: Says how large it must be.
+    """
+    if config.deterministic or config.algorithm.ships == "gradients":
+        return  # the one actor acts whenever it is asked; gradients are as large as the network, which nobody knows yet
+    wanted, least = config.unrolls_at_once, least_unroll_bytes(config, spec)
+    if config.memory.queue_bytes <= (wanted - 1) * least:
+        raise ConfigError(
+            f"memory.queue_bytes {config.memory.queue_bytes:,} is full before a batch of {wanted} unrolls of "
+            f"{least:,} bytes is in it, so that it bounds nothing; set at least {wanted * least * 2:,}"
+        )
+
+
+def least_unroll_bytes(config: RunConfig, spec: EnvSpec) -> int:
+    """Bytes of one unroll's arrays without the policy's recurrent state, which is not known before it is built."""
+    schema = replay_schema(config, spec, {})
+    arrays = [*schema.observations.values(), *schema.actions.values()]
+    steps = _unroll_steps(config) * STEP_BYTES
+    return steps + sum(dtype.itemsize * math.prod(shape) for dtype, shape in arrays)

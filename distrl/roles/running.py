@@ -1,0 +1,112 @@
+"""Runs one role to its end and turns how it ended into an exit code; the same for processes, Ray and `distrl actor`."""
+
+import os
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import closing
+from typing import Protocol
+
+from distrl.errors import ConfigError, DistrlError
+from distrl.memory_backend.keys import checked_actor
+from distrl.networks.framework.lean_import import collector_at_rest
+from distrl.roles.join import HEARTBEAT_S, be_done, become, give_way, join, log
+from distrl.roles.lifeline import LIFELINE_VARIABLE
+from distrl.roles.plan import Role
+from distrl.roles.trust import Trust, given_key
+
+
+def run_role(role: Role, *, redis_url: str, run_id: str, stop: threading.Event, trust: Trust) -> int:
+    """Blocks until the role has ended.
+
+    Args:
+        stop: Set from outside to end it cleanly.
+        trust: What the role may believe of the run's description.
+
+    Returns:
+        The exit code of errors.py. Errors are logged as one line behind 'distrl: error:', tracebacks above it.
+    """
+    try:
+        _make_role(role, redis_url, run_id, stop, trust).run()
+    except DistrlError as error:
+        log.info("traceback", exc_info=True)
+        log.error("distrl: error: %s", error)
+        return error.exit_code
+    except Exception as error:
+        log.info("traceback", exc_info=True)
+        log.error("distrl: error: unexpected %s: %s", type(error).__name__, " ".join(str(error).split()))
+        return 1
+    return 0
+
+
+class _RoleToRun(Protocol):
+    def run(self) -> object: ...
+
+
+def _make_role(role: Role, redis_url: str, run_id: str, stop: threading.Event, trust: Trust) -> _RoleToRun:
+    # Imported here: no role has a use for another one's modules.
+    if role.kind == "actor":
+        with collector_at_rest():
+            from distrl.roles.actor import ActorRole
+        return ActorRole(redis_url=redis_url, run_id=run_id, actor=role.id, stop=stop, trust=trust)
+    if role.kind == "evaluator":
+        with collector_at_rest():
+            from distrl.roles.evaluator import EvaluatorRole
+        return EvaluatorRole(redis_url=redis_url, run_id=run_id, stop=stop, trust=trust)
+    from distrl.roles.learner import LearnerRole
+
+    return LearnerRole(redis_url=redis_url, run_id=run_id, stop=stop, trust=trust)
+
+
+def run_actor(*, redis_url: str, run_id: str, actor: int, allowed: Iterable[str] = ()) -> int:
+    """`distrl actor`: this process becomes one actor of the run.
+
+    Args:
+        allowed: Names of code that the operator allows the run's description to name.
+
+    Raises:
+        ConfigError: The id is not allowed.
+    """
+    checked_actor(actor)
+    return _run_here(Role("actor", actor), redis_url, run_id, Trust(given_key(), frozenset(allowed)))
+
+
+def run_evaluator(*, redis_url: str, run_id: str, allowed: Iterable[str] = ()) -> int:
+    """`distrl evaluator`: this process becomes the evaluator of the run; `allowed` as of `run_actor`."""
+    return _run_here(Role("evaluator"), redis_url, run_id, Trust(given_key(), frozenset(allowed)))
+
+
+def run_learner(*, redis_url: str, run_id: str) -> int:
+    """`distrl learner`: this process becomes the learner of a run that has none.
+
+    Raises:
+        ConfigError: The run has one. Two would fence each other out and write the same checkpoints.
+    """
+    trust = Trust(given_key())
+    if LIFELINE_VARIABLE not in os.environ:  # by hand: a supervisor knows that its learner is gone
+        refuse_second_learner(redis_url, run_id, trust)
+    return _run_here(Role("learner"), redis_url, run_id, trust)
+
+
+def refuse_second_learner(redis_url: str, run_id: str, trust: Trust) -> None:
+    """Raise ConfigError if the run's learner gives signs of life within two heartbeats."""
+    with closing(join(redis_url, run_id, Role("learner"), trust)[0]) as backend:
+        before = [role for role in backend.registry.roles() if role.role == "learner"]
+        if not before:
+            return
+        time.sleep(2 * HEARTBEAT_S + 0.5)
+        now = next((role for role in backend.registry.roles() if role.role == "learner"), before[0])
+    if (now.incarnation, now.pid, now.beat) != (before[0].incarnation, before[0].pid, before[0].beat):
+        raise ConfigError(
+            f"run {run_id} has a learner, process {now.pid} on {now.host}; stop it first, or let its supervisor do it"
+        )
+
+
+def _run_here(role: Role, redis_url: str, run_id: str, trust: Trust) -> int:
+    stop = threading.Event()
+    become(role.name, stop)
+    give_way(role)
+    try:
+        return run_role(role, redis_url=redis_url, run_id=run_id, stop=stop, trust=trust)
+    finally:
+        be_done()

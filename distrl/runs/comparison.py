@@ -1,0 +1,94 @@
+"""Runs side by side: where their configurations differ, and what each came to."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from distrl.config.settings import Settings, different, read_settings
+from distrl.metrics.words import UNKNOWN, return_words
+from distrl.runs.directories import Run, short_names
+from distrl.runs.listing import Entry, entry
+from distrl.runs.summary import duration
+
+
+class Line(NamedTuple):
+    """One quantity of every run."""
+
+    name: str
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """At least two runs, and their settings in the same order."""
+
+    entries: tuple[Entry, ...]
+    settings: tuple[Settings, ...]
+
+    @property
+    def differences(self) -> list[Line]:
+        """The settings that are not the same in all runs."""
+        return [
+            Line(path, tuple(each[path].text if path in each else UNKNOWN for each in self.settings))
+            for path in different(self.settings)
+        ]
+
+    @property
+    def outcomes(self) -> list[Line]:
+        """What the runs came to."""
+        return [Line(name, tuple(map(cell, self.entries))) for name, cell in _OUTCOMES]
+
+    def json(self) -> dict[str, Any]:
+        """Plain data; a setting that a run lacks is absent from it."""
+        paths = different(self.settings)
+        return {
+            "runs": [asdict(one) for one in self.entries],
+            "differences": [{path: each[path].value for path in paths if path in each} for each in self.settings],
+        }
+
+
+def compare(runs: Sequence[Run]) -> Comparison:
+    """Reads what is to be compared.
+
+    Raises:
+        ConfigError: A file of one of them is damaged.
+    """
+    names = short_names([run.path for run in runs])
+    entries = tuple(entry(run, name) for run, name in zip(runs, names, strict=True))
+    return Comparison(entries, tuple(read_settings(run.path / "config.yaml") for run in runs))
+
+
+def _exit(one: Entry) -> str:
+    return one.outcome if one.exit_code in (None, 0) else f"{one.outcome} (exit code {one.exit_code})"
+
+
+def _told(value: float | None, words: Callable[[float], str]) -> str:
+    return UNKNOWN if value is None else words(value)
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _lag(one: Entry) -> str:
+    if one.policy_lag_mean is None or one.policy_lag_max is None:
+        return UNKNOWN
+    return f"{one.policy_lag_mean:.1f}, max {one.policy_lag_max:,.0f}"
+
+
+_OUTCOMES: tuple[tuple[str, Callable[[Entry], str]], ...] = (
+    ("end", _exit),
+    ("environment", lambda one: one.env or UNKNOWN),
+    ("algorithm", lambda one: one.algorithm or UNKNOWN),
+    ("return", lambda one: _told(one.mean_return_100, return_words)),
+    ("best return", lambda one: _told(one.best_mean_return_100, return_words)),
+    ("steps", lambda one: _told(one.env_steps, _count)),
+    ("updates", lambda one: _told(one.updates, _count)),
+    ("episodes", lambda one: _told(one.episodes, _count)),
+    ("steps/s", lambda one: _told(one.env_steps_per_s, _count)),
+    ("wall time", lambda one: _told(one.wall_s, duration)),
+    ("to first update", lambda one: _told(one.time_to_first_update_s, duration)),
+    ("policy lag", _lag),
+    ("bottleneck", lambda one: one.bottleneck or UNKNOWN),
+    ("peak memory", lambda one: _told(one.peak_rss_mb, lambda mb: f"{mb:,.0f} MB")),
+)

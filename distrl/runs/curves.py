@@ -1,0 +1,123 @@
+"""What pictures of runs are made of: one quantity over another, smoothed, thinned out, and several seeds as a band."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from distrl.config.presets import nearest
+from distrl.errors import ConfigError
+from distrl.runs.table import Numbers, Table
+
+X_AXES: Mapping[str, str] = {"steps": "env_steps", "updates": "updates", "episodes": "episodes", "time": "wall_s"}
+"""What curves can be drawn over -> its column."""
+Statistic = Literal["mean", "iqm"]
+
+
+class Curve(NamedTuple):
+    """Points of one run: both float64 [n], x never falling, nothing unknown in them."""
+
+    x: Numbers
+    y: Numbers
+
+
+class Band(NamedTuple):
+    """Several runs as one: all float64 [n]."""
+
+    x: Numbers
+    centre: Numbers
+    low: Numbers
+    high: Numbers
+
+
+def curve(table: Table, name: str, over: str = "steps") -> Curve:
+    """The points at which both are known.
+
+    Args:
+        over: A key of `X_AXES`.
+
+    Raises:
+        ConfigError: The run has no such column.
+    """
+    for column in (X_AXES[over], name):
+        if column not in table:
+            raise ConfigError(f"no metric is named {column!r}; {nearest(column, [*table])}")
+    x, y = table[X_AXES[over]], table[name]
+    known = np.isfinite(x) & np.isfinite(y)
+    return Curve(x[known], y[known])
+
+
+def smoothed(values: Numbers, window: int) -> Numbers:
+    """Mean of each value and those before it, `window` in all; at the beginning, of as many as there are.
+
+    Args:
+        values: float64 [n], finite.
+        window: At least 1, which changes nothing.
+    """
+    if window <= 1 or len(values) == 0:
+        return values
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    ends = np.arange(1, len(values) + 1)
+    begins = np.maximum(ends - window, 0)
+    means: Numbers = (sums[ends] - sums[begins]) / (ends - begins)
+    return means
+
+
+def thinned(points: Curve, most: int) -> Curve:
+    """At most `most` points that look the same: the least and the greatest of equal stretches, and both ends.
+
+    Args:
+        most: At least 4.
+    """
+    n = len(points.x)
+    if n <= most:
+        return points
+    edges = np.linspace(0, n, (most - 2) // 2 + 1).astype(int)
+    kept = {0, n - 1}
+    for begin, end in itertools.pairwise(edges):
+        stretch = points.y[begin:end]
+        kept |= {begin + int(stretch.argmin()), begin + int(stretch.argmax())}
+    at = np.array(sorted(kept))
+    return Curve(points.x[at], points.y[at])
+
+
+def band(curves: Sequence[Curve], statistic: Statistic = "mean", points: int = 400) -> Band:
+    """What several runs came to at the same x: of each the line between its points; where all of them are known.
+
+    Args:
+        curves: At least one, each of at least one point.
+        statistic: "mean": the mean, and one standard deviation (with n as the divisor) to either side. "iqm": the
+            interquartile mean, and the quartiles around it (Agarwal et al. 2021, arXiv:2108.13264, section 4).
+        points: At most so many.
+    """
+    first, last = max(one.x[0] for one in curves), min(one.x[-1] for one in curves)
+    x = np.unique(np.concatenate([one.x for one in curves]))
+    x = x[(x >= first) & (x <= last)]
+    if len(x) > points:
+        x = np.linspace(first, last, points)
+    values = np.stack([np.interp(x, one.x, one.y) for one in curves])
+    if statistic == "mean":
+        centre, deviation = values.mean(axis=0), values.std(axis=0)
+        return Band(x, centre, centre - deviation, centre + deviation)
+    low, high = np.quantile(values, [0.25, 0.75], axis=0)
+    return Band(x, interquartile_mean(values), low, high)
+
+
+def interquartile_mean(scores: Numbers) -> Numbers:
+    """Mean of the middle half along the first axis; scores on its edge count by the share that lies inside.
+
+    Args:
+        scores: float64 [n, ...], n at least 1. Of three the middle one counts fully and the others a quarter each.
+            What failed may be -inf.
+
+    Returns:
+        float64 [...].
+    """
+    ordered = np.sort(np.asarray(scores, np.float64), axis=0)
+    n = len(ordered)
+    position = np.arange(n)
+    inside = np.clip(np.minimum(position + 1, 0.75 * n) - np.maximum(position, 0.25 * n), 0.0, None)
+    counted = ordered[inside > 0.0]  # what is outside may be infinite
+    mean: Numbers = np.tensordot(inside[inside > 0.0], counted, axes=1) / inside.sum()
+    return mean

@@ -1,0 +1,180 @@
+"""Run directories as whoever looks at them finds them: which there are, whether they run, what they came to."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, Field, ValidationError
+
+from distrl.config.small_files import read_small
+from distrl.errors import ConfigError
+from distrl.runs.summary import Summary
+
+State = Literal["running", "ended", "gone"]
+"""Of a run: its command is up; has left a summary; or is gone without one, and can be resumed."""
+
+
+class RunRecord(BaseModel):
+    """run.json: how to reach the running job. `redis_url` is None where everything is one process.
+
+    Attributes:
+        pid: 0 where it is not known.
+        started: When this launch began, in seconds since 1970.
+        process: What tells the process `pid` from later ones of that number, see `process_mark`; "" for not known.
+    """
+
+    run_id: str
+    redis_url: str | None
+    pid: int = Field(ge=0, lt=2**31)
+    started: float = Field(0.0, ge=0.0, lt=1e11)
+    process: str = ""
+
+    @classmethod
+    def read(cls, path: Path) -> "RunRecord":
+        """The record in `path`, a file run.json.
+
+        Raises:
+            ConfigError: The file is not there, or not a record.
+        """
+        try:
+            return cls.model_validate_json(read_small(path))
+        except OSError as error:
+            raise ConfigError(f"{path.parent} is not a run's directory: {path.name}: {error.strerror}") from error
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            where = "".join(f"{part}: " for part in problem["loc"])
+            raise ConfigError(f"{path} is damaged: {where}{problem['msg']}") from error
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run's directory as it was found.
+
+    Attributes:
+        summary: Of the launch that `record` tells of; None until that has ended.
+        state: As this host sees it, where the run's command must be.
+    """
+
+    path: Path
+    record: RunRecord
+    summary: Summary | None
+    state: State
+
+
+def open_run(run_dir: Path) -> Run:
+    """The run in a directory.
+
+    Raises:
+        ConfigError: There is none, or its files are damaged.
+    """
+    record = RunRecord.read(run_dir / "run.json")
+    alive = _alive(record)  # asked before, as who ends writes the summary first
+    path = run_dir / "summary.json"
+    summary = Summary.read(path) if path.is_file() else None
+    if summary is None or summary.run_id != record.run_id:  # none, or an earlier launch's, which this one has resumed
+        return Run(run_dir, record, None, "running" if alive else "gone")
+    return Run(run_dir, record, summary, "ended")
+
+
+def find_runs(places: Sequence[Path], trouble: Callable[[str], None]) -> Iterator[Run]:
+    """Every run in these places, each a run's directory or a folder of them, once.
+
+    Args:
+        trouble: Is told, in one line each, of what is damaged or cannot be read, and is passed over.
+
+    Raises:
+        ConfigError: A place that is no folder.
+    """
+    seen = set()
+    for place in places:
+        if not place.is_dir():
+            raise ConfigError(f"{place} is not a folder; name a run's directory, or a folder that holds some")
+        for path in run_directories(place, trouble):
+            try:
+                status = path.stat()
+                found = status.st_dev, status.st_ino  # under whatever name
+                if found in seen:
+                    continue
+                seen.add(found)
+                run = open_run(path)
+            except ConfigError as error:
+                trouble(str(error))
+            except OSError as error:  # gone meanwhile, or out of reach
+                trouble(f"{path}: {error.strerror}")
+            else:
+                yield run
+
+
+def run_directories(root: Path, trouble: Callable[[str], None]) -> Iterator[Path]:
+    """The run directories in `root` and in folders below it, in order of their names; links are not followed.
+
+    What is below a run's directory is the run's own.
+
+    Args:
+        trouble: Is told of folders that cannot be looked into.
+    """
+    for folder, names, files in os.walk(root, onerror=lambda error: trouble(f"{error.filename}: {error.strerror}")):
+        if "run.json" in files:
+            names.clear()
+            yield Path(folder)
+        names.sort()
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """The ends of different paths, as short as still tells them apart: most often the directories' own names."""
+    return distinct_ends([path.resolve().parts for path in paths])
+
+
+def distinct_ends(paths: Sequence[tuple[str, ...]]) -> list[str]:
+    """The ends of paths, given by their parts: one length for all, as short as still tells different ones apart."""
+    for length in range(1, max(map(len, paths), default=0) + 1):
+        names = ["/".join(each[-length:]) for each in paths]
+        if len(set(names)) == len(set(paths)):
+            return names
+    return ["/".join(each) for each in paths]
+
+
+def readable(name: str) -> str:
+    """A name of the file system as text that UTF-8 can hold: other bytes are escaped."""
+    return os.fsencode(name).decode(errors="backslashreplace")
+
+
+def newest_run(root: Path) -> Path:
+    """The directory right under `root` whose run was launched last.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    records = sorted(root.glob("*/run.json"), key=lambda path: path.stat().st_mtime)
+    if not records:
+        raise ConfigError(f"there is no run under {root.resolve()}; name one: distrl status RUN")
+    return records[-1].parent
+
+
+def process_mark(pid: int) -> str:
+    """The boot and the tick since then at which a process began; "" where it is not there or dead, or no /proc.
+
+    After a restart of the machine, or in the next container, another process has the number of one that is gone.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    # The program's name, second and in parentheses, may hold anything. The state comes third, the start 22nd.
+    fields = stat.rpartition(")")[2].split()
+    return "" if fields[0] in ("Z", "X") else f"{boot}:{fields[19]}"
+
+
+def _alive(record: RunRecord) -> bool:
+    if record.pid == 0:  # which os.kill would take for this process' own group
+        return False
+    try:
+        os.kill(record.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's process, but a process
+        pass
+    return record.process in ("", process_mark(record.pid))

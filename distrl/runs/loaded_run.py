@@ -1,0 +1,77 @@
+"""`distrl.load_run`: a run's directory in Python."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrl.config.load import load
+from distrl.config.presets import nearest
+from distrl.config.run import RunConfig
+from distrl.errors import ConfigError, require
+from distrl.runs.directories import open_run
+from distrl.runs.summary import Summary
+from distrl.runs.table import Table, read_table
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture that notebooks show.
+
+    Attributes:
+        png: The file's bytes.
+    """
+
+    png: bytes
+
+    def _repr_png_(self) -> bytes:
+        """Called by IPython, for the output of a cell."""
+        return self.png
+
+    def save(self, path: str | Path) -> None:
+        """Write the picture to a file."""
+        Path(path).write_bytes(self.png)
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """A run as its directory told when it was loaded.
+
+    Attributes:
+        summary: None while the run goes on, and for one that is gone without it.
+        metrics: Column of metrics.csv -> float64 [rows], NaN where nothing was known; empty before the first row.
+    """
+
+    path: Path
+    config: RunConfig
+    summary: Summary | None
+    metrics: Table
+
+    def plot(self, metric: str = "mean_return_100", over: str = "steps") -> Picture:
+        """A metric over environment steps, updates, episodes or time, as `distrl plot` draws it.
+
+        Raises:
+            ConfigError: The run has no such metric, or no number of it; or there is no such axis.
+            MissingExtraError: Matplotlib is not installed.
+        """
+        require("matplotlib", "matplotlib", "plot")
+        # Imported here: most uses of a run need no pictures.
+        from distrl.runs import pictures, plots
+        from distrl.runs.curves import X_AXES
+
+        if over not in X_AXES:
+            raise ConfigError(f"over {over!r}: {nearest(over, [*X_AXES])}")
+        name = self.path.resolve().name
+        sources = {name: [plots.Source(name, self.path, self.metrics)]}
+        panel = plots.panel(sources, metric, None, plots.CurveOptions(over))
+        return Picture(pictures.picture([panel], pictures.Caption(over), "png"))
+
+
+def load_run(path: Path) -> LoadedRun:
+    """The run in a directory, live or finished.
+
+    Raises:
+        ConfigError: There is none, one of its files is damaged, or today's distrl does not know its configuration.
+    """
+    found = open_run(path)
+    config = load(file=path / "config.yaml").config
+    metrics = path / "metrics.csv"
+    return LoadedRun(path, config, found.summary, read_table(metrics) if metrics.exists() else Table({}, {}))

@@ -1,0 +1,227 @@
+"""Curves as PNG and SVG, the same bytes for the same numbers. The only module that knows matplotlib.
+
+Nothing is kept between pictures: figures are made without pyplot, and settings hold while one is drawn.
+"""
+
+import io
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from distrl.metrics.snapshot import METRICS
+from distrl.runs.curves import Statistic
+from distrl.runs.plots import LIGHT, Group, Palette, Panel
+
+UNITS = {metric.name: metric.unit for metric in METRICS}
+MEANINGS = {metric.name: metric.meaning for metric in METRICS}
+X_LABELS = {"steps": "environment steps", "updates": "updates", "episodes": "episodes"}
+STATISTICS: Mapping[Statistic, str] = {
+    "mean": "mean ± one standard deviation",
+    "iqm": "interquartile mean, quartiles",
+}
+MOST_LABELS, LABEL_LENGTH = 24, 44
+"""In a legend, and letters in each."""
+STYLES = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)))
+"""Of lines, where there are more of them than colours."""
+
+
+@dataclass(frozen=True)
+class Caption:
+    """What is written around the curves.
+
+    Attributes:
+        over: A key of `curves.X_AXES`.
+        legend: Heads the legend: what the runs are grouped by; "" for nothing.
+        statistic: Of the bands.
+    """
+
+    over: str = "steps"
+    legend: str = ""
+    statistic: Statistic = "mean"
+
+
+def picture(panels: Sequence[Panel], caption: Caption, form: str, palette: Palette = LIGHT) -> bytes:
+    """One picture of panels above each other, with one legend beside them.
+
+    Args:
+        form: "png" or "svg".
+    """
+    labels = [*dict.fromkeys(group.label for panel in panels for group in (*panel.groups, *panel.second_groups))]
+    looks = {label: _look(place, palette) for place, label in enumerate(labels)}
+    with _style(palette):
+        beside = 0.0 if len(labels) < 2 else 0.45 + 0.072 * max(len(_short(label)) for label in labels)
+        high = max(0.7 + 2.9 * len(panels), 0.75 + 0.18 * min(len(labels), MOST_LABELS + 1))  # as the legend needs
+        figure = Figure(figsize=(7.0 + beside, high), layout="constrained")
+        rows = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, panel in zip(rows, panels, strict=True):
+            _draw_panel(axes, panel, looks)
+        _x_axis(rows[-1], caption.over)
+        if len(labels) > 1:
+            _legend(figure, looks, panels, caption)
+        return _rendered(figure, form)
+
+
+def small_picture(groups: Sequence[Group], over: str, palette: Palette, *, from_zero: bool) -> str:
+    """One panel as SVG without any words but those at its axes, for a page that has its own.
+
+    Args:
+        from_zero: Of quantities of which half as high means half as much.
+    """
+    looks = {group.label: _look(place, palette) for place, group in enumerate(groups)}
+    with _style(palette):
+        figure = Figure(figsize=(5.2, 2.5), layout="constrained")
+        figure.patch.set_visible(False)
+        axes = figure.subplots()
+        axes.patch.set_visible(False)
+        _draw(axes, groups, looks, "solid")
+        if from_zero:
+            top = max(axes.get_ylim()[1], 0.1)
+            axes.set_ylim(-0.02 * top, top)  # so that what is 0 does not hide behind the axis
+        axes.yaxis.set_major_formatter(FuncFormatter(_number))
+        _x_axis(axes, over)
+        return _rendered(figure, "svg").decode()
+
+
+def _draw_panel(axes: Axes, panel: Panel, looks: Mapping[str, dict[str, Any]]) -> None:
+    _draw(axes, panel.groups, looks)
+    axes.yaxis.set_major_formatter(FuncFormatter(_number))
+    axes.set_ylabel(_named(panel.metric))
+    if panel.second is None:
+        axes.set_title(MEANINGS.get(panel.metric, panel.metric))
+        return
+    other = axes.twinx()
+    _draw(other, panel.second_groups, looks, "dashed")
+    other.yaxis.set_major_formatter(FuncFormatter(_number))
+    other.grid(visible=False)
+    other.spines["right"].set_visible(True)
+    axes.set_ylabel(f"{_named(panel.metric)}, solid")
+    other.set_ylabel(f"{_named(panel.second)}, dashed")
+    axes.set_title(f"{panel.metric} and {panel.second}")
+
+
+def _draw(axes: Axes, groups: Sequence[Group], looks: Mapping[str, dict[str, Any]], style: Any | None = None) -> None:
+    """Every run, thin where there is a band; what is in front of it are centres."""
+    for group in groups:
+        look = looks[group.label] | ({} if style is None else {"linestyle": style})
+        thin: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.4} if group.band is not None else {"linewidth": 1.5}
+        for x, y in group.curves:
+            # A run of one row is a point, which a line would not show.
+            axes.plot(x, y, **look, **thin, marker="o" if len(x) == 1 else None, markersize=3.5)
+        if group.band is not None:
+            x, centre, low, high = group.band
+            axes.fill_between(x, low, high, color=look["color"], alpha=0.17, linewidth=0)
+            axes.plot(x, centre, **look, linewidth=1.9, marker="o" if len(x) == 1 else None, markersize=3.5)
+
+
+def _legend(figure: Figure, looks: Mapping[str, dict[str, Any]], panels: Sequence[Panel], caption: Caption) -> None:
+    counts = {group.label: f" · {len(group.curves)} runs" for panel in panels for group in panel.groups if group.band}
+    shown = [*looks][:MOST_LABELS]
+    handles = [Line2D([], [], **looks[label], linewidth=1.9) for label in shown]
+    labels = [f"{_short(label)}{counts.get(label, '')}" for label in shown]
+    if len(looks) > len(shown):
+        handles.append(Line2D([], [], linestyle="none"))
+        labels.append(f"and {len(looks) - len(shown)} more")
+    title = "\n".join(filter(None, [caption.legend, STATISTICS[caption.statistic] if counts else ""]))
+    figure.legend(handles, labels, loc="outside right upper", title=title or None, alignment="left")
+
+
+def _look(place: int, palette: Palette) -> dict[str, Any]:
+    colours = len(palette.lines)
+    return {"color": palette.lines[place % colours], "linestyle": STYLES[place // colours % len(STYLES)]}
+
+
+def _x_axis(lowest: Axes, over: str) -> None:
+    """Numbers and name under the lowest panel."""
+    lowest.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+    label, scale = X_LABELS.get(over, ""), 1.0
+    if over == "time":
+        longest = lowest.get_xlim()[1]
+        unit, scale = ("hours", 3600.0) if longest > 7200 else ("minutes", 60.0) if longest > 120 else ("seconds", 1.0)
+        label = f"training time, {unit}"
+        # Ticks are chosen in seconds but must be round in the unit.
+        lowest.xaxis.set_major_locator(_Scaled(scale))
+    lowest.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _number(value / scale, None)))
+    lowest.set_xlabel(label)
+
+
+class _Scaled(MaxNLocator):
+    """Ticks that are round in another unit than that of the axis."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__(6, steps=[1, 2, 2.5, 5, 10])
+        self._scale = scale
+
+    def tick_values(self, vmin: float, vmax: float) -> Any:
+        return np.asarray(super().tick_values(vmin / self._scale, vmax / self._scale)) * self._scale
+
+
+def _number(value: float, _: int | None) -> str:
+    """'1,500,000', '0.25', '1e-05'."""
+    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}"
+    return text.replace("-", "−") if text[:1] == "-" else text
+
+
+def _named(metric: str) -> str:
+    unit = UNITS.get(metric, "")
+    return f"{metric} ({unit})" if unit and unit not in metric else metric
+
+
+def _short(label: str) -> str:
+    """Both ends of what is too long, on one line."""
+    label = " ".join(label.split())
+    if len(label) <= LABEL_LENGTH:
+        return label
+    half = LABEL_LENGTH // 2
+    return f"{label[:half]}…{label[-half + 1 :]}"
+
+
+@contextmanager
+def _style(palette: Palette) -> Iterator[None]:
+    settings: dict[Any, Any] = {
+        "svg.hashsalt": "distrl",
+        "svg.fonttype": "none",
+        "text.parse_math": False,  # a $ in a run's name is a dollar
+        "font.size": 9,
+        "figure.facecolor": palette.paper,
+        "axes.facecolor": palette.paper,
+        "axes.edgecolor": palette.dim,
+        "axes.labelcolor": palette.dim,
+        "axes.titlecolor": palette.ink,
+        "axes.titlelocation": "left",
+        "axes.titlesize": 10,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "axes.xmargin": 0.01,
+        "grid.color": palette.grid,
+        "grid.linewidth": 0.7,
+        "xtick.color": palette.dim,
+        "ytick.color": palette.dim,
+        "text.color": palette.ink,
+        "legend.frameon": False,
+        "legend.fontsize": 8.5,
+        "legend.title_fontsize": 8.5,
+        "legend.handlelength": 1.6,
+        "savefig.dpi": 160,
+        "path.simplify_threshold": 0.3,
+    }
+    with mpl.rc_context(settings), warnings.catch_warnings():
+        # A letter that the font lacks is drawn as a box, and an SVG's reader may have it.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
+
+
+def _rendered(figure: Figure, form: str) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format=form, metadata={"Date": None} if form == "svg" else None)
+    return file.getvalue()

@@ -1,0 +1,169 @@
+"""A run's own directory: config.yaml, run.json, manifest.json, summary.json, metrics.csv, and its folders.
+
+The process that trains in it holds locks on the directory and on run.lock. The kernel releases them however it ends.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from distrl.data_store.checkpoints import load_newest
+from distrl.errors import CheckpointError, ConfigError, naming
+from distrl.runs.directories import RunRecord, process_mark
+
+_FOLDERS = ("logs", "checkpoints", "policy")
+_FILES = (
+    *("config.yaml", "manifest.json", "run.json", "summary.json", "metrics.csv", "run.lock"),
+    *("logs/events.log", "logs/learner.log"),
+)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A run directory that is ours: what its newest checkpoint holds, and lines worth telling.
+
+    Attributes:
+        env_steps, wall_s: Environment steps and seconds of training behind the checkpoint.
+        was_empty: There was nothing in it, or it was not there.
+    """
+
+    update: int = 0
+    env_steps: int = 0
+    wall_s: float = 0.0
+    notes: tuple[str, ...] = ()
+    was_empty: bool = False
+
+
+@contextmanager
+def open_run_directory(run_dir: Path, resume: str | None) -> Iterator[Opened]:
+    """Makes the directory, or checks that it can be resumed; while inside, nobody else trains in it.
+
+    Args:
+        run_dir: The run's own directory.
+        resume: None: a new run. "auto": resume if there is a checkpoint, else start. Otherwise: must resume.
+
+    Yields:
+        What is resumed, and which checkpoints were passed over.
+
+    Raises:
+        ConfigError: A new run would overwrite another one, or the run to resume has not ended.
+        CheckpointError: There are checkpoints and none is valid, or there is none and `resume` is not "auto".
+    """
+    require_free(run_dir, resume)
+    opened = Opened() if resume is None else _look_for_checkpoint(run_dir, must_exist=resume != "auto")
+    with ExitStack() as held:
+        with usable(run_dir):
+            was_empty = not (run_dir.is_dir() and any(run_dir.iterdir()))
+            for name in _FOLDERS:
+                (run_dir / name).mkdir(parents=True, exist_ok=True)
+            _hold(held, run_dir, os.O_RDONLY)
+            _hold(held, run_dir / "run.lock", os.O_RDWR | os.O_CREAT)
+        yield replace(opened, was_empty=was_empty)
+
+
+@contextmanager
+def usable(run_dir: Path) -> Iterator[None]:
+    """Turn an OSError inside, where the run's files are opened, into one line that names the file.
+
+    Raises:
+        ConfigError: The disk is full or refuses.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"{error.filename or run_dir} cannot be used: {error.strerror}; choose another --run-dir, or mend it"
+        ) from error
+
+
+def require_free(run_dir: Path, resume: str | None) -> None:
+    """Refuse a directory that cannot be trained in, before anything slow is done. Changes nothing.
+
+    Raises:
+        ConfigError: A new run would overwrite another one, the run to resume has not ended, or something else has the
+            place of one of its files or folders.
+    """
+    if resume is None and (run_dir / "run.json").exists():
+        raise ConfigError(f"{run_dir} already holds a run; add --resume auto to go on, or choose another --run-dir")
+    for path in (*(run_dir / name for name in _FILES), *(run_dir / name for name in _FOLDERS)):
+        is_folder = path.name in _FOLDERS
+        if path.exists() and path.is_dir() != is_folder:
+            raise ConfigError(f"{path} is not a {'folder' if is_folder else 'file'}; move it away, or mend it")
+    with ExitStack() as held, usable(run_dir):
+        for path in (run_dir, run_dir / "run.lock"):
+            if path.exists():
+                _hold(held, path, os.O_RDONLY)
+
+
+def write_run_json(run_dir: Path, run_id: str, redis_url: str | None) -> None:
+    """What `distrl status` and its siblings need to find the running job; the summary of an earlier launch goes.
+
+    The file is private: the URL may hold a password.
+    """
+    pid = os.getpid()
+    record = RunRecord(run_id=run_id, redis_url=redis_url, pid=pid, started=time.time(), process=process_mark(pid))
+    with usable(run_dir):
+        write_private(run_dir / "run.json", record.model_dump_json(indent=1) + "\n")
+        (run_dir / "summary.json").unlink(missing_ok=True)
+
+
+def is_directory_of(run_dir: Path, run_id: str) -> bool:
+    """Whether `run_dir`, as this host sees it, is the directory in which the run was launched."""
+    try:
+        return RunRecord.read(run_dir / "run.json").run_id == run_id
+    except ConfigError:  # there is none, or another directory's
+        return False
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes a file that only its owner may read; readers see the old one or the whole new one."""
+    temporary = path.with_suffix(".tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with naming(path), os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    temporary.replace(path)
+
+
+def _look_for_checkpoint(run_dir: Path, *, must_exist: bool) -> Opened:
+    try:
+        loaded = load_newest(run_dir / "checkpoints")
+    except CheckpointError as error:
+        # Not even with "auto": starting anew would lose, without a word, what somebody may still repair.
+        raise CheckpointError(
+            f"{run_dir} holds checkpoints and none is valid; put a good one back, or start anew with another "
+            f"--run-dir ({error})"
+        ) from error
+    if loaded is None and must_exist:
+        raise CheckpointError(f"nothing to resume: {run_dir} holds no checkpoint under checkpoints/")
+    if loaded is None:
+        return Opened(notes=(f"no checkpoint in {run_dir}: starting from the beginning",))
+    passed_over = [f"passed over {path.name}: {reason}" for path, reason in loaded.rejected]
+    notes = (*passed_over, f"resuming from {loaded.path.name} (update {loaded.step})")
+    env_steps, wall_s = loaded.meta.get("env_steps"), loaded.meta.get("wall_s")
+    return Opened(
+        loaded.step,
+        env_steps if isinstance(env_steps, int) else 0,
+        float(wall_s) if isinstance(wall_s, int | float) else 0.0,
+        notes,
+    )
+
+
+def _hold(held: ExitStack, path: Path, flags: int) -> None:
+    """Lock a run's directory, or the file run.lock in it, until `held` is closed.
+
+    The file can be removed, and another one has no lock; some network file systems lock no directory. So it takes both.
+    """
+    descriptor = os.open(path, flags, 0o666)
+    held.callback(os.close, descriptor)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        run_dir = path if path.is_dir() else path.parent
+        raise ConfigError(f"the run in {run_dir} has not ended; stop it first: distrl stop {run_dir}") from error
+    except OSError:
+        if not path.is_dir():
+            raise

@@ -1,0 +1,165 @@
+"""`distrl evaluate`: a saved policy, or a baseline, plays greedy episodes in this process."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distrl.actors.baselines import ConstantPolicy, RandomPolicy
+from distrl.actors.evaluator import ActingPolicy, Episode, Evaluator, GreedyPolicy, share_of
+from distrl.actors.policy import Policy
+from distrl.config import RunConfig
+from distrl.config.environment import EnvironmentConfig
+from distrl.config.load import load
+from distrl.environments.pictures import Recorder, renderable
+from distrl.environments.random_actions import RandomActions
+from distrl.environments.vector import VectorEnvironment
+from distrl.errors import ConfigError, MissingExtraError
+from distrl.learner.policy_files import read_policy
+from distrl.types import EnvSpec
+
+__all__ = ["Episode", "Subject", "Video", "baseline", "play", "run_config", "saved_policy"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Who plays what.
+
+    Attributes:
+        name: For people.
+        make_policy: The policy for an environment of that spec; raises ConfigError where they do not fit.
+        env_steps: Of the training behind the policy; None where that is not known, or it learned nothing.
+        weights_version: None for a baseline.
+    """
+
+    name: str
+    environment: EnvironmentConfig
+    make_policy: Callable[[EnvSpec, np.random.Generator], ActingPolicy]
+    env_steps: int | None = None
+    weights_version: int | None = None
+
+
+@dataclass(frozen=True)
+class Video:
+    """What is filmed: the first `episodes` of the first environment.
+
+    Attributes:
+        path: A .webm or .mp4 file.
+        replaced: A film that is there is replaced; otherwise that is an error.
+    """
+
+    path: Path
+    episodes: int = 1
+    replaced: bool = False
+
+
+def run_config(run_dir: Path) -> RunConfig:
+    """The configuration of a run.
+
+    Raises:
+        ConfigError: There is no run.
+    """
+    if not (run_dir / "config.yaml").is_file():
+        raise ConfigError(f"{run_dir} is not a run's directory: it holds no config.yaml")
+    return load(file=run_dir / "config.yaml").config
+
+
+def saved_policy(run_dir: Path, checkpoint: str) -> Subject:
+    """A run's policy, greedy, in the environment that it trains in.
+
+    Raises:
+        ConfigError, CheckpointError: As `learner.policy_files.read_policy`.
+    """
+    environment = run_config(run_dir).environment
+    saved = read_policy(run_dir, checkpoint)
+    policy = Policy(saved.bundle)
+    policy.set_weights(saved.weights)
+
+    def make(spec: EnvSpec, rng: np.random.Generator) -> ActingPolicy:
+        if spec != policy.spec:
+            raise ConfigError(f"the policy of {run_dir} was made for {policy.spec}, here the environment is {spec}")
+        return GreedyPolicy(policy)
+
+    name = f"policy of {run_dir}, {checkpoint}"
+    return Subject(name, environment, make, saved.env_steps, saved.weights.version)
+
+
+def baseline(kind: str, config: RunConfig, values: Mapping[str | None, Any]) -> Subject:
+    """A policy that learned nothing.
+
+    Args:
+        kind: "random" or "constant".
+        config: The environment, and the action mask if a policy head names one.
+        values: For "constant": action -> its value; None stands for the only action that there is.
+
+    Raises:
+        ConfigError: No such baseline, or values for one that draws its own.
+    """
+    if kind not in ("random", "constant"):
+        raise ConfigError(f"--baseline {kind} is none of random, constant")
+    if kind == "random" and values:
+        raise ConfigError("--action is of --baseline constant; the random one draws its own")
+
+    def make(spec: EnvSpec, rng: np.random.Generator) -> ActingPolicy:
+        if kind == "random":
+            return RandomPolicy(RandomActions(spec, rng, config.network.action_mask))
+        if None in values and len(spec.actions) > 1:
+            raise ConfigError(f"--action: name the action, NAME=VALUE; there are {', '.join(spec.actions)}")
+        (first, *_) = spec.actions
+        return ConstantPolicy(spec.actions, {name or first: value for name, value in values.items()})
+
+    return Subject(f"{kind} policy", config.environment, make)
+
+
+def play(
+    subject: Subject, *, episodes: int | None, environments: int, seed: int, video: Video | None = None
+) -> Iterator[Episode]:
+    """Plays exactly that many episodes, and yields each as it ends.
+
+    Args:
+        episodes: None: endlessly, until the iterator is closed.
+        environments: How many step together; never more than there are episodes.
+        seed: Of the environments and of a policy that draws.
+        video: The file is complete when the iterator has ended, or is closed, which cuts it short.
+
+    Raises:
+        ConfigError: The environment cannot be made, does not fit the policy, or has no pictures to film.
+        EnvironmentFailedError: It raised.
+    """
+    count = environments if episodes is None else min(environments, episodes)
+    config = subject.environment if video is None else _filmed(subject.environment, video, episodes, count)
+    environment_seed, policy_seed = np.random.SeedSequence(seed, spawn_key=(4,)).spawn(2)
+    with ExitStack() as cleanup:
+        environment = _make(config, count, filmed=video is not None)
+        cleanup.callback(environment.close)
+        policy = subject.make_policy(environment.spec, np.random.default_rng(policy_seed))
+        recorder = None
+        if video is not None:
+            recorder = Recorder(environment, video.path, video.episodes, replaced=video.replaced)
+            cleanup.enter_context(recorder)
+        evaluator = Evaluator(policy, environment, None if recorder is None else recorder.watch)
+        yield from evaluator.episodes(episodes, int(environment_seed.generate_state(1)[0]))
+
+
+def _make(config: EnvironmentConfig, count: int, *, filmed: bool) -> VectorEnvironment:
+    try:
+        return VectorEnvironment(config, count)
+    except MissingExtraError:
+        raise
+    except ConfigError as error:
+        if filmed:
+            raise ConfigError(f"--video: {error}") from error
+        raise
+
+
+def _filmed(config: EnvironmentConfig, video: Video, episodes: int | None, environments: int) -> EnvironmentConfig:
+    share = None if episodes is None else share_of(0, episodes, environments)
+    if share is not None and video.episodes > share:
+        raise ConfigError(
+            f"--video-episodes {video.episodes}: the environment that is filmed plays {share} of {episodes} episodes; "
+            "film fewer, or play in fewer --environments"
+        )
+    return renderable(config)

@@ -1,0 +1,64 @@
+"""`distrl export`: a run's saved policy as one file, from what it has saved alone, without a numeric framework."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from distrl.actors.policy import Policy
+from distrl.config.load import load
+from distrl.data_store import atomic
+from distrl.errors import ConfigError, require
+from distrl.learner.policy_files import read_policy
+from distrl.networks.policy.description import BundleDescription
+from distrl.networks.policy.exported_model import Exported, opened, sealed
+from distrl.serving.exported_policy import ExportedPolicy
+
+FILE_NAME = "policy.onnx"
+
+
+def export_run(
+    run_dir: Path, output: Path | None, *, checkpoint: str, force: bool, version: str
+) -> tuple[Path, Exported]:
+    """Writes the policy of a run, which may be training, as one file.
+
+    Args:
+        run_dir: The run's directory.
+        output: The file; None: `FILE_NAME` in the run's directory.
+        checkpoint: Whose weights: "newest", "best", or a checkpoint's path.
+        force: A file that is there is replaced.
+        version: Of this distrl, for the file.
+
+    Returns:
+        The file's path, and what is known of the policy.
+
+    Raises:
+        ConfigError: There is no run or no saved policy, or the file is there or cannot be written.
+        CheckpointError: The checkpoint is not valid, or of another network.
+    """
+    path = run_dir / FILE_NAME if output is None else output
+    if path.is_dir():
+        raise ConfigError(f"{path} is a directory; name a file, such as {path / FILE_NAME}")
+    if path.exists() and not force:
+        raise ConfigError(f"{path} is there already; add --force to replace it, or choose another --output")
+    content = _content(run_dir, checkpoint, version)
+    bundle, exported = opened(content)
+    ExportedPolicy(bundle, exported)  # what cannot be opened is not written
+    try:
+        atomic.put_file(path, content)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+    return path, exported
+
+
+def _content(run_dir: Path, checkpoint: str, version: str) -> bytes:
+    saved = read_policy(run_dir, checkpoint)
+    Policy(saved.bundle).set_weights(saved.weights)  # they are of this graph, and finite
+    require("onnx", "onnx, which puts weights into models,", "cpu")
+    from distrl.networks.policy import onnx_graph
+
+    model = onnx_graph.embed(saved.bundle.graph, saved.weights.arrays)
+    description = BundleDescription.from_json(saved.bundle.description)
+    # Exploration is the training's, and the scale of rewards that of the newest weights, which these need not be.
+    libraries = {"distrl": version, **description.libraries}
+    policy = replace(description, exploration=None, rewards=None, libraries=libraries)
+    algorithm = load(file=run_dir / "config.yaml").config.algorithm.name
+    return sealed(model, Exported(policy, algorithm, saved.env_steps, saved.weights.version))

@@ -1,0 +1,186 @@
+"""A policy from the file that `distrl export` writes: acts with NumPy and ONNX Runtime, on an environment's own terms.
+
+Nothing of gymnasium, Redis or a numeric framework is needed, nor the environment; OpenCV only where preprocessing
+resizes images. Whatever the policy must remember from one step to the next is in the state that `act` returns and
+takes, so that one policy serves any number of episodes.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from distrl import frames
+from distrl.actors.action_selection import ActionSelector
+from distrl.actors.policy import Policy, PolicyOutput
+from distrl.environments.preprocessing.pipeline import Pipeline
+from distrl.errors import ConfigError, DistrlError
+from distrl.networks.policy.exported_model import Exported, opened
+from distrl.serving.served_values import action_writer, batched_arrays
+from distrl.types import ActionSpec, Array, ArraySpec, BoolArray, EnvSpec, PolicyBundle, Weights
+
+
+@dataclass(frozen=True)
+class PolicyState:
+    """What a policy remembers of the steps before, for each of B environments; never written to.
+
+    Attributes:
+        recurrent: name -> [B, ...]. State of the network's memory.
+        stacks: name -> [B, ..., n * C]. The stacks of frames that the newest observations completed.
+        begins: bool [B]. The next observation is the first of an episode.
+    """
+
+    recurrent: dict[str, Array]
+    stacks: dict[str, Array]
+    begins: BoolArray
+
+    def restarted(self, where: Any) -> "PolicyState":
+        """The state with nothing remembered in some environments, as an episode begins there.
+
+        Args:
+            where: bool [B]. Of a vector of environments: those that have just been reset.
+        """
+        begins = np.asarray(where, np.bool_)
+        if begins.shape != self.begins.shape:
+            raise DistrlError(f"restarted: {begins.shape} flags, the state is of {self.begins.shape} environments")
+        recurrent = {name: array.copy() for name, array in self.recurrent.items()}
+        for array in recurrent.values():
+            array[begins] = 0
+        return replace(self, recurrent=recurrent, begins=self.begins | begins)
+
+
+class Decision(NamedTuple):
+    """What to do, and what to remember.
+
+    Attributes:
+        action: As `env.step` takes it; with a batch axis where the observation had one.
+        state: For the next call; None where there is nothing to remember.
+    """
+
+    action: Any
+    state: PolicyState | None
+
+
+class ExportedPolicy:
+    """Chooses actions for an environment's own observations.
+
+    Attributes:
+        exported: What is known of it: algorithm, environment steps of training, versions.
+        spec: The environment, with its own observations and actions.
+        remembers: It has memory or sees stacks of frames, so that `act` needs the state that it returned before.
+    """
+
+    def __init__(self, bundle: PolicyBundle, exported: Exported) -> None:
+        """Opens what `exported_model.opened` returns.
+
+        Raises:
+            DistrlError: The graph is not the described one, or preprocessing does not lead to what it takes.
+        """
+        self.exported = exported
+        self._policy = Policy(bundle)
+        self._policy.set_weights(Weights(exported.weights_version, {}))  # all of them are in the graph
+        self._pipeline = Pipeline.of(self._policy.spec)
+        if _forms(self._pipeline.spec) != _forms(self._policy.spec):
+            raise DistrlError("its description does not fit itself: preprocessing makes other observations or actions")
+        self.spec = self._pipeline.raw
+        self._selector = ActionSelector(self._policy.distributions)
+        self._write = action_writer(self.spec.actions)
+        # Stacks that preprocessing makes; where the environment stacks, its observations hold all the frames.
+        given = self.spec.observations
+        self._stacks = {
+            name: count
+            for name, count in self._policy.spec.frames.items()
+            if name not in given or given[name].frames == 1
+        }
+        self.remembers = bool(self._stacks or self._policy.initial_state(1))
+        self._rng = np.random.default_rng()
+
+    def act(
+        self,
+        observation: Any,
+        state: PolicyState | None = None,
+        deterministic: bool = True,
+        rng: np.random.Generator | None = None,
+    ) -> Decision:
+        """Chooses the action for one observation, or an action for each of a batch.
+
+        Args:
+            observation: As the environment shows it: an array, a whole number for a Discrete, or those nested as its
+                spaces are; texts are tokens. All may have a batch axis. A Discrete may also be one-hot in real numbers.
+            state: What the call before returned; None: these are the first observations of their episodes.
+            deterministic: The most probable action, or the mean; else one drawn from the policy's distribution. A
+                policy of values, such as DQN's, takes the best in either case.
+            rng: What to draw with; None: a generator of the policy's own, seeded by chance.
+
+        Raises:
+            DistrlError: The observation, or the state, is not one of this policy's; or the graph cannot be run, or
+                puts out something else than its description says. The message says in what way.
+        """
+        raw, single = batched_arrays(observation, self.spec.observations)
+        count = len(next(iter(raw.values())))
+        before = self._fresh(count) if state is None else self._checked(state, count)
+        seen = self._seen(raw, before, count)
+        output = self._policy.step(seen, before.recurrent)
+        self._check(output, count)
+        if deterministic:
+            chosen = self._selector.mode(output.outputs)
+        else:
+            chosen, _ = self._selector.sample(output.outputs, self._rng if rng is None else rng)
+        action = self._write(self._pipeline.actions(chosen), single)
+        if not self.remembers:
+            return Decision(action, None)
+        stacks = {name: seen[name] for name in self._stacks}
+        return Decision(action, PolicyState(output.recurrent_state, stacks, np.zeros(count, np.bool_)))
+
+    def _check(self, output: PolicyOutput, count: int) -> None:
+        """Refuse what a graph that distrl has not exported may put out: texts, lists, or arrays of other shapes."""
+        described = self.exported.policy
+        wanted = {name: ArraySpec(shape, "float32") for name, shape in described.outputs.items()}
+        for name, array in {**output.outputs, **output.recurrent_state}.items():
+            spec = wanted.get(name) or described.recurrent_state[name]
+            if not isinstance(array, np.ndarray) or array.shape != (count, *spec.shape) or array.dtype != spec.dtype:
+                what = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+                raise DistrlError(f"the graph puts out {what} as {name!r}, not {spec.dtype} {(count, *spec.shape)}")
+
+    def _fresh(self, count: int) -> PolicyState:
+        return PolicyState(self._policy.initial_state(count), {}, np.ones(count, np.bool_))
+
+    def _checked(self, state: PolicyState, count: int) -> PolicyState:
+        if not self.remembers:
+            raise DistrlError("this policy remembers nothing: its state is None")
+        if len(state.begins) != count:
+            raise DistrlError(f"the state is of {len(state.begins)} environments, the observations are of {count}")
+        return state
+
+    def _seen(self, raw: dict[str, Array], before: PolicyState, count: int) -> dict[str, Array]:
+        """What the network sees. The pipeline begins anew each time; what came before is in the stacks."""
+        self._pipeline.reset()
+        seen = self._pipeline.observations(raw, np.ones(count, np.bool_))
+        for name, size in self._stacks.items():
+            if not before.begins.all():
+                newest = frames.newest(seen[name], size)
+                seen[name] = frames.advanced(before.stacks[name], newest, before.begins, size)
+        return seen
+
+
+def _forms(spec: EnvSpec) -> tuple[dict[str, tuple[tuple[int, ...], str]], dict[str, ActionSpec]]:
+    """Shapes and dtypes of a spec's observations, and its actions."""
+    return {name: (array.shape, array.dtype) for name, array in spec.observations.items()}, spec.actions
+
+
+def load_policy(path: str | Path) -> ExportedPolicy:
+    """The policy in a file that `distrl export` wrote.
+
+    Raises:
+        ConfigError: The file cannot be read.
+        DistrlError: It is not an exported policy, is damaged, or wants data from outside of it.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"policy {path} cannot be read: {error.strerror}") from error
+    try:
+        return ExportedPolicy(*opened(content))
+    except DistrlError as error:
+        raise DistrlError(f"policy {path}: {error}") from error

@@ -1,0 +1,209 @@
+"""What a terminal shows of a run: a live panel, or plain lines where stdout is not a terminal."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from distrl.config import RunConfig
+from distrl.config.presets import nearest
+from distrl.errors import ConfigError
+from distrl.metrics.progress import History, goals, number
+from distrl.metrics.snapshot import Snapshot
+from distrl.metrics.words import NO_EPISODE, RoleRow, return_words, role_states
+from distrl.runs.summary import Summary, closing_text, duration
+
+
+class View(Protocol):
+    """What a run tells a user while it lasts."""
+
+    def update(self, snapshot: Snapshot, roles: Sequence[RoleRow], config: RunConfig) -> None:
+        """The newest numbers (empty before the first) and heartbeats; called about twice a second."""
+
+    def event(self, text: str) -> None:
+        """Something happened that a user wants to know, in one line."""
+
+    def close(self, summary: Summary) -> None:
+        """The run is over."""
+
+    def stop(self) -> None:
+        """Gives the terminal back, however the run ended; a second call does nothing."""
+
+
+class PlainView:
+    """One line every few seconds, and one per event.
+
+    Args:
+        run_dir: Named in the closing lines.
+        every_s: Between two lines of numbers.
+        write: Takes one line.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path | None = None,
+        *,
+        every_s: float = 5.0,
+        clock: Callable[[], float] = time.monotonic,
+        write: Callable[[str], None] | None = None,
+    ) -> None:
+        self._run_dir = run_dir
+        self._every_s = every_s
+        self._clock = clock
+        self._write = write or _print
+        self._began = clock()
+        self._next = self._began
+        self._begun = False  # whether numbers have been shown
+        self._history = History()
+
+    def update(self, snapshot: Snapshot, roles: Sequence[RoleRow], config: RunConfig) -> None:
+        """Writes a line when one is due; the first one, and the first one with numbers, at once."""
+        self._history.add(snapshot)
+        now = self._clock()
+        begins = bool(snapshot) and not self._begun
+        if now < self._next and not begins:
+            return
+        self._begun = self._begun or begins
+        self._next = now + self._every_s
+        text = line(snapshot, config, self._history) if snapshot else role_states(roles)
+        self._write(f"{duration(now - self._began):>7}  {text}")
+
+    def event(self, text: str) -> None:
+        """Writes it at once."""
+        self._write(f"{duration(self._clock() - self._began):>7}  {text}")
+
+    def close(self, summary: Summary) -> None:
+        """Writes how the run ended."""
+        self._write(closing_text(summary, self._run_dir))
+
+    def stop(self) -> None:
+        """Nothing to give back."""
+
+
+class QuietView:
+    """Events and the end, no progress."""
+
+    def __init__(self, run_dir: Path | None = None, write: Callable[[str], None] | None = None) -> None:
+        self._run_dir = run_dir
+        self._write = write or _print
+
+    def update(self, snapshot: Snapshot, roles: Sequence[RoleRow], config: RunConfig) -> None:
+        """Says nothing."""
+
+    def event(self, text: str) -> None:
+        """Writes it: restarts and warnings are rare and matter."""
+        self._write(text)
+
+    def close(self, summary: Summary) -> None:
+        """Writes how the run ended."""
+        self._write(closing_text(summary, self._run_dir))
+
+    def stop(self) -> None:
+        """Nothing to give back."""
+
+
+class UntilGoneView:
+    """A view whose terminal, or who reads its pipe, may go away: the run goes on, and is shown no more.
+
+    What happens is in logs/events.log all the same.
+    """
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._gone = False
+
+    def update(self, snapshot: Snapshot, roles: Sequence[RoleRow], config: RunConfig) -> None:
+        """As the view."""
+        self._show(lambda: self._view.update(snapshot, roles, config))
+
+    def event(self, text: str) -> None:
+        """As the view."""
+        self._show(lambda: self._view.event(text))
+
+    def close(self, summary: Summary) -> None:
+        """As the view."""
+        self._show(lambda: self._view.close(summary))
+
+    def stop(self) -> None:
+        """As the view."""
+        self._show(self._view.stop)
+
+    def _show(self, show: Callable[[], None]) -> None:
+        if self._gone:
+            return
+        try:
+            show()
+        except OSError:
+            self._gone = True
+            # What is left in Python's buffer would fail once more when the process ends.
+            with suppress(OSError), open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
+VIEWS = ("auto", "plain", "quiet", "silent")
+"""Names of views: the live panel in a terminal and plain lines elsewhere; plain lines; events and the end; nothing."""
+
+
+def named_view(name: str, run_dir: Path | None = None) -> View:
+    """The view of that name.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    if name not in VIEWS:
+        raise ConfigError(f"view {name!r}: {nearest(name, [*VIEWS])}")
+    if name == "silent":
+        return QuietView(run_dir, write=lambda line: None)
+    return make_view(plain=name == "plain", quiet=name == "quiet", run_dir=run_dir)
+
+
+def make_view(*, plain: bool = False, quiet: bool = False, run_dir: Path | None = None) -> View:
+    """The live panel in a terminal, plain lines elsewhere or when asked for.
+
+    Args:
+        plain: Plain lines in a terminal, too.
+        quiet: Events and the end alone.
+        run_dir: Names the run in the panel and its files in the closing lines.
+    """
+    if quiet:
+        return UntilGoneView(QuietView(run_dir))
+    if plain or not sys.stdout.isatty():
+        return UntilGoneView(PlainView(run_dir))
+    # Imported here: rich costs time that plain lines need not pay.
+    from distrl.terminal.live import LiveView
+
+    return UntilGoneView(LiveView(run_dir))
+
+
+def line(snapshot: Snapshot, config: RunConfig, history: History) -> str:
+    """A snapshot in one line of text: steps, speed, return, updates, lag, queue, actors, bottleneck, time to go."""
+    stop = config.stop
+    steps, speed = number(snapshot.get("env_steps")) or 0.0, number(snapshot.get("env_steps_per_s")) or 0.0
+    budget = f" of {stop.env_steps:,}" if stop.env_steps is not None else ""
+    parts = [f"steps {steps:,.0f}{budget} · {speed:,.0f}/s"]
+    value = number(snapshot.get("mean_return_100"))
+    target = f" of {return_words(stop.mean_return)}" if stop.mean_return is not None else ""
+    parts.append(NO_EPISODE if value is None else f"return {return_words(value)}{target}")
+    greedy = number(snapshot.get("evaluation_mean_return"))
+    if greedy is not None:
+        target = f" of {return_words(stop.evaluation_return)}" if stop.evaluation_return is not None else ""
+        parts.append(f"greedy {return_words(greedy)}{target}")
+    parts.append(f"updates {number(snapshot.get('updates')) or 0.0:,.0f}")
+    mean, most = number(snapshot.get("policy_lag_mean")), number(snapshot.get("policy_lag_max"))
+    if mean is not None and most is not None:
+        parts.append(f"lag {mean:.1f} max {most:,.0f}")
+    parts.append(f"queue {number(snapshot.get('queue_fill')) or 0.0:.0%}")
+    parts.append(f"actors {number(snapshot.get('actors_up')) or 0.0:.0f}/{config.actors.count}")
+    if snapshot.get("bottleneck") not in (None, "-"):
+        parts.append(f"bottleneck {snapshot['bottleneck']}")
+    etas = [goal.eta_s for goal in goals(snapshot, config, history) if goal.eta_s is not None]
+    if etas:
+        parts.append(f"about {duration(min(etas))} to go")
+    return " · ".join(parts)
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)  # a log that lags behind its run is of no use

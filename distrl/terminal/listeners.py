@@ -1,0 +1,44 @@
+"""Callbacks: whoever wants every snapshot of a run, beside what a terminal shows of it."""
+
+from collections.abc import Callable, Sequence
+
+from distrl.config import RunConfig
+from distrl.metrics.snapshot import Snapshot
+from distrl.metrics.words import RoleRow
+from distrl.runs.summary import Summary
+from distrl.terminal.console import View
+
+Listener = Callable[[Snapshot], object]
+"""Takes a snapshot, a mapping of names in `metrics.snapshot.METRICS` to values; what it returns is not looked at."""
+
+
+class ListenedView:
+    """A view, and listeners that get each snapshot once. What a listener raises ends the run, and is raised on.
+
+    Snapshots that follow each other within half a second may be skipped; the last one is not.
+    """
+
+    def __init__(self, view: View, listeners: Sequence[Listener]) -> None:
+        self._view = view
+        self._listeners = listeners
+        self._last: Snapshot = {}
+
+    def update(self, snapshot: Snapshot, roles: Sequence[RoleRow], config: RunConfig) -> None:
+        """As the view; then tells the listeners, if there is a new snapshot."""
+        self._view.update(snapshot, roles, config)
+        if snapshot and snapshot is not self._last:
+            self._last = snapshot
+            for listener in self._listeners:
+                listener(snapshot)
+
+    def event(self, text: str) -> None:
+        """As the view."""
+        self._view.event(text)
+
+    def close(self, summary: Summary) -> None:
+        """As the view."""
+        self._view.close(summary)
+
+    def stop(self) -> None:
+        """As the view."""
+        self._view.stop()

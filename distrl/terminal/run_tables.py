@@ -1,0 +1,132 @@
+"""Tables of runs as the terminal shows them: as many columns as fit beside each other, none of them cut."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from distrl.errors import printable
+from distrl.metrics.words import UNKNOWN, return_words
+from distrl.runs.comparison import Comparison
+from distrl.runs.listing import Entry
+from distrl.runs.summary import duration
+
+GAP = "  "
+
+
+class Column(NamedTuple):
+    """One column: its heading, its cells, and how readily it is left out where the terminal is narrow: 0 never."""
+
+    heading: str
+    cell: Callable[[Entry, float], str]
+    leave: int = 0
+    right: bool = True
+
+
+def _told(words: Callable[[float], str]) -> Callable[[float | None], str]:
+    return lambda value: UNKNOWN if value is None else words(value)
+
+
+_count = _told(lambda value: f"{value:,.0f}")
+_return = _told(return_words)
+_duration = _told(duration)
+_when = _told(lambda value: time.strftime("%Y-%m-%d %H:%M", time.localtime(value)))
+
+COLUMNS = (
+    Column("name", lambda one, now: printable(one.name), right=False),
+    Column("state", lambda one, now: printable(one.outcome), right=False),
+    Column("environment", lambda one, now: printable(one.env or UNKNOWN), 2, right=False),
+    Column("algorithm", lambda one, now: printable(one.algorithm or UNKNOWN), 3, right=False),
+    Column("seed", lambda one, now: UNKNOWN if one.seed is None else str(one.seed), 6),
+    Column("steps", lambda one, now: _count(one.env_steps)),
+    Column("return", lambda one, now: _return(one.mean_return_100)),
+    Column("best", lambda one, now: _return(one.best_mean_return_100), 5),
+    Column("steps/s", lambda one, now: _count(one.env_steps_per_s), 1),
+    Column("wall", lambda one, now: _duration(one.wall_s), 4),
+    Column("started", lambda one, now: _when(one.started), 7),
+    Column("age", lambda one, now: UNKNOWN if one.started is None else age(now - one.started)),
+)
+
+
+def runs_table(entries: Sequence[Entry], now: float, width: int | None = None) -> str:
+    """One line per run under a line of headings.
+
+    Args:
+        now: In seconds since 1970; ages are up to then.
+        width: Of the terminal; None: of this one, endless where the output goes elsewhere.
+    """
+    columns = {column: [column.cell(one, now) for one in entries] for column in COLUMNS}
+    widths = {column: max(map(len, (column.heading, *cells))) for column, cells in columns.items()}
+    shown = _fitting(widths, shutil.get_terminal_size((10_000, 24)).columns if width is None else width)
+    lines = [_line(shown, widths, [column.heading for column in shown])]
+    lines += [_line(shown, widths, cells) for cells in zip(*(columns[column] for column in shown), strict=True)]
+    count = f"{len(entries):,} {'run' if len(entries) == 1 else 'runs'}"
+    left_out = [column.heading for column in COLUMNS if column not in shown]
+    rest = f"; not shown for want of width: {', '.join(left_out)} (--json has all)" if left_out else ""
+    return "\n".join([*lines, f"{count}{rest}"])
+
+
+def comparison_tables(comparison: Comparison, width: int | None = None) -> str:
+    """A column per run, under headings for what differs and for what the runs came to.
+
+    Args:
+        width: As of `runs_table`; runs that do not fit beside each other go below.
+    """
+    differences, outcomes = comparison.differences, comparison.outcomes
+    room = shutil.get_terminal_size((10_000, 24)).columns if width is None else width
+    first = max(len(line.name) for line in (*differences, *outcomes))
+    names = [printable(one.name) for one in comparison.entries]
+    widths = [
+        max(len(name), *(len(printable(line.cells[place])) for line in (*differences, *outcomes)))
+        for place, name in enumerate(names)
+    ]
+    blocks = []
+    for places in _blocks(widths, room - first):
+        told = [_compared("", names, first, places, widths)]
+        told.append("configuration" if differences else "configuration: no difference")
+        told += [_compared(line.name, line.cells, first, places, widths) for line in differences]
+        told += ["", "outcome", *(_compared(line.name, line.cells, first, places, widths) for line in outcomes)]
+        blocks.append("\n".join(told))
+    return "\n\n".join(blocks)
+
+
+def age(seconds: float) -> str:
+    """'12 s', '5 min', '3 h', '8 d': how long ago."""
+    for unit, length in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= length:
+            return f"{seconds / length:,.0f} {unit}"
+    return f"{max(seconds, 0.0):.0f} s"
+
+
+def _fitting(widths: dict[Column, int], width: int) -> list[Column]:
+    """The columns that fit, in order; the last to go stay even if they do not."""
+    shown = [*widths]
+    for column in sorted((each for each in shown if each.leave), key=lambda each: -each.leave):
+        if sum(widths[each] for each in shown) + len(GAP) * (len(shown) - 1) <= width:
+            break
+        shown.remove(column)
+    return shown
+
+
+def _line(columns: Sequence[Column], widths: dict[Column, int], cells: Sequence[str]) -> str:
+    padded = [
+        cell.rjust(widths[column]) if column.right else cell.ljust(widths[column])
+        for column, cell in zip(columns, cells, strict=True)
+    ]
+    return GAP.join(padded).rstrip()
+
+
+def _blocks(widths: Sequence[int], room: int) -> Iterator[range]:
+    """Places of the columns that go beside each other: as many as fit, at least one."""
+    begin, used = 0, 0
+    for place, width in enumerate(widths):
+        used += len(GAP) + width
+        if used > room and place > begin:
+            yield range(begin, place)
+            begin, used = place, len(GAP) + width
+    yield range(begin, len(widths))
+
+
+def _compared(name: str, cells: Sequence[str], first: int, places: range, widths: Sequence[int]) -> str:
+    padded = [printable(cells[place]).rjust(widths[place]) for place in places]
+    return GAP.join([name.ljust(first), *padded]).rstrip()

@@ -1,0 +1,101 @@
+"""What `distrl status` and `distrl bench` print for people."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from distrl.memory_backend.backend import LedgerCounts
+from distrl.memory_backend.registry_interface import SILENT_S, Control, RoleStatus, blocked_share
+from distrl.metrics.progress import number
+from distrl.metrics.snapshot import Snapshot
+from distrl.metrics.words import NO_EPISODE, UNKNOWN, return_words, waiting_words
+from distrl.runs.summary import duration
+
+_ORDER = ("learner", "actor", "evaluator")
+
+
+def print_status(
+    run_id: str,
+    control: Control,
+    aged: Sequence[tuple[RoleStatus, float]],
+    counts: LedgerCounts,
+    snapshot: Snapshot,
+) -> None:
+    """A running job: requests of operators, progress, roles, and where every unroll is.
+
+    Args:
+        aged: Each role's heartbeat with its age in seconds.
+    """
+    console = Console(highlight=False)
+    asked = f"stopping ({control.stop})" if control.stop is not None else "paused" if control.paused else "running"
+    target = "" if control.target_actors is None else f", {control.target_actors} actors asked for"
+    console.print(f"[bold]{run_id}[/]  {asked}{target}")
+    if not snapshot:
+        console.print("no update yet")
+    else:
+        console.print(_progress(snapshot, blocked_share([role for role, _ in aged])))
+    if aged:
+        console.print(_roles(aged))
+    dropped = sum(counts.dropped.values())
+    console.print(
+        f"unrolls: {counts.produced + counts.foreign:,} produced, {counts.trained:,} trained, "
+        f"{counts.queued:,} queued, {counts.in_flight:,} in flight, {dropped:,} dropped, {counts.lost:,} lost"
+    )
+
+
+def print_bench(report: Mapping[str, Any]) -> None:
+    """The speed of light of this machine, and how much of it the pipeline reached."""
+    console = Console(highlight=False)
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
+    for heading in ("", "µs per step", "steps/s on one core"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for part, key in (("environment", "env"), ("policy", "policy"), ("learner", "learner")):
+        seconds = float(report[f"{key}_s_per_step"])
+        table.add_row(part, f"{1e6 * seconds:.3f}", f"{1 / seconds:,.0f}" if seconds > 0 else UNKNOWN)
+    console.print(table)
+    console.print(
+        f"\nlimit     {report['limit_steps_per_s']:>12,.0f} steps/s if every core did nothing else\n"
+        f"measured  [bold]{report['env_steps_per_s']:>12,.0f}[/] steps/s end to end, while learning\n"
+        f"ratio     {report['ratio']:>12.0%}"
+    )
+    lag = report["policy_lag"]
+    if lag["mean"] is not None:
+        console.print(f"lag       {lag['mean']:>12.1f} updates mean, p95 {lag['p95']:,.0f}, max {lag['max']:,.0f}")
+    waits = waiting_words(report.get("learner_idle_share"), report.get("actors_blocked_share"))
+    if waits:
+        console.print(f"waits     {waits}")
+    console.print(f"verdict   bottleneck: {report['verdict']}")
+
+
+def _progress(snapshot: Snapshot, blocked: float | None) -> str:
+    value = number(snapshot.get("mean_return_100"))
+    count = {name: number(snapshot.get(name)) or 0.0 for name in ("env_steps", "env_steps_per_s", "updates")}
+    told = NO_EPISODE if value is None else f"return {return_words(value)}"
+    greedy = number(snapshot.get("evaluation_mean_return"))
+    told += "" if greedy is None else f" · greedy {return_words(greedy)}"
+    waits = waiting_words(number(snapshot.get("learner_wait_share")), blocked)
+    return (
+        f"steps {count['env_steps']:,.0f} · {count['env_steps_per_s']:,.0f}/s · updates {count['updates']:,.0f} "
+        f"· {told} · bottleneck {snapshot.get('bottleneck') or '-'}" + (f" · waits: {waits}" if waits else "")
+    )
+
+
+def _roles(aged: Sequence[tuple[RoleStatus, float]]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column("role", no_wrap=True)
+    table.add_column("state")
+    for heading in ("steps/s", "version", "last step", "silent", "MB", "starts", "host", "pid"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for role, heartbeat_s in sorted(aged, key=lambda one: (_ORDER.index(one[0].role), one[0].id)):
+        name = f"actor {role.id}" if role.role == "actor" else role.role
+        age = f"{duration(role.last_step_age_s)} ago"
+        rate, version = f"{role.env_steps_per_s:,.0f}", f"{role.weights_version:,}"
+        starts = f"{role.incarnation}"
+        told = Text(duration(heartbeat_s), style="red" if heartbeat_s > SILENT_S else "")
+        table.add_row(
+            *(name, role.state, rate, version, age, told, f"{role.rss_mb:,.0f}", starts, role.host, str(role.pid))
+        )
+    return table

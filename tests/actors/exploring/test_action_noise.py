@@ -1,0 +1,145 @@
+"""Noise on actions of real numbers: its strength, its memory, and the bounds."""
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+
+from distrl.actors.exploring.action_noise import NoisyAction, OrnsteinUhlenbeck
+from distrl.config.exploration import ActionExploration, OrnsteinUhlenbeckParameters
+from distrl.networks.actions.specs import BetaSpec, GaussianSpec, SquashedGaussianSpec
+from distrl.types import BoxSpec
+
+read = TypeAdapter(ActionExploration).validate_python
+
+ROWS = 100_000
+UNIT = BoxSpec((1,), (-1.0,), (1.0,))
+UNBOUNDED = BoxSpec((1,), (None,), (None,))
+
+
+def noisy(given, action=UNIT, spec=None, rows=ROWS):
+    return NoisyAction(read(given), spec or GaussianSpec(action.n), action, rows)
+
+
+def means(value, rows=ROWS, n=1):
+    """Outputs of a Gaussian policy with this mean: [rows, 2 n]."""
+    return np.concatenate([np.full((rows, n), value), np.zeros((rows, n))], axis=1).astype(np.float32)
+
+
+def constant(value):
+    return {"kind": "constant", "value": value}
+
+
+@pytest.mark.row("D80")
+def test_gaussian_noise_is_scaled_by_the_range():
+    explorer = noisy({"kind": "gaussian_noise", "stddev": constant(0.1)})
+    actions, log_probabilities = explorer.sample(means(0.0), np.random.default_rng(0))
+    assert actions.std() == pytest.approx(0.2, rel=0.02)
+    assert actions.mean() == pytest.approx(0.0, abs=0.002)
+    assert (actions.dtype, actions.shape) == (np.float32, (ROWS, 1))
+    assert not log_probabilities.any()
+    np.testing.assert_array_equal(explorer.mode(means(0.3, rows=2)), np.full((2, 1), np.float32(0.3)))
+
+
+@pytest.mark.row("D80")
+def test_gaussian_noise_by_default_is_a_tenth_of_the_range_for_good():
+    explorer = noisy({"kind": "gaussian_noise"}, BoxSpec((2,), (-2.0, 0.0), (2.0, 1.0)), rows=50_000)
+    explorer.move_to(10**6)
+    actions, _ = explorer.sample(means(0.5, 50_000, 2), np.random.default_rng(0))
+    np.testing.assert_allclose(actions.std(axis=0), [0.4, 0.1], rtol=0.02)
+
+
+@pytest.mark.row("K04")
+def test_gaussian_noise_in_the_actions_own_unit():
+    explorer = noisy({"kind": "gaussian_noise", "stddev": constant(1.0), "mean": 0.5, "unit": "action"}, UNBOUNDED)
+    actions, _ = explorer.sample(means(2.0), np.random.default_rng(0))
+    assert actions.mean() == pytest.approx(2.5, abs=0.02)
+    assert actions.std() == pytest.approx(1.0, rel=0.02)
+
+
+def test_the_strength_moves_with_environment_steps():
+    stddev = {"kind": "linear", "start": 0.1, "end": 0.02, "steps": 100}
+    explorer = noisy({"kind": "gaussian_noise", "stddev": stddev})
+    for env_steps, expected in ((0, 0.2), (50, 0.12), (100, 0.04)):
+        explorer.move_to(env_steps)
+        actions, _ = explorer.sample(means(0.0), np.random.default_rng(0))
+        assert actions.std() == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.row("K05", "K04")
+def test_constant_noise_is_the_same_all_the_time():
+    explorer = noisy({"kind": "constant_noise", "value": 0.1}, rows=3)
+    for mean in (0.0, -0.5):
+        actions, _ = explorer.sample(means(mean, 3), np.random.default_rng(0))
+        np.testing.assert_allclose(actions, mean + 0.1, rtol=1e-6)
+
+
+@pytest.mark.row("H11")
+@pytest.mark.parametrize(("mean", "noise", "action"), [(0.9, 0.3, 1.0), (-0.9, -0.3, -1.0), (0.5, 0.3, 0.8)])
+def test_what_noise_carries_beyond_the_bounds_is_cut(mean, noise, action):
+    explorer = noisy({"kind": "constant_noise", "value": noise}, rows=2)
+    np.testing.assert_allclose(explorer.sample(means(mean, 2), np.random.default_rng(0))[0], action, rtol=1e-6)
+    free = noisy({"kind": "constant_noise", "value": noise}, UNBOUNDED, rows=2)
+    np.testing.assert_allclose(free.sample(means(mean, 2), np.random.default_rng(0))[0], mean + noise, rtol=1e-6)
+
+
+def test_one_bound_is_kept_where_there_is_only_one():
+    explorer = noisy({"kind": "constant_noise", "value": -9.0}, BoxSpec((2,), (-1.0, None), (1.0, 2.0)), rows=1)
+    assert explorer.sample(means(0.0, 1, 2), np.random.default_rng(0))[0].tolist() == [[-1.0, -9.0]]
+
+
+@pytest.mark.parametrize("spec", [SquashedGaussianSpec((-1.0,), (1.0,)), BetaSpec((-1.0,), (1.0,))])
+def test_noise_is_on_the_mode_and_stays_where_the_policy_could_be(spec):
+    explorer = noisy({"kind": "constant_noise", "value": 5.0}, spec=spec, rows=1)
+    (action,) = explorer.sample(np.zeros((1, 2), np.float32), np.random.default_rng(0))[0][0]
+    assert 1.0 - 3e-6 < action < 1.0
+    explorer = noisy({"kind": "constant_noise", "value": 0.25, "unit": "range"}, spec=spec, rows=1)
+    actions, _ = explorer.sample(np.zeros((1, 2), np.float32), np.random.default_rng(0))
+    np.testing.assert_allclose(actions, 0.5, rtol=1e-6)  # a quarter of the range above the middle
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        pytest.param({"sigma": 0.0}, 0.9985, marks=pytest.mark.row("D87")),  # theta .15, dt .01
+        pytest.param({"sigma": 0.0, "dt": 1.0}, 0.85, marks=pytest.mark.row("K04", "K09")),
+        pytest.param({"sigma": 0.0, "dt": 1.0, "mean": 2.0, "theta": 0.5}, 1.5, marks=pytest.mark.row("K04")),
+    ],
+)
+def test_the_process_is_drawn_to_its_mean(parameters, expected):
+    process = OrnsteinUhlenbeck(OrnsteinUhlenbeckParameters(**parameters), (2, 3))
+    process.state += 1.0
+    np.testing.assert_allclose(process.draw(np.random.default_rng(0)), np.full((2, 3), expected), rtol=1e-12)
+
+
+@pytest.mark.row("D87", "K09")
+def test_the_process_is_that_of_its_equation():
+    parameters = OrnsteinUhlenbeckParameters(sigma=0.3, theta=0.15, dt=0.25, mean=0.5)
+    explorer = NoisyAction(parameters, GaussianSpec(1), UNBOUNDED, 2)
+    rng, twin_rng, x = np.random.default_rng(7), np.random.default_rng(7), np.zeros((2, 1))
+    for _ in range(20):
+        x = x + 0.15 * (0.5 - x) * 0.25 + 0.3 * 0.5 * twin_rng.standard_normal((2, 1))
+        np.testing.assert_allclose(explorer.sample(means(0.0, 2), rng)[0], x, rtol=1e-5, atol=1e-6)
+
+
+def test_the_process_settles_at_its_stationary_deviation():
+    """x' = (1 - a) x + s N: variance s^2 / (1 - (1 - a)^2)."""
+    process = OrnsteinUhlenbeck(OrnsteinUhlenbeckParameters(sigma=0.2, dt=1.0), (20_000, 1))
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        state = process.draw(rng)
+    assert state.std() == pytest.approx(0.2 / np.sqrt(1 - 0.85**2), rel=0.02)
+
+
+@pytest.mark.row("D87", "K09")
+def test_the_process_begins_anew_with_every_episode_of_its_environment():
+    explorer = noisy({"kind": "ornstein_uhlenbeck", "sigma": 1.0, "dt": 1.0}, UNBOUNDED, rows=3)
+    rng, twin_rng = np.random.default_rng(0), np.random.default_rng(0)
+    before = explorer.sample(means(0.0, 3), rng)[0]
+    explorer.begin_episodes(np.array([False, True, False]))
+    after = explorer.sample(means(0.0, 3), rng)[0]
+    twin_rng.standard_normal((3, 1))
+    fresh = twin_rng.standard_normal((3, 1))
+    np.testing.assert_allclose(after, np.array([[0.85], [0.0], [0.85]]) * before + fresh, rtol=1e-5)
+    explorer.reset()
+    again = explorer.sample(means(0.0, 3), np.random.default_rng(0))[0]
+    np.testing.assert_array_equal(again, before)

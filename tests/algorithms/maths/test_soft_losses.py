@@ -1,0 +1,34 @@
+"""Soft values, targets and the temperature's loss by hand. Runs on every Keras backend."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from distrl.algorithms.maths.soft_losses import critic_targets, soft_value, temperature_loss, weighted_mean
+
+
+def array(*numbers):
+    return ops.convert_to_tensor(np.array(numbers, np.float32))
+
+
+def test_the_smaller_critic_counts_and_entropy_is_worth_its_temperature():
+    values = soft_value(array(3.0, -1.0), array(2.0, 5.0), array(-0.87253, 0.5), array(0.5)[0])
+    np.testing.assert_allclose(np.asarray(values), [2.0 + 0.436265, -1.0 - 0.25], rtol=1e-6)
+
+
+def test_targets_are_rewards_and_what_follows_where_something_does():
+    """r 1, gamma .9: after two steps 1 + .81 x 2; after termination r alone."""
+    targets = critic_targets(array(1.0, 1.0), array(0.81, 0.0), array(2.0, 100.0))
+    np.testing.assert_allclose(np.asarray(targets), [2.62, 1.0], rtol=1e-6)
+
+
+def test_the_temperature_loses_what_entropy_has_beyond_its_target():
+    """alpha .2, target -1: log pi .5 is an entropy of -.5, .5 above; log pi 3 is one of -3, 2 below."""
+    losses = temperature_loss(array(0.2)[0], array(0.5, 3.0), -1.0)
+    np.testing.assert_allclose(np.asarray(losses), [0.1, -0.4], rtol=1e-6)
+
+
+def test_means_are_weighed_and_divided_by_the_number_of_items():
+    values, weights = array(1.0, 2.0, 6.0), array(1.0, 0.5, 0.0)
+    assert float(weighted_mean(values, None)) == 3.0
+    assert float(weighted_mean(values, weights)) == pytest.approx(2.0 / 3.0)

@@ -1,0 +1,140 @@
+import json
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from distrl.commands import doctor, main
+from distrl.doctor import machine as machine_doctor
+from distrl.doctor import redis
+from distrl.doctor import run as run_doctor
+from distrl.doctor.findings import Finding
+from distrl.runs.summary import Summary
+
+GOOD = Finding("ok", "cores", "8")
+ODD = Finding("warning", "memory", "1.0 GB free", "fewer actors")
+BAD = Finding("error", "Redis", "is gone", "start it")
+
+
+@pytest.fixture(autouse=True)
+def workplace(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DISTRL_REDIS_URL", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """What is found on the machine, and which Redis was asked about; tests change the former."""
+    found, asked = [GOOD], []
+    monkeypatch.setattr(machine_doctor, "examine_machine", lambda runs: iter(found))
+    monkeypatch.setattr(redis, "examine_redis", lambda url: iter(asked.append(url) or ()))
+    return found, asked
+
+
+def run(capsys, *arguments):
+    code = main.main(["doctor", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def make_run(folder, pid, redis_url="redis://h:1/0"):
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps({"run_id": "r1", "redis_url": redis_url, "pid": pid}))
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "end"),
+    [
+        ([], 0, "no problems, no warnings"),
+        ([ODD], 0, "no problems, 1 warning"),
+        ([ODD, BAD, BAD], 1, "2 problems, 1 warning"),
+    ],
+)
+def test_problems_are_exit_1(machine, capsys, more, code, end):
+    machine[0].extend(more)
+    found, out, _ = run(capsys)
+    assert found == code
+    assert out.splitlines()[0] == "ok   cores             8"
+    assert out.splitlines()[-1] == end
+    if ODD in more:
+        assert "warn memory            1.0 GB free\n                       fewer actors\n" in out
+
+
+def test_as_json(machine, capsys):
+    machine[0].append(BAD)
+    code, out, _ = run(capsys, "--json")
+    assert code == 1
+    assert json.loads(out)[1] == {"health": "error", "name": "Redis", "found": "is gone", "advice": "start it"}
+
+
+def test_a_given_redis_is_the_one_that_is_examined(machine, capsys):
+    run(capsys, "--redis-url", "redis://there:1")
+    assert machine[1] == ["redis://there:1"]
+
+
+def test_so_is_the_one_that_train_would_take(machine, capsys, monkeypatch):
+    monkeypatch.setenv("DISTRL_REDIS_URL", "redis://elsewhere:1")
+    run(capsys)
+    assert machine[1] == ["redis://elsewhere:1"]
+
+
+def test_a_run_whose_redis_is_gone_is_a_problem(machine, capsys, workplace):
+    where = make_run(workplace / "a", os.getpid(), redis_url=f"unix://{workplace}/nowhere.sock")
+    code, out, _ = run(capsys, where, "--json")
+    assert code == 1
+    assert [one["health"] for one in json.loads(out)] == ["error"]
+
+
+def test_a_run_in_one_process(capsys, workplace):
+    code, out, _ = run(capsys, make_run(workplace / "a", os.getpid(), redis_url=None))
+    assert code == 0
+    assert "in one process without Redis" in out
+
+
+def test_a_running_job_is_looked_at_with_its_redis(machine, capsys, monkeypatch, workplace):
+    opened = []
+
+    @contextmanager
+    def open_backend(target):
+        opened.append(target.run_id)
+        yield "backend"
+
+    monkeypatch.setattr(doctor, "open_backend", open_backend)
+    monkeypatch.setattr(run_doctor, "examine_run", lambda backend: iter([Finding("ok", "run", f"of {backend}")]))
+    code, out, _ = run(capsys, make_run(workplace / "a", os.getpid()))
+    assert (code, opened, machine[1]) == (0, ["r1"], ["redis://h:1/0"])
+    assert "of backend" in out
+    run(capsys, "--run-id", "r1", "--redis-url", "redis://there:1")
+    assert machine[1][1:] == ["redis://there:1"]
+
+
+def test_a_run_whose_process_is_gone_is_a_problem_and_says_how_to_go_on(capsys, workplace):
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    folder = make_run(workplace / "a", process.pid)
+    code, out, _ = run(capsys, folder)
+    assert code == 1
+    assert "does not run" in out
+    assert "distrl train --resume" not in out  # there is no checkpoint yet
+    (workplace / "a" / "checkpoints" / "ckpt-1").mkdir(parents=True)
+    assert "go on with distrl train --resume" in run(capsys, folder)[1]
+
+
+def test_a_run_that_has_ended(capsys, workplace):
+    where = make_run(workplace / "a", 1)
+    numbers = dict.fromkeys(Summary.model_fields, 0)
+    texts = {"run_id": "r1", "algorithm": "impala", "env": "CartPole-v1", "stop_reason": "mean_return"}
+    rest = {"bottleneck": "-", "dropped": {}, "policy_lag": {}, "peak_rss_mb": {}, "error": None}
+    Summary.model_validate({**numbers, **texts, **rest}).write(workplace / "a" / "summary.json")
+    assert run(capsys, where)[0] == 0
+
+
+def test_wrong_words_are_exit_2(capsys, workplace):
+    code, _, err = run(capsys, str(workplace / "nothing"))
+    assert code == 2
+    assert "is not a run's directory" in err
+    assert run(capsys, make_run(workplace / "a", os.getpid()), "--run-id", "r1")[0] == 2

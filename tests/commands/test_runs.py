@@ -1,0 +1,115 @@
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from distrl.commands import main, runs
+from tests.run_folders import make_run
+
+
+@pytest.fixture
+def run(capsys, tmp_path, monkeypatch):
+    """run(*arguments, code=0): what a command prints; (stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def made(*arguments, code=0):
+        assert main.main([*arguments]) == code
+        captured = capsys.readouterr()
+        return captured.out, captured.err
+
+    return made
+
+
+def test_runs_are_listed_the_newest_first(run, tmp_path):
+    make_run(tmp_path / "runs/old", started=100.0)
+    make_run(tmp_path / "runs/sweep/new", started=200.0, summary=None)
+    out, err = run("runs")
+    assert [line.split()[:2] for line in out.splitlines()[1:-1]] == [["sweep/new", "running"], ["old", "solved"]]
+    assert (out.splitlines()[-1], err) == ("2 runs", "")
+
+
+def test_filters_and_order(run, tmp_path):
+    make_run(tmp_path / "a", summary={"env": "Pong-v5", "mean_return_100": 3.0})
+    make_run(tmp_path / "b", summary={"mean_return_100": 1.0})
+    make_run(tmp_path / "c", summary={"mean_return_100": 2.0, "exit_code": 4})
+
+    def names(*arguments):
+        return [one["name"] for one in json.loads(run("runs", ".", "--json", *arguments)[0])]
+
+    assert names("--sort", "return") == ["a", "c", "b"]
+    assert names("--env", "Cart*", "--sort", "name") == ["b", "c"]
+    assert names("--state", "failed") == ["c"]
+    assert names("--algorithm", "ppo") == []
+    assert run("runs", ".", "--algorithm", "ppo")[0] == "no run in . is what was asked for\n"
+
+
+def test_all_that_is_known_as_json(run, tmp_path):
+    make_run(tmp_path / "runs/a")
+    (told,) = json.loads(run("runs", "--json")[0])
+    assert (told["path"], told["state"], told["mean_return_100"], told["exit_code"]) == ("runs/a", "ended", 20.0, 0)
+
+
+def test_damaged_runs_are_told_in_a_line_each_and_passed_over(run, tmp_path):
+    make_run(tmp_path / "runs/good")
+    (make_run(tmp_path / "runs/bad") / "run.json").write_text("{")
+    (make_run(tmp_path / "runs/worse", summary=None) / "metrics.csv").write_text("updates,loss\n1\n")
+    out, err = run("runs")
+    assert out.splitlines()[-1] == "1 run"
+    assert [line.split(" is damaged")[0] for line in err.splitlines()] == [
+        "distrl: passed over: runs/bad/run.json",
+        "distrl: passed over: runs/worse/metrics.csv",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["runs"], "there is no folder runs/ in"),
+        (["runs", "nowhere"], "nowhere is not a folder"),
+        (["runs", ".", "--sort", "retrun"], "did you mean return?"),
+        (["runs", ".", "--state", "gon"], "did you mean gone"),
+        (["compare", "."], "there is nothing to compare: no run in .; name two or more"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(run, arguments, message):
+    out, err = run(*arguments, code=2)
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert message in err
+
+
+def test_an_empty_folder_is_no_error(run):
+    assert run("runs", ".")[0] == "no run in .\n"
+
+
+def test_compare(run, tmp_path):
+    make_run(tmp_path / "a", sets=("seed=1",))
+    make_run(tmp_path / "b", sets=("seed=2",))
+    lines = [line.split() for line in run("compare", "a", "b")[0].splitlines()]
+    assert lines[:3] == [["a", "b"], ["configuration"], ["seed", "1", "2"]]
+    told = json.loads(run("compare", ".", "--json")[0])
+    assert told["differences"] == [{"seed": 1}, {"seed": 2}]
+    assert "there is nothing to compare: one run in a; name two or more" in run("compare", "a", code=2)[1]
+
+
+def test_what_takes_long_is_told_on_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(runs, "PATIENCE_S", 0.0)
+    with runs.waiting("still reading"):
+        time.sleep(0.05)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with runs.waiting("still reading"):
+        time.sleep(0.2)
+    assert capsys.readouterr().err == "still reading\n"
+
+
+def test_listing_loads_neither_arrays_nor_pictures(tmp_path):
+    make_run(tmp_path / "a")
+    program = (
+        f"import sys; from distrl.commands import main as cli; cli.main(['runs', {str(tmp_path)!r}]);"
+        "print([name for name in ('numpy', 'matplotlib', 'redis', 'rich') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

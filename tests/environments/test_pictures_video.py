@@ -1,0 +1,122 @@
+"""Films: one picture after the reset and one after every step, of the first environment, in the right colours."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from distrl.actors.baselines import ConstantPolicy
+from distrl.actors.evaluator import Evaluator
+from distrl.config.environment import EnvironmentConfig
+from distrl.environments.pictures import Recorder, renderable
+from distrl.environments.vector import VectorEnvironment
+from distrl.environments.worlds.toy import StepCounter
+from distrl.errors import ConfigError, DistrlError
+
+cv2 = pytest.importorskip("cv2")
+
+
+class Coloured(StepCounter):
+    """Red grows with the steps of an episode, green marks every environment but the first, blue is always 0."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 12}
+    made: ClassVar[int] = 0
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(terminate_at_steps=4)
+        assert render_mode == "rgb_array"
+        self._green = 200 * (Coloured.made > 0)
+        Coloured.made += 1
+
+    def render(self) -> Any:
+        return np.tile(np.array([50 * self._steps, self._green, 0], np.uint8), (64, 96, 1))
+
+
+def film(path, recorded, count=2, episodes=6, replaced=False):
+    Coloured.made = 0
+    environment = VectorEnvironment(renderable(EnvironmentConfig(id=f"{__name__}:Coloured")), count)
+    with Recorder(environment, path, recorded, replaced=replaced) as recorder:
+        policy = ConstantPolicy(environment.spec.actions, {"action": 0})
+        assert len([*Evaluator(policy, environment, recorder.watch).episodes(episodes, 0)]) == episodes
+    environment.close()
+
+
+@pytest.mark.parametrize("suffix", [".webm", ".mp4", ".WebM"])
+def test_the_file_has_every_picture_of_the_first_episodes(tmp_path, capfd, suffix):
+    path = tmp_path / "deep" / f"film{suffix}"
+    film(path, 2)
+    assert capfd.readouterr().err == ""
+    opened = cv2.VideoCapture(str(path))
+    assert opened.get(cv2.CAP_PROP_FPS) == 12.0
+    pictures = []
+    while (read := opened.read())[0]:
+        pictures.append(read[1])
+    assert [picture.shape for picture in pictures] == [(64, 96, 3)] * 10  # 4 steps and the reset, twice
+    blue, green, red = np.array(pictures).mean(axis=(1, 2)).T
+    assert red == pytest.approx([0, 50, 100, 150, 200] * 2, abs=8)
+    assert (green.max(), blue.max()) == pytest.approx((0, 0), abs=8)
+
+
+def test_what_cannot_be_filmed_is_one_line(tmp_path):
+    with pytest.raises(ConfigError, match=r"--video .*film\.avi: films are \.webm or \.mp4 files"):
+        film(tmp_path / "film.avi", 1)
+    with pytest.raises(ConfigError, match="environment tcp://host:1 is on another machine and cannot be filmed"):
+        renderable(EnvironmentConfig(id="tcp://host:1"))
+    with pytest.raises(ConfigError, match=r"environment\.vectorization: envpool cannot be filmed"):
+        renderable(EnvironmentConfig(vectorization="envpool"))
+    (tmp_path / "taken.mp4").mkdir()
+    with pytest.raises(ConfigError, match=r"taken\.mp4 is a directory; name a file in it"):
+        film(tmp_path / "taken.mp4", 1)
+    (tmp_path / "run.log").write_text("here")
+    with pytest.raises(ConfigError, match=r"--video .*x\.mp4 cannot be written: .*run\.log: File exists"):
+        film(tmp_path / "run.log" / "x.mp4", 1)
+    (tmp_path / ".tmp-taken2.mp4").mkdir()  # whatever else OpenCV does not like
+    with pytest.raises(DistrlError, match=r"taken2\.mp4 cannot be written as a film of 96 x 64 pixels"):
+        film(tmp_path / "taken2.mp4", 1)
+
+
+def pictures_of(path):
+    return int(cv2.VideoCapture(str(path)).get(cv2.CAP_PROP_FRAME_COUNT))
+
+
+def test_a_film_that_is_there_is_replaced_as_a_whole_if_at_all(tmp_path):
+    path = tmp_path / "film.mp4"
+    film(path, 1)
+    with pytest.raises(ConfigError, match=r"film\.mp4 is there already; add --force to replace it"):
+        film(path, 2)
+    environment = VectorEnvironment(renderable(EnvironmentConfig(id=f"{__name__}:Coloured")), 1)
+
+    def two_pictures(how):
+        environment.reset(0)
+        with Recorder(environment, path, 1, replaced=True) as recorder:
+            recorder.watch(np.array([False]))
+            recorder.watch(np.array([False]))
+            assert pictures_of(path) == 5  # of a process that is killed here, too
+            raise how
+
+    def cut_short(how):
+        with pytest.raises(type(how)):
+            two_pictures(how)
+
+    cut_short(DistrlError("broken"))
+    assert (pictures_of(path), [found.name for found in tmp_path.iterdir()]) == (5, ["film.mp4"])
+    cut_short(KeyboardInterrupt())
+    assert (pictures_of(path), [found.name for found in tmp_path.iterdir()]) == (2, ["film.mp4"])
+    environment.close()
+    film(path, 2, replaced=True)
+    assert pictures_of(path) == 10
+
+
+def test_opencv_may_be_missing(tmp_path, monkeypatch):
+    def refuse(module, what, extra):
+        raise ConfigError(f"{module}: {what} {extra}")
+
+    monkeypatch.setattr("distrl.environments.pictures.require", refuse)
+    with pytest.raises(ConfigError, match="cv2: OpenCV, which writes films, video"):
+        Recorder(None, tmp_path / "film.mp4", 1)
+    assert not (tmp_path / "film.mp4").exists()
+
+
+def test_a_game_shows_its_screen_without_being_told():
+    config = renderable(EnvironmentConfig.model_validate({"id": "ALE/Pong-v5", "atari": {}}))
+    assert (config.kwargs, config.vectorization) == ({}, "sync")

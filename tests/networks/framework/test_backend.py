@@ -1,0 +1,425 @@
+"""The compiled step, gradients and application of gradients. Runs on TensorFlow and JAX."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
+from distrl.config.network import NetworkParameters
+from distrl.networks.framework.backend import NAME, Apply, Epochs, Gradients, Mix, Read, Step, Write
+from distrl.networks.framework.differentiation import Part
+from distrl.networks.wrapper import NetworkWrapper
+from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec
+
+SPEC = EnvSpec("Vector-v0", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
+T, N = 3, 4
+
+
+def batch(value=1.0, rows=3, sequences=2):
+    """Observations hold `value`; everything else is empty of meaning."""
+    shape = (rows, sequences)
+    return Batch(
+        observations={"x": np.full((rows + 1, sequences), value, np.float32)},
+        actions={"action": np.zeros(shape, np.int32)},
+        rewards=np.zeros(shape, np.float32),
+        terminated=np.zeros(shape, bool),
+        truncated=np.zeros(shape, bool),
+        valid=np.ones(shape, bool),
+        behaviour_log_probabilities=np.zeros(shape, np.float32),
+        recurrent_state={},
+    )
+
+
+class Line:
+    """loss = mean(slope * x), so the gradient of slope is mean(x); `unused` has none, `seen` counts the calls."""
+
+    def __init__(self, optimizer=None, function=None, clip=list):
+        self.slope = keras.Variable(np.float32(2.0), name="slope")
+        self.unused = keras.Variable(np.float32(7.0), name="unused")
+        self.seen = keras.Variable(np.float32(0.0), name="seen", trainable=False)
+        self.optimizer = optimizer or keras.optimizers.SGD(0.5)
+        self.optimizer.build([self.slope, self.unused])
+        self.step = Step(function or self.loss, [Part([self.slope, self.unused], self.optimizer, clip)], [self.seen])
+
+    def loss(self, batch):
+        self.seen.assign(self.seen + 1.0)
+        y = self.slope * batch.observations["x"]
+        return ops.mean(y), {"top": ops.max(y), "bottom": ops.min(y)}
+
+    @property
+    def values(self):
+        return [np.array(variable) for variable in (self.slope, self.unused, self.seen, *self.optimizer.variables)]
+
+
+def test_one_step_by_hand():
+    line = Line()
+    metrics = line.step(batch(value=3.0))
+    known = {"top": 6.0, "bottom": 6.0, "loss": 6.0, "gradient_norm": 3.0, "learning_rate": 0.5, "finite": True}
+    assert metrics == known
+    assert list(metrics) == list(known)
+    assert float(line.slope) == 0.5  # 2 - 0.5 * 3
+    assert float(line.unused) == 7.0
+    assert float(line.seen) == 1.0
+    assert int(line.optimizer.iterations) == 1
+
+
+def test_the_loss_sees_the_whole_batch():
+    line = Line()
+
+    def loss(batch):
+        weights = ops.cast(batch.valid, "float32") * (batch.rewards + ops.cast(batch.actions["action"], "float32"))
+        return ops.sum(line.slope * batch.observations["x"][:-1] * weights), {}
+
+    step = Step(loss, [Part([line.slope, line.unused], line.optimizer)], [])
+    given = batch()._replace(
+        rewards=np.array([[1, 2], [3, 4], [5, 6]], np.float32),
+        actions={"action": np.ones((3, 2), np.int32)},
+        valid=np.array([[1, 0], [0, 0], [0, 1]], bool),
+    )
+    assert step(given)["loss"] == 2.0 * ((1 + 1) + (6 + 1))
+
+
+def test_the_norm_is_reported_before_clipping():
+    line = Line(keras.optimizers.SGD(1.0), clip=lambda gradients: [0.2 * gradient for gradient in gradients])
+    assert line.step(batch(value=5.0))["gradient_norm"] == 5.0
+    assert float(line.slope) == pytest.approx(1.0)
+
+
+class TwoParts:
+    """loss = mean(a * x) + mean(b * k * x): two optimizers, and a constant that others set between updates."""
+
+    def __init__(self):
+        self.a, self.b = (keras.Variable(np.float32(value), name=name) for value, name in ((1.0, "a"), (2.0, "b")))
+        self.k = keras.Variable(np.float32(10.0), name="k", trainable=False)
+        fast, slow = keras.optimizers.SGD(0.5), keras.optimizers.SGD(0.25)
+        fast.build([self.a])
+        slow.build([self.b])
+        halved = Part([self.b], slow, clip=lambda gradients: [0.5 * gradient for gradient in gradients])
+        self.step = Step(self.loss, [Part([self.a], fast), halved], [], [self.k])
+
+    def loss(self, batch):
+        x = batch.observations["x"][0]
+        return ops.mean(self.a * x) + ops.mean(self.b * self.k * x), {"rows": x * self.k}
+
+
+def test_every_part_has_an_optimizer_and_clipping_of_its_own():
+    parts = TwoParts()
+    metrics = parts.step(batch(value=2.0))
+    assert (metrics["loss"], metrics["learning_rate"]) == (1.0 * 2.0 + 2.0 * 10.0 * 2.0, 0.5)
+    assert metrics["gradient_norm"] == pytest.approx(np.hypot(2.0, 20.0))
+    assert float(parts.a) == 1.0 - 0.5 * 2.0
+    assert float(parts.b) == 2.0 - 0.25 * 0.5 * 20.0
+
+
+def test_constants_are_read_anew_at_every_update_and_never_written():
+    parts = TwoParts()
+    np.testing.assert_array_equal(parts.step(batch(value=2.0))["rows"], [20.0, 20.0])  # of every item, as an array
+    parts.k.assign(np.float32(0.0))
+    before = float(parts.b)
+    np.testing.assert_array_equal(parts.step(batch(value=2.0))["rows"], [0.0, 0.0])
+    assert (float(parts.b), float(parts.k), parts.step.traces) == (before, 0.0, 1)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38])
+def test_an_update_that_is_not_finite_changes_nothing(bad):
+    line = Line(keras.optimizers.Adam(0.1))
+    line.step(batch())
+    before = line.values
+    metrics = line.step(batch(value=bad))
+    assert metrics["finite"] is False
+    for old, new in zip(before, line.values, strict=True):
+        np.testing.assert_array_equal(old, new)
+    assert line.step(batch())["finite"] is True
+    assert float(line.slope) != before[0]
+    assert float(line.seen) == 2.0
+
+
+def test_traced_once_per_shape():
+    line = Line()
+    assert line.step.traces == 0
+    for value in range(5):
+        line.step(batch(value=float(value)))
+    assert line.step.traces == 1
+    line.step(batch(rows=4))
+    line.step(batch())
+    assert line.step.traces == 2
+
+
+def test_the_learning_rate_is_that_of_the_update():
+    schedule = keras.optimizers.schedules.ExponentialDecay(1.0, decay_steps=1, decay_rate=0.5, staircase=True)
+    line = Line(keras.optimizers.SGD(schedule))
+    assert [line.step(batch())["learning_rate"] for _ in range(3)] == [1.0, 0.5, 0.25]
+
+
+class Rows(Line):
+    """The line over minibatches of data {"x": [rows]}; each minibatch's metric "mean" is that of its x."""
+
+    def __init__(self, stop=None, optimizer=None):
+        super().__init__(optimizer)
+        part = Part([self.slope, self.unused], self.optimizer)
+        self.epochs = Epochs(self.rows_loss, self.take, [part], [self.seen], stop)
+
+    def take(self, data, items):
+        return {"x": ops.take(data["x"], items, axis=0)}
+
+    def rows_loss(self, data):
+        self.seen.assign(self.seen + 1.0)
+        return ops.mean(self.slope * data["x"]), {"mean": ops.mean(data["x"])}
+
+
+ORDER = np.int32([[0, 1], [2, 3], [3, 0]])
+DATA = {"x": np.float32([1.0, 3.0, 4.0, 6.0])}  # means of the minibatches: 2, 5, 3.5
+
+
+def test_epochs_by_hand():
+    line = Rows()
+    metrics = line.epochs(DATA, ORDER)
+    # slope: 2 - .5 x 2 = 1, 1 - .5 x 5 = -1.5, -1.5 - .5 x 3.5 = -3.25; losses 2 x 2, 1 x 5, -1.5 x 3.5
+    expected = {"mean": 3.5, "loss": 3.75 / 3, "gradient_norm": 3.5, "learning_rate": 0.5}
+    assert metrics == pytest.approx({**expected, "optimizer_steps": 3, "finite": True})
+    assert [float(line.slope), float(line.unused), float(line.seen)] == [-3.25, 7.0, 3.0]
+    assert int(line.optimizer.iterations) == 3
+
+
+def test_epochs_tell_the_rate_of_the_first_step_and_use_each_ones_own():
+    schedule = keras.optimizers.schedules.ExponentialDecay(1.0, decay_steps=1, decay_rate=0.5, staircase=True)
+    line = Rows(optimizer=keras.optimizers.SGD(schedule))
+    assert line.epochs(DATA, ORDER)["learning_rate"] == 1.0
+    assert float(line.slope) == 2.0 - 2.0 - 0.5 * 5.0 - 0.25 * 3.5
+    assert line.epochs(DATA, ORDER)["learning_rate"] == 0.125
+
+
+@pytest.mark.parametrize(("bound", "steps", "slope"), [(1.0, 0, 2.0), (4.0, 1, 1.0), (5.0, 3, -3.25)])
+def test_epochs_stop_before_the_first_minibatch_beyond_the_bound(bound, steps, slope):
+    line = Rows(stop=("mean", bound))
+    metrics = line.epochs(DATA, ORDER)
+    assert (metrics["optimizer_steps"], metrics["finite"]) == (steps, True)
+    assert float(line.slope) == slope
+    assert float(line.seen) == steps
+    assert metrics["mean"] == pytest.approx({0: 2.0, 1: 3.5, 3: 3.5}[steps])  # of those looked at
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_epochs_with_one_step_that_is_not_finite_change_nothing(bad):
+    line = Rows(optimizer=keras.optimizers.Adam(0.1))
+    line.epochs(DATA, ORDER)
+    before = line.values
+    metrics = line.epochs({"x": np.float32([1.0, 3.0, bad, 6.0])}, ORDER)  # in the second of three
+    assert (metrics["finite"], metrics["optimizer_steps"]) == (False, 0)
+    for old, new in zip(before, line.values, strict=True):
+        np.testing.assert_array_equal(old, new)
+    assert line.epochs(DATA, ORDER)["finite"] is True
+    assert float(line.slope) != before[0]
+
+
+def test_epochs_are_traced_once_per_shape():
+    line = Rows()
+    for _ in range(3):
+        line.epochs(DATA, ORDER[::-1].copy())
+    assert line.epochs.traces == 1
+
+
+def test_gradients_change_nothing():
+    line = Line()
+    gradients = Gradients(line.loss, [line.slope, line.unused], [line.seen])
+    before = line.values
+    for value in (3.0, 5.0):
+        loss, named, found = gradients(batch(value=value))
+        assert (loss, float(named["top"])) == (2.0 * value, 2.0 * value)
+        assert [float(gradient) for gradient in found] == [value, 0.0]
+    assert gradients.traces == 1
+    assert all(np.array_equal(old, new) for old, new in zip(before, line.values, strict=True))
+
+
+def test_gradients_are_clipped_where_they_are_computed():
+    line, seen = Line(), []
+
+    def clip(gradients):
+        seen.append(len(gradients))
+        return [0.5 * gradient for gradient in gradients]
+
+    gradients = Gradients(line.loss, [line.slope, line.unused], [line.seen], clip)
+    for value in (3.0, 5.0):
+        assert [float(gradient) for gradient in gradients(batch(value=value))[2]] == [0.5 * value, 0.0]
+    assert seen == [2]  # while tracing, and never again
+
+
+def test_given_gradients_are_scaled_and_applied():
+    line = Line()
+    given = [np.float32(4.0), np.float32(-2.0)]
+    apply = Apply(line.optimizer, [line.slope, line.unused])
+    apply(given)
+    assert [float(line.slope), float(line.unused)] == [0.0, 8.0]
+    apply(given, 0.5)
+    assert [float(line.slope), float(line.unused)] == [-1.0, 8.5]
+    assert given == [4.0, -2.0]
+    assert int(line.optimizer.iterations) == 2
+
+
+def wrap(seed=1, **parameters):
+    small = {"middleware_parameters": {"scheme": [8]}, "learning_rate": 0.05} | parameters
+    heads = (PolicyHeadParameters(), ValueHeadParameters())
+    return NetworkWrapper(
+        NetworkParameters.model_validate(small), SPEC, heads, has_target=True, has_global=False, name="main", seed=seed
+    )
+
+
+def loss(outputs, batch):
+    error = outputs["value"][:-1] - batch.rewards
+    terms = {"policy": ops.mean(outputs["policy/action"] ** 2), "value": ops.mean(error * error)}
+    return terms, {"error": ops.mean(error)}
+
+
+def batches(network, count, seed=0):
+    rng = np.random.default_rng(seed)
+    state = network.online.assembly.recurrent_state
+    for _ in range(count):
+        yield Batch(
+            observations={"observation": rng.standard_normal((T + 1, N, 4)).astype(np.float32)},
+            actions={"action": np.zeros((T, N), np.int32)},
+            rewards=rng.standard_normal((T, N)).astype(np.float32),
+            terminated=np.zeros((T, N), bool),
+            truncated=np.zeros((T, N), bool),
+            valid=rng.random((T, N)) < 0.8,
+            behaviour_log_probabilities=np.zeros((T, N), np.float32),
+            recurrent_state={name: np.zeros((N, *spec.shape), np.float32) for name, spec in state.items()},
+        )
+
+
+def assert_same(left, right):
+    assert left.keys() == right.keys()
+    for group in left:
+        assert left[group].keys() == right[group].keys()
+        for path in left[group]:
+            np.testing.assert_array_equal(left[group][path], right[group][path], err_msg=f"{group} {path}")
+
+
+RANDOM = {
+    "input_embedders_parameters": {"observation": {"scheme": [6], "normalize": True, "batchnorm": True}},
+    "middleware_parameters": {"scheme": [8], "dense_layer": "noisy_dense", "dropout_rate": 0.2},
+}
+NETWORKS = {
+    "random": RANDOM,
+    "lstm": {"middleware_parameters": {"kind": "lstm", "number_of_lstm_cells": 5}},
+    "schedule": {"learning_rate_decay_rate": 0.5, "learning_rate_decay_steps": 2, "optimizer_type": "RMSProp"},
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_restored_training_goes_on_bit_by_bit_and_is_traced_once(name):
+    network, other = wrap(**NETWORKS[name]), wrap(seed=2, **NETWORKS[name])
+    step, other_step = network.train_step(loss), other.train_step(loss)
+    for given in batches(network, 2, seed=1):
+        step(given)
+        network.observe(given)
+        network.update_target_network(0.3)
+    saved = network.state_arrays()
+    expected = [step(given) for given in batches(network, 3, seed=2)]
+    for given in batches(other, 1, seed=3):
+        other_step(given)  # somewhere else entirely
+    other.restore(saved)
+    assert_same(other.state_arrays(), saved)
+    assert [other_step(given) for given in batches(other, 3, seed=2)] == expected
+    assert_same(other.state_arrays(), network.state_arrays())
+    assert (step.traces, other_step.traces) == (1, 1)
+
+
+def test_states_of_layers_come_out_of_the_step():
+    network = wrap(**RANDOM)
+    step = network.train_step(loss)
+    seen = []
+    for given in batches(network, 3):
+        step(given)
+        state = network.state_arrays()["online"]
+        seen.append({name: array for name, array in state.items() if "moving" in name or "noise" in name})
+    kinds = {name.rpartition("/")[2] for name in seen[0]}
+    assert {"moving_mean", "moving_variance"} < kinds
+    assert any("dropout_noise" in name for name in seen[0])
+    for name in seen[0]:
+        assert not np.array_equal(seen[0][name], seen[1][name]), name
+        assert not np.array_equal(seen[1][name], seen[2][name]), name
+
+
+def test_a_network_is_left_as_it_was_by_a_batch_that_is_not_finite():
+    network = wrap(**RANDOM)
+    step = network.train_step(loss)
+    good, bad = batches(network, 2)
+    step(good)
+    before = network.state_arrays()
+    bad.rewards[1, 2] = np.nan
+    assert step(bad)["finite"] is False
+    assert_same(network.state_arrays(), before)
+
+
+def test_arrays_that_become_weights_are_copied():
+    network = wrap()
+    arrays = [np.array(array) for array in network.online.get_weights()]
+    network.set_weights(arrays)
+    for array in arrays:
+        array[...] = 9.0
+    assert not any((array == 9.0).any() for array in network.online.get_weights())
+
+
+def test_the_framework_is_the_one_that_keras_runs_on():
+    assert keras.backend.backend() == NAME
+
+
+def test_mix_moves_targets_towards_their_sources():
+    targets = [keras.Variable(np.array(values, "float32")) for values in ([1.0, 2.0], [[3.0]])]
+    sources = [keras.Variable(np.array(values, "float32")) for values in ([2.0, 4.0], [[-1.0]])]
+    mix = Mix(targets, sources)
+    for rate, expected in ((0.25, ([1.25, 2.5], [[2.0]])), (0.5, ([1.625, 3.25], [[0.5]]))):
+        mix(rate)
+        for target, values in zip(targets, expected, strict=True):
+            np.testing.assert_array_equal(np.asarray(target.value), np.array(values, "float32"))
+    sources[1].assign([[1.5]])  # what they are when asked, not when made
+    mix(0.5)
+    np.testing.assert_array_equal(np.asarray(targets[1].value), [[1.0]])
+    np.testing.assert_array_equal(np.asarray(sources[0].value), [2.0, 4.0])
+
+
+def test_mix_copies_what_is_not_mixed_whatever_the_rate():
+    mixed = [keras.Variable(np.float32([value])) for value in (1.0, 3.0)]
+    counts = [keras.Variable(np.int32([value]), dtype="int32") for value in (5, 7)]
+    mix = Mix(mixed[:1], mixed[1:], [(counts[0], counts[1])])
+    mix(0.25)
+    assert ([float(one.value[0]) for one in mixed], int(counts[0].value[0])) == ([1.5, 3.0], 7)
+    only_copied = Mix([], [], [(mixed[0], mixed[1])])
+    only_copied(1.0)
+    assert float(mixed[0].value[0]) == 3.0
+
+
+def test_copies_stay_when_what_they_were_made_of_is_trained():
+    line = Line(keras.optimizers.Adam(0.5))
+    kept = keras.Variable(np.float32(0.0))
+    read, copy = Read([line.slope, line.unused]), Mix([], [], [(kept, line.slope)])
+    copy(1.0)
+    before = read()
+    line.step(batch())
+    assert [float(array) for array in before] == [2.0, 7.0]
+    assert (float(kept), float(line.slope)) == (2.0, pytest.approx(1.5, rel=1e-4))
+    assert [float(array) for array in read()] == pytest.approx([1.5, 7.0], rel=1e-4)
+
+
+def test_variables_of_any_dtype_and_shape_are_read_as_arrays_of_ones_own():
+    given = [np.float32([[1.5, 2.5]]), np.int32(3), np.array([True, False]), np.zeros((0, 2), np.float32)]
+    variables = [keras.Variable(array, dtype=str(array.dtype)) for array in given]
+    read = Read(variables)
+    for array, expected in zip(read(), given, strict=True):
+        np.testing.assert_array_equal(array, expected)
+        assert (array.shape, array.dtype) == (expected.shape, expected.dtype)
+        array[...] = 0
+    for array, expected in zip(read(), given, strict=True):
+        np.testing.assert_array_equal(array, expected)
+    assert Read([])() == []
+
+
+def test_write_sets_every_variable_of_a_group():
+    means, variances = ([keras.Variable(np.zeros(2, np.float32)) for _ in range(count)] for count in (2, 1))
+    write, mean = Write([means, variances]), np.float32([1.0, 2.0])
+    write([mean, np.float32([3.0, 4.0])])
+    mean[:] = 9.0  # the caller's, to write into again
+    assert [np.array(one).tolist() for one in (*means, *variances)] == [[1.0, 2.0], [1.0, 2.0], [3.0, 4.0]]
+    means[0].assign([5.0, 5.0])
+    assert np.array(means[1]).tolist() == [1.0, 2.0]

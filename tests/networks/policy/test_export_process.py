@@ -1,0 +1,149 @@
+"""Exports by a child process: what it is given, how it fails, and what a learner on JAX makes of it."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import distrl
+from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
+from distrl.config.network import NetworkParameters
+from distrl.errors import DistrlError, MissingExtraError
+from distrl.networks.network import Architecture
+from distrl.networks.policy import bundle, export_process
+from distrl.networks.policy.export_process import ExportRequest, export_in_child
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
+
+SPEC = EnvSpec("Vector-v0", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
+HEADS = (PolicyHeadParameters(), ValueHeadParameters())
+SMALL = {
+    "input_embedders_parameters": {"observation": {"scheme": [6], "normalize": True}},
+    "middleware_parameters": {"kind": "lstm", "number_of_lstm_cells": 8},
+}
+JAX_MISSING = find_spec("jax") is None and "CI" not in os.environ
+
+LEARNER = """
+import json, sys
+from pathlib import Path
+from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
+from distrl.config.network import NetworkParameters
+from distrl.errors import DistrlError
+from distrl.networks import bundle, export_process
+from distrl.networks.network import Architecture
+from distrl.types import EnvSpec
+
+cache, spec, parameters = Path(sys.argv[1]), EnvSpec.from_json(sys.argv[2]), json.loads(sys.argv[3])
+heads = (PolicyHeadParameters(), ValueHeadParameters())
+
+def network(**changes):
+    return Architecture(NetworkParameters.model_validate(parameters | changes), spec, heads, "main", 1)
+
+first = bundle.export_bundle(network(), cache_dir=cache)
+(file,) = cache.iterdir()
+modified = file.stat().st_mtime_ns
+again = bundle.export_bundle(network(), cache_dir=cache)
+assert again == first
+assert file.stat().st_mtime_ns == modified
+
+def verify(**changes):
+    made = network(**changes)
+    bundle.verify_graph(first.graph, made.model, made.policy_variables)
+
+verify()
+for attempt in (
+    lambda: verify(softmax_temperature=3.0),
+    lambda: bundle.export_graph(network().model),
+    lambda: export_process.export_in_child(network().parameters, (), spec, "main"),
+):
+    try:
+        attempt()
+    except DistrlError as error:
+        print(error)
+print(json.dumps([name for name in ("tensorflow", "tf2onnx", "onnx") if name in sys.modules]))
+"""
+
+
+class Child:
+    """In place of `subprocess.run`."""
+
+    def __init__(self, returncode=0, stderr="", writes=None):
+        self.returncode, self.stderr, self.writes = returncode, stderr, writes
+
+    def __call__(self, command, *, input, env, **options):
+        self.command, self.env, self.options = command, env, options
+        self.request = ExportRequest.from_json(input)
+        if self.writes is not None:
+            Path(self.request.path).write_bytes(self.writes)
+        return subprocess.CompletedProcess(command, self.returncode, "", self.stderr)
+
+
+def export(monkeypatch, child):
+    monkeypatch.setattr(export_process.subprocess, "run", child)
+    return export_in_child(NetworkParameters.model_validate(SMALL), HEADS, SPEC, "main")
+
+
+def test_the_child_is_told_the_structure_and_runs_on_tensorflow(monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+    monkeypatch.setattr(sys, "path", ["/users/code", *sys.path])
+    child = Child(writes=b"graph", stderr="what TensorFlow has to say for itself")
+    assert export(monkeypatch, child) == b"graph"
+    assert child.command == [sys.executable, "-P", "-m", "distrl.networks.policy.bundle_export"]
+    assert child.request.parameters == NetworkParameters.model_validate(SMALL)
+    assert (child.request.heads, child.request.spec, child.request.name) == (HEADS, SPEC, "main")
+    assert not Path(child.request.path).parent.exists()
+    assert child.env["KERAS_BACKEND"] == "tensorflow"
+    assert child.env["CUDA_VISIBLE_DEVICES"] == ""
+    assert "XLA_FLAGS" not in child.env
+    assert child.env["PYTHONPATH"].split(os.pathsep)[1] == "/users/code"  # after the folder of distrl itself
+
+
+@pytest.mark.parametrize(
+    ("stderr", "why"),
+    [("Traceback …\n  deep\nValueError: no such layer\n\n", "ValueError: no such layer"), ("", "it said nothing")],
+)
+def test_a_child_that_fails_is_one_line(monkeypatch, stderr, why):
+    with pytest.raises(DistrlError, match=f"^policy export: the TensorFlow process ended with -9: {why}$"):
+        export(monkeypatch, Child(-9, stderr))
+
+
+def test_a_child_that_does_not_end_is_told(monkeypatch):
+    def hang(command, *, timeout, **_):
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    with pytest.raises(DistrlError, match="did not end within 600 s"):
+        export(monkeypatch, hang)
+
+
+@pytest.mark.parametrize("missing", ["tensorflow", "tf2onnx"])
+def test_missing_packages_name_the_extra(monkeypatch, missing):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == missing else find_spec(name))
+    with pytest.raises(MissingExtraError, match=r"exports policies, is not installed: pip install '.*\[cpu\]'"):
+        export(monkeypatch, Child())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(JAX_MISSING, reason="JAX is not installed")
+@pytest.mark.long
+def test_a_learner_on_jax_exports_verifies_and_reads_the_cache_without_tensorflow(tmp_path, monkeypatch):
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    environment["PYTHONPATH"] = str(Path(distrl.__file__).parents[1])
+    cache = tmp_path / "cache"
+    command = [sys.executable, "-c", LEARNER, str(cache), SPEC.to_json(), json.dumps(SMALL)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    told = done.stdout.splitlines()
+    assert told[0].startswith("policy export: output 'policy/action' differs from the network by")
+    assert told[1] == "policy export: graphs are made of Keras on TensorFlow, and here it runs on jax"
+    assert told[2].startswith("policy export: the TensorFlow process ended with 2: network.heads_parameters: a network")
+    assert told[3] == "[]"
+
+    # A learner on TensorFlow has the same structure's graph from the same cache.
+    monkeypatch.setattr(bundle, "export_graph", lambda *_: pytest.fail("exported once more"))
+    network = Architecture(NetworkParameters.model_validate(SMALL), SPEC, HEADS, "main", 1)
+    exported = bundle.export_bundle(network, cache_dir=cache)
+    assert [file.read_bytes() for file in cache.iterdir()] == [exported.graph]

@@ -1,0 +1,72 @@
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from distrl.errors import DistrlError
+from distrl.networks.policy import onnx_graph
+
+
+def value(name, shape):
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def choice():
+    """y = if flag: x + a else: x + b; the weights are used inside the branches alone."""
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [helper.make_node("Add", ["x", weight], [f"{name}_y"])], name, [], [value(f"{name}_y", [2])]
+        )
+        for name, weight in (("then", "a"), ("else", "b"))
+    }
+    flag = helper.make_tensor_value_info("flag", TensorProto.BOOL, [])
+    nodes = [helper.make_node("If", ["flag"], ["y"], **branches)]
+    inputs = [flag, value("x", [2]), value("a", [2]), value("b", [2])]
+    graph = helper.make_graph(nodes, "choice", inputs, [value("y", [2])])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_renamed_and_externalised_weights_are_found_inside_control_flow():
+    model = choice()
+    onnx_graph.rename(model.graph, {"a": "main/a", "b": "main/b"})
+    onnx_graph.externalise(model.graph, ["main/a", "main/b"])
+    assert [tensor.name for tensor in model.graph.input] == ["flag", "x"]
+    options = onnxruntime.SessionOptions()
+    arrays = [np.array([1, 2], np.float32), np.array([10, 20], np.float32)]
+    values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in arrays]
+    options.add_external_initializers(["main/a", "main/b"], values)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    for flag, expected in ((True, [1, 2]), (False, [10, 20])):
+        (y,) = session.run(None, {"flag": np.array(flag), "x": np.zeros(2, np.float32)})
+        np.testing.assert_array_equal(y, expected)
+
+
+def test_a_weight_that_nothing_uses_is_refused():
+    model = choice()
+    model.graph.input.append(value("idle", [2]))
+    with pytest.raises(DistrlError, match="weight idle reaches no output"):
+        onnx_graph.check_used(model.graph, ["a", "idle"])
+
+
+def test_outputs_are_renamed_wherever_they_are_made():
+    model = choice()
+    onnx_graph.rename(model.graph, {"y": "policy/action", "x": "observation/left"})
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert [tensor.name for tensor in session.get_outputs()] == ["policy/action"]
+    arrays = {"a": np.float32([1, 2]), "b": np.float32([10, 20]), "observation/left": np.float32([5, 5])}
+    (y,) = session.run(None, {"flag": np.array(False), **arrays})
+    np.testing.assert_array_equal(y, [15, 25])
+
+
+@pytest.mark.parametrize("external", [["a", "b"], ["a"], []])
+def test_embedded_weights_need_no_injection(external):
+    """Those that were inputs, those that were initializers, and one that the graph does not know."""
+    model = choice()
+    onnx_graph.externalise(model.graph, external)
+    whole = onnx_graph.embed(
+        model.SerializeToString(), {"a": np.float32([1, 2]), "b": np.float32([10, 20]), "c": np.zeros(1)}
+    )
+    session = onnxruntime.InferenceSession(whole, providers=["CPUExecutionProvider"])
+    for flag, expected in ((True, [1, 2]), (False, [10, 20])):
+        (y,) = session.run(None, {"flag": np.array(flag), "x": np.zeros(2, np.float32)})
+        np.testing.assert_array_equal(y, expected)

@@ -1,0 +1,296 @@
+"""The replay memory as a whole. With T = B = 1 every unroll is one step, and its reward is its name."""
+
+import dataclasses
+import json
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from distrl import nest
+from distrl.config.replay import ReplayParameters
+from distrl.data_store import npz
+from distrl.errors import CheckpointError
+from distrl.memory_backend.codec import UnrollSchema
+from distrl.replay.memory import Replay, replay_bytes
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
+
+SPEC = EnvSpec("Toy", {"observation": ArraySpec((1,), "float32")}, {"action": DiscreteSpec(2)})
+STATE = {"h": ArraySpec((1,), "float32")}
+
+
+def unroll_of(rewards, valid=None, state=None):
+    """rewards: [T, B]; the observation of a row is 100 x its reward."""
+    rewards = np.array(rewards, np.float32)
+    valid = np.ones(rewards.shape, np.bool_) if valid is None else np.array(valid, np.bool_)
+    rows = np.concatenate([rewards, rewards[-1:] + 1])
+    return Unroll(
+        header=UnrollHeader(0, 1, 0, 1, int(valid.sum())),
+        observations={"observation": 100 * rows[..., None]},
+        actions={"action": np.zeros(rewards.shape, np.int32)},
+        rewards=rewards,
+        terminated=np.zeros(rewards.shape, np.bool_),
+        truncated=np.zeros(rewards.shape, np.bool_),
+        valid=valid,
+        behaviour_log_probabilities=np.zeros(rewards.shape, np.float32),
+        recurrent_state={"h": np.full((rewards.shape[1], 1), state, np.float32)} if state is not None else {},
+        episode_returns=np.zeros(0, np.float32),
+        episode_lengths_steps=np.zeros(0, np.int32),
+    )
+
+
+def make(capacity, length=1, environments=1, seed=0, discount=0.9, **parameters):
+    given = ReplayParameters.model_validate({"capacity_steps": capacity, "min_size_steps": 1, **parameters})
+    state = STATE if given.samples_sequences else {}
+    schema = UnrollSchema.of(SPEC, length, environments, state)
+    return Replay(given, schema, discount=discount, seeds=np.random.SeedSequence(seed))
+
+
+def restore(replay, arrays, tmp_path):
+    """By way of a file, as a learner does."""
+    with (tmp_path / "replay.npz").open("wb") as file:
+        npz.write(file, arrays)
+    with npz.opened(tmp_path / "replay.npz") as saved:
+        replay.restore(saved)
+
+
+def prioritized(capacity, **more):
+    return make(capacity, sampler={"kind": "prioritized", "alpha": 1.0, "beta": 1.0, "epsilon": 0.0}, **more)
+
+
+def filled(replay, rewards):
+    for reward in rewards:
+        replay.insert(unroll_of([[reward]]))
+    return replay
+
+
+def drawn(replay, draws=200):
+    """Rewards among so many draws."""
+    return set(replay.sample(draws).batch.rewards[0].tolist())
+
+
+@pytest.mark.row("J01")
+def test_three_in_two_out():
+    replay = filled(make(1000), [1, 2, 3])
+    sample = replay.sample(2)
+    assert replay.size_steps == 3
+    assert sample.steps == 2
+    assert set(sample.batch.rewards[0].tolist()) <= {1, 2, 3}
+    now, then = sample.batch.observations["observation"][..., 0]
+    assert now.tolist() == (100 * sample.batch.rewards[0]).tolist()
+    assert then.tolist() == (now + 100).tolist()
+    assert sample.batch.bootstrap_steps.tolist() == [[1, 1]]
+
+
+@pytest.mark.row("D130", "J02")
+@pytest.mark.parametrize(("last", "left"), [(3, {1, 2, 3}), (4, {2, 3, 4}), (5, {3, 4, 5})])
+def test_the_oldest_makes_room(last, left):
+    replay = filled(make(3), range(1, last + 1))
+    assert (drawn(replay), replay.size_steps) == (left, 3)
+
+
+def test_an_unroll_makes_room_as_a_whole():
+    """Three of two rows and two environments; of the first nothing is left when the fourth comes."""
+    replay = make(12, 2, 2)
+    for number in range(4):
+        replay.insert(unroll_of(10 * number + np.arange(4).reshape(2, 2)))
+    assert drawn(replay, 500) == {10, 11, 12, 13, 20, 21, 22, 23, 30, 31, 32, 33}
+
+
+def test_rows_that_are_not_valid_are_neither_counted_nor_drawn():
+    replay = make(8, 2, 2)
+    assert replay.insert(unroll_of([[1, 2], [3, 4]], [[True, False], [False, True]])) == 2
+    assert (replay.size_steps, drawn(replay)) == (2, {1, 4})
+    assert replay.limiter.inserted_steps == 2
+
+
+@pytest.mark.row("J03")
+def test_priorities_reach_the_item_they_are_of():
+    replay = filled(prioritized(4), [1, 2, 3])
+    sample = replay.sample(3)  # stratified over equal priorities: each once
+    assert sample.batch.rewards[0].tolist() == [1, 2, 3]
+    assert sample.batch.importance_weights.tolist() == [1, 1, 1]
+    replay.reprioritise(sample.items, np.float32([0, 10, 0]))
+    assert drawn(replay) == {2}
+    replay.insert(unroll_of([[4]]))  # as likely as the highest ever
+    counts = np.bincount(replay.sample(1000).batch.rewards[0].astype(int), minlength=5)
+    assert counts.tolist() == [0, 0, 500, 0, 500]
+
+
+def test_what_is_told_of_items_that_have_made_room_reaches_nobody():
+    replay = filled(prioritized(2), [1, 2])
+    old = replay.sample(2)
+    filled(replay, [3])  # in the place of 1
+    replay.reprioritise(old.items, np.float32([1000, 5]))
+    weights = replay.state_arrays()["sampler/weights"]
+    assert weights.tolist() == [1.0, 5.0]  # of 3 and of 2
+    assert replay.sample(6).items.tolist() == [2, 1, 1, 1, 1, 1]  # 3 is in the first place
+
+
+@pytest.mark.row("J08")
+def test_nothing_is_told_of_items_before_they_were_there():
+    replay = prioritized(4)
+    with pytest.raises(ValueError, match="were never in the replay memory"):
+        replay.reprioritise(np.array([0]), np.float32([1]))
+    with pytest.raises(ValueError, match="is empty"):
+        replay.sample(1)
+    filled(replay, [1])
+    for item in (1, -1):
+        with pytest.raises(ValueError, match="were never in the replay memory"):
+            replay.reprioritise(np.array([item]), np.float32([1]))
+    with pytest.raises(ValueError, match="items"):
+        replay.reprioritise(np.array([0]), np.float32([1, 2]))
+
+
+@pytest.mark.row("J09")
+def test_sequences_are_consecutive_and_never_reach_from_the_newest_unroll_to_the_oldest():
+    """Four unrolls of three rows and two environments in a ring of three."""
+    replay = make(18, 3, 2, sampler={"kind": "sequences"})
+    for number in range(4):
+        rows = 100 * number + np.arange(3)[:, None] + np.array([[0, 50]])
+        replay.insert(unroll_of(rows, state=number))
+    sample = replay.sample(400)
+    rewards = sample.batch.rewards  # [3, 400]
+    assert np.array_equal(np.diff(rewards, axis=0), np.ones((2, 400)))
+    assert set(rewards[0].tolist()) == {100, 150, 200, 250, 300, 350}
+    assert np.array_equal(sample.batch.recurrent_state["h"][:, 0], rewards[0] // 100)
+    assert sample.batch.observations["observation"].shape == (4, 400, 1)
+    assert (sample.steps, replay.limiter.sampled_steps, replay.steps_of(400)) == (1200, 1200, 1200)
+
+
+def test_a_column_without_a_valid_row_is_not_drawn():
+    replay = make(4, 1, 2, sampler={"kind": "sequences"})
+    replay.insert(unroll_of([[1, 2]], [[False, True]], state=0))
+    assert drawn(replay) == {2}
+
+
+@pytest.mark.row("J13", "Q05")
+@pytest.mark.parametrize("kind", ["uniform", "prioritized", "sequences"])
+@pytest.mark.parametrize("unrolls", [2, 7])  # before and after the ring is full
+def test_a_restored_memory_goes_on_bit_by_bit_and_what_was_there_is_gone(tmp_path, kind, unrolls):
+    def unroll(number):
+        return unroll_of(100 * number + np.arange(6).reshape(3, 2), state=number if kind == "sequences" else None)
+
+    def made(seed):
+        return make(30, 3, 2, seed, sampler={"kind": kind}, n_step=1 if kind == "sequences" else 2)
+
+    one, other = made(0), made(1)
+    for number in range(unrolls):
+        one.insert(unroll(number))
+    for number in range(3):
+        other.insert(unroll(1000 + number))
+    sample = one.sample(4)
+    one.reprioritise(sample.items, np.float32([1, 5, 2, 7]))
+    restore(other, one.state_arrays(), tmp_path)
+    assert other.size_steps == one.size_steps == 6 * min(unrolls, 5)
+    assert (other.limiter.inserted_steps, other.limiter.sampled_steps) == (6 * unrolls, sample.steps)
+    for step in range(3):
+        mine, theirs = one.sample(16), other.sample(16)
+        assert np.array_equal(mine.items, theirs.items)
+        pairs = zip(nest.leaves(mine.batch._asdict()), nest.leaves(theirs.batch._asdict()), strict=True)
+        for (name, left), (_, right) in pairs:
+            assert left.tobytes() == right.tobytes(), name
+        for replay in (one, other):
+            replay.reprioritise(mine.items, np.arange(16, dtype=np.float32))
+            replay.insert(unroll(50 + step))
+    assert theirs.batch.rewards.max() < 100_000
+    states = [replay.state_arrays() for replay in (one, other)]
+    assert all(np.array_equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_what_is_saved_is_numbers_and_only_what_is_there():
+    replay = filled(make(1000), [1, 2])
+    state = replay.state_arrays()
+    assert {array.dtype.kind for array in state.values()} <= set("biuf")
+    assert state["ring/rewards"].shape == (2, 1, 1)
+    assert json.loads(state["generator"].tobytes())["bit_generator"] == "PCG64"
+
+
+@pytest.mark.parametrize(
+    "other", [{"capacity": 5}, {"length": 2}, {"sampler": {"kind": "prioritized"}}, {"n_step": 3}, {"discount": 0.5}]
+)
+def test_a_memory_of_another_kind_is_refused(tmp_path, other):
+    state = filled(make(4), [1]).state_arrays()
+    with pytest.raises(CheckpointError, match="configure it as it was, or remove the file"):
+        restore(make(**{"capacity": 4, **other}), state, tmp_path)
+
+
+def test_a_memory_of_other_spaces_is_refused(tmp_path):
+    state = filled(make(4), [1]).state_arrays()
+    state["ring/observations/0"] = state["ring/observations/0"].astype(np.float64)
+    with pytest.raises(CheckpointError, match=r"observations/0 of float64 \(1, 2, 1, 1\), not of float32"):
+        restore(make(4), state, tmp_path)
+
+
+def test_sequences_hold_no_sums_so_that_their_discount_may_change(tmp_path):
+    one = make(4, sampler={"kind": "sequences"})
+    one.insert(unroll_of([[1]], state=0))
+    other = make(4, sampler={"kind": "sequences"}, discount=0.5)
+    restore(other, one.state_arrays(), tmp_path)
+    assert other.size_steps == 1
+
+
+def test_what_does_not_fit_changes_nothing(tmp_path):
+    state = filled(make(4), [1, 2]).state_arrays()
+    state["ring/valid"] = state["ring/valid"].astype(np.uint8)  # after rewards, say
+    replay = filled(make(4), [7, 8])
+    with pytest.raises(CheckpointError, match="ring/valid of uint8"):
+        restore(replay, state, tmp_path)
+    assert drawn(replay) == {7, 8}
+
+
+def test_restoring_takes_no_second_copy_of_the_ring(tmp_path):
+    spec = EnvSpec("Wide", {"observation": ArraySpec((1000,), "float32")}, {"action": DiscreteSpec(2)})
+    schema = UnrollSchema.of(spec, 10, 1, {})
+    parameters = ReplayParameters(capacity_steps=2000, min_size_steps=1)
+
+    def empty():
+        return Replay(parameters, schema, discount=0.9, seeds=np.random.SeedSequence(0))
+
+    unroll = unroll_of(np.zeros((10, 1)))
+    unroll = dataclasses.replace(unroll, observations={"observation": np.ones((11, 1, 1000), np.float32)})
+    one, other = empty(), empty()
+    for _ in range(200):
+        one.insert(unroll)
+    assert replay_bytes(parameters, schema) > 8_800_000
+    restore(empty(), one.state_arrays(), tmp_path)
+    tracemalloc.start()
+    try:
+        with npz.opened(tmp_path / "replay.npz") as saved:
+            other.restore(saved)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 4_000_000  # pieces of 1 MiB
+    assert other.size_steps == 2000
+
+
+@pytest.mark.parametrize(
+    ("kind", "of_sampler"),
+    [
+        ("uniform", 8000),
+        ("prioritized", 2 * 8 * 16 * (500 + 32 + 2 + 1)),  # nodes of 16 on four levels, of sums and of least weights
+        ("sequences", 2000),
+    ],
+)
+def test_what_a_full_memory_takes(kind, of_sampler):
+    """1,000 unrolls of T = 4, B = 2: 5 x 2 observations of 4 bytes, and per step 4 of action and 11 or 15 besides."""
+    schema = UnrollSchema.of(SPEC, 4, 2, {})
+    parameters = ReplayParameters.model_validate({"capacity_steps": 8005, "sampler": {"kind": kind}})
+    of_step = 15 if kind == "sequences" else 19
+    assert parameters.slots(8) == 1000
+    expected = 1000 * (40 + 8 * of_step + 8) + of_sampler
+    assert replay_bytes(parameters, schema) == expected
+    replay = Replay(parameters, schema, discount=0.9, seeds=np.random.SeedSequence(0))
+    assert sum(array.nbytes for array in arrays_in(replay)) == expected
+
+
+def arrays_in(held):
+    """All arrays that an object of this package holds, at any depth."""
+    if isinstance(held, np.ndarray):
+        yield held
+    elif isinstance(held, dict | list):
+        for each in held.values() if isinstance(held, dict) else held:
+            yield from arrays_in(each)
+    elif type(held).__module__.startswith("distrl.") and hasattr(held, "__dict__"):
+        yield from arrays_in(vars(held))

@@ -1,0 +1,111 @@
+"""Samplers: every item as likely as it should be, importance weights, and priorities that arrive where they belong."""
+
+import numpy as np
+import pytest
+
+from distrl.config.replay import PrioritizedParameters
+from distrl.errors import NonFiniteError
+from distrl.replay.samplers import PrioritizedSampler, UniformSampler
+
+ALL = np.ones(1, np.bool_)
+
+
+def prioritized(priorities, slots=None, **parameters):
+    """One item per slot, of these priorities."""
+    sampler = PrioritizedSampler(PrioritizedParameters(**parameters), slots or len(priorities), 1)
+    for slot, _ in enumerate(priorities):
+        sampler.put(slot, ALL, None)
+    sampler.reprioritise(np.arange(len(priorities)), np.array(priorities, np.float32))
+    return sampler
+
+
+def chances(sampler, items, draws=4000, env_steps=0):
+    """Share of each item among the draws, and the weight that each of them had."""
+    rng, counts, weights = np.random.default_rng(0), np.zeros(items), np.zeros(items)
+    for _ in range(draws):
+        drawn = sampler.draw(rng, 8, env_steps)
+        counts += np.bincount(drawn.positions, minlength=items)
+        weights[drawn.positions] = drawn.importance_weights
+    return counts / counts.sum(), weights
+
+
+@pytest.mark.row("J02")
+def test_uniform_draws_pass_a_chi_square_test():
+    sampler = UniformSampler(4, 5)
+    for slot in range(4):
+        sampler.put(slot, np.arange(5) != slot, None)  # four of five items are there
+    draws = sampler.draw(np.random.default_rng(0), 100_000, 0).positions
+    counts = np.bincount(draws, minlength=20)
+    absent = [0, 6, 12, 18]
+    assert counts[absent].tolist() == [0, 0, 0, 0]
+    there = np.delete(counts, absent)
+    statistic = ((there - 100_000 / 16) ** 2 / (100_000 / 16)).sum()
+    assert statistic < 30.58  # 1 % of chi-square with 15 degrees of freedom lies beyond
+
+
+@pytest.mark.row("D133")
+@pytest.mark.parametrize(
+    ("alpha", "beta", "expected", "weights"),
+    [
+        (1.0, 1.0, [0.1, 0.2, 0.3, 0.4], [1, 0.5, 0.3333, 0.25]),
+        (0.6, 0.4, [0.1482, 0.2247, 0.2866, 0.3405], [1, 0.8467, 0.7682, 0.7170]),
+    ],
+)
+def test_probabilities_and_weights_of_priorities_1_2_3_4(alpha, beta, expected, weights):
+    sampler = prioritized([1, 2, 3, 4], slots=100, alpha=alpha, beta=beta, epsilon=1e-6)
+    leaves = sampler.state_arrays()["weights"][:4]
+    np.testing.assert_allclose(leaves / leaves.sum(), expected, atol=5e-5)
+    shares, told = chances(sampler, 4)
+    np.testing.assert_allclose(shares, expected, atol=0.005)
+    np.testing.assert_allclose(told, weights, atol=5e-5)
+
+
+@pytest.mark.row("J03", "D133", "T14")
+def test_item_0_is_updated_and_new_items_get_the_highest_priority_ever_seen():
+    """Elsewhere an update whose first index was 0 was skipped as a whole, and the highest priority never rose."""
+    sampler = prioritized([1, 1, 1], slots=8, alpha=1.0, epsilon=0.0)
+    sampler.reprioritise(np.array([0]), np.float32([10]))
+    sampler.put(3, ALL, None)
+    assert sampler.state_arrays()["weights"].tolist() == [10, 1, 1, 10, 0, 0, 0, 0]
+    sampler.reprioritise(np.array([0, 3, 1]), np.float32([2, 3, 4]))
+    sampler.put(4, ALL, None)
+    assert sampler.state_arrays()["weights"].tolist() == [2, 4, 1, 3, 10, 0, 0, 0]
+    assert sampler.highest == 10.0
+
+
+@pytest.mark.row("J10")
+def test_new_items_come_first():
+    """Five that were seen and have no error left, five that are new: a batch of five is exactly those."""
+    sampler = prioritized([0] * 5, slots=10, alpha=1.0, epsilon=0.0)
+    for slot in range(5, 10):
+        sampler.put(slot, ALL, None)
+    drawn = sampler.draw(np.random.default_rng(0), 5, 0)
+    assert drawn.positions.tolist() == [5, 6, 7, 8, 9]
+    assert np.isfinite(drawn.importance_weights).all()
+
+
+def test_priorities_that_come_with_an_unroll():
+    sampler = PrioritizedSampler(PrioritizedParameters(alpha=1.0, epsilon=0.5), 2, 3)
+    sampler.put(0, np.array([True, False, True]), np.float32([4, np.nan, 2]))
+    sampler.put(1, np.array([True, True, False]), None)
+    assert sampler.state_arrays()["weights"].tolist() == [4.5, 0, 2.5, 4.5, 4.5, 0]
+    sampler.put(0, np.array([False, False, False]), None)  # what was there is gone
+    assert sampler.state_arrays()["weights"].tolist() == [0, 0, 0, 4.5, 4.5, 0]
+
+
+@pytest.mark.parametrize(("env_steps", "beta"), [(0, 0.4), (50, 0.6), (100, 0.8), (10**9, 0.8)])
+def test_beta_moves_along_a_line(env_steps, beta):
+    sampler = prioritized([1, 2], beta=0.4, beta_final=0.8, beta_steps=100, alpha=1.0, epsilon=0.0)
+    assert sampler.beta(env_steps) == pytest.approx(beta)
+    assert chances(sampler, 2, 10, env_steps)[1].tolist() == pytest.approx([1.0, 2**-beta])
+
+
+def test_priorities_that_are_none_are_refused():
+    sampler = prioritized([1, 2])
+    before = sampler.state_arrays()["weights"].copy()
+    with pytest.raises(NonFiniteError, match="not finite"):
+        sampler.reprioritise(np.array([0]), np.float32([np.inf]))
+    with pytest.raises(ValueError, match="at least 0, not -1"):
+        sampler.reprioritise(np.array([0]), np.float32([-1]))
+    sampler.reprioritise(np.array([], np.int64), np.array([], np.float32))
+    assert np.array_equal(sampler.state_arrays()["weights"], before)

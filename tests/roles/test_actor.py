@@ -1,0 +1,142 @@
+"""An actor joins, waits for its policy, tells its state, and carries no framework."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import redis
+
+from distrl.errors import ConfigError, MemoryBackendError
+from distrl.roles.actor import ActorRole
+from distrl.roles.trust import Trust, new_key, signature
+
+pytestmark = pytest.mark.redis
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_an_actor_waits_for_the_policy_and_ends_when_asked(described_run, redis_url, tmp_path):
+    backend = described_run()
+    stop = threading.Event()
+    role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=3, stop=stop, trust=Trust())
+    thread = threading.Thread(target=role.run)
+    thread.start()
+    wait_until(lambda: [status.state for status in backend.registry.roles()] and role.status().state != "starting")
+    status = role.status()
+    assert (status.role, status.id, status.incarnation, status.state) == ("actor", 3, 1, "waiting: policy")
+    assert status.last_step_age_s == 0.0  # it waits for the learner, not for its environment
+    assert backend.registry.is_registered((3, 1))
+    stop.set()
+    thread.join(timeout=60)
+    assert not thread.is_alive()
+
+
+def test_an_actor_that_waits_for_the_policy_does_not_read_the_configuration_again_and_again(
+    described_run, redis_url, tmp_path
+):
+    backend = described_run()
+    stop = threading.Event()
+    role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=3, stop=stop, trust=Trust())
+    thread = threading.Thread(target=role.run)
+    thread.start()
+    wait_until(lambda: role.status().state == "waiting: policy")
+    with redis.Redis.from_url(redis_url) as admin:
+        admin.config_resetstat()
+        time.sleep(1.0)
+        wait_until(lambda: admin.info("commandstats").get("cmdstat_hexists", {"calls": 0})["calls"] >= 2)
+        bytes_each = (
+            admin.info("stats")["total_net_output_bytes"] / admin.info("commandstats")["cmdstat_hexists"]["calls"]
+        )
+    stop.set()
+    thread.join(timeout=60)
+    assert not thread.is_alive()
+    assert bytes_each < len(backend.config_json())
+
+
+def test_every_start_is_a_new_incarnation(described_run, redis_url, tmp_path):
+    described_run()
+    stop = threading.Event()
+    stop.set()
+    incarnations = []
+    for _ in range(2):
+        role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=stop, trust=Trust())
+        role.run()
+        incarnations.append(role.status().incarnation)
+    assert incarnations == [1, 2]
+
+
+def test_while_its_environment_is_made_the_age_goes_on(described_run, redis_url, tmp_path, monkeypatch):
+    backend = described_run()
+    entered, leave = threading.Event(), threading.Event()
+
+    class Slow:
+        def __init__(self, config, count):
+            entered.set()
+            leave.wait(20)
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr("distrl.roles.join.VectorEnvironment", Slow)
+    stop = threading.Event()
+    role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=stop, trust=Trust())
+    thread = threading.Thread(target=role.run)
+    thread.start()
+    assert entered.wait(20)
+    first = role.status()
+    assert first.state == "starting"
+    wait_until(lambda: role.status().last_step_age_s > first.last_step_age_s + 0.05)
+    assert backend.registry.roles()[0].state == "starting"
+    stop.set()
+    leave.set()
+    thread.join(timeout=60)
+
+
+def test_a_run_that_is_not_there_is_an_error(redis_url):
+    with pytest.raises(MemoryBackendError, match="no-such-run"):
+        ActorRole(redis_url=redis_url, run_id="no-such-run", actor=0, stop=threading.Event(), trust=Trust())
+
+
+def test_actors_carry_no_framework():
+    code = "import sys, distrl.roles.running, distrl.roles.actor, distrl.actors.policy, onnxruntime\n"
+    code += (
+        "print(sorted({'tensorflow', 'keras', 'jax', 'ray', 'tf2onnx'} & {name.split('.')[0] for name in sys.modules}))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
+
+
+def test_an_actor_imports_named_code_with_the_key_or_by_name_alone(described_run, redis_url, run_key, tmp_path):
+    described_run(environment={"id": "benchmarks.sleeping:Sleeping"})
+    stop = threading.Event()
+    stop.set()
+
+    def join(trust: Trust) -> int:
+        role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=stop, trust=trust)
+        role.run()
+        return role.status().incarnation
+
+    assert join(Trust(run_key)) == 1
+    assert join(Trust(allowed=frozenset({"benchmarks.sleeping:Sleeping"}))) == 2
+    with pytest.raises(ConfigError, match=r"names code, environment\.id: benchmarks\.sleeping:Sleeping"):
+        join(Trust())
+    with pytest.raises(ConfigError, match="in Redis does not have its signature"):
+        join(Trust(new_key()))
+    assert join(Trust(run_key)) == 3  # those that were refused have not registered
+
+
+def test_the_description_of_another_run_does_not_do(described_run, redis_url, run_key, tmp_path):
+    """Both are signed by one key, as of two runs whose operator has set it for both."""
+    backend = described_run()
+    description = json.loads(backend.config_json()) | {"run_id": "other"}
+    text = json.dumps(description)
+    backend._client.call("HSET", backend._keys.run, "config", text, "signature", signature(run_key, text))
+    with pytest.raises(ConfigError, match="is of run other: it was rewritten"):
+        ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=threading.Event(), trust=Trust(run_key))

@@ -1,0 +1,147 @@
+"""The evaluator joins, waits for its policy, evaluates what is due, and ends when the run does."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from distrl.actors.policy import PolicyOutput
+from distrl.errors import ConfigError
+from distrl.memory_backend.codec import encode_weights
+from distrl.networks.actions.specs import CategoricalSpec
+from distrl.roles import evaluator
+from distrl.roles.description import RunDescription
+from distrl.roles.evaluator import EvaluatorRole
+from distrl.roles.trust import Trust
+from distrl.types import PolicyBundle, Weights
+
+pytestmark = pytest.mark.redis
+
+TASK = {"environment": {"id": "distrl.environments.worlds.toy:StepCounter"}}
+EVALUATING = {**TASK, "evaluation": {"every_env_steps": 100, "episodes": 3}}
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+class First:
+    """Takes the first action, whatever it sees; stands for a bundle's policy."""
+
+    distributions = {"action": CategoricalSpec(2)}  # noqa: RUF012
+    weight_names = frozenset({"w"})
+    specs = []  # noqa: RUF012
+
+    def __init__(self, bundle):
+        self.spec = First.specs[-1]
+
+    def set_weights(self, weights):
+        assert weights.arrays.keys() == {"w"}
+
+    def initial_state(self, batch):
+        return {}
+
+    def step(self, observations, recurrent_state):
+        return PolicyOutput({"policy/action": np.tile([1.0, 0.0], (len(observations["observation"]), 1))}, {})
+
+
+class Joined:
+    """An evaluator on a thread of its own."""
+
+    def __init__(self, redis_url, run_id, run_key):
+        self.stop = threading.Event()
+        self.role = EvaluatorRole(redis_url=redis_url, run_id=run_id, stop=self.stop, trust=Trust(run_key))
+        self.thread = threading.Thread(target=self.role.run, daemon=True)
+        self.thread.start()
+
+    def end(self):
+        self.stop.set()
+        self.thread.join(timeout=60)
+        assert not self.thread.is_alive()
+
+
+def test_an_evaluator_from_its_start_to_the_end_of_the_run(described_run, redis_url, run_key, tmp_path, monkeypatch):
+    backend = described_run(**EVALUATING)
+    First.specs.append(RunDescription.model_validate_json(backend.config_json()).spec)
+    monkeypatch.setattr(evaluator, "Policy", First)
+    fence = backend.acquire_fence()
+
+    def publish(version, env_steps):
+        blob = encode_weights(Weights(version, {"w": np.zeros(1, np.float32)}))
+        backend.weights.publish(version, blob, env_steps, fence)
+
+    joined = Joined(redis_url, tmp_path.name, run_key)
+    wait_until(lambda: joined.role.status().state == "waiting: policy")
+    assert [(status.role, status.id, status.incarnation) for status in backend.registry.roles()] == [
+        ("evaluator", 0, 1)
+    ]
+    backend.weights.put_bundle(PolicyBundle(b"", ""))
+    publish(1, 99)
+    wait_until(lambda: joined.role.status().state == "waiting: weights")
+    publish(2, 130)
+    wait_until(lambda: backend.registry.evaluations("0"))
+    ((_, told),) = backend.registry.evaluations("0")
+    assert (told.weights_version, told.env_steps, told.episodes, told.mean_return) == (2, 130, 3, 15.0)
+    wait_until(lambda: joined.role.status().state == "waiting: weights")  # the result is told a moment before
+    status = joined.role.status()
+    assert (status.weights_version, status.env_steps, status.last_step_age_s) == (2, 15, 0.0)
+    joined.end()
+
+    # Another one knows from the registry what has been evaluated.
+    joined = Joined(redis_url, tmp_path.name, run_key)
+    wait_until(lambda: joined.role.status().state == "waiting: weights")
+    publish(3, 199)
+    publish(4, 200)
+    wait_until(lambda: len(backend.registry.evaluations("0")) == 2)
+    assert [one.env_steps for _, one in backend.registry.evaluations("0")] == [130, 200]
+
+    # Once more, because somebody asks; not because anything is due.
+    number = backend.registry.demand("evaluation")
+    wait_until(lambda: backend.registry.control().evaluation.done == number)
+    assert [one.weights_version for _, one in backend.registry.evaluations("0")] == [2, 4, 4]
+    assert joined.role.status().incarnation == 2
+    backend.registry.set_control(stop="env_steps")
+    joined.thread.join(timeout=60)
+    assert not joined.thread.is_alive()
+
+
+def test_a_resumed_run_goes_on_and_one_of_two_evaluators_ends(
+    described_run, redis_url, run_key, tmp_path, monkeypatch, caplog
+):
+    backend = described_run(**EVALUATING)
+    First.specs.append(RunDescription.model_validate_json(backend.config_json()).spec)
+    monkeypatch.setattr(evaluator, "Policy", First)
+    fence = backend.acquire_fence()
+    backend.registry.restore_evaluated(230)  # by the learner, before it puts the policy
+    backend.weights.put_bundle(PolicyBundle(b"", ""))
+    blob = encode_weights(Weights(1, {"w": np.zeros(1, np.float32)}))
+    backend.weights.publish(1, blob, 299, fence)  # the multiple 200 was evaluated
+    joined = Joined(redis_url, tmp_path.name, run_key)
+    wait_until(lambda: joined.role.status().state == "waiting: weights")
+    other = Joined(redis_url, tmp_path.name, run_key)
+    joined.thread.join(timeout=60)
+    assert not joined.thread.is_alive()
+    assert "another evaluator has taken over (incarnation 2, ours 1); this one ends" in caplog.messages
+    backend.weights.publish(2, blob, 301, fence)
+    wait_until(lambda: backend.registry.evaluations("0"))
+    assert [one.env_steps for _, one in backend.registry.evaluations("0")] == [301]
+    other.end()
+
+
+def test_a_policy_of_another_environment_is_refused(described_run, redis_url, run_key, tmp_path, monkeypatch):
+    backend = described_run(**EVALUATING)
+    First.specs.append("another")
+    monkeypatch.setattr(evaluator, "Policy", First)
+    backend.weights.put_bundle(PolicyBundle(b"", ""))
+    with pytest.raises(ConfigError, match="the policy was made for another, here the environment is EnvSpec"):
+        EvaluatorRole(redis_url=redis_url, run_id=tmp_path.name, stop=threading.Event(), trust=Trust(run_key)).run()
+
+
+def test_a_run_without_evaluations_has_no_use_for_one(described_run, redis_url, run_key, tmp_path):
+    described_run(**TASK)
+    with pytest.raises(ConfigError, match=r"has no evaluation\.every_env_steps: nothing to evaluate"):
+        EvaluatorRole(redis_url=redis_url, run_id=tmp_path.name, stop=threading.Event(), trust=Trust(run_key)).run()

@@ -1,0 +1,209 @@
+"""What all roles share: heartbeats that go out whatever the role does, and that bring the news of a stop."""
+
+import errno
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from distrl.config import RunConfig
+from distrl.config.environment import EnvironmentConfig
+from distrl.errors import ConfigError, EnvironmentFailedError, MemoryBackendError
+from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.roles import join
+from distrl.roles.description import RunDescription
+from distrl.roles.join import Heartbeat, here, make_environment, memory_mb, open_backend
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
+
+SPEC = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
+
+
+def config(**sections):
+    return RunConfig.model_validate(sections)
+
+
+@pytest.fixture
+def heartbeat(backend, monkeypatch):
+    monkeypatch.setattr(join, "HEARTBEAT_S", 0.01)
+    stop = threading.Event()
+    status = RoleStatus("actor", 3, 2, "host", 1, "acting", env_steps=5)
+    beats = Heartbeat(backend, lambda: status, stop, RunConfig())
+    yield beats, stop
+    beats._end.set()
+
+
+@pytest.mark.parametrize(("incarnation", "error"), [(1, ConfigError), (2, EnvironmentFailedError)])
+def test_what_could_be_made_before_is_worth_another_try(incarnation, error):
+    with pytest.raises(error, match="NoSuchEnvironment-v0"):
+        make_environment(EnvironmentConfig(id="NoSuchEnvironment-v0"), 1, incarnation)
+
+
+def test_stacks_are_told_while_somebody_asks_for_them(heartbeat, backend):
+    beats, _ = heartbeat
+    beats.start()
+    assert backend.registry.roles()[0].stacks == ""
+    backend.registry.set_control(stacks=True)
+    wait_until(lambda: "thread heartbeat:\n" in backend.registry.roles()[0].stacks)
+    backend.registry.set_control(stacks=False)
+    wait_until(lambda: backend.registry.roles()[0].stacks == "")
+
+
+def test_what_operators_change_is_told_once_and_the_log_level_holds(backend, monkeypatch):
+    monkeypatch.setattr(join, "HEARTBEAT_S", 0.01)
+    told, before = [], logging.getLogger().level
+    status = RoleStatus("actor", 3, 2, "host", 1, "acting")
+    given = config(launch={"log_level": "warning"})
+    backend.registry.set_control(settings={"network.learning_rate": 0.5})
+    beats = Heartbeat(backend, lambda: status, threading.Event(), given, told.append)
+    try:
+        beats.start()
+        assert [one.network.learning_rate for one in told] == [0.5]  # before anything else is done
+        assert logging.getLogger().level == logging.WARNING
+        backend.registry.set_control(settings={"launch.log_level": "debug"})
+        wait_until(lambda: len(told) == 2)
+        assert (told[1].network.learning_rate, told[1].launch.log_level) == (0.5, "debug")
+        assert logging.getLogger().level == logging.DEBUG
+        backend.registry.set_control(settings={"network.learning_rate": -1.0})  # past all that checks it
+        beat = backend.registry.roles()[0].beat
+        wait_until(lambda: backend.registry.roles()[0].beat > beat + 1)
+        assert len(told) == 2
+    finally:
+        beats._end.set()
+        logging.getLogger().setLevel(before)
+
+
+def test_a_heartbeat_tells_the_processor_time_of_its_interval(backend, monkeypatch):
+    now = {"monotonic": 10.0, "process_time": 3.0}
+    monkeypatch.setattr(join, "time", SimpleNamespace(**{name: lambda name=name: now[name] for name in now}))
+    beats = Heartbeat(backend, lambda: RoleStatus("actor", 3, 2, "h", 1, "acting"), threading.Event(), RunConfig())
+    now |= {"monotonic": 12.0, "process_time": 4.5}
+    beats.beat()
+    assert backend.registry.roles()[0].cpu_share == 0.75
+    now |= {"monotonic": 13.0, "process_time": 4.5}
+    beats.beat()
+    assert backend.registry.roles()[0].cpu_share == 0.0
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_the_first_beat_is_out_when_start_returns_and_more_follow(heartbeat, backend):
+    beats, stop = heartbeat
+    beats.start()
+    (status,) = backend.registry.roles()
+    assert (status.role, status.id, status.incarnation, status.env_steps) == ("actor", 3, 2, 5)
+    assert 10.0 < status.rss_mb <= status.peak_rss_mb
+    wait_until(lambda: backend.registry.roles()[0].beat >= 3)
+    assert not stop.is_set()
+    beats.close()
+    newest = backend.registry.roles()[0].beat
+    time.sleep(0.05)
+    assert backend.registry.roles()[0].beat == newest
+
+
+def test_the_role_hears_of_a_stop_through_its_heartbeat(heartbeat, backend):
+    beats, stop = heartbeat
+    beats.start()
+    backend.registry.set_control(stop="asked")
+    assert stop.wait(10)
+    beats.close()
+
+
+def test_a_missed_beat_is_logged_and_the_next_one_tried(heartbeat, backend, monkeypatch, caplog):
+    beats, _ = heartbeat
+    beats.start()
+    goes, failures = backend.registry.beat, iter([MemoryBackendError("Redis is away")])
+
+    def flaky(status):
+        for error in failures:
+            raise error
+        goes(status)
+
+    with caplog.at_level(logging.WARNING, logger="distrl"):
+        monkeypatch.setattr(backend.registry, "beat", flaky)
+        wait_until(lambda: "heartbeat: Redis is away" in caplog.text)
+        seen = backend.registry.roles()[0].beat
+        wait_until(lambda: backend.registry.roles()[0].beat > seen)
+    beats.close()
+
+
+def test_queue_caps_are_batches_or_bytes():
+    caps = QueueCaps.of(config(memory={"queue_batches": 3, "queue_bytes": 70000}, learner={"batch_size": 4}))
+    assert (caps.entries, caps.bytes) == (12, 70000)
+    alone = QueueCaps.of(config(algorithm={"name": "a3c"}, actors={"count": 8}))
+    assert alone.entries == 2  # fresh gradients matter more than a full queue
+
+
+@pytest.mark.parametrize("workers", [1, 1000])
+def test_nothing_but_the_round_bounds_a_round(workers):
+    caps = QueueCaps.of(config(algorithm={"name": "a2c"}, actors={"count": workers}))
+    assert min(caps.entries, caps.bytes) > 10**15
+
+
+@pytest.mark.parametrize(
+    ("url", "told", "patience_s"), [(None, None, 5.0), ("redis://h", None, 60.0), (None, 3.0, 3.0)]
+)
+def test_only_a_redis_that_can_come_back_is_waited_for(monkeypatch, url, told, patience_s):
+    opened = {}
+    monkeypatch.setattr(RedisBackend, "open", lambda *_, **options: opened.update(options))
+    description = RunDescription(run_id="r", run_dir="/x", config=config(memory={"url": url}), spec=SPEC)
+    open_backend("unix:///x", description, "actor 1", give_up_s=told)
+    assert opened == {"name": "actor 1", "give_up_s": patience_s}
+
+
+def test_memory_is_that_of_this_process_not_of_the_one_that_forked_it():
+    ballast = bytearray(200 * 10**6)
+    ballast[::4096] = b"x" * len(ballast[::4096])
+    assert memory_mb()[1] > 200.0
+    code = "from distrl.roles.join import memory_mb; print(memory_mb()[1])"
+    assert float(subprocess.check_output([sys.executable, "-c", code])) < 150.0
+
+
+def test_a_role_has_a_title_and_ends_when_asked():
+    code = "import threading, sys; from distrl.roles.join import become; stop = threading.Event()\n"
+    code += "become('actor 7', stop); print('up', flush=True); sys.exit(0 if stop.wait(30) else 1)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        title = subprocess.check_output(["ps", "-o", "args=", "-p", str(process.pid)], text=True)
+        assert title.strip() == "distrl: actor 7"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 0
+
+
+@pytest.mark.parametrize(("role", "niceness"), [("actor", 10), ("evaluator", 10), ("learner", 0)])
+def test_the_learner_goes_first(role, niceness):
+    code = "import os; from distrl.roles.plan import Role; from distrl.roles.join import give_way\n"
+    code += f"before = os.nice(0); give_way(Role('{role}')); print(os.nice(0) - before)"
+    assert int(subprocess.check_output([sys.executable, "-c", code])) == min(niceness, 19 - os.nice(0))
+
+
+def test_who_asks_the_terminal_gets_an_error_and_is_not_stopped(tmp_path):
+    """In the background of a terminal, as a role is."""
+    role = "import threading; from distrl.roles.join import become; become('actor 7', threading.Event())\n"
+    role += "try: open('/dev/tty').read(1)\nexcept OSError as error: print(error.errno)"
+    terminal = "import os, pty, subprocess, sys; pid, _ = pty.fork()\n"
+    terminal += "if pid: sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+    terminal += f"command, answer = [sys.executable, '-c', {role!r}], open({str(tmp_path / 'answer')!r}, 'wb')\n"
+    terminal += "child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=answer, process_group=0)\n"
+    terminal += "try: child.wait(60)\nfinally: child.kill()"
+    subprocess.run([sys.executable, "-c", terminal], check=True)
+    assert (tmp_path / "answer").read_text() == f"{errno.EIO}\n"
+
+
+def test_here_is_this_process():
+    host, pid = here()
+    assert host
+    assert pid == int(subprocess.check_output([sys.executable, "-c", "import os; print(os.getppid())"]))
