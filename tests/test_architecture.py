@@ -97,6 +97,13 @@ FORBIDDEN_CALLS = {
 LITERAL_IMPORTS = {"importlib.import_module", "import_module", "__import__"}
 FORBIDDEN_ARGUMENTS = {"shell", "allow_pickle"}
 
+# Plain English: what is left of two habits of the early code. These numbers only sink.
+DOCSTRING_OPENINGS = re.compile(r"(Of|What|Who|Whoever|Nobody)\b")
+MOST_DOCSTRING_OPENINGS = 295
+VAGUE_AGENTS = re.compile(r"\b(nobody|somebody|whoever|whom)\b", re.IGNORECASE)
+MOST_VAGUE_AGENTS = 177
+WRITTEN = {".py", ".md", ".js", ".html", ".css", ".yaml"}
+
 # Tests that belong to no single module.
 WHOLE_PROJECT_TESTS = {
     "test_architecture.py",
@@ -299,6 +306,25 @@ def interpreters(modules: list[Module]) -> Iterator[Violation]:
                 yield Violation(module.path, node.lineno, "an interpreter is started without -P")
 
 
+def docstring_openings(modules: list[Module]) -> Iterator[Violation]:
+    """Report docstrings, those of attributes included, that do not begin with a noun phrase or an imperative."""
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                text = str(node.value.value)
+                if DOCSTRING_OPENINGS.match(text):
+                    yield Violation(module.path, node.lineno, f"a docstring begins: {text.splitlines()[0]}")
+
+
+def vague_agents(root: Path) -> Iterator[Violation]:
+    """Report lines of the code, the documentation and the README that do not name the agent."""
+    paths = [root / "README.md", *(root / "docs").rglob("*"), *(root / "distrl").rglob("*")]
+    for path in sorted(path for path in paths if path.suffix in WRITTEN and "vendor" not in path.parts):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if VAGUE_AGENTS.search(line):
+                yield Violation(path.relative_to(root).as_posix(), number, f"name the agent: {line.strip()}")
+
+
 def mirroring(root: Path) -> Iterator[Violation]:
     """Report tests without a module.
 
@@ -347,6 +373,12 @@ def project() -> list[Module]:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_distrl_keeps(rule, project):
     assert "\n".join(map(str, rule(project))) == ""
+
+
+def test_the_english_only_gets_plainer(project):
+    openings, agents = list(docstring_openings(project)), list(vague_agents(ROOT))
+    assert len(openings) <= MOST_DOCSTRING_OPENINGS, "\n".join(map(str, openings))
+    assert len(agents) <= MOST_VAGUE_AGENTS, "\n".join(map(str, agents))
 
 
 def test_tests_mirror_the_tree():
@@ -470,6 +502,13 @@ BAD: list[tuple[str, str, Callable[[list[Module]], Iterator[Violation]], str]] =
     ("learner/a.py", "np.load(x, allow_pickle=False)", unsafe_calls, ""),
     (
         "learner/a.py",
+        'X = 1\n"""Of roles."""\n"""Offers."""\ndef f():\n    """What it does.\n\n    More."""',
+        docstring_openings,
+        "distrl/learner/a.py:2: a docstring begins: Of roles.\n"
+        "distrl/learner/a.py:5: a docstring begins: What it does.",
+    ),
+    (
+        "learner/a.py",
         "run([sys.executable, '-m', 'x'])",
         interpreters,
         "distrl/learner/a.py:1: an interpreter is started without -P",
@@ -508,6 +547,20 @@ def test_a_test_without_a_module_is_reported(tmp_path):
         "tests/learner/test_gone.py:1: there is no distrl/learner/gone.py",
         "tests/learner/test_project.py:1: there is no distrl/learner/project.py",
         "tests/test_feed.py:1: there is no distrl/feed.py",
+    ]
+
+
+def test_a_line_that_does_not_name_its_agent_is_reported(tmp_path):
+    for name, text in {
+        "README.md": "One.\nNobody waits.",
+        "docs/a.md": "for whom\nwhomever",
+        "distrl/b.bin": "whom",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert list(map(str, vague_agents(tmp_path))) == [
+        "README.md:2: name the agent: Nobody waits.",
+        "docs/a.md:1: name the agent: for whom",
     ]
 
 
