@@ -31,7 +31,7 @@ Generated from the tests' `row` marks by `make capabilities`; a test fails when 
 OTHERWISE_HEADER = """
 ## Met otherwise
 
-Rows whose mechanism is gone or is somebody else's work, and what serves the need behind them.
+Rows whose mechanism is obsolete or belongs to another library, and what serves the need instead.
 
 | Row | By |
 |---|---|
