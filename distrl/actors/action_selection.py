@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from distrl.networks.actions.deterministic import DeterministicSampler, DeterministicSpec
 from distrl.networks.actions.specs import (
     BETA_RAW_HIGH,
     GAUSSIAN_LOG_STDDEV,
@@ -311,6 +312,8 @@ def choice_of(spec: DistributionSpec) -> Choice:
             return _Values()
         case MultiValuesSpec():
             return _MultiValues(spec)
+        case DeterministicSpec():
+            return DeterministicSampler(spec)
 
 
 def _categorical_log_probability(logits: FloatArray, actions: Array) -> FloatArray:

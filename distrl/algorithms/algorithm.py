@@ -20,6 +20,7 @@ from distrl.config.algorithms import AlgorithmSection
 from distrl.config.heads import HeadParameters
 from distrl.config.replay import ReplayParameters
 from distrl.errors import ConfigError
+from distrl.networks.actions.deterministic import DeterministicSpec
 from distrl.networks.actions.distributions import JointDistribution, Tensor
 from distrl.networks.actions.specs import ValuesSpecs
 from distrl.networks.contributions import apply_contributions
@@ -211,9 +212,9 @@ class GradientAlgorithm(Algorithm):
             name: network.online.add_coefficient(name, getattr(self.config.algorithm, name))
             for name in self.coefficients
         }
-        specs = network.online.assembly.action_distributions
+        specs = network.online.assembly.actions
         self.distribution = JointDistribution(
-            {action: spec for action, spec in specs.items() if not isinstance(spec, ValuesSpecs)}
+            {action: spec for action, spec in specs.items() if not isinstance(spec, ValuesSpecs | DeterministicSpec)}
         )
         if self.memory.ships == "gradients":
             self._gradient_step = network.gradient_step(self.loss)

@@ -50,7 +50,7 @@ class Dqn(GradientAlgorithm):
     def build(self, spec: EnvSpec) -> Networks:
         """The Q-network and its target; raises ConfigError where they cannot serve the environment."""
         networks = super().build(spec)
-        specs = networks["main"].online.assembly.action_distributions
+        specs = networks["main"].online.assembly.actions
         self.choices = {action: values for action, values in specs.items() if isinstance(values, ValuesSpecs)}
         return networks
 

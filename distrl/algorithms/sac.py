@@ -146,7 +146,7 @@ class SacObjective:
         self._regression = huber if critic.parameters.replace_mse_with_huber_loss else squared_error
         self._main, self._critic, self._target = main, critic, critic.target
         self._log_temperature, self._noise, self._scales = log_temperature, noise, scales
-        self._distribution = JointDistribution(main.online.assembly.action_distributions)
+        self._distribution = JointDistribution(main.online.assembly.actions)
         # Densities of actions scaled to [-1, 1] are higher by the logarithm of their scale.
         self._log_scale = float(sum(np.log(scale.half_width).sum() for scale in scales.values()))
         target, numbers = parameters.target_entropy, sum(len(scale.half_width) for scale in scales.values())

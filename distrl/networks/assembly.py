@@ -14,8 +14,6 @@ from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
 from distrl.networks.actions.specs import DistributionSpec
 from distrl.networks.heads import make_heads
-from distrl.networks.heads.policy import DistributionsHead
-from distrl.networks.heads.q import ChoiceHead
 from distrl.networks.parts.embedders import layer_name
 from distrl.networks.parts.layers import is_activated, is_relu
 from distrl.networks.parts.normalization import ObservationNormalization
@@ -105,15 +103,10 @@ class Assembly:
         }
 
     @property
-    def action_distributions(self) -> dict[str, DistributionSpec]:
-        """Action -> what it is chosen from: a distribution, or values of choices; empty where no head tells any."""
-        for head in self.heads:
-            if isinstance(head, DistributionsHead) and head.name == POLICY:
-                return head.distribution.specs
-        for head in self.heads:
-            if isinstance(head, ChoiceHead):
-                return dict(head.action_values)
-        return {}
+    def actions(self) -> dict[str, DistributionSpec]:
+        """How every action is taken: by the policy head, or else by the first head that can; empty if none can."""
+        heads = sorted(self.heads, key=lambda head: head.name != POLICY)
+        return next(filter(None, (head.actions() for head in heads)), {})
 
     @property
     def users_layers(self) -> list[str]:

@@ -253,7 +253,7 @@ def test_actors_get_the_policy_alone(fresh):
     _, networks = fresh
     assert all(name.startswith("main/") for name in networks["main"].online.policy_weights())
     assert list(networks["main"].online.assembly.outputs) == ["policy/action"]
-    assert networks["main"].online.assembly.action_distributions["action"].kind == "squashed_gaussian"
+    assert networks["main"].online.assembly.actions["action"].kind == "squashed_gaussian"
 
 
 def test_several_boxes_are_one_action():

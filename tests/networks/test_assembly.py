@@ -5,14 +5,21 @@ import keras
 import numpy as np
 import pytest
 
-from distrl.config.heads import PolicyHeadParameters, QHeadParameters, ValueHeadParameters
+from distrl.config.heads import (
+    DeterministicPolicyHeadParameters,
+    NAFHeadParameters,
+    PolicyHeadParameters,
+    QHeadParameters,
+    ValueHeadParameters,
+)
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
-from distrl.networks.actions.specs import ValuesSpec
+from distrl.networks.actions.deterministic import DeterministicSpec
+from distrl.networks.actions.specs import CategoricalSpec, ValuesSpec
 from distrl.networks.assembly import Assembly
 from distrl.networks.framework.backend import Gradients
 from distrl.networks.framework.differentiation import PureLoss
-from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
+from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
@@ -98,10 +105,30 @@ def test_loss_weights_scale_and_copies_multiply(build):
 def test_outputs_and_distributions_are_told(build):
     network = build()
     assert network.assembly.outputs == {"policy/action": (2,), "value": ()}
-    assert [spec.kind for spec in network.assembly.action_distributions.values()] == ["categorical"]
-    assert build(heads=Q_AND_VALUE).assembly.action_distributions == {"action": ValuesSpec(2, "q/q")}
-    assert build(heads=(ValueHeadParameters(),)).assembly.action_distributions == {}
+    assert [spec.kind for spec in network.assembly.actions.values()] == ["categorical"]
+    assert build(heads=Q_AND_VALUE).assembly.actions == {"action": ValuesSpec(2, "q/q")}
+    assert build(heads=(ValueHeadParameters(),)).assembly.actions == {}
     assert network.assembly.normalizations == []
+
+
+@pytest.mark.parametrize(
+    ("head", "output"), [(DeterministicPolicyHeadParameters(), "deterministic_policy"), (NAFHeadParameters(), "naf/mu")]
+)
+def test_heads_that_put_out_an_action_act(build, head, output):
+    spec = EnvSpec(
+        "Box-v0", {"observation": ArraySpec((4,), "float32")}, {"arm": BoxSpec((2,), (-2.0, 0.0), (2.0, 0.1))}
+    )
+    network = build(spec=spec, heads=(head,))
+    (action, how), *others = network.assembly.actions.items()
+    assert (action, others) == ("arm", [])
+    assert how == DeterministicSpec((-2.0, 0.0), (2.0, float(np.float32(0.1))), output)
+    assert network.assembly.outputs[output] == (how.parameters_size,)
+
+
+def test_the_policy_acts_and_not_another_head(build):
+    heads = (QHeadParameters(), PolicyHeadParameters())
+    assert build(heads=heads).assembly.actions == {"action": CategoricalSpec(2)}
+    assert build(heads=(PolicyHeadParameters(num_output_head_copies=2),)).assembly.actions == {}
 
 
 @pytest.mark.row("L08.10", "L08.12")

@@ -14,6 +14,7 @@ from distrl.config.exploration import (
     NoiseSection,
     OrnsteinUhlenbeckParameters,
 )
+from distrl.networks.actions.deterministic import DeterministicSpec
 from distrl.networks.actions.specs import UNIT_EDGE, DistributionSpec, GaussianSpec
 from distrl.types import Array, BoolArray, BoxSpec, FloatArray
 
@@ -51,7 +52,7 @@ class NoisyAction:
         high = np.array([np.inf if bound is None else bound for bound in action.high])
         self._scale = high - low if parameters.unit == "range" else np.ones(action.n)
         # Where the policy keeps inside the bounds, so does the noise.
-        margin = 0.0 if isinstance(spec, GaussianSpec) else UNIT_EDGE * (high - low)
+        margin = 0.0 if isinstance(spec, GaussianSpec | DeterministicSpec) else UNIT_EDGE * (high - low)
         self._low, self._high = (low + margin).astype(np.float32), (high - margin).astype(np.float32)
 
     def reset(self) -> None:

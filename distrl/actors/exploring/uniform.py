@@ -3,6 +3,7 @@
 import numpy as np
 
 from distrl.actors.action_selection import Choice, choice_of
+from distrl.networks.actions.deterministic import DeterministicSpec
 from distrl.networks.actions.specs import (
     MASKED,
     UNIT_EDGE,
@@ -22,7 +23,7 @@ def uniform_of(action: ActionSpec, distribution: DistributionSpec) -> Choice:
     Where the policy keeps `UNIT_EDGE` inside the bounds, so do these: it could not have taken others.
     """
     if isinstance(action, BoxSpec):
-        return UniformNumbers(action, 0.0 if isinstance(distribution, GaussianSpec) else UNIT_EDGE)
+        return UniformNumbers(action, 0.0 if isinstance(distribution, GaussianSpec | DeterministicSpec) else UNIT_EDGE)
     return UniformChoices(distribution)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from distrl.networks.actions.continuous import Beta, Gaussian, SquashedGaussian
+from distrl.networks.actions.deterministic import DeterministicSpec
 from distrl.networks.actions.discrete import Bernoulli, Categorical, MultiCategorical
 from distrl.networks.actions.distribution import Distribution, Seed, Tensor, total
 from distrl.networks.actions.specs import (
@@ -49,6 +50,8 @@ def make_distribution(spec: DistributionSpec) -> Distribution:
             return Beta(spec)
         case ValuesSpec() | MultiValuesSpec():
             raise ValueError(f"output {spec.output} holds values of choices, which no distribution is made of")
+        case DeterministicSpec():
+            raise ValueError(f"output {spec.output} holds an action, which no distribution is made of")
 
 
 class JointDistribution:

@@ -14,6 +14,7 @@ rules:
 | beta              | 2 n    | raw α [n], raw β [n]            | float32 [n], low + y (high - low)              |
 | values            | n      | value of every choice           | int32 [], 0 … n - 1; an output of its own      |
 | multi_values      | sum    | values of every choice in turn  | int32 [k]; an output of its own                |
+| deterministic     | n      | the action itself               | float32 [n], within bounds; an output of its own |
 
 α = 1 + softplus(raw α), and β likewise: never below 1, so that the density has one peak (Chou et al. 2017). Logits are
 unnormalised log-probabilities and finite; a choice that is not allowed arrives lowered by `MASKED`.
@@ -30,6 +31,7 @@ from typing import Any, Literal
 import numpy as np
 
 from distrl.errors import ConfigError
+from distrl.networks.actions.deterministic import DeterministicSpec
 from distrl.types import ActionSpec, BoxSpec, DiscreteSpec, FloatArray, MultiBinarySpec, MultiDiscreteSpec
 
 GAUSSIAN_LOG_STDDEV = (-10.0, 10.0)
@@ -180,6 +182,7 @@ DistributionSpec = (
     | BetaSpec
     | ValuesSpec
     | MultiValuesSpec
+    | DeterministicSpec
 )
 
 
@@ -279,7 +282,7 @@ def policy_output(action: str, head: str = "policy") -> str:
 
 def output_of(action: str, spec: DistributionSpec, head: str = "policy") -> str:
     """Name of the network's output that this action is chosen from."""
-    return spec.output if isinstance(spec, ValuesSpecs) else policy_output(action, head)
+    return spec.output if isinstance(spec, ValuesSpecs | DeterministicSpec) else policy_output(action, head)
 
 
 def low_and_width(spec: SquashedGaussianSpec | BetaSpec) -> tuple[FloatArray, FloatArray]:

@@ -14,7 +14,9 @@ from distrl.config.heads import (
     TwinQHeadParameters,
 )
 from distrl.config.network import NetworkParameters
+from distrl.networks.actions.deterministic import DeterministicSpec
 from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.specs import DistributionSpec
 from distrl.networks.heads.head import (
     POLICY_GAIN,
     VALUE_GAIN,
@@ -28,7 +30,7 @@ from distrl.networks.heads.head import (
     within_bounds,
 )
 from distrl.networks.heads.losses import naf_value
-from distrl.types import EnvSpec
+from distrl.types import EnvSpec, FloatArray
 
 
 class NAFHead(Head[NAFHeadParameters]):
@@ -63,6 +65,9 @@ class NAFHead(Head[NAFHeadParameters]):
             f"{self.name}/mu": within_bounds(mu, *self._bounds),
             f"{self.name}/lower": ops.reshape(flat, (-1, n, n)),  # [batch, n*n] -> [batch, n, n]
         }
+
+    def actions(self) -> dict[str, DistributionSpec]:
+        return _deterministic(self._spec, self._bounds, f"{self.name}/mu")
 
     def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
         given = named_targets(targets, "actions", "targets")
@@ -148,8 +153,17 @@ class DeterministicPolicyHead(Head[DeterministicPolicyHeadParameters]):
             preactivation = keras.layers.BatchNormalization(name=f"{self.name}_head_batchnorm")(preactivation)
         return {self.name: within_bounds(preactivation, *self._bounds)}
 
+    def actions(self) -> dict[str, DistributionSpec]:
+        return _deterministic(self._spec, self._bounds, self.name)
+
     def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
         return -ops.sum(bare_target(targets, outputs[self.name]) * outputs[self.name], axis=-1)
+
+
+def _deterministic(spec: EnvSpec, between: tuple[FloatArray, FloatArray], output: str) -> dict[str, DistributionSpec]:
+    """The environment's one action, read from this output."""
+    (action,), (low, high) = spec.actions, between
+    return {action: DeterministicSpec(tuple(low.tolist()), tuple(high.tolist()), output)}
 
 
 def _places(mask: Any) -> Any:

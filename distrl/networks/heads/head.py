@@ -12,6 +12,7 @@ from distrl.config.layers import Activation
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
 from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.specs import DistributionSpec
 from distrl.networks.heads.losses import Regression, huber, squared_error
 from distrl.networks.parts.activations import HIDDEN_GAIN
 from distrl.networks.parts.layers import dense
@@ -67,6 +68,10 @@ class Head(ABC, Generic[Parameters]):
         Returns:
             Output name -> Keras tensor float32 [batch, ...].
         """
+
+    def actions(self) -> dict[str, DistributionSpec]:
+        """Action -> how it is taken by the head's outputs; empty for a head that does not act."""
+        return {}
 
     @abstractmethod
     def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:

@@ -54,6 +54,9 @@ class DistributionsHead(Head[Parameters]):
             for action, spec in self._specs.items()
         }
 
+    def actions(self) -> dict[str, DistributionSpec]:
+        return self._specs if self.name == self.output_name else {}  # of several copies none acts
+
     def _distribution_parameters(
         self, features: Any, part: str, spec: DistributionSpec, inputs: Mapping[str, Any]
     ) -> Any:

@@ -9,7 +9,7 @@ from distrl.config.heads import DuelingQHeadParameters, HeadSection, QHeadParame
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
 from distrl.networks.actions.distributions import Tensor
-from distrl.networks.actions.specs import choice_sizes, slices, values_specs
+from distrl.networks.actions.specs import DistributionSpec, choice_sizes, slices, values_specs
 from distrl.networks.heads.head import VALUE_GAIN, Head, Targets, bare_target, fitted, named_targets, single_choice
 from distrl.networks.heads.losses import at_choice
 from distrl.networks.parts.layers import dueling
@@ -24,7 +24,7 @@ class ChoiceHead(Head[Parameters]):
     For one discrete action with A choices, outputs `<name>/q`: float32 [batch, A], the value of every choice, and
     `<name>/softmax`: float32 [batch, A], softmax(q / softmax_temperature), the Boltzmann policy over them. For choices
     that are made at once, where the head is branching, `<name>/q` of one action and `<name>/q/<action>` of several,
-    float32 [batch, A_1 + A_2 + …] each: see `distribution_specs.values_specs`. There is no softmax of those, and a
+    float32 [batch, A_1 + A_2 + …] each: see `networks/actions/specs.values_specs`. There is no softmax of those, and a
     softmax_temperature is refused.
 
     Attributes:
@@ -48,6 +48,9 @@ class ChoiceHead(Head[Parameters]):
                 f"{spec.id} has not; leave it out, or set a temperature with exploration.kind: boltzmann"
             )
         self.choices = sum(values.parameters_size for values in self.action_values.values())
+
+    def actions(self) -> dict[str, DistributionSpec]:
+        return dict(self.action_values)
 
     @property
     def _has_one_choice(self) -> bool:

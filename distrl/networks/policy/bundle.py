@@ -90,7 +90,7 @@ def export_bundle(
         MissingExtraError: tf2onnx is not installed and the cache has no valid graph.
     """
     network, spec = architecture.in_float32(), architecture.spec
-    distributions = architecture.assembly.action_distributions
+    distributions = architecture.assembly.actions
     check_exploration(exploration, distributions, spec.actions, has_noisy_layers=bool(architecture.noisy))
     path = (cache_directory("bundles") if cache_dir is None else cache_dir) / f"{_structure_key(architecture)}.onnx"
     model, weights = network.model, network.policy_variables

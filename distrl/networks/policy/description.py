@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from distrl.config.exploration import ExplorationParameters
 from distrl.errors import DistrlError
+from distrl.networks.actions.deterministic import DeterministicSpec
 from distrl.networks.actions.specs import (
     BernoulliSpec,
     BetaSpec,
@@ -277,7 +278,7 @@ def _is_of(distribution: DistributionSpec, action: ActionSpec) -> bool:
             return isinstance(action, MultiBinarySpec) and distribution.n == action.n
         case GaussianSpec():
             return isinstance(action, BoxSpec) and distribution.n == action.n
-        case SquashedGaussianSpec() | BetaSpec():
+        case SquashedGaussianSpec() | BetaSpec() | DeterministicSpec():
             same = len(distribution.low) == len(distribution.high)
             ordered = same and all(map(operator.lt, distribution.low, distribution.high))
             return ordered and isinstance(action, BoxSpec) and len(distribution.low) == action.n

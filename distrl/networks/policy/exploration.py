@@ -12,6 +12,7 @@ from distrl.config.exploration import (
     PolicySamplingParameters,
 )
 from distrl.errors import ConfigError
+from distrl.networks.actions.deterministic import DeterministicSpec
 from distrl.networks.actions.specs import DistributionSpec, ValuesSpecs
 from distrl.types import ActionSpec, BoxSpec
 
@@ -55,8 +56,8 @@ def check_exploration(
             "set dense_layer: noisy_dense, or use parameter_noise"
         )
     for action, spec in distributions.items():
-        if isinstance(spec, ValuesSpecs):
-            _check_values(exploration, action)
+        if isinstance(spec, ValuesSpecs | DeterministicSpec):
+            _check_explored(exploration, action, spec)
     for action, one in of_each(exploration, distributions).items():
         _check_action(one, action, actions[action])
     if exploration.random_steps:
@@ -68,16 +69,20 @@ def check_exploration(
                 )
 
 
-def _check_values(exploration: ExplorationParameters, action: str) -> None:
-    """Of an action that is chosen by values, which have no distribution to follow."""
+def _check_explored(exploration: ExplorationParameters, action: str, spec: ValuesSpecs | DeterministicSpec) -> None:
+    """Refuse to follow the distribution of an action that has none."""
+    if isinstance(spec, DeterministicSpec):
+        has, instead = "one action per state", "gaussian_noise, ornstein_uhlenbeck or greedy"
+    else:
+        has, instead = "values of choices", "epsilon_greedy or boltzmann"
     given = exploration.per_action.get(action) if isinstance(exploration, PerActionParameters) else exploration
     if given is None:
         raise ConfigError(
-            f"exploration.per_action: action {action} is not named, and has values of choices and no distribution "
-            "to follow; name it, with epsilon_greedy or boltzmann"
+            f"exploration.per_action: action {action} is not named, and has {has} and no distribution to follow; "
+            f"name it, with {instead}"
         )
     if isinstance(given, PolicySamplingParameters):
-        raise _unfit(given, action, "has values of choices and no distribution; use epsilon_greedy or boltzmann")
+        raise _unfit(given, action, f"has {has} and no distribution; use {instead}")
 
 
 def _check_action(exploration: ActionExploration, action: str, spec: ActionSpec) -> None:

@@ -6,6 +6,7 @@ from pydantic import TypeAdapter
 
 from distrl.actors.exploring.action_noise import NoisyAction, OrnsteinUhlenbeck
 from distrl.config.exploration import ActionExploration, OrnsteinUhlenbeckParameters
+from distrl.networks.actions.deterministic import DeterministicSpec
 from distrl.networks.actions.specs import BetaSpec, GaussianSpec, SquashedGaussianSpec
 from distrl.types import BoxSpec
 
@@ -95,6 +96,15 @@ def test_noise_is_on_the_mode_and_stays_where_the_policy_could_be(spec):
     explorer = noisy({"kind": "constant_noise", "value": 0.25, "unit": "range"}, spec=spec, rows=1)
     actions, _ = explorer.sample(np.zeros((1, 2), np.float32), np.random.default_rng(0))
     np.testing.assert_allclose(actions, 0.5, rtol=1e-6)  # a quarter of the range above the middle
+
+
+@pytest.mark.parametrize(("noise", "action"), [(5.0, 2.0), (-5.0, -1.0), (0.25, 0.75)])
+def test_noise_on_a_deterministic_action_reaches_the_bounds(noise, action):
+    spec = DeterministicSpec((-1.0,), (2.0,), "deterministic_policy")
+    explorer = noisy(
+        {"kind": "constant_noise", "value": noise, "unit": "action"}, BoxSpec((1,), (-1.0,), (2.0,)), spec, rows=1
+    )
+    assert explorer.sample(np.full((1, 1), 0.5, np.float32), np.random.default_rng(0))[0].tolist() == [[action]]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from pydantic import TypeAdapter
 
 from distrl.config.exploration import ExplorationParameters
 from distrl.errors import ConfigError
+from distrl.networks.actions.deterministic import DeterministicSpec
 from distrl.networks.actions.specs import (
     BernoulliSpec,
     CategoricalSpec,
@@ -26,20 +27,21 @@ SPACES = {
     "multi_discrete": (MultiDiscreteSpec((2, 3), (0, 0)), MultiCategoricalSpec((2, 3))),
     "multi_binary": (MultiBinarySpec((4,)), BernoulliSpec(4)),
     "box": (BoxSpec((1,), (-1.0,), (1.0,)), SquashedGaussianSpec((-1.0,), (1.0,))),
+    "deterministic": (BoxSpec((1,), (-1.0,), (1.0,)), DeterministicSpec((-1.0,), (1.0,), "deterministic_policy")),
     "unbounded": (BoxSpec((2,), (-1.0, None), (1.0, 1.0)), GaussianSpec(2)),
 }
 WITH_LOGITS = ("discrete", "multi_discrete", "multi_binary")
 CHOICES, NUMBERS = ("values", "several_values", *WITH_LOGITS), ("box", "unbounded")
 FITS = {
     "policy": (*WITH_LOGITS, *NUMBERS),
-    "greedy": (*CHOICES, *NUMBERS),
-    "epsilon_greedy": (*CHOICES, "box"),
+    "greedy": (*CHOICES, *NUMBERS, "deterministic"),
+    "epsilon_greedy": (*CHOICES, "box", "deterministic"),
     "boltzmann": CHOICES,
-    "gaussian_noise": ("box",),
-    "ornstein_uhlenbeck": NUMBERS,
-    "constant_noise": NUMBERS,
-    "noisy_network": (*CHOICES, *NUMBERS),
-    "parameter_noise": (*CHOICES, *NUMBERS),
+    "gaussian_noise": ("box", "deterministic"),
+    "ornstein_uhlenbeck": (*NUMBERS, "deterministic"),
+    "constant_noise": (*NUMBERS, "deterministic"),
+    "noisy_network": (*CHOICES, *NUMBERS, "deterministic"),
+    "parameter_noise": (*CHOICES, *NUMBERS, "deterministic"),
 }
 
 
@@ -94,6 +96,12 @@ def test_random_steps_want_bounds(space):
             ["values"],
             "exploration.kind: policy does not fit: action a has values of choices and no distribution; "
             "use epsilon_greedy or boltzmann",
+        ),
+        (
+            {"kind": "policy"},
+            ["deterministic"],
+            "exploration.kind: policy does not fit: action a has one action per state and no distribution; "
+            "use gaussian_noise, ornstein_uhlenbeck or greedy",
         ),
         (
             {"kind": "noisy_network"},
