@@ -148,7 +148,7 @@ class Algorithm(ABC):
         """Takes over what operators have changed, between two updates: the learning rate, and what a subclass adds.
 
         Args:
-            config: The run's as it is now; nothing differs but what `config.steering` lets change.
+            config: The run's as it is now; nothing differs but what `config.live_settings` lets change.
         """
         if config.network.optimizer_type != "LBFGS":
             for network in networks.values():

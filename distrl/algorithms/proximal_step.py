@@ -9,7 +9,7 @@ from distrl.algorithms.algorithm import Loss
 from distrl.algorithms.minibatches import Experience, by_rows, by_sequences, shuffled, take
 from distrl.config import RunConfig
 from distrl.config.algorithms import ProximalSection
-from distrl.config.fit import check_memory
+from distrl.config.environment_checks import check_memory
 from distrl.networks.actions.distributions import Tensor
 from distrl.networks.framework.backend import Epochs, Metrics, Outputs
 from distrl.networks.framework.differentiation import Part

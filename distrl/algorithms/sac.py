@@ -14,7 +14,7 @@ from distrl.algorithms.maths.returns import batch_discounts
 from distrl.algorithms.maths.soft_losses import critic_targets, soft_value, temperature_loss, weighted_mean
 from distrl.config import RunConfig
 from distrl.config.algorithms import SacParameters
-from distrl.config.fit import check_memory
+from distrl.config.environment_checks import check_memory
 from distrl.config.heads import HeadParameters, PolicyHeadParameters, QValueHeadParameters
 from distrl.errors import ConfigError
 from distrl.networks.actions.distributions import JointDistribution, Tensor

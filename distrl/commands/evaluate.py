@@ -16,7 +16,7 @@ from distrl.commands.options import RunArgument
 from distrl.config.document import parse
 from distrl.config.load import load
 from distrl.errors import EXIT_INTERRUPTED, ConfigError
-from distrl.metrics.words import return_words
+from distrl.metrics.phrases import return_words
 
 if TYPE_CHECKING:
     from distrl.serving.evaluation import Episode, Subject

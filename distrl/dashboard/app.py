@@ -14,17 +14,15 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from distrl.dashboard import elsewhere, views
+from distrl.dashboard import remote_runs, views
 from distrl.dashboard.access import Access
-from distrl.dashboard.answers import Answer
+from distrl.dashboard.authentication import LOGIN, LOGOUT, Authenticator, Guard, TooLargeError
 from distrl.dashboard.changes import Watches
 from distrl.dashboard.control import TooLateError
-from distrl.dashboard.door import DOOR, WAY_OUT, Door, TooLargeError
-from distrl.dashboard.elsewhere import Elsewhere
 from distrl.dashboard.files import NotThereError
-from distrl.dashboard.guard import Guard
 from distrl.dashboard.index import Index
-from distrl.dashboard.payloads import Runs
+from distrl.dashboard.payloads import Answer, Runs
+from distrl.dashboard.remote_runs import RemoteRuns
 from distrl.errors import ConfigError, MemoryBackendError
 
 STATIC = Path(__file__).parent / "static"
@@ -33,12 +31,12 @@ SWEEP_S = 10.0
 
 def make_app(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> Starlette:
     """The dashboard of the runs below `root`, and of those that these Redis servers know of."""
-    door = Door(access)
+    authenticator = Authenticator(access)
 
     routes = [
         Route("/", _page),
-        Route(DOOR, door.sign_in, methods=["GET", "POST"]),
-        Route(WAY_OUT, door.sign_out, methods=["POST"]),
+        Route(LOGIN, authenticator.sign_in, methods=["GET", "POST"]),
+        Route(LOGOUT, authenticator.sign_out, methods=["POST"]),
         Route("/healthz", views.healthy),
         Route("/metrics", views.metrics),
         Route("/api/session", views.session),
@@ -68,9 +66,9 @@ def make_app(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> Star
         app.state.runs.live.let_go(idle_s=0.0)
         app.state.runs.index.close()
 
-    guard = [Middleware(Guard, access=access, door=door)]
+    guard = [Middleware(Guard, access=access, authenticator=authenticator)]
     app = Starlette(routes=routes, middleware=guard, exception_handlers=_answers(), lifespan=lifespan)
-    app.state.runs = Runs(Index(root, Elsewhere(redis_urls)))
+    app.state.runs = Runs(Index(root, RemoteRuns(redis_urls)))
     app.state.watches = Watches(app.state.runs)
     return app
 
@@ -87,8 +85,8 @@ async def _sweep(runs: Runs) -> None:
 
 async def _scan(runs: Runs, redis_urls: Sequence[str]) -> None:
     while redis_urls:
-        await asyncio.to_thread(runs.index.elsewhere.scan)
-        await asyncio.sleep(elsewhere.SCAN_S)
+        await asyncio.to_thread(runs.index.remote_runs.scan)
+        await asyncio.sleep(remote_runs.SCAN_S)
 
 
 def _answers() -> dict[Any, Callable[[Request, Exception], Response]]:

@@ -10,7 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from distrl.dashboard.live import ODD, Look
+from distrl.dashboard.jobs import ODD, Look
 from distrl.dashboard.payloads import Runs
 from distrl.metrics.snapshot import METRICS, TOLD_ONCE, Snapshot
 

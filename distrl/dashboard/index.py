@@ -18,9 +18,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from distrl.dashboard.configuration import Leaf, read_configuration
-from distrl.dashboard.elsewhere import Elsewhere
+from distrl.config.settings import Setting, Settings, read_settings
 from distrl.dashboard.files import NotThereError, id_of, inside
+from distrl.dashboard.remote_runs import RemoteRuns
 from distrl.errors import ConfigError
 from distrl.runs.directories import Run, RunRecord, distinct_ends, open_run, process_mark, readable, run_directories
 from distrl.runs.last_row import last_row
@@ -34,7 +34,7 @@ FRESH_S = 1.0
 """How long a look at the directories is good for, at the least."""
 RESTS, LONGEST_REST_S = 100.0, 10.0
 """And as many times what it took: thousands of runs are looked through for a hundredth of one core's time."""
-_VERSION = 3
+_VERSION = 4
 _FILES = ("run.json", "summary.json", "manifest.json", "config.yaml")
 _LONGEST_PROBLEM = 500
 _LOG = logging.getLogger(__name__)
@@ -82,18 +82,18 @@ class Index:
         elsewhere: Where to look for runs whose directories are not here, or are of another machine's processes.
     """
 
-    def __init__(self, root: Path, elsewhere: Elsewhere | None = None) -> None:
+    def __init__(self, root: Path, remote_runs: RemoteRuns | None = None) -> None:
         self.root = root
-        self.elsewhere = elsewhere or Elsewhere(())
+        self.remote_runs = remote_runs or RemoteRuns(())
         self._lock = threading.RLock()
         self._store = _Store(root)
         self._read = self._store.entries()  # id -> (stamp, entry); runs that run or are gone are read every time
         self._manifests: dict[str, tuple[str, dict[str, Any]]] = {}
-        self._configurations: dict[str, tuple[str, list[Leaf] | ConfigError]] = {}
+        self._configurations: dict[str, tuple[str, Settings | ConfigError]] = {}
         self._folders: dict[str, Path] = {}
         self._entries: dict[str, Entry] = {}
         self._runs: dict[str, Run] = {}
-        self._of_redis: dict[str, list[Leaf]] = {}  # id -> the configuration of a run that has no directory here
+        self._of_redis: dict[str, Settings] = {}  # id -> the configuration of a run that has no directory here
         self._due = float("-inf")
 
     def entries(self) -> list[Entry]:
@@ -129,7 +129,7 @@ class Index:
         with self._lock:
             return self._runs.get(entry.id)
 
-    def configuration(self, entry: Entry) -> list[Leaf]:
+    def configuration(self, entry: Entry) -> Settings:
         """Every value of the run's configuration, with secrets masked.
 
         Raises:
@@ -150,19 +150,19 @@ class Index:
             raise kept[1]
         return kept[1]
 
-    def _parsed(self, name: str, folder: Path, stamp: str) -> list[Leaf] | ConfigError:
+    def _parsed(self, name: str, folder: Path, stamp: str) -> Settings | ConfigError:
         """Takes seconds for the largest file that is read; the list is answered meanwhile."""
         try:
-            leaves = read_configuration(folder)
+            settings = read_settings(inside(folder, "config.yaml"))
         except ConfigError as error:
             return error
         with self._lock:
-            self._store.keep_configuration(name, stamp, leaves)
-        return leaves
+            self._store.keep_configuration(name, stamp, settings)
+        return settings
 
     def close(self) -> None:
         """Closes the file, and connections."""
-        self.elsewhere.close()
+        self.remote_runs.close()
         with self._lock:
             self._store.close()
 
@@ -188,7 +188,7 @@ class Index:
         self._manifests = {name: kept for name, kept in self._manifests.items() if name in runs}
         self._configurations = {name: kept for name, kept in self._configurations.items() if name in found}
         self._folders = folders
-        of_redis = self._add_elsewhere(found, runs)
+        of_redis = self._add_remote(found, runs)
         self._read, self._runs, self._of_redis = read, runs, of_redis
         ordered = dict(sorted(found.items(), key=lambda item: (-item[1].started, item[1].path)))
         self._entries = self._told_apart(ordered)
@@ -207,18 +207,18 @@ class Index:
                 entries[entry.id] = before if before == renamed and before is not None else renamed
         return entries
 
-    def _add_elsewhere(self, entries: dict[str, Entry], runs: dict[str, Run]) -> dict[str, list[Leaf]]:
+    def _add_remote(self, entries: dict[str, Entry], runs: dict[str, Run]) -> dict[str, Settings]:
         """Adds runs that Redis alone knows of; what looks gone from here may run on another machine."""
         here = {entry.run_id: entry for entry in entries.values()}
         added = {}
-        for run_id, found in self.elsewhere.runs().items():
+        for run_id, found in self.remote_runs.runs().items():
             entry = here.get(run_id)
             if entry is None:
                 path = f"{NOWHERE}/{run_id}"
                 basics: dict[str, Any] = {"id": id_of(path), "path": path, "name": run_id, "run_id": run_id}
                 basics |= {"state": "running", "started": found.record.started}
-                entry = Entry(**basics, **_expected(found.leaves))
-                added[entry.id] = found.leaves
+                entry = Entry(**basics, **_expected(found.settings))
+                added[entry.id] = found.settings
             elif entry.state == "gone":
                 entry = entry.model_copy(update={"state": "running"})
             else:
@@ -270,8 +270,8 @@ def _shown(problem: str, folder: Path) -> str:
     return readable(" ".join(problem.replace(f"{folder}/", "").split()))[:_LONGEST_PROBLEM]
 
 
-def _expected(leaves: Sequence[Leaf]) -> dict[str, Any]:
-    values = {leaf.path: leaf.value for leaf in leaves}
+def _expected(settings: Settings) -> dict[str, Any]:
+    values = {path: setting.value for path, setting in settings.items()}
     seed = values.get("seed")
     names = {"algorithm": values.get("algorithm.name"), "env": values.get("environment.id")}
     return {key: str(value or "") for key, value in names.items()} | {"seed": seed if type(seed) is int else None}
@@ -309,12 +309,12 @@ class _Store:
             return {}
         return kept
 
-    def configuration(self, run: str) -> tuple[str, list[Leaf] | ConfigError] | None:
+    def configuration(self, run: str) -> tuple[str, Settings | ConfigError] | None:
         try:
-            found = self._database.execute("SELECT stamp, leaves FROM configurations WHERE id = ?", (run,))
+            found = self._database.execute("SELECT stamp, settings FROM configurations WHERE id = ?", (run,))
             row = found.fetchone()
-            return None if row is None else (row[0], [Leaf(*leaf) for leaf in json.loads(row[1])])
-        except (sqlite3.Error, ValueError, TypeError) as error:
+            return None if row is None else (row[0], {path: Setting(*one) for path, one in json.loads(row[1]).items()})
+        except (sqlite3.Error, ValueError, TypeError, AttributeError) as error:
             _LOG.warning("a configuration is read anew: %s: %s", self._file, error)
             return None
 
@@ -322,8 +322,8 @@ class _Store:
         rows = [(run, stamp, entry.model_dump_json()) for run, (stamp, entry) in entries.items()]
         self._write("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", rows)
 
-    def keep_configuration(self, run: str, stamp: str, leaves: list[Leaf]) -> None:
-        self._write("INSERT OR REPLACE INTO configurations VALUES (?, ?, ?)", [(run, stamp, json.dumps(leaves))])
+    def keep_configuration(self, run: str, stamp: str, settings: Settings) -> None:
+        self._write("INSERT OR REPLACE INTO configurations VALUES (?, ?, ?)", [(run, stamp, json.dumps(settings))])
 
     def forget(self, runs: set[str]) -> None:
         for table in ("entries", "configurations"):
@@ -351,7 +351,7 @@ def _prepared(file: str) -> sqlite3.Connection:
             for table in ("entries", "configurations"):
                 database.execute(f"DROP TABLE IF EXISTS {table}")
         database.execute("CREATE TABLE IF NOT EXISTS entries (id TEXT PRIMARY KEY, stamp TEXT, entry TEXT)")
-        database.execute("CREATE TABLE IF NOT EXISTS configurations (id TEXT PRIMARY KEY, stamp TEXT, leaves TEXT)")
+        database.execute("CREATE TABLE IF NOT EXISTS configurations (id TEXT PRIMARY KEY, stamp TEXT, settings TEXT)")
         database.execute(f"PRAGMA user_version = {_VERSION}")
     return database
 

@@ -1,21 +1,23 @@
 """What pages get as JSON: lists of runs, one run, curves and comparisons."""
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from starlette.responses import JSONResponse
 
 from distrl.config.document import shown
 from distrl.dashboard import files
 from distrl.dashboard.index import Entry, Index
-from distrl.dashboard.live import ODD, LiveRuns, Look, role_row
-from distrl.dashboard.tables import Tables
+from distrl.dashboard.jobs import ODD, LiveRuns, Look, role_row
+from distrl.dashboard.metrics_cache import Tables
 from distrl.errors import ConfigError
 from distrl.memory_backend.registry_interface import time_shares
+from distrl.metrics.phrases import verdict
 from distrl.metrics.snapshot import METRICS, Snapshot
-from distrl.metrics.words import verdict
 from distrl.runs.curves import X_AXES, Curve, Statistic, band, curve, smoothed, thinned
 from distrl.runs.directories import Run
 from distrl.runs.summary import Summary
@@ -179,8 +181,8 @@ class Runs:
             NotThereError: No such run, or one without a configuration.
             ConfigError: It is damaged.
         """
-        leaves = self.index.configuration(self.index.entry(run_id))
-        return {"values": [{**leaf._asdict(), "text": words(leaf.value)} for leaf in leaves]}
+        found = self.index.configuration(self.index.entry(run_id))
+        return {"values": [{"path": path, **one._asdict(), "text": words(one.value)} for path, one in found.items()]}
 
     def fleet(self) -> Json:
         """Hosts with the roles on them, and the Redis of every run that runs."""
@@ -238,7 +240,7 @@ class Runs:
 
     def _settings(self, entry: Entry) -> dict[str, Any]:
         try:
-            return {leaf.path: leaf.value for leaf in self.index.configuration(entry)}
+            return {path: setting.value for path, setting in self.index.configuration(entry).items()}
         except ConfigError:  # without one a run is of no group, and its own page says why
             return {}
 
@@ -327,3 +329,29 @@ def _band(lines: Sequence[Curve], statistic: Statistic) -> Json:
         "x": [float(x) for x in found.x],
         **{name: numbers(getattr(found, name)) for name in ("centre", "low", "high")},
     }
+
+
+def encoded(data: Any) -> str:
+    """ASCII JSON that every browser reads; numbers that JSON does not know become null."""
+    try:
+        return json.dumps(data, allow_nan=False, separators=(",", ":"))
+    except ValueError:  # rare, so that the data is searched only then
+        return json.dumps(_known(data), separators=(",", ":"))
+
+
+class Answer(JSONResponse):
+    """`encoded` as a response."""
+
+    def render(self, content: Any) -> bytes:
+        """The body."""
+        return encoded(content).encode()
+
+
+def _known(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {name: _known(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_known(value) for value in data]
+    if isinstance(data, float) and not math.isfinite(data):
+        return None
+    return None if isinstance(data, int) and data.bit_length() > 1024 else data

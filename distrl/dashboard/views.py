@@ -11,10 +11,9 @@ from starlette.responses import FileResponse, Response
 
 import distrl
 from distrl.dashboard import control, exposition, files
-from distrl.dashboard.answers import Answer
-from distrl.dashboard.door import read_body
+from distrl.dashboard.authentication import read_body
 from distrl.dashboard.files import NotThereError
-from distrl.dashboard.payloads import Runs, metric_rows
+from distrl.dashboard.payloads import Answer, Runs, metric_rows
 from distrl.errors import ConfigError
 from distrl.memory_backend.steering import Steering
 from distrl.runs.curves import X_AXES, Statistic

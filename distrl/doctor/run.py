@@ -8,8 +8,8 @@ from pathlib import Path
 from distrl.doctor.findings import Finding, Health
 from distrl.memory_backend.backend import Backend, LedgerCounts
 from distrl.memory_backend.registry_interface import Control, RoleStatus
+from distrl.metrics.phrases import role_states, verdict
 from distrl.metrics.snapshot import Snapshot
-from distrl.metrics.words import role_states, verdict
 from distrl.roles.description import RunDescription
 from distrl.roles.join import HEARTBEAT_S
 from distrl.roles.plan import Role

@@ -17,7 +17,7 @@ from distrl.launch.stall_report import stall_report
 from distrl.learner.feed import DEATHS
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.registry_interface import RoleStatus
-from distrl.metrics.words import role_states
+from distrl.metrics.phrases import role_states
 from distrl.roles.machine import cores
 from distrl.roles.plan import ACTORS_PER_CORE, Role, most_actors, roles_beside_actors
 from distrl.roles.suspend_clock import AwakeClock

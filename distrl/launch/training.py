@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from distrl.config import RunConfig
-from distrl.config.fit import check_fit, unused_mask_note
+from distrl.config.environment_checks import check_fit, unused_mask_note
 from distrl.config.load import LoadedConfig, dump, load
 from distrl.config.settings import read_settings
 from distrl.environments.probe import probe

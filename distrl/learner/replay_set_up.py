@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from distrl.config import RunConfig
-from distrl.config.fit import check_memory
+from distrl.config.environment_checks import check_memory
 from distrl.config.replay import ReplayParameters
 from distrl.data_store import atomic, npz
 from distrl.errors import CheckpointError, ConfigError

@@ -13,10 +13,10 @@ from distrl.learner.checkpointing import Checkpointer, Saver
 from distrl.learner.diagnostics import Looks
 from distrl.learner.evaluations import EvaluationReader
 from distrl.learner.learner import Learner, NonFiniteBatchError
+from distrl.learner.operator_requests import OperatorRequests
 from distrl.learner.preparation import Prepared, outliving
 from distrl.learner.replay_feed import ReplayFeed, UnrollSource
 from distrl.learner.reporter import Reporter, Snapshot
-from distrl.learner.steering import Steered
 from distrl.learner.stopping import ASKED, stop_reason
 from distrl.metrics.counters import Waits
 from distrl.replay.memory import Replay
@@ -94,7 +94,7 @@ class Session:
             after_save=after_save,
         )
         self._prepared = prepared
-        self._steered = Steered(config, state, prepared.backend.registry, self._take_over, checkpointer)
+        self._steered = OperatorRequests(config, state, prepared.backend.registry, self._take_over, checkpointer)
         self._looks = Looks(
             config, prepared.algorithm, prepared.networks, prepared.run_dir, self._reporter, self._waits
         )

@@ -10,7 +10,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from distrl.config import RunConfig
-from distrl.config.steering import Parameter, Value, steerable, steered, steered_so_far
+from distrl.config.live_settings import Parameter, Value, steerable, steered, steered_so_far
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.registry_interface import Errand, Request

@@ -17,7 +17,7 @@ from setproctitle import setproctitle
 
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
-from distrl.config.steering import steered_so_far
+from distrl.config.live_settings import steered_so_far
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError, EnvironmentFailedError, MemoryBackendError
 from distrl.memory_backend.backend import Backend, QueueCaps

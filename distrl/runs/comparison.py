@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from distrl.config.settings import Settings, different, read_settings
-from distrl.metrics.words import UNKNOWN, return_words
+from distrl.metrics.phrases import UNKNOWN, return_words
 from distrl.runs.directories import Run, short_names
 from distrl.runs.listing import Entry, entry
 from distrl.runs.summary import duration

@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 
 from distrl.config.settings import Settings, read_settings
 from distrl.errors import EXIT_OK, ConfigError
-from distrl.metrics.words import NO_EPISODE, UNKNOWN, return_words, waiting_words
+from distrl.metrics.phrases import NO_EPISODE, UNKNOWN, return_words, waiting_words
 from distrl.runs.curves import Curve, curve, thinned
 from distrl.runs.directories import Run
 from distrl.runs.listing import Entry, entry

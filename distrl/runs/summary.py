@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, computed_field
 
 from distrl.config.small_files import read_small
 from distrl.errors import EXIT_OK, ConfigError, naming
-from distrl.metrics.words import return_words, waiting_words
+from distrl.metrics.phrases import return_words, waiting_words
 
 REASONS = {
     "mean_return": "solved: the mean return asked for is reached",

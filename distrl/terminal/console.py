@@ -11,9 +11,9 @@ from typing import Protocol
 from distrl.config import RunConfig
 from distrl.config.presets import nearest
 from distrl.errors import ConfigError
+from distrl.metrics.phrases import NO_EPISODE, RoleRow, return_words, role_states
 from distrl.metrics.progress import History, goals, number
 from distrl.metrics.snapshot import Snapshot
-from distrl.metrics.words import NO_EPISODE, RoleRow, return_words, role_states
 from distrl.runs.summary import Summary, closing_text, duration
 
 

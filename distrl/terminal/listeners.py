@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from distrl.config import RunConfig
+from distrl.metrics.phrases import RoleRow
 from distrl.metrics.snapshot import Snapshot
-from distrl.metrics.words import RoleRow
 from distrl.runs.summary import Summary
 from distrl.terminal.console import View
 

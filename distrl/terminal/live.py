@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from distrl.config import RunConfig
+from distrl.metrics.phrases import NO_EPISODE, UNKNOWN, RoleRow, return_words, role_states, verdict
 from distrl.metrics.progress import Goal, History, goals, number
 from distrl.metrics.snapshot import Snapshot
-from distrl.metrics.words import NO_EPISODE, UNKNOWN, RoleRow, return_words, role_states, verdict
 from distrl.runs.summary import Summary, closing_text, duration
 
 MOST_ACTORS = 8

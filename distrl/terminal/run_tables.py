@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from distrl.errors import printable
-from distrl.metrics.words import UNKNOWN, return_words
+from distrl.metrics.phrases import UNKNOWN, return_words
 from distrl.runs.comparison import Comparison
 from distrl.runs.listing import Entry
 from distrl.runs.summary import duration

@@ -17,8 +17,8 @@ from distrl.actors.policy import Policy, PolicyOutput
 from distrl.config import RunConfig
 from distrl.config.exploration import EpsilonGreedyParameters, ParameterNoiseParameters, PolicySamplingParameters
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
+from distrl.config.live_settings import steered
 from distrl.config.schedules import ConstantSchedule, LinearSchedule
-from distrl.config.steering import steered
 from distrl.environments.vector import VectorEnvironment
 from distrl.environments.worlds.toy import StepCounter
 from distrl.errors import EnvironmentFailedError

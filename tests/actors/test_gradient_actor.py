@@ -11,7 +11,7 @@ from distrl.actors.gradient_actor import GradientShipper, make_shipper
 from distrl.actors.policy import Policy
 from distrl.actors.unroll import UnrollBuilder
 from distrl.config import RunConfig
-from distrl.config.steering import steered
+from distrl.config.live_settings import steered
 from distrl.environments.vector import Step, VectorEnvironment
 from distrl.errors import ConfigError
 from distrl.memory_backend.backend import QueueCaps

@@ -14,7 +14,7 @@ from distrl.memory_backend.registry_interface import RoleStatus
 def runs(root, monkeypatch):
     monkeypatch.setattr("distrl.dashboard.index.FRESH_S", 0.0)
     monkeypatch.setattr("distrl.dashboard.index.RESTS", 0.0)
-    monkeypatch.setattr("distrl.dashboard.live.LOOK_S", 0.0)
+    monkeypatch.setattr("distrl.dashboard.jobs.LOOK_S", 0.0)
     made = Runs(Index(root))
     yield made
     made.live.let_go(0.0)

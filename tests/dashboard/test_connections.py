@@ -8,11 +8,11 @@ import time
 
 import pytest
 
+from distrl.dashboard import authentication
 from distrl.dashboard import connections as module
-from distrl.dashboard import door
 from distrl.dashboard.access import Access
+from distrl.dashboard.beside import listen
 from distrl.dashboard.server import make_server
-from distrl.dashboard.sockets import listen
 
 PATIENCE_S = 30.0
 TOKEN = "token-of-many-letters"
@@ -117,7 +117,7 @@ def test_idle_connections_keep_no_client_out(port):
 
 def test_connections_that_are_at_work_are_not_closed_for_others(port, monkeypatch):
     monkeypatch.setattr(module, "MOST_PER_ADDRESS", 2)
-    monkeypatch.setattr(door, "WRONG_TOKEN_S", 3.0)
+    monkeypatch.setattr(authentication, "WRONG_TOKEN_S", 3.0)
     wrong = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer wrong\r\n\r\n"
     with contextlib.ExitStack() as held:
         clients = []

@@ -87,7 +87,7 @@ def test_roles(told):
 
 
 def test_a_job_whose_redis_is_gone_is_down(root, make_run, alive, tmp_path, monkeypatch):
-    monkeypatch.setattr("distrl.dashboard.live.GIVE_UP_S", 0.01)
+    monkeypatch.setattr("distrl.dashboard.jobs.GIVE_UP_S", 0.01)
     make_run("job", ended=False, pid=alive, redis_url=f"unix://{tmp_path}/none")
     runs = Runs(Index(root))
     text = exposition(runs).decode()

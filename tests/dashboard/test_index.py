@@ -198,13 +198,13 @@ def test_configurations_are_kept(look, make_run, monkeypatch):
     index = look()
     (entry,) = index.entries()
     values = index.configuration(entry)
-    assert {leaf.path: leaf.value for leaf in values}["algorithm.name"] == "impala"
-    monkeypatch.setattr(module, "read_configuration", lambda _: pytest.fail("read again"))
+    assert values["algorithm.name"].value == "impala"
+    monkeypatch.setattr(module, "read_settings", lambda _: pytest.fail("read again"))
     assert index.configuration(entry) == values
     assert look().configuration(entry) == values
     monkeypatch.undo()
     (folder / "config.yaml").write_text("seed: 5\n")
-    assert [tuple(leaf) for leaf in index.configuration(entry)] == [("seed", 5, "")]
+    assert index.configuration(entry) == {"seed": (5, "")}
 
 
 def test_a_run_without_a_manifest_and_one_with_a_damaged_one(look, make_run, alive):
@@ -224,8 +224,8 @@ def test_the_list_parses_no_yaml_and_what_cannot_be_read_is_not_tried_again(look
     make_run("a", ended=False, pid=alive, config=text)
     make_run("b", ended=False, config=text)
     tried = []
-    real = module.read_configuration
-    monkeypatch.setattr(module, "read_configuration", lambda folder: tried.append(folder.name) or real(folder))
+    real = module.read_settings
+    monkeypatch.setattr(module, "read_settings", lambda path: tried.append(path.parent.name) or real(path))
     index = look()
     entries = index.entries()
     assert sorted(entry.state for entry in entries) == ["gone", "running"]
@@ -241,7 +241,7 @@ def test_the_list_is_answered_while_a_configuration_is_parsed(look, make_run, mo
     began, go_on = threading.Event(), threading.Event()
     index = look()
     (entry,) = index.entries()
-    monkeypatch.setattr(module, "read_configuration", lambda _: began.set() or (go_on.wait(60) and []))
+    monkeypatch.setattr(module, "read_settings", lambda _: began.set() or (go_on.wait(60) and []))
     waiting = threading.Thread(target=index.configuration, args=(entry,))
     waiting.start()
     try:

@@ -15,8 +15,8 @@ import pytest
 
 import distrl
 from distrl.dashboard.access import Access
+from distrl.dashboard.beside import listen
 from distrl.dashboard.server import make_server
-from distrl.dashboard.sockets import listen
 
 PATIENCE_S = 60.0
 

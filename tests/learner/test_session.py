@@ -118,7 +118,7 @@ def test_trains_reports_and_saves_until_a_condition_holds(train, tmp_path, monke
 
 
 def test_what_operators_change_holds_while_training_and_after_a_resumption(train, monkeypatch):
-    monkeypatch.setattr("distrl.learner.steering.LOOK_S", 0.0)
+    monkeypatch.setattr("distrl.learner.operator_requests.LOOK_S", 0.0)
     monkeypatch.setattr("distrl.learner.reporter.EVERY_S", 0.0)
 
     def change():

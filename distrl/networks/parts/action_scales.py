@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from distrl.config.fit import check_bounded
+from distrl.config.environment_checks import check_bounded
 from distrl.errors import ConfigError
 from distrl.networks.actions.distributions import Tensor
 from distrl.networks.assembly import action_input

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from distrl.dashboard.answers import Answer, encoded
+from distrl.dashboard.payloads import Answer, encoded
 
 
 @pytest.mark.parametrize(

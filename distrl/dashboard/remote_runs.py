@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from distrl.config.settings import settings_of
-from distrl.dashboard.configuration import Leaf
-from distrl.dashboard.live import FIRST_RETRY_S, GIVE_UP_S, LONGEST_RETRY_S, ODD
+from distrl.config.settings import Settings, settings_of
+from distrl.dashboard.jobs import FIRST_RETRY_S, GIVE_UP_S, LONGEST_RETRY_S, ODD
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.keys import RunKeys
 from distrl.memory_backend.redis_backend import RedisBackend
@@ -30,14 +29,14 @@ class Found(NamedTuple):
     """A run that Redis knows of and whose roles give signs of life.
 
     Attributes:
-        leaves: Its configuration, secrets masked; nobody there knows where values came from.
+        settings: Its configuration, secrets masked; nobody there knows where values came from.
     """
 
     record: RunRecord
-    leaves: list[Leaf]
+    settings: Settings
 
 
-class Elsewhere:
+class RemoteRuns:
     """Looks for runs in Redis servers. `runs` may be called by any thread, and waits for nobody.
 
     Args:
@@ -86,7 +85,7 @@ class _Server:
         self._clock = clock
         self._client: RedisClient | None = None
         self._found: dict[str, Found] = {}
-        self._leaves: dict[str, list[Leaf]] = {}
+        self._settings: dict[str, Settings] = {}
         self._beats: dict[str, tuple[object, float]] = {}  # run id -> its roles' beats, and since when; -inf: for ever
         self._due, self._retry_s = float("-inf"), FIRST_RETRY_S
 
@@ -129,8 +128,8 @@ class _Server:
         try:
             no_producer = QueueCaps(entries=sys.maxsize, bytes=sys.maxsize)
             backend = RedisBackend(self._client, RunKeys(run_id), no_producer)
-            if run_id not in self._leaves:
-                self._leaves[run_id] = _leaves(backend.config_json())
+            if run_id not in self._settings:
+                self._settings[run_id] = _read_settings(backend.config_json())
             beats = [(role.role, role.id, role.incarnation, role.beat) for role in backend.registry.roles()]
         except ODD as error:
             self._client.call("PING")  # raises where it is Redis that is gone, and not this run that is odd
@@ -143,18 +142,18 @@ class _Server:
         if self._clock() - since >= SILENT_S:
             return None
         record = RunRecord(run_id=run_id, redis_url=self._url, pid=0, started=_started(run_id))
-        return Found(record, self._leaves[run_id])
+        return Found(record, self._settings[run_id])
 
     def _forget_all_but(self, ids: set[str]) -> None:
-        for kept in (self._leaves, self._beats):
+        for kept in (self._settings, self._beats):
             for run_id in kept.keys() - ids:
                 del kept[run_id]
 
 
-def _leaves(description: str) -> list[Leaf]:
+def _read_settings(description: str) -> Settings:
     config: Any = json.loads(description)["config"]
     json.dumps(config, ensure_ascii=False).encode()  # raises for what no answer could hold
-    return [Leaf(path, setting.value, setting.origin) for path, setting in settings_of(config).items()]
+    return settings_of(config)
 
 
 def _started(run_id: str) -> float:

@@ -3,9 +3,9 @@
 import pytest
 
 from distrl.config import RunConfig
+from distrl.config.live_settings import Parameter, steerable, steered, steered_so_far
 from distrl.config.load import load
 from distrl.config.presets import presets
-from distrl.config.steering import Parameter, steerable, steered, steered_so_far
 from distrl.errors import ConfigError
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from distrl.dashboard import door
+from distrl.dashboard import authentication
 from distrl.dashboard.access import HEADERS, Access
 from distrl.dashboard.app import make_app
 
@@ -10,7 +10,7 @@ EVERYWHERE = "0.0.0.0"
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(door, "WRONG_TOKEN_S", 0.0)
+    monkeypatch.setattr(authentication, "WRONG_TOKEN_S", 0.0)
 
 
 @pytest.fixture
@@ -99,8 +99,8 @@ def test_headers_of_every_answer(page, path):
 def test_bodies_are_bounded(page, run_id):
     client, path = page(), f"/api/runs/{run_id}/control"
     headers = {"X-Distrl": "1", "Content-Type": "application/json"}
-    answer = client.post(path, content=b" " * (door.MOST_BODY_BYTES + 1), headers=headers)
+    answer = client.post(path, content=b" " * (authentication.MOST_BODY_BYTES + 1), headers=headers)
     assert (answer.status_code, answer.json()["error"]) == (413, "the body is longer than 16,384 bytes")
     locked = page(EVERYWHERE, token=TOKEN)
-    assert locked.post("/login", content=b"token=" + b"x" * door.MOST_BODY_BYTES).status_code == 413
+    assert locked.post("/login", content=b"token=" + b"x" * authentication.MOST_BODY_BYTES).status_code == 413
     assert locked.post("/login", content=b"&".join(b"a=1" for _ in range(100))).status_code in (400, 401)

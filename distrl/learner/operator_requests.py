@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from distrl.config import RunConfig
-from distrl.config.steering import Value, steerable, steered_so_far
+from distrl.config.live_settings import Value, steerable, steered_so_far
 from distrl.learner.checkpointing import Checkpointer
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.registry_interface import Demand, Registry
@@ -15,7 +15,7 @@ LOOK_S = 0.5
 """From one look at what operators ask to the next, each a round trip to Redis."""
 
 
-class Steered:
+class OperatorRequests:
     """Takes over settings, and has a checkpoint written when somebody asks for one.
 
     Args:

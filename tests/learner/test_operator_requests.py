@@ -1,12 +1,12 @@
-"""Steered: what operators change reaches the networks, the checkpoints and the next life; errands are seen to."""
+"""Operators' changes reach the networks, the checkpoints and the next launch; requested checkpoints are written."""
 
 import logging
 
 import pytest
 
-from distrl.learner import steering
+from distrl.learner import operator_requests
+from distrl.learner.operator_requests import OperatorRequests
 from distrl.learner.state import LearnerState
-from distrl.learner.steering import Steered
 from distrl.memory_backend.registry_interface import Control, Demand
 
 RATE, WEIGHT = "network.learning_rate", "algorithm.entropy_weight"
@@ -26,11 +26,11 @@ class Wanting:
 @pytest.fixture
 def steered(run, toy_config, monkeypatch):
     """Makes one that looks whenever it is asked to."""
-    monkeypatch.setattr(steering, "LOOK_S", 0.0)
+    monkeypatch.setattr(operator_requests, "LOOK_S", 0.0)
 
     def make(state=None, **paths):
         taken = []
-        made = Steered(
+        made = OperatorRequests(
             toy_config(**paths), state or LearnerState(run_id="r"), run.backend.registry, taken.append, Wanting()
         )
         made.taken = taken
@@ -162,8 +162,8 @@ def test_it_looks_now_and_then(run, toy_config, monkeypatch):
     registry = run.backend.registry
     look = registry.control
     monkeypatch.setattr(registry, "control", lambda: looks.append(1) or look())
-    monkeypatch.setattr(steering, "LOOK_S", 3600.0)
-    made = Steered(toy_config(), LearnerState(run_id="r"), registry, lambda config: None, Wanting())
+    monkeypatch.setattr(operator_requests, "LOOK_S", 3600.0)
+    made = OperatorRequests(toy_config(), LearnerState(run_id="r"), registry, lambda config: None, Wanting())
     for _ in range(10):
         made.attend()
     assert len(looks) == 1

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from distrl.dashboard import live as module
-from distrl.dashboard.live import FIRST_RETRY_S, LOOK_S, LiveRun, LiveRuns, Look, finite, role_row
+from distrl.dashboard import jobs as module
+from distrl.dashboard.jobs import FIRST_RETRY_S, LOOK_S, LiveRun, LiveRuns, Look, finite, role_row
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.redis_backend import RedisBackend

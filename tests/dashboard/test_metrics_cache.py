@@ -3,8 +3,8 @@ import threading
 import numpy as np
 import pytest
 
-from distrl.dashboard import tables
-from distrl.dashboard.tables import Tables
+from distrl.dashboard import metrics_cache
+from distrl.dashboard.metrics_cache import Tables
 from distrl.errors import ConfigError
 from distrl.metrics.sinks import CsvSink
 
@@ -15,13 +15,13 @@ NAMES = ("updates", "env_steps", "loss", "bottleneck", "none_such")
 def read(monkeypatch):
     """(name of the run, bytes) of every stretch of a file that was read."""
     stretches = []
-    real = tables.extend_columns
+    real = metrics_cache.extend_columns
 
     def counting(file, path, header, columns, begin, end):
         stretches.append((path.parent.name, end - begin))
         return real(file, path, header, columns, begin, end)
 
-    monkeypatch.setattr(tables, "extend_columns", counting)
+    monkeypatch.setattr(metrics_cache, "extend_columns", counting)
     return stretches
 
 
@@ -126,7 +126,7 @@ def test_damage_behind_what_was_read_is_told(tmp_path):
 
 def test_what_was_not_asked_for_lately_goes_first(tmp_path, monkeypatch, read, sink_in):
     one = 8 * 3 * 3  # bytes of three rows of three columns
-    monkeypatch.setattr(tables, "MOST_BYTES", int(2.5 * one))
+    monkeypatch.setattr(metrics_cache, "MOST_BYTES", int(2.5 * one))
     kept = Tables()
     for name in "abc":
         (tmp_path / name).mkdir()
@@ -142,7 +142,7 @@ def test_what_was_not_asked_for_lately_goes_first(tmp_path, monkeypatch, read, s
 
 
 def test_columns_of_one_large_file_give_way_to_others(tmp_path, monkeypatch, sink_in):
-    monkeypatch.setattr(tables, "MOST_BYTES", 8 * 50 * 3)
+    monkeypatch.setattr(metrics_cache, "MOST_BYTES", 8 * 50 * 3)
     kept, sink = Tables(), sink_in(tmp_path)
     rows(sink, *range(50))
     for name in ("updates", "env_steps", "loss", "entropy", "updates"):
@@ -155,7 +155,7 @@ def test_a_file_that_takes_long_keeps_only_its_own_page_waiting(tmp_path, monkey
         (tmp_path / name).mkdir()
         rows(sink_in(tmp_path / name), 1)
     began, go_on = threading.Event(), threading.Event()
-    real = tables.extend_columns
+    real = metrics_cache.extend_columns
 
     def slow(file, path, *rest):
         if path.parent.name == "a":
@@ -163,7 +163,7 @@ def test_a_file_that_takes_long_keeps_only_its_own_page_waiting(tmp_path, monkey
             assert go_on.wait(60)
         return real(file, path, *rest)
 
-    monkeypatch.setattr(tables, "extend_columns", slow)
+    monkeypatch.setattr(metrics_cache, "extend_columns", slow)
     kept = Tables()
     waiting = threading.Thread(target=kept.table, args=(tmp_path / "a", NAMES))
     waiting.start()

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from distrl.config import RunConfig
 from distrl.dashboard.access import Access
 from distrl.dashboard.app import make_app
-from distrl.dashboard.elsewhere import SCAN_S, SILENT_S, Elsewhere
+from distrl.dashboard.remote_runs import SCAN_S, SILENT_S, RemoteRuns
 from distrl.errors import MemoryBackendError
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.redis_backend import RedisBackend
@@ -48,70 +48,70 @@ def clock():
 
 
 @pytest.fixture
-def elsewhere(redis_url, clock):
-    made = Elsewhere([redis_url], clock)
+def remote_runs(redis_url, clock):
+    made = RemoteRuns([redis_url], clock)
     yield made
     made.close()
 
 
-def looked(elsewhere):
-    elsewhere.scan()
-    return elsewhere.runs()
+def looked(remote_runs):
+    remote_runs.scan()
+    return remote_runs.runs()
 
 
 def beat(job, number):
     job.registry.beat(replace(LEARNER, beat=number))
 
 
-def test_a_run_is_found_when_it_has_given_a_sign_of_life(job, elsewhere, clock, redis_url):
-    assert elsewhere.runs() == {}
-    assert looked(elsewhere) == {}  # its keys may be left of one that died
+def test_a_run_is_found_when_it_has_given_a_sign_of_life(job, remote_runs, clock, redis_url):
+    assert remote_runs.runs() == {}
+    assert looked(remote_runs) == {}  # its keys may be left of one that died
     clock.now += SCAN_S
     beat(job, 2)
-    found = looked(elsewhere)[RUN]
+    found = looked(remote_runs)[RUN]
     assert (found.record.run_id, found.record.redis_url) == (RUN, redis_url)
-    values = {leaf.path: leaf.value for leaf in found.leaves}
+    values = {path: setting.value for path, setting in found.settings.items()}
     assert (values["seed"], values["environment.kwargs.api_key"], values["environment.kwargs.t"]) == (7, "•••", "😀")
     assert found.record.started > 0
 
 
-def test_it_is_not_there_when_it_is_silent_and_back_when_it_is_not(job, elsewhere, clock):
-    looked(elsewhere)
+def test_it_is_not_there_when_it_is_silent_and_back_when_it_is_not(job, remote_runs, clock):
+    looked(remote_runs)
     beat(job, 2)
     for later, there in ((SCAN_S, True), (SILENT_S - 0.1, True), (SCAN_S, False)):
         clock.now += later
-        assert (RUN in looked(elsewhere)) is there
+        assert (RUN in looked(remote_runs)) is there
     beat(job, 3)
     clock.now += SCAN_S
-    assert RUN in looked(elsewhere)
+    assert RUN in looked(remote_runs)
 
 
-def test_one_that_has_ended_is_not_there(job, elsewhere, clock):
-    looked(elsewhere)
+def test_one_that_has_ended_is_not_there(job, remote_runs, clock):
+    looked(remote_runs)
     beat(job, 2)
-    assert RUN in looked(elsewhere)
+    assert RUN in looked(remote_runs)
     job.delete()
-    assert RUN not in looked(elsewhere)
+    assert RUN not in looked(remote_runs)
 
 
-def test_an_outage_is_no_end(job, elsewhere, clock, monkeypatch, caplog):
-    looked(elsewhere)
+def test_an_outage_is_no_end(job, remote_runs, clock, monkeypatch, caplog):
+    looked(remote_runs)
     beat(job, 2)
-    assert RUN in looked(elsewhere)
+    assert RUN in looked(remote_runs)
 
     def gone(*_):
         raise MemoryBackendError("Redis is loading")
 
-    (server,) = elsewhere._servers
+    (server,) = remote_runs._servers
     with monkeypatch.context() as patch:
         patch.setattr(server, "_ids", gone)
         for _ in range(3):
             clock.now += 60.0
-            assert RUN in looked(elsewhere)
+            assert RUN in looked(remote_runs)
     assert sum("runs cannot be looked for" in record.message for record in caplog.records) == 1
     beat(job, 3)
     clock.now += 60.0
-    assert RUN in looked(elsewhere)
+    assert RUN in looked(remote_runs)
 
 
 @pytest.mark.parametrize(
@@ -125,15 +125,15 @@ def test_an_outage_is_no_end(job, elsewhere, clock, monkeypatch, caplog):
         ("distrl:halves:run", ("protocol", 1, "config", r'{"config": {"a": "\ud83d"}}')),
     ],
 )
-def test_what_no_distrl_of_this_version_has_written_is_passed_over(job, elsewhere, redis_url, key, fields):
+def test_what_no_distrl_of_this_version_has_written_is_passed_over(job, remote_runs, redis_url, key, fields):
     client = connect(redis_url, name="test", give_up_s=1.0)
     client.call("HSET", key, *fields)
     odd = key.split(":")[1]
     try:
-        looked(elsewhere)
+        looked(remote_runs)
         beat(job, 2)
         client.call("HSET", f"distrl:{odd}:actors", "learner:0", "{}")
-        assert [*looked(elsewhere)] == [RUN]
+        assert [*looked(remote_runs)] == [RUN]
     finally:
         client.call("DEL", key, f"distrl:{odd}:actors")
         client.close()
@@ -146,11 +146,11 @@ def test_a_redis_that_is_not_there_is_asked_again_ever_more_rarely(clock, monkey
         asked.append(clock.now)
         raise MemoryBackendError("unreachable")
 
-    monkeypatch.setattr("distrl.dashboard.elsewhere.connect", refuse)
-    elsewhere = Elsewhere(["redis://127.0.0.1:1"], clock)
+    monkeypatch.setattr("distrl.dashboard.remote_runs.connect", refuse)
+    remote_runs = RemoteRuns(["redis://127.0.0.1:1"], clock)
     for later in (0.0, 1.9, 0.2, 3.9, 0.2):
         clock.now += later
-        assert looked(elsewhere) == {}
+        assert looked(remote_runs) == {}
     assert asked == pytest.approx([100.0, 102.1, 106.2])
 
 
@@ -158,18 +158,18 @@ def test_a_redis_that_is_not_there_is_asked_again_ever_more_rarely(clock, monkey
 def client(root, redis_url, monkeypatch):
     monkeypatch.setattr("distrl.dashboard.index.FRESH_S", 0.0)
     monkeypatch.setattr("distrl.dashboard.index.RESTS", 0.0)
-    monkeypatch.setattr("distrl.dashboard.live.LOOK_S", 0.0)
+    monkeypatch.setattr("distrl.dashboard.jobs.LOOK_S", 0.0)
     app = make_app(root, Access("127.0.0.1"), redis_urls=[redis_url])
     with TestClient(app, base_url="http://127.0.0.1:8720") as made:
-        made.elsewhere = app.state.runs.index.elsewhere
+        made.remote_runs = app.state.runs.index.elsewhere
         yield made
 
 
 def listed(client, job):
     """As it is after two looks, between which the job's learner has given a sign of life."""
-    client.elsewhere.scan()
+    client.remote_runs.scan()
     beat(job, time.monotonic_ns())
-    client.elsewhere.scan()
+    client.remote_runs.scan()
     return {row["name"]: row for row in client.get("/api/runs").json()["runs"]}
 
 
@@ -219,6 +219,6 @@ def test_what_looks_gone_from_here_runs_on_another_machine(job, client, make_run
 def test_it_is_no_longer_listed_when_redis_has_forgotten_it(job, client):
     row = listed(client, job)[RUN]
     job.delete()
-    client.elsewhere.scan()
+    client.remote_runs.scan()
     assert client.get("/api/runs").json()["runs"] == []
     assert client.get(f"/api/runs/{row['id']}").status_code == 404

@@ -4,7 +4,7 @@ from hashlib import sha256
 
 import pytest
 
-from distrl.dashboard import door
+from distrl.dashboard import authentication
 from distrl.dashboard.sessions import FAILURES, LONGEST_S
 
 TOKEN, READ_ONLY = "token-of-many-letters", "another-of-many-letters"
@@ -15,7 +15,7 @@ HTML = {"Accept": "text/html"}
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(door, "WRONG_TOKEN_S", 0.0)
+    monkeypatch.setattr(authentication, "WRONG_TOKEN_S", 0.0)
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_a_session_that_is_over_is_forgotten_by_the_browser(client):
 def test_a_session_ends(client, monkeypatch):
     sign_in(client)
     assert client.get("/api/session").status_code == 200
-    real = door.Sessions.right
+    real = authentication.Sessions.right
 
     def later(self, identifier):
         clock, self._clock = self._clock, lambda: clock() + LONGEST_S
@@ -124,7 +124,7 @@ def test_a_session_ends(client, monkeypatch):
         finally:
             self._clock = clock
 
-    monkeypatch.setattr(door.Sessions, "right", later)
+    monkeypatch.setattr(authentication.Sessions, "right", later)
     assert client.get("/api/session").status_code == 401
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from distrl.config import RunConfig
-from distrl.config.fit import check_fit, unused_mask_note
+from distrl.config.environment_checks import check_fit, unused_mask_note
 from distrl.errors import ConfigError
 from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec
 

@@ -1,6 +1,6 @@
 import pytest
 
-from distrl.metrics.words import return_words, role_states, verdict, waiting_words
+from distrl.metrics.phrases import return_words, role_states, verdict, waiting_words
 
 ACTOR = {"role": "actor", "id": 0, "state": "starting"}
 LEARNER = {"role": "learner", "id": 0, "state": "starting: importing the framework"}

@@ -2,9 +2,9 @@ import socket
 
 import pytest
 
-from distrl.dashboard import sockets
+from distrl.dashboard import beside
+from distrl.dashboard.beside import listen, page_of, url_of
 from distrl.dashboard.files import id_of
-from distrl.dashboard.sockets import listen, page_of, url_of
 from distrl.errors import ConfigError
 
 
@@ -16,8 +16,8 @@ def test_a_port_that_is_named(free_port):
 
 
 def test_the_next_that_is_free(free_port, monkeypatch):
-    monkeypatch.setattr(sockets, "PORT", free_port)
-    monkeypatch.setattr(sockets, "PORTS_TRIED", 2)
+    monkeypatch.setattr(beside, "PORT", free_port)
+    monkeypatch.setattr(beside, "PORTS_TRIED", 2)
     with listen("127.0.0.1", None) as first:
         assert url_of(first) == f"http://127.0.0.1:{free_port}/"
         with socket.create_server(("127.0.0.1", free_port + 1)), pytest.raises(ConfigError, match="are taken"):
