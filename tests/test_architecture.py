@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-FOUNDATION = {"types", "errors", "nest", "frames", "wire", "user_classes"}
+FOUNDATION = {"types", "errors", "nest", "frames", "wire", "user_classes", "child"}
 PARTS = {"environments", "networks", "memory_backend", "data_store", "metrics"}
 UP_TO_PARTS = FOUNDATION | {"config"} | PARTS
 # A part of distrl -> the other parts that it may import, also inside functions.
@@ -39,7 +39,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "launch": UP_TO_PARTS | {"algorithms", "runs", "terminal", "actors", "learner", "roles"},
     "dashboard": FOUNDATION | {"config", "memory_backend", "metrics", "runs"},
     "commands": FOUNDATION
-    | {"config", "memory_backend", "data_store", "metrics", "runs", "terminal"}
+    | {"config", "environments", "memory_backend", "data_store", "metrics", "runs", "terminal"}
     | {"serving", "roles", "doctor", "launch", "dashboard"},
     "__main__": FOUNDATION | {"commands"},
     "__init__": FOUNDATION | {"config", "memory_backend", "metrics", "runs", "terminal", "serving", "launch"},

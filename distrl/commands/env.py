@@ -12,7 +12,7 @@ from distrl.config.load import load
 from distrl.errors import ConfigError
 
 if TYPE_CHECKING:
-    from distrl.launch.environment_check import Episode, Finding, Processed, Seen, Spaces, Speed
+    from distrl.environments.check import Episode, Finding, Processed, Seen, Spaces, Speed
     from distrl.types import ActionSpec, EnvSpec
 
 
@@ -49,7 +49,7 @@ def check(
 
     [cyan]distrl env check --preset cartpole-impala --environments 64[/]
     """
-    from distrl.launch.environment_check import check_environment
+    from distrl.environments.check import check_environment
 
     file, given = _told_apart(what, env)
     if file is None and preset is None and given is None:
@@ -70,7 +70,7 @@ def check(
 
 def print_findings(findings: "Iterable[Finding]", environments: int) -> None:
     """Every finding as soon as it is there, under headings; at the end what the episodes say together."""
-    from distrl.launch.environment_check import Episode, Processed, Seen, Spaces, Speed
+    from distrl.environments.check import Episode, Processed, Seen, Spaces, Speed
 
     headings = {
         "processed": "observations, step by step of environment.preprocessing",

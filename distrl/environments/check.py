@@ -1,24 +1,21 @@
-"""What `distrl env check` finds out about an environment, in a process of its own that may hang or crash.
+"""`distrl env check`: look at an environment in child processes, which may hang, crash or take long.
 
-Like the probe, that process answers in lines of JSON on a private copy of its standard output, and sends whatever the
-environment says to standard error. Every line is a `Finding`; a `Stage` comes before everything that can take long.
+One child looks at it closely. Each back end is then measured in another child, so that one that hangs is a line of the
+report and not its end. A child reports `Finding`s; a `Stage` comes before everything that can take long.
 """
 
-import faulthandler
-import json
-import os
+import contextlib
 import signal
-import sys
 import time
-import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, TypeAdapter
 
+from distrl.child import Child, Parent
 from distrl.config.environment import EnvironmentConfig
-from distrl.errors import DistrlError, MissingExtraError
+from distrl.errors import ConfigError, DistrlError, EnvironmentFailedError, MissingExtraError
 from distrl.types import Array, ArraySpec, EnvSpec
 
 if TYPE_CHECKING:
@@ -31,7 +28,14 @@ EPISODE_S = 5.0
 SPEED_S = 1.0
 """For how long a back end steps when it is measured; at most half of what a stage may take."""
 _ACTIONS = 64
-_ALONE_S = 5.0
+BACK_ENDS: tuple[str, ...] = tuple(
+    name for name in get_args(EnvironmentConfig.model_fields["vectorization"].annotation) if name != "auto"
+)
+SLOW_S = 2.0
+"""A stage that takes longer is reported as progress."""
+START_S = 60.0
+"""Longest time for the child to start; nothing of the environment has run by then."""
+_POLL_S = 0.05
 
 
 class _Finding(BaseModel):
@@ -105,21 +109,12 @@ class Speed(_Finding):
     reason: str = ""
 
 
-class Failure(_Finding):
-    """An error that ended the examination; `detail` is the environment's own traceback."""
-
-    kind: Literal["failure"] = "failure"
-    message: str
-    detail: str
-    exit_code: int
-
-
-Finding = Annotated[Stage | Spaces | Processed | Seen | Episode | Speed | Failure, Discriminator("kind")]
+Finding = Annotated[Stage | Spaces | Processed | Seen | Episode | Speed, Discriminator("kind")]
 FINDING: TypeAdapter[Finding] = TypeAdapter(Finding)
 
 
 class Request(_Finding):
-    """What the examining process is to do.
+    """The task of one child.
 
     Attributes:
         config: The environment. With `count` its `vectorization` is measured, otherwise it is looked at closely.
@@ -134,6 +129,114 @@ class Request(_Finding):
     count: int | None
     pictures: Path | None
     stage_timeout_s: float
+
+
+def check_environment(
+    config: EnvironmentConfig,
+    *,
+    environments: int,
+    pictures: Path | None,
+    timeout_s: float,
+    progress: Callable[[str], None],
+    action_mask: str | None = None,
+) -> Iterator[Finding]:
+    """Find spaces, the first observation, three episodes, and the speed of every back end, in this order.
+
+    Args:
+        config: The environment, as actors would make it.
+        environments: How many step together where speed is measured.
+        pictures: Directory of image files, which are named after the environment; None: no files.
+        timeout_s: Longest time of one stage, such as a reset or an episode; then its process is killed.
+        progress: Takes the name of a stage that takes longer than two seconds, once.
+        action_mask: `NetworkParameters.action_mask`: random actions are drawn from what it allows.
+
+    Raises:
+        ConfigError: The environment cannot be made.
+        EnvironmentFailedError: It raises, hangs or crashes once it is made. A back end that does so is no error.
+    """
+    name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in config.id)
+    prefix = None if pictures is None else pictures / name
+
+    def request(vectorization: str, count: int | None) -> Request:
+        chosen = config.model_copy(update={"vectorization": vectorization})
+        return Request(config=chosen, action_mask=action_mask, count=count, pictures=prefix, stage_timeout_s=timeout_s)
+
+    yield from _findings(request(config.vectorization, None), progress)
+    for back_end in BACK_ENDS:
+        try:
+            yield from _findings(request(back_end, environments), progress)
+        except DistrlError as error:
+            yield Speed(vectorization=back_end, reason=str(error).removeprefix(f"environment {config.id}: "))
+
+
+def _findings(request: Request, progress: Callable[[str], None]) -> Iterator[Finding]:
+    """Run one child and yield its findings without stages.
+
+    Raises:
+        DistrlError: The child reported an error, ended by itself, or was killed because a stage took too long.
+    """
+    with Child("distrl.environments.check:examine", request.model_dump(mode="json"), timeout_s=START_S) as child:
+        yield from _watch(request, child, progress)
+
+
+def _watch(request: Request, child: Child, progress: Callable[[str], None]) -> Iterator[Finding]:
+    stage, since, reported, made, limit_s = "starting", time.monotonic(), False, False, START_S
+    while True:
+        exit_code = child.wait(0.0)  # before its messages are read: so none that it wrote is missed
+        for message in child.messages():
+            if "error" in message:
+                raise _failed(message["error"], message["detail"], message["exit_code"] == ConfigError.exit_code)
+            finding = FINDING.validate_python(message)
+            if isinstance(finding, Stage):
+                stage, since, reported, limit_s = finding.doing, time.monotonic(), False, request.stage_timeout_s
+                continue
+            made = True
+            yield finding
+        if exit_code == 0:
+            return
+        waited_s = time.monotonic() - since
+        if exit_code is not None or waited_s > limit_s:
+            raise _failed(_ended(request, stage, exit_code, limit_s), child.output(), not made)
+        if not reported and waited_s > SLOW_S:
+            progress(f"{stage} …")
+            reported = True
+        time.sleep(_POLL_S)
+
+
+def _ended(request: Request, stage: str, exit_code: int | None, limit_s: float) -> str:
+    """Describe how the child ended; None: it still runs, and is killed."""
+    name = f"environment {request.config.id}"
+    if exit_code is None:
+        return f"{name} hung while {stage}: killed after {limit_s:g} s; --timeout gives it longer"
+    if exit_code < 0:
+        return f"{name} crashed while {stage}: {signal.Signals(-exit_code).name}"
+    return f"{name} ended its process while {stage}, with exit code {exit_code}"
+
+
+def _failed(message: str, detail: str, cannot_be_made: bool) -> DistrlError:
+    error = ConfigError(message) if cannot_be_made else EnvironmentFailedError(message)
+    if detail:
+        error.add_note(detail)
+    return error
+
+
+def examine(request: dict[str, Any], parent: Parent) -> None:
+    """Do what a `Request` says; runs in the child."""
+    asked = Request.model_validate(request)
+    half_s = asked.stage_timeout_s / 2
+    if asked.count is None:
+        findings = look(asked.config, asked.pictures, min(EPISODE_S, half_s), asked.action_mask)
+    else:
+        findings = speed(asked.config, asked.count, min(SPEED_S, half_s), asked.action_mask)
+    with contextlib.ExitStack() as cleanup:
+        if asked.config.vectorization == "async":
+            from distrl.environments.vectors.fork_server import remove_traces
+
+            cleanup.callback(remove_traces)
+        for finding in findings:
+            if isinstance(finding, Stage):
+                parent.limit(asked.stage_timeout_s)
+            parent.say(**finding.model_dump(mode="json"))
 
 
 def look(
@@ -260,50 +363,3 @@ def _seen(name: str, spec: ArraySpec, observation: Array, pictures: Path | None)
     except MissingExtraError as error:
         return Seen(name=name, text=f"no image: {error}")
     return Seen(name=name, path=path)
-
-
-def _main() -> int:
-    """The child: reads a request from standard input, answers on what was standard output."""
-    answer = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    request = Request.model_validate_json(sys.stdin.read())
-    faulthandler.enable()
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    try:
-        for finding in _examined(request):
-            if isinstance(finding, Stage):
-                _arm(request.stage_timeout_s)
-            _tell(answer, finding)
-    except DistrlError as error:
-        detail = "" if error.__cause__ is None else "".join(traceback.format_exception(error.__cause__))
-        _tell(answer, Failure(message=str(error), detail=detail, exit_code=error.exit_code))
-        return error.exit_code
-    finally:
-        if request.config.vectorization == "async":
-            from distrl.environments.vectors.fork_server import remove_traces
-
-            remove_traces()
-    return 0
-
-
-def _examined(request: Request) -> Iterator[Finding]:
-    half_s = request.stage_timeout_s / 2
-    if request.count is None:
-        return look(request.config, request.pictures, min(EPISODE_S, half_s), request.action_mask)
-    return speed(request.config, request.count, min(SPEED_S, half_s), request.action_mask)
-
-
-def _arm(stage_timeout_s: float) -> None:
-    """Writes where it hangs before the parent ends this process; ends by itself if the parent no longer lives."""
-    faulthandler.cancel_dump_traceback_later()
-    faulthandler.dump_traceback_later(0.9 * stage_timeout_s)
-    signal.setitimer(signal.ITIMER_REAL, stage_timeout_s + _ALONE_S)
-
-
-def _tell(answer: IO[str], finding: Any) -> None:
-    print(json.dumps(finding.model_dump(mode="json")), file=answer)
-
-
-if __name__ == "__main__":
-    # Not sys.exit: threads that the environment started could keep the process from ending.
-    os._exit(_main())

@@ -1,40 +1,29 @@
-"""Tries an environment in a process of its own before anything is launched: import, spaces, one episode.
+"""Try an environment in a child process before anything is launched: import, spaces, one episode.
 
-An environment may print, hang, crash or call os._exit. The child therefore answers on a private copy of its standard
-output and sends the environment's own output, from Python and from C, to standard error. The answer is lines of JSON:
-`{"stage": …}` before each thing that can fail, `{"spec": …}` after the first step, and `{"error": …, "detail": …}`.
+The child reports `{"stage": …}` before each thing that can fail, and `{"spec": …}` after the first step.
 
-An environment that fails after its first step is tried once more, with other seeds. What fails in the same way is
-refused. What does not may pass in training, where an actor that ends is started again.
+An environment that fails after its first step is tried once more, with other seeds. If it fails in the same way, it is
+refused. Otherwise it may pass in training, where the supervisor restarts an actor that ends.
 """
 
 import contextlib
-import faulthandler
 import itertools
-import json
-import os
 import signal
-import subprocess
 import sys
-import tempfile
 import time
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 from pydantic import ValidationError
 
+from distrl.child import Child, Parent
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.remote_environment import RemoteParameters
 from distrl.environments.remote.connection import is_remote, parse_address
-from distrl.errors import ConfigError, DistrlError
+from distrl.errors import ConfigError
 from distrl.types import EnvSpec
-from distrl.user_classes import search_path
 
-# The child writes where it hangs shortly before the parent ends it.
-_WHERE_IT_HANGS_AT = 0.9
-_DETAIL_BYTES = 20_000
 _PATIENCE_S = 2.0
 EPISODE_S = 1.0
 """The episode of a trial is cut short after this long, or half of the time that is left, if that is less."""
@@ -94,18 +83,22 @@ def probe(config: EnvironmentConfig, *, action_mask: str | None = None, timeout_
 
 
 def _try(config: EnvironmentConfig, action_mask: str | None, timeout_s: float, seed: int) -> _Trial:
-    with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as output:
-        exit_code = _run_child(config, action_mask, timeout_s, seed, answer, output)
-        lines = _read(answer).splitlines()
-        last: dict[str, Any] = json.loads(lines[-1]) if lines else {"stage": "start"}
-        given = next((json.loads(line)["spec"] for line in lines if line.startswith('{"spec"')), None)
-        spec = None if given is None else EnvSpec.from_json(given)
-        if exit_code == 0 and spec is not None:
-            return _Trial(spec, None)
-        if "error" in last:
-            return _Trial(spec, ProbeError(last["error"], last["detail"]))
-        how = _died(config, last["stage"], exit_code, timeout_s)
-        return _Trial(spec, ProbeError(how, _read(output)[-_DETAIL_BYTES:]))
+    request = {
+        "config": config.model_dump(mode="json"),
+        "action_mask": action_mask,
+        "seed": seed,
+        "episode_s": EPISODE_S,
+    }
+    with Child("distrl.environments.probe:try_out", request, timeout_s=timeout_s) as child:
+        exit_code = _wait(child, config, timeout_s)
+        messages, output = child.messages(), child.output()
+    last = messages[-1] if messages else {"stage": "start"}
+    spec = next((EnvSpec.from_json(message["spec"]) for message in messages if "spec" in message), None)
+    if exit_code == 0 and spec is not None:
+        return _Trial(spec, None)
+    if "error" in last:
+        return _Trial(spec, ProbeError(last["error"], last["detail"]))
+    return _Trial(spec, ProbeError(_died(config, last["stage"], exit_code, timeout_s), output))
 
 
 def _limit_s(config: EnvironmentConfig) -> float:
@@ -119,20 +112,16 @@ def _limit_s(config: EnvironmentConfig) -> float:
     return config.step_timeout_s + connect_s + given.give_up_s + given.message_timeout_s
 
 
-def _wait(child: subprocess.Popen[bytes], config: EnvironmentConfig, timeout_s: float) -> None:
-    """Waits for the end; says what for, if it takes longer.
-
-    Raises:
-        TimeoutExpired: It has not ended in time.
-    """
+def _wait(child: Child, config: EnvironmentConfig, timeout_s: float) -> int | None:
+    """Wait for the child's exit code, and print what takes so long; None when the time is over."""
     if timeout_s > _PATIENCE_S:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(timeout=_PATIENCE_S)
-            return
+        exit_code = child.wait(_PATIENCE_S)
+        if exit_code is not None:
+            return exit_code
         with contextlib.suppress(OSError):  # a terminal that takes no more is no reason to stop
             print(f"{_doing(config)} …", file=sys.stderr, flush=True)
         timeout_s -= _PATIENCE_S
-    child.wait(timeout=timeout_s)
+    return child.wait(timeout_s)
 
 
 def _doing(config: EnvironmentConfig) -> str:
@@ -140,43 +129,6 @@ def _doing(config: EnvironmentConfig) -> str:
         return f"trying out {config.id}"
     address = config.id.partition("://")[2]
     return f"reaching {address}" if config.id.startswith("tcp://") else f"waiting for an environment to dial {address}"
-
-
-def _run_child(
-    config: EnvironmentConfig,
-    action_mask: str | None,
-    timeout_s: float,
-    seed: int,
-    answer: IO[bytes],
-    output: IO[bytes],
-) -> int | None:
-    """Exit code of the probing process (negative: a signal), or None if it had to be killed."""
-    now = time.monotonic()  # the same for every process of a machine, and nobody sets it
-    dump_at = now + _WHERE_IT_HANGS_AT * timeout_s
-    times = {"dump_at": dump_at, "end_at": now + timeout_s + 0.5, "episode_s": EPISODE_S}
-    # -P: the working directory must not shadow the standard library. Files, not pipes: a process that the environment
-    # left behind would hold a pipe open. A session of its own: so that such a process can be killed with it.
-    with tempfile.TemporaryFile() as request:
-        asked = {"config": config.model_dump(mode="json"), "action_mask": action_mask, "seed": seed, **times}
-        request.write(json.dumps(asked).encode())
-        request.seek(0)
-        child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "distrl.environments.probe"],
-            stdin=request,
-            stdout=answer,
-            stderr=output,
-            env={**os.environ, "PYTHONPATH": search_path()},
-            start_new_session=True,
-        )
-    try:
-        _wait(child, config, timeout_s)
-        return child.returncode
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
 
 
 def _died(config: EnvironmentConfig, stage: str, exit_code: int | None, timeout_s: float) -> str:
@@ -187,65 +139,39 @@ def _died(config: EnvironmentConfig, stage: str, exit_code: int | None, timeout_
     return f"environment {config.id} ended its process in {stage} with exit code {exit_code}"
 
 
-def _read(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read().decode(errors="replace")
-
-
-def _main() -> int:
-    """The child: reads a request from standard input, answers on what was standard output."""
-    answer = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    request = json.load(sys.stdin)
-    faulthandler.enable()
-    # The kernel ends this process even if the environment holds the interpreter and the parent, who would, was killed.
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, max(0.1, request["end_at"] - time.monotonic()))
-    faulthandler.dump_traceback_later(max(0.1, request["dump_at"] - time.monotonic()))
-    try:
-        _try_out(EnvironmentConfig.model_validate(request["config"]), request, answer)
-    except DistrlError as error:
-        detail = "" if error.__cause__ is None else "".join(traceback.format_exception(error.__cause__))
-        print(json.dumps({"error": str(error), "detail": detail}), file=answer)
-        return error.exit_code
-    finally:
-        if request["config"]["vectorization"] == "async":
+def try_out(request: Mapping[str, Any], parent: Parent) -> None:
+    """Play one episode; runs in the child."""
+    config = EnvironmentConfig.model_validate(request["config"])
+    with contextlib.ExitStack() as cleanup:
+        if config.vectorization == "async":
             from distrl.environments.vectors.fork_server import remove_traces
 
-            remove_traces()
-    return 0
+            cleanup.callback(remove_traces)
+        _play(config, request, parent)
 
 
-def _try_out(config: EnvironmentConfig, request: Mapping[str, Any], answer: IO[str]) -> None:
+def _play(config: EnvironmentConfig, request: Mapping[str, Any], parent: Parent) -> None:
     # Here, because the parent is the command line, which never imports gymnasium.
     import numpy as np
 
     from distrl.environments.random_actions import RandomActions
     from distrl.environments.vector import VectorEnvironment
 
-    def at(stage: str) -> None:
-        print(json.dumps({"stage": stage}), file=answer)
-
-    at("import and construction")
+    parent.say(stage="import and construction")
     environment = VectorEnvironment(config, 1)
     draw = RandomActions(environment.spec, np.random.default_rng(request["seed"]), request["action_mask"])
-    at("reset")
+    parent.say(stage="reset")
     observations = environment.reset(seed=request["seed"])
     until = time.monotonic() + request["episode_s"]
     for number in itertools.count(1):
-        at(f"step {number}" if number > 1 else "step")
+        parent.say(stage=f"step {number}" if number > 1 else "step")
         step = environment.step(draw(observations))
         observations = step.observations
         if number == 1:
-            print(json.dumps({"spec": environment.spec.to_json()}), file=answer)
+            parent.say(spec=environment.spec.to_json())
             # Making it may have taken nearly all of the time. An episode is no reason to be killed.
-            until = min(until, 0.5 * (time.monotonic() + request["end_at"]))
+            until = min(until, 0.5 * (time.monotonic() + parent.gives_up_at))
         if step.ended[0] or time.monotonic() >= until:
             break
-    at("close")
+    parent.say(stage="close")
     environment.close()
-
-
-if __name__ == "__main__":
-    # Not sys.exit: threads that the environment started could keep the process from ending.
-    os._exit(_main())

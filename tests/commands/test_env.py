@@ -92,7 +92,7 @@ def asked(monkeypatch):
                 yield finding
 
     double = Asked()
-    monkeypatch.setattr("distrl.launch.environment_check.check_environment", double)
+    monkeypatch.setattr("distrl.environments.check.check_environment", double)
     return double
 
 

@@ -1,9 +1,7 @@
-"""What is found out about an environment, here in this process; the process of its own: tests/launch."""
+"""What is found out about an environment, in this process; in child processes: test_check_process.py."""
 
 import itertools
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
+from distrl.child import Child
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments import check
 from distrl.environments.check import FINDING, Episode, Processed, Seen, Spaces, Speed, Stage, look, speed
@@ -143,18 +142,13 @@ def test_findings_survive_the_journey_between_the_processes(tmp_path):
         assert FINDING.validate_json(finding.model_dump_json()) == finding
 
 
-def test_processes_leave_nothing_behind(tmp_path):
+def test_processes_leave_nothing_behind(tmp_path, monkeypatch):
     request = check.Request(
         config=config("Chain", vectorization="async"), count=1, pictures=tmp_path / "x", stage_timeout_s=60.0
     )
     with tempfile.TemporaryDirectory(dir="/tmp") as directory:  # a short path, as the names of sockets must be
-        done = subprocess.run(
-            [sys.executable, "-m", "distrl.environments.check"],
-            input=request.model_dump_json(),
-            env={**os.environ, "TMPDIR": directory},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert '"kind": "speed"' in done.stdout
+        monkeypatch.setenv("TMPDIR", directory)
+        with Child("distrl.environments.check:examine", request.model_dump(mode="json"), timeout_s=60.0) as child:
+            assert child.wait(60.0) == 0
+            assert "speed" in [message["kind"] for message in child.messages()]
         assert os.listdir(directory) == []

@@ -7,7 +7,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import ClassVar
 
 import psutil
 import pytest
@@ -243,8 +242,16 @@ def test_the_parent_s_side_imports_no_gymnasium() -> None:
 )
 def test_remote_environments_have_as_long_as_their_own_time_outs(monkeypatch, config, limit_s) -> None:
     seen = []
-    monkeypatch.setattr(probing, "_run_child", lambda config, mask, timeout_s, *_: seen.append(timeout_s))
-    with pytest.raises(ProbeError):
+
+    class UnstartedError(Exception):
+        """In place of a child."""
+
+    def child(function, request, *, timeout_s):
+        seen.append(timeout_s)
+        raise UnstartedError
+
+    monkeypatch.setattr(probing, "Child", child)
+    with pytest.raises(UnstartedError):
         probe(EnvironmentConfig(**config))
     assert seen == [limit_s]
 
@@ -259,17 +266,15 @@ def test_remote_environments_have_as_long_as_their_own_time_outs(monkeypatch, co
 )
 @pytest.mark.parametrize("looks", [1, 2])
 def test_what_takes_longer_is_told_of(capsys, id_, line, looks) -> None:
-    class Child:
-        """Ends at that look."""
+    waits: list[float] = []
 
-        waits: ClassVar[list[float]] = []
+    class Ending:
+        """A child that ends at that look."""
 
-        def wait(self, timeout):
-            self.waits.append(timeout)
-            if len(self.waits) < looks:
-                raise subprocess.TimeoutExpired("probe", timeout)
+        def wait(self, timeout_s: float) -> int | None:
+            waits.append(timeout_s)
+            return 0 if len(waits) == looks else None
 
-    Child.waits.clear()
-    probing._wait(Child(), EnvironmentConfig(id=id_), 30.0)
-    assert Child.waits == [2.0, 28.0][:looks]
+    assert probing._wait(Ending(), EnvironmentConfig(id=id_), 30.0) == 0
+    assert waits == [2.0, 28.0][:looks]
     assert capsys.readouterr().err == (line if looks == 2 else "")

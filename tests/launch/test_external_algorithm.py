@@ -74,18 +74,15 @@ def test_the_rest_must_go_with_what_is_declared(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("program", "words"),
+    ("exit_code", "words"),
     [
-        ("import os; os._exit(3)", "ended its process with exit code 3"),
-        ("import os; os.abort()", "crashed with SIGABRT"),
-        ("import time; time.sleep(60)", "hung, and was killed after 1 s,"),
+        (3, "ended its process with exit code 3"),
+        (-6, "crashed with SIGABRT"),
+        (None, "hung, and was killed after 60 s,"),
     ],
 )
-def test_however_the_process_ends_it_is_told_in_words(program, words):
-    child = subprocess.Popen([sys.executable, "-S", "-c", program], start_new_session=True, stderr=subprocess.DEVNULL)
-    limit_s = 1.0 if "hung" in words else 60.0
-    assert external_algorithm._end_of(child, limit_s) == words
-    assert child.poll() is not None
+def test_however_the_process_ends_it_is_told_in_words(exit_code, words):
+    assert external_algorithm._ended(exit_code, 60.0) == words
 
 
 @pytest.mark.slow
@@ -102,7 +99,7 @@ def test_it_trains_from_the_users_own_file(command, tmp_path):
         "run",
         sets=[*SMALL, "actors.count=1", "stop.updates=5"],
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr.replace("trying out CartPole-v1 …\n", "")) == (0, "")  # however slow
     summary = Summary.read(tmp_path / "run" / "summary.json")
     assert (summary.algorithm, summary.updates, summary.imbalance, summary.policy_lag.max) == (NAME, 5, 0, 0)
     config = load(file=tmp_path / "run" / "config.yaml").config
@@ -136,7 +133,7 @@ def test_it_is_resumed_and_goes_on_bit_by_bit_in_deterministic_mode(command, tmp
             folder,
             sets=[*sets, f"stop.updates={updates}"],
         )
-        assert (done.returncode, done.stderr) == (0, "")
+        assert (done.returncode, done.stderr.replace("trying out CartPole-v1 …\n", "")) == (0, "")  # however slow
     assert command("train", "--resume", "parts", "--plain", sets=["stop.updates=8"]).returncode == 0
     whole, parts = ((tmp_path / folder / "policy" / "weights.msgpack").read_bytes() for folder in ("whole", "parts"))
     assert whole == parts

@@ -1,12 +1,13 @@
 """The child process that exports policies, called as the module that it is."""
 
-import io
+import json
 from pathlib import Path
 
 import pytest
 
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
+from distrl.errors import ConfigError
 from distrl.networks.network import Architecture
 from distrl.networks.policy import bundle, bundle_export
 from distrl.networks.policy.export_process import ExportRequest
@@ -20,24 +21,20 @@ def request(path, **parameters):
     return ExportRequest(NetworkParameters.model_validate(parameters), HEADS, SPEC, "main", str(path))
 
 
-def test_the_graph_is_that_of_the_network_asked_for(monkeypatch, tmp_path):
+def test_the_graph_is_that_of_the_network_asked_for(tmp_path):
     path = tmp_path / "policy.onnx"
     scheme = {"middleware_parameters": {"scheme": [8]}}
-    monkeypatch.setattr("sys.stdin", io.StringIO(request(path, **scheme).to_json()))
-    assert bundle_export.main() == 0
+    bundle_export.export(request(path, **scheme).to_json(), None)
     network = Architecture(NetworkParameters.model_validate(scheme), SPEC, HEADS, "main", seed=7)
     bundle.verify_graph(path.read_bytes(), network.model, network.policy_variables)
     assert [file.name for file in tmp_path.iterdir()] == ["policy.onnx"]
 
 
-def test_what_cannot_be_exported_is_one_line(monkeypatch, tmp_path, capsys):
+def test_what_cannot_be_exported_is_one_line(tmp_path):
     path = Path(tmp_path / "policy.onnx")
     given = request(path, middleware_parameters={"scheme": [{"kind": "conv2d", "filters": 4, "kernel_size": 3}]})
-    monkeypatch.setattr("sys.stdin", io.StringIO(given.to_json()))
-    assert bundle_export.main() == 2
-    told = capsys.readouterr().err
-    assert told.startswith("network.middleware_parameters.scheme.0 (conv2d) does not fit its input")
-    assert told.count("\n") == 1
+    with pytest.raises(ConfigError, match=r"^network\.middleware_parameters\.scheme\.0 \(conv2d\) does not fit"):
+        bundle_export.export(given.to_json(), None)
     assert not path.exists()
 
 
@@ -46,4 +43,4 @@ def test_requests_come_back_from_json(kind, tmp_path):
     spec = EnvSpec("x", {"a/b": ArraySpec((2, 2), "uint8", 0, 255)}, {"action": DiscreteSpec(3, 1)}, 475.0, 500)
     parameters = NetworkParameters.model_validate({"middleware_parameters": {"kind": kind}, "clip_gradients": 0.5})
     given = ExportRequest(parameters, (ValueHeadParameters(units=(3,)), PolicyHeadParameters()), spec, "main", "/x")
-    assert ExportRequest.from_json(given.to_json()) == given
+    assert ExportRequest.from_json(json.loads(json.dumps(given.to_json()))) == given

@@ -1,5 +1,6 @@
 """Exports by a child process: what it is given, how it fails, and what a learner on JAX makes of it."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -67,63 +68,69 @@ print(json.dumps([name for name in ("tensorflow", "tf2onnx", "onnx") if name in 
 """
 
 
-class Child:
-    """In place of `subprocess.run`."""
+class Double:
+    """In place of `Child`."""
 
-    def __init__(self, returncode=0, stderr="", writes=None):
-        self.returncode, self.stderr, self.writes = returncode, stderr, writes
+    def __init__(self, exit_code=0, output="", messages=(), writes=None):
+        self.exit_code, self.text, self.answers, self.writes = exit_code, output, list(messages), writes
 
-    def __call__(self, command, *, input, env, **options):
-        self.command, self.env, self.options = command, env, options
-        self.request = ExportRequest.from_json(input)
+    def __call__(self, function, request, *, timeout_s, variables):
+        self.function, self.timeout_s, self.variables = function, timeout_s, variables
+        self.request = ExportRequest.from_json(request)
         if self.writes is not None:
             Path(self.request.path).write_bytes(self.writes)
-        return subprocess.CompletedProcess(command, self.returncode, "", self.stderr)
+        return contextlib.nullcontext(self)
+
+    def wait(self, timeout_s):
+        assert timeout_s == self.timeout_s
+        return self.exit_code
+
+    def messages(self):
+        return self.answers
+
+    def output(self):
+        return self.text
 
 
 def export(monkeypatch, child):
-    monkeypatch.setattr(export_process.subprocess, "run", child)
+    monkeypatch.setattr(export_process, "Child", child)
     return export_in_child(NetworkParameters.model_validate(SMALL), HEADS, SPEC, "main")
 
 
 def test_the_child_is_told_the_structure_and_runs_on_tensorflow(monkeypatch):
-    monkeypatch.setenv("KERAS_BACKEND", "jax")
-    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
-    monkeypatch.setattr(sys, "path", ["/users/code", *sys.path])
-    child = Child(writes=b"graph", stderr="what TensorFlow has to say for itself")
+    child = Double(writes=b"graph", output="what TensorFlow has to say for itself")
     assert export(monkeypatch, child) == b"graph"
-    assert child.command == [sys.executable, "-P", "-m", "distrl.networks.policy.bundle_export"]
+    assert child.function == "distrl.networks.policy.bundle_export:export"
     assert child.request.parameters == NetworkParameters.model_validate(SMALL)
     assert (child.request.heads, child.request.spec, child.request.name) == (HEADS, SPEC, "main")
     assert not Path(child.request.path).parent.exists()
-    assert child.env["KERAS_BACKEND"] == "tensorflow"
-    assert child.env["CUDA_VISIBLE_DEVICES"] == ""
-    assert "XLA_FLAGS" not in child.env
-    assert child.env["PYTHONPATH"].split(os.pathsep)[1] == "/users/code"  # after the folder of distrl itself
+    assert child.variables["KERAS_BACKEND"] == "tensorflow"
+    assert (child.variables["CUDA_VISIBLE_DEVICES"], child.variables["XLA_FLAGS"]) == ("", None)
 
 
 @pytest.mark.parametrize(
-    ("stderr", "why"),
-    [("Traceback …\n  deep\nValueError: no such layer\n\n", "ValueError: no such layer"), ("", "it said nothing")],
+    ("output", "messages", "why"),
+    [
+        ("Traceback …\n  deep\nValueError: no such layer\n\n", [], "ValueError: no such layer"),
+        ("noise\n", [{"error": "it does not fit", "detail": ""}], "it does not fit"),
+        ("", [], "it said nothing"),
+    ],
 )
-def test_a_child_that_fails_is_one_line(monkeypatch, stderr, why):
+def test_a_child_that_fails_is_one_line(monkeypatch, output, messages, why):
     with pytest.raises(DistrlError, match=f"^policy export: the TensorFlow process ended with -9: {why}$"):
-        export(monkeypatch, Child(-9, stderr))
+        export(monkeypatch, Double(-9, output, messages))
 
 
 def test_a_child_that_does_not_end_is_told(monkeypatch):
-    def hang(command, *, timeout, **_):
-        raise subprocess.TimeoutExpired(command, timeout)
-
     with pytest.raises(DistrlError, match="did not end within 600 s"):
-        export(monkeypatch, hang)
+        export(monkeypatch, Double(None))
 
 
 @pytest.mark.parametrize("missing", ["tensorflow", "tf2onnx"])
 def test_missing_packages_name_the_extra(monkeypatch, missing):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == missing else find_spec(name))
     with pytest.raises(MissingExtraError, match=r"exports policies, is not installed: pip install '.*\[cpu\]'"):
-        export(monkeypatch, Child())
+        export(monkeypatch, Double())
 
 
 @pytest.mark.slow

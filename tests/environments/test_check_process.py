@@ -1,6 +1,7 @@
 """The examining processes: what they find arrives, and one that hangs, crashes or is not wanted any more is killed."""
 
 import os
+import sys
 import textwrap
 import time
 from pathlib import Path
@@ -9,10 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from distrl.config.environment import EnvironmentConfig
-from distrl.environments.check import Episode, Seen, Spaces, Speed, Stage
+from distrl.environments import check as checking
+from distrl.environments.check import BACK_ENDS, Episode, Seen, Spaces, Speed, check_environment
 from distrl.errors import ConfigError, EnvironmentFailedError
-from distrl.launch import environment_check
-from distrl.launch.environment_check import BACK_ENDS, check_environment
 
 WORLD = """
     import os, pathlib, time
@@ -45,7 +45,7 @@ def workplace(tmp_path, monkeypatch):
 def check(reset="pass", step="pass", *, back_ends=(), timeout_s=60.0, progress=lambda text: None, monkeypatch):
     """Everything that is found about a world that does this in reset and that in step."""
     Path("my_world.py").write_text(textwrap.dedent(WORLD).format(reset=reset, step=step))
-    monkeypatch.setattr(environment_check, "BACK_ENDS", back_ends)
+    monkeypatch.setattr(checking, "BACK_ENDS", back_ends)
     config = EnvironmentConfig(id="my_world:Mine")
     return list(check_environment(config, environments=2, pictures=Path(), timeout_s=timeout_s, progress=progress))
 
@@ -133,21 +133,8 @@ def test_what_takes_long_is_told_once_and_ctrl_c_leaves_no_process(monkeypatch):
     assert gone(int(Path("pid").read_text()))
 
 
-def test_only_whole_lines_are_read(tmp_path):
-    with (tmp_path / "answer").open("w+b") as file:
-        first = Stage(doing="a").model_dump_json().encode()
-        file.write(first + b"\n" + first[:5])
-        file.flush()
-        lines, offset = environment_check._new_lines(file, 0)
-        assert lines == [first]
-        assert environment_check._new_lines(file, offset) == ([], offset)
-        file.write(first[5:] + b"\n")
-        file.flush()
-        assert environment_check._new_lines(file, offset)[0] == [first]
-
-
 def test_a_process_that_dies_before_it_reads_is_told_of(monkeypatch):
-    monkeypatch.setattr(environment_check.sys, "executable", "/bin/false")
+    monkeypatch.setattr(sys, "executable", "/bin/false")
     findings = check_environment(
         EnvironmentConfig(id="X"), environments=1, pictures=Path(), timeout_s=60.0, progress=print
     )
@@ -157,7 +144,7 @@ def test_a_process_that_dies_before_it_reads_is_told_of(monkeypatch):
 
 def test_image_files_are_named_after_the_environment(monkeypatch):
     asked = []
-    monkeypatch.setattr(environment_check, "_findings", lambda request, progress: asked.append(request) or ())
+    monkeypatch.setattr(checking, "_findings", lambda request, progress: asked.append(request) or ())
     config = EnvironmentConfig(id="ALE/Pong-v5", vectorization="sync", kwargs={"a": 1})
     arguments = SimpleNamespace(environments=3, pictures=Path("here"), timeout_s=9.0, progress=print)
     assert list(check_environment(config, **vars(arguments))) == []

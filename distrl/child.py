@@ -1,0 +1,143 @@
+"""Run a function in a process of its own, because it may hang, crash, print, or call os._exit.
+
+The child is `python -m distrl.child module:function`. It reads a request as JSON from standard input and answers with
+lines of JSON on a private copy of its standard output. All other output, from Python and from C, goes to standard
+error. An error of distrl's own becomes the line `{"error": …, "detail": …, "exit_code": …}`.
+"""
+
+import contextlib
+import faulthandler
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Mapping
+from typing import IO, Any
+
+from distrl.errors import DistrlError
+from distrl.user_classes import search_path
+
+DETAIL_BYTES = 20_000
+_WHERE_IT_HANGS_AT = 0.9
+_ALONE_S = 5.0
+
+
+class Child:
+    """A child process. Leaving the context kills it and every process that it has started.
+
+    The child has this process's `sys.path` and working directory.
+
+    Args:
+        function: module:function; called with the request and a `Parent`.
+        request: Anything that JSON can hold.
+        timeout_s: See `Parent.limit`. The caller waits and kills; this limit is for a child that outlives its caller.
+        variables: Environment variables that differ from this process's; None removes one.
+    """
+
+    def __init__(
+        self, function: str, request: Any, *, timeout_s: float, variables: Mapping[str, str | None] | None = None
+    ) -> None:
+        changed = {**os.environ, "PYTHONPATH": search_path(), **(variables or {})}
+        self._read_bytes = 0
+        self._files = contextlib.ExitStack()
+        self._answer = self._files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+        self._output = self._files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+        with tempfile.TemporaryFile() as asked:
+            asked.write(json.dumps({"began": time.monotonic(), "timeout_s": timeout_s, "request": request}).encode())
+            asked.seek(0)
+            # -P: the working directory must not shadow the standard library. Files, not pipes: a process that the
+            # child left behind would hold a pipe open. A session of its own, so that such a process is killed with it.
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "distrl.child", function],
+                stdin=asked,
+                stdout=self._answer,
+                stderr=self._output,
+                env={name: value for name, value in changed.items() if value is not None},
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> "Child":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._files.close()
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Return the exit code (negative: a signal), or None if the child still runs after `timeout_s`."""
+        try:
+            return self._process.wait(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Return the child's messages since the last call, without a line that it is still writing."""
+        new = _read_from(self._answer, self._read_bytes)  # not by seek: both processes share the file's position
+        whole = new[: new.rfind(b"\n") + 1]
+        self._read_bytes += len(whole)
+        return [json.loads(line) for line in whole.splitlines()]
+
+    def output(self) -> str:
+        """Return the end of all other output, such as a stack of native code."""
+        return _read_from(self._output, 0).decode(errors="replace")[-DETAIL_BYTES:]
+
+
+def _read_from(file: IO[bytes], offset: int) -> bytes:
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size - offset, offset)
+
+
+class Parent:
+    """The parent process, as the child sees it.
+
+    Attributes:
+        gives_up_at: Monotonic seconds, the same for all processes of a machine.
+    """
+
+    def __init__(self, answer: IO[str], began: float, timeout_s: float) -> None:
+        self._answer = answer
+        self.limit(timeout_s, began)
+
+    def say(self, **message: Any) -> None:
+        """Send one message."""
+        print(json.dumps(message), file=self._answer)
+
+    def limit(self, timeout_s: float, began: float | None = None) -> None:
+        """Print where the child hangs shortly before `timeout_s` are over, and end it a few seconds after.
+
+        The kernel ends it, even if the function holds the interpreter and the parent was killed.
+        """
+        now = time.monotonic()
+        began = now if began is None else began
+        self.gives_up_at = began + timeout_s
+        faulthandler.cancel_dump_traceback_later()
+        faulthandler.dump_traceback_later(max(0.1, began + _WHERE_IT_HANGS_AT * timeout_s - now))
+        signal.setitimer(signal.ITIMER_REAL, max(0.1, self.gives_up_at - now) + _ALONE_S)
+
+
+def _main(function: str) -> int:
+    answer = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    asked = json.load(sys.stdin)
+    faulthandler.enable()
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    parent = Parent(answer, asked["began"], asked["timeout_s"])
+    module, _, name = function.partition(":")
+    try:
+        getattr(importlib.import_module(module), name)(asked["request"], parent)
+    except DistrlError as error:
+        detail = "" if error.__cause__ is None else "".join(traceback.format_exception(error.__cause__))
+        parent.say(error=str(error), detail=detail, exit_code=error.exit_code)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    # Not sys.exit: threads that the function started could keep the process from ending.
+    os._exit(_main(sys.argv[1]))
