@@ -29,9 +29,10 @@ from distrl.config.load import load
 from distrl.environments.vector import VectorEnvironment
 from distrl.launch.bench import learning, record, seconds_per_call
 from distrl.memory_backend.batching import stack
-from distrl.memory_backend.codec import UnrollSchema, decode_unroll, encode_unroll
+from distrl.memory_backend.codec import decode_unroll, encode_unroll
+from distrl.memory_backend.layouts import Layouts
 from distrl.roles.framework import select_framework
-from distrl.types import Batch, Unroll, Weights
+from distrl.types import Batch, Unroll, UnrollSchema, Weights
 
 PRESET = "pong-impala"
 PEAK_SIZE = {"cpu": 2048, "gpu": 16384}
@@ -167,8 +168,8 @@ def device_name(backend: str) -> str:
 
 def _feeding(unrolls: list[Unroll], schema: UnrollSchema, frames: Mapping[str, int]) -> Callable[[], object]:
     """From the bytes of a batch's unrolls to the batch."""
-    payloads = [(unroll.header, encode_unroll(unroll)) for unroll in unrolls]
-    return lambda: stack([decode_unroll(header, payload, schema) for header, payload in payloads], frames)
+    payloads, layouts = [(unroll.header, encode_unroll(unroll)) for unroll in unrolls], Layouts()
+    return lambda: stack([decode_unroll(header, payload, schema, layouts) for header, payload in payloads], frames)
 
 
 def _copying(backend: str, batch: Batch) -> Callable[[], object]:

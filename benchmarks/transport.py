@@ -25,10 +25,11 @@ from benchmarks.publishing import say
 from benchmarks.speed import Entry, around, chosen, finish, goal, listed, parser, stamp
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.batching import stack
-from distrl.memory_backend.codec import UnrollSchema, decode_unroll, encode_unroll
+from distrl.memory_backend.codec import decode_unroll, encode_unroll
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
+from distrl.memory_backend.layouts import Layouts
 from distrl.memory_backend.redis_backend import RedisBackend
-from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader, UnrollSchema
 
 T, B = 32, 64
 LEAST_RATIO = 0.7
@@ -71,6 +72,7 @@ class Ours:
         seen = {"observation": ArraySpec((case.features,), "float32")}
         spec = EnvSpec("transport", observations=seen, actions={"action": DiscreteSpec(2)})
         self.schema = UnrollSchema.of(spec, T, B, {})
+        self.layouts = Layouts()
         self.unroll = an_unroll(case.features, self.producer)
         self.payload = encode_unroll(self.unroll)
         self.at_once = case.at_once
@@ -83,7 +85,8 @@ class Ours:
             self.actor.unrolls.push(header, encode_unroll(self.unroll))
             self.sequence += 1
         entries = self.learner.unrolls.take(self.at_once, 1.0)
-        stack([decode_unroll(entry.header, entry.payload, self.schema) for entry in entries if entry.header], {})
+        taken = [(entry.header, entry.payload) for entry in entries if entry.header]
+        stack([decode_unroll(header, payload, self.schema, self.layouts) for header, payload in taken], {})
         highest = {self.producer: self.sequence - 1}
         self.learner.unrolls.acknowledge(entries, self.fence, {"trained": len(entries)}, highest)
 

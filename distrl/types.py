@@ -15,7 +15,9 @@ there: the action is ignored by the environment, which resets, and the reward is
 """
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -228,8 +230,9 @@ class Unroll:
         episode_lengths_steps: int32 [E]. Their lengths in valid steps.
         reward_moments: "count", "mean" and "squares", float64, of what rewards are normalised by; empty if they are
             not.
-        priorities: float32 [T, B], at least 0. How much a replay memory shall prefer each step at first; None where the
-            algorithm does not ask for it. Without meaning where not valid.
+        priorities: float32 [T, B], at least 0. How much a replay memory must prefer each step at first; None where the
+            algorithm does not use it. Without meaning where not valid.
+        extras: name -> [T, B, ...]. The fields of `STEP_FIELDS` that have no attribute here.
     """
 
     header: UnrollHeader
@@ -245,6 +248,7 @@ class Unroll:
     episode_lengths_steps: IntArray
     reward_moments: dict[str, Array] = field(default_factory=dict)
     priorities: FloatArray | None = None
+    extras: dict[str, Array] = field(default_factory=dict)
 
 
 class Differentiated(NamedTuple):
@@ -294,6 +298,7 @@ class Batch(NamedTuple):
     Attributes:
         bootstrap_steps: int32 [T, N]. Steps k between a row and the next one; None: 1, as in unrolls.
         importance_weights: float32 [N]. Factor of each item in the mean of losses; None: 1, as in unrolls.
+        extras: name -> [T, N, ...], as in unrolls.
     """
 
     observations: dict[str, Array]
@@ -304,9 +309,164 @@ class Batch(NamedTuple):
     valid: Array
     behaviour_log_probabilities: Array
     recurrent_state: dict[str, Array]
-    reward_moments: dict[str, Array] = {}  # noqa: RUF012 (a default that nobody writes to)
+    reward_moments: dict[str, Array] = {}  # noqa: RUF012 (a default that nothing writes to)
     bootstrap_steps: Array | None = None
     importance_weights: Array | None = None
+    extras: dict[str, Array] = {}  # noqa: RUF012 (a default that nothing writes to)
+
+
+class StepField(NamedTuple):
+    """One array of an unroll that has an entry for every step of every environment: [T, B, *shape].
+
+    Attributes:
+        name: Attribute of the environment's `Step` that the actor records; in unrolls and batches an attribute or a key
+            of `extras`.
+        least: Lowest valid value. NaN and infinity are never valid.
+    """
+
+    name: str
+    dtype: str = "float32"
+    shape: tuple[int, ...] = ()
+    least: float | None = None
+
+
+STEP_FIELDS = (
+    StepField("rewards"),
+    StepField("terminated", "bool"),
+    StepField("truncated", "bool"),
+    StepField("valid", "bool"),
+    StepField("behaviour_log_probabilities"),
+)
+"""Fields of every unroll and batch beside observations and actions. The actor, the codec, the replay memory and the
+estimates of sizes loop over them: to ship another attribute of `Step`, add a line."""
+PRIORITIES = StepField("priorities", least=0.0)
+"""Only in unrolls, and only where the algorithm uses it."""
+ATTRIBUTES = tuple(entry.name for entry in STEP_FIELDS if entry.name in Batch._fields)
+EXTRAS = tuple(entry.name for entry in STEP_FIELDS if entry.name not in Batch._fields)
+
+
+def step_arrays(unroll: Unroll) -> dict[str, Array]:
+    """The arrays of `STEP_FIELDS`, by name."""
+    return {name: getattr(unroll, name) for name in ATTRIBUTES} | unroll.extras
+
+
+def step_arguments(array_of: Callable[[str], Array]) -> dict[str, Any]:
+    """The arguments of `Unroll` or `Batch` for the arrays of `STEP_FIELDS`.
+
+    Args:
+        array_of: Called once with each name.
+    """
+    arguments: dict[str, Any] = {name: array_of(name) for name in ATTRIBUTES}
+    arguments["extras"] = {name: array_of(name) for name in EXTRAS}
+    return arguments
+
+
+GROUPS = ("observations", "actions", "recurrent_state", "reward_moments")
+"""Fields of an unroll that are arrays by name."""
+EPISODE_FIELDS = {"episode_returns": np.dtype("float32"), "episode_lengths_steps": np.dtype("int32")}
+"""Fields of an unroll with an entry for every episode that ended in it: [E]."""
+
+Form = tuple[np.dtype[Any], tuple[int, ...]]
+"""dtype and shape of an array."""
+MOMENTS: Mapping[str, Form] = {name: (np.dtype("float64"), ()) for name in ("count", "mean", "squares")}
+"""Moments of one number."""
+
+
+@dataclass(frozen=True)
+class UnrollSchema:
+    """Names, dtypes and shapes of every unroll of a run.
+
+    Attributes:
+        unroll_length_steps: T.
+        environments: B, the environments of one actor.
+        observations: name -> (dtype, shape [T+1, B, ...], or [T+n, B, *one frame] for stacks of n frames).
+        frames: name -> n; observations of one frame are not in it.
+        actions: name -> (dtype, shape [T, B, ...]).
+        highest_choices: name -> highest number of each choice, the lowest being 0; one for all where they are equal.
+            Actions that are real numbers are not in it: they need only be finite.
+        steps: name -> (dtype, shape [T, B, ...]) of `STEP_FIELDS`, and of `PRIORITIES` where unrolls carry them.
+        recurrent_state: name -> (dtype, shape [B, ...]); empty for feed-forward policies.
+        reward_moments: `MOMENTS`; empty where rewards are not normalised.
+    """
+
+    unroll_length_steps: int
+    environments: int
+    observations: Mapping[str, Form]
+    frames: Mapping[str, int]
+    actions: Mapping[str, Form]
+    highest_choices: Mapping[str, tuple[int, ...]]
+    steps: Mapping[str, Form]
+    recurrent_state: Mapping[str, Form]
+    reward_moments: Mapping[str, Form]
+
+    @property
+    def tells_priorities(self) -> bool:
+        """Unrolls carry first priorities for the replay memory; otherwise they must not."""
+        return PRIORITIES.name in self.steps
+
+    @cached_property
+    def fields(self) -> frozenset[str]:
+        """Names of what an unroll is made of where it travels: groups of arrays, and arrays."""
+        return frozenset({*GROUPS, *self.steps, *EPISODE_FIELDS})
+
+    @cached_property
+    def max_arrays(self) -> int:
+        """Bound on the names in an unroll."""
+        groups = (self.observations, self.actions, self.recurrent_state, self.reward_moments)
+        return sum(map(len, groups)) + len(self.fields)
+
+    @property
+    def least_bytes(self) -> int:
+        """Bytes of one unroll's arrays without the policy's recurrent state and what ends in it."""
+        return sum(map(bytes_of, (self.observations, self.actions, self.steps)))
+
+    @staticmethod
+    def of(
+        spec: EnvSpec,
+        unroll_length_steps: int,
+        environments: int,
+        recurrent_state: Mapping[str, ArraySpec],
+        *,
+        normalizes_rewards: bool = False,
+        tells_priorities: bool = False,
+    ) -> "UnrollSchema":
+        """The schema of a run: T = `unroll_length_steps`, B = `environments`, arrays of `spec` and the policy."""
+        shape = (unroll_length_steps, environments)
+        actions = {name: action.array for name, action in spec.actions.items()}
+        highest = {name: _highest_choices(action) for name, action in spec.actions.items()}
+        steps = (*STEP_FIELDS, PRIORITIES) if tells_priorities else STEP_FIELDS
+        return UnrollSchema(
+            unroll_length_steps=unroll_length_steps,
+            environments=environments,
+            observations={
+                name: (np.dtype(array.dtype), (unroll_length_steps + array.frames, environments, *array.frame_shape))
+                for name, array in spec.observations.items()
+            },
+            frames=spec.frames,
+            actions=_forms(actions, shape),
+            highest_choices={name: numbers for name, numbers in highest.items() if numbers},
+            steps={entry.name: (np.dtype(entry.dtype), (*shape, *entry.shape)) for entry in steps},
+            recurrent_state=_forms(recurrent_state, (environments,)),
+            reward_moments=MOMENTS if normalizes_rewards else {},
+        )
+
+
+def bytes_of(forms: Mapping[str, Form]) -> int:
+    """Bytes of arrays of these dtypes and shapes."""
+    return sum(dtype.itemsize * math.prod(shape) for dtype, shape in forms.values())
+
+
+def _forms(specs: Mapping[str, ArraySpec], leading: tuple[int, ...]) -> dict[str, Form]:
+    return {name: (np.dtype(spec.dtype), (*leading, *spec.shape)) for name, spec in specs.items()}
+
+
+def _highest_choices(action: ActionSpec) -> tuple[int, ...]:
+    """Highest number of each choice, counted from 0; empty for real numbers."""
+    if isinstance(action, DiscreteSpec):
+        return (action.n - 1,)
+    if isinstance(action, MultiDiscreteSpec):
+        return tuple(n - 1 for n in action.choices)
+    return (1,) if isinstance(action, MultiBinarySpec) else ()
 
 
 Contributions = tuple[Contribution, ...]

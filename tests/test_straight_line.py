@@ -14,10 +14,10 @@ from distrl.learner.feed import Feed
 from distrl.learner.publisher import Publisher
 from distrl.learner.staleness import StalenessBound
 from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.codec import UnrollSchema, decode_weights, encode_unroll
+from distrl.memory_backend.codec import decode_weights, encode_unroll
 from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.networks.policy.bundle import export_bundle
-from distrl.types import Weights
+from distrl.types import UnrollSchema, Weights
 
 TAG = (7, 1)  # actor 7, incarnation 1
 T, B = 6, 3

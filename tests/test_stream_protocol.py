@@ -25,11 +25,11 @@ from distrl.errors import FencedError
 from distrl.learner.feed import Feed
 from distrl.learner.staleness import StalenessBound
 from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.codec import UnrollSchema, encode_unroll
+from distrl.memory_backend.codec import encode_unroll
 from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.memory_backend.keys import entry_fields
 from distrl.memory_backend.redis_backend import RedisBackend
-from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader, UnrollSchema
 
 CAPS = QueueCaps(entries=4, bytes=10_000)
 SPEC = EnvSpec("Toy", {"observation": ArraySpec((1,), "float32")}, {"action": DiscreteSpec(2)})

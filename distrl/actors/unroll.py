@@ -10,7 +10,25 @@ import numpy as np
 from distrl import frames
 from distrl.actors.reward_moments import DiscountedReturns
 from distrl.environments.vector import Step
-from distrl.types import Array, ArraySpec, BoolArray, EnvSpec, FloatArray, IntArray, Unroll, UnrollHeader
+from distrl.types import (
+    STEP_FIELDS,
+    Array,
+    ArraySpec,
+    BoolArray,
+    EnvSpec,
+    FloatArray,
+    IntArray,
+    StepField,
+    Unroll,
+    UnrollHeader,
+    step_arguments,
+)
+
+# Episode returns and lengths are made of the last two, which stay in the actor.
+_DTYPES = {
+    entry.name: np.dtype(entry.dtype) for entry in (*STEP_FIELDS, StepField("raw_rewards"), StepField("ended", "bool"))
+}
+_OF_STEP = Step._fields[1:]  # all but the observations
 
 
 class UnrollBuilder:
@@ -56,13 +74,8 @@ class UnrollBuilder:
         self._actions = {
             name: np.empty((*self._shape, *spec.shape), spec.dtype) for name, spec in self._action_specs.items()
         }
-        self._rewards = np.empty(self._shape, np.float32)
-        self._raw_rewards = np.empty(self._shape, np.float32)
-        self._terminated = np.empty(self._shape, np.bool_)
-        self._truncated = np.empty(self._shape, np.bool_)
-        self._valid = np.empty(self._shape, np.bool_)
-        self._ended = np.empty(self._shape, np.bool_)
         self._log_probabilities = np.empty(self._shape, np.float32)
+        self._steps: list[tuple[Array, ...]] = []  # rows of `_OF_STEP`
         self._recurrent_state = recurrent_state
         self._row = 0
 
@@ -77,12 +90,7 @@ class UnrollBuilder:
         for name, rows in self._actions.items():
             rows[row] = actions[name]
         self._log_probabilities[row] = log_probabilities
-        self._rewards[row] = step.rewards
-        self._raw_rewards[row] = step.raw_rewards
-        self._terminated[row] = step.terminated
-        self._truncated[row] = step.truncated
-        self._valid[row] = step.valid
-        self._ended[row] = step.ended
+        self._steps.append(step[1:])
         for name, spec in self._observation_specs.items():
             self._observations[name][row + spec.frames] = frames.newest(step.observations[name], spec.frames)
         self._newest = step.observations
@@ -98,36 +106,42 @@ class UnrollBuilder:
         """
         if not self.full:
             raise ValueError(f"an unroll of {self._shape[0]} steps holds {self._row} yet")
-        returns, lengths = self._ended_episodes()
-        header = UnrollHeader(*producer, sequence, weights_version, int(self._valid.sum()))
+        steps = self._joined_steps()
+        returns, lengths = self._ended_episodes(steps)
+        header = UnrollHeader(*producer, sequence, weights_version, int(steps["valid"].sum()))
         unroll = Unroll(
             header=header,
             observations=self._observations,
             actions=self._actions,
-            rewards=self._rewards,
-            terminated=self._terminated,
-            truncated=self._truncated,
-            valid=self._valid,
-            behaviour_log_probabilities=self._log_probabilities,
+            **step_arguments(steps.__getitem__),
             recurrent_state=self._recurrent_state,
             episode_returns=returns,
             episode_lengths_steps=lengths,
-            reward_moments=self._reward_moments(),
+            reward_moments=self._reward_moments(steps),
         )
         self._allocate(self._newest, recurrent_state)
         return unroll
 
-    def _reward_moments(self) -> dict[str, Array]:
+    def _joined_steps(self) -> dict[str, Array]:
+        """Name -> [T, B, ...]."""
+        rows, columns = len(self._steps), zip(*self._steps, strict=True)
+        joined = {"behaviour_log_probabilities": self._log_probabilities}
+        for name, arrays in zip(_OF_STEP, columns, strict=True):
+            shape = (rows, *arrays[0].shape)
+            joined[name] = np.concatenate(arrays, dtype=_DTYPES[name], casting="unsafe").reshape(shape)
+        return joined
+
+    def _reward_moments(self, steps: dict[str, Array]) -> dict[str, Array]:
         if self._discounted is None:
             return {}
-        return self._discounted.moments(self._rewards, self._terminated | self._truncated, self._valid)
+        return self._discounted.moments(steps["rewards"], steps["terminated"] | steps["truncated"], steps["valid"])
 
-    def _ended_episodes(self) -> tuple[FloatArray, IntArray]:
+    def _ended_episodes(self, steps: dict[str, Array]) -> tuple[FloatArray, IntArray]:
         """Returns and lengths of episodes that end in this unroll, in order of time; open ones are carried on."""
-        returns = self._returns_before + np.cumsum(self._raw_rewards, axis=0, dtype=np.float64)  # [T, B]
-        lengths = self._lengths_before + np.cumsum(self._valid, axis=0)
+        returns = self._returns_before + np.cumsum(steps["raw_rewards"], axis=0, dtype=np.float64)  # [T, B]
+        lengths = self._lengths_before + np.cumsum(steps["valid"], axis=0)
         # Transposed, so that the ends of one environment stand next to each other.
-        environment, time = np.nonzero(self._ended.T)
+        environment, time = np.nonzero(steps["ended"].T)
         follows = np.zeros(len(environment), np.bool_)
         follows[1:] = environment[1:] == environment[:-1]
         at_end = (returns[time, environment], lengths[time, environment])

@@ -13,10 +13,11 @@ from distrl.learner.rounds import Rounds
 from distrl.learner.staleness import StalenessBound
 from distrl.memory_backend.backend import Backend, Entry
 from distrl.memory_backend.batching import stack
-from distrl.memory_backend.codec import UnrollSchema, decode_unroll
+from distrl.memory_backend.codec import decode_unroll
 from distrl.memory_backend.gradient_codec import GradientSchema, decode_contribution
+from distrl.memory_backend.layouts import Layouts
 from distrl.memory_backend.registry_interface import Producer
-from distrl.types import Array, Batch, Contribution, Contributions, Unroll, UnrollHeader
+from distrl.types import Array, Batch, Contribution, Contributions, Unroll, UnrollHeader, UnrollSchema
 
 BLOCK_S = 0.1
 """Longest wait for unrolls before somebody is asked whether to go on; the end of a run waits for it."""
@@ -107,6 +108,7 @@ class Feed:
         self._largest_gap = largest_gap
         self._newest_version = newest_version
         self._schema = schema
+        self._layouts = Layouts()
         self._batch_size = batch_size
         self._rounds = rounds
         self._staleness = staleness if rounds is None else StalenessBound(0)
@@ -278,7 +280,7 @@ class Feed:
             raise SchemaError(f"weights version {header.weights_version} has not been published yet")
         if isinstance(self._schema, GradientSchema):
             return decode_contribution(header, entry.payload, self._schema)
-        return decode_unroll(header, entry.payload, self._schema)
+        return decode_unroll(header, entry.payload, self._schema, self._layouts)
 
     def _fault(self, entry: Entry, header: UnrollHeader) -> str | None:
         try:

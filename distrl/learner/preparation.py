@@ -18,14 +18,13 @@ from distrl.learner.rounds import Rounds
 from distrl.learner.staleness import StalenessBound
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import Backend, QueueCaps
-from distrl.memory_backend.codec import UnrollSchema
 from distrl.memory_backend.gradient_codec import GradientSchema
 from distrl.memory_backend.narrow import WireDtype
 from distrl.networks.framework import backend as numeric_backend
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.weights import is_mixed
 from distrl.replay.memory import Replay
-from distrl.types import EnvSpec
+from distrl.types import EnvSpec, UnrollSchema
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,8 @@ from distrl.config.replay import ReplayParameters
 from distrl.data_store import atomic, npz
 from distrl.errors import CheckpointError, ConfigError
 from distrl.learner.state import LearnerState
-from distrl.memory_backend.codec import UnrollSchema
 from distrl.replay.memory import Replay, replay_bytes
-from distrl.types import ArraySpec, EnvSpec
+from distrl.types import ArraySpec, EnvSpec, UnrollSchema
 
 log = logging.getLogger(__name__)
 _MEMINFO = Path("/proc/meminfo")

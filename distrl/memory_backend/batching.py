@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from distrl import frames, nest
-from distrl.types import Batch, Unroll
+from distrl.types import ATTRIBUTES, EXTRAS, Batch, Unroll
 
 
 def stack(unrolls: Sequence[Unroll], frame_counts: Mapping[str, int]) -> Batch:
@@ -18,16 +18,13 @@ def stack(unrolls: Sequence[Unroll], frame_counts: Mapping[str, int]) -> Batch:
             single frames that have travelled: [T+n, B, ..., C] each -> [T+1, N, ..., n * C].
     """
     observations = nest.concatenate([unroll.observations for unroll in unrolls], axis=1)
-    valid = np.concatenate([unroll.valid for unroll in unrolls], axis=1)
-    stacks = {name: frames.rebuilt(observations[name], valid, count) for name, count in frame_counts.items()}
+    steps = {name: np.concatenate([getattr(unroll, name) for unroll in unrolls], axis=1) for name in ATTRIBUTES}
+    stacks = {name: frames.rebuilt(observations[name], steps["valid"], count) for name, count in frame_counts.items()}
     return Batch(
         observations={**observations, **stacks},
         actions=nest.concatenate([unroll.actions for unroll in unrolls], axis=1),
-        rewards=np.concatenate([unroll.rewards for unroll in unrolls], axis=1),
-        terminated=np.concatenate([unroll.terminated for unroll in unrolls], axis=1),
-        truncated=np.concatenate([unroll.truncated for unroll in unrolls], axis=1),
-        valid=valid,
-        behaviour_log_probabilities=np.concatenate([u.behaviour_log_probabilities for u in unrolls], axis=1),
+        **steps,
+        extras={name: np.concatenate([unroll.extras[name] for unroll in unrolls], axis=1) for name in EXTRAS},
         recurrent_state=nest.concatenate([unroll.recurrent_state for unroll in unrolls], axis=0),
         reward_moments={
             name: np.stack([unroll.reward_moments[name] for unroll in unrolls]) for name in unrolls[0].reward_moments

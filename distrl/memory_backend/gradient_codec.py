@@ -14,15 +14,13 @@ import numpy as np
 from distrl import wire
 from distrl.errors import NonFiniteUnrollError, SchemaError
 from distrl.memory_backend.codec import (
-    MOMENTS,
-    Form,
     check_episodes,
     check_finite,
     check_group,
     check_reward_moments,
     named,
 )
-from distrl.types import Array, Contribution, Differentiated, UnrollHeader
+from distrl.types import MOMENTS, Array, Contribution, Differentiated, Form, UnrollHeader
 
 _BESIDE = ("episode_returns", "episode_lengths_steps", "reward_moments")
 _FIELDS = frozenset({*Differentiated._fields, *_BESIDE})

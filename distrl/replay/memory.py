@@ -18,12 +18,11 @@ import numpy as np
 
 from distrl.config.replay import ReplayParameters
 from distrl.errors import CheckpointError
-from distrl.memory_backend.codec import UnrollSchema
 from distrl.replay.rate_limiter import RateLimiter
 from distrl.replay.ring import UnrollRing, slot_bytes
 from distrl.replay.samplers import make_sampler, sampler_bytes
 from distrl.replay.sum_tree import Indices
-from distrl.types import Array, Batch, BoolArray, FloatArray, Unroll
+from distrl.types import Array, Batch, BoolArray, FloatArray, Unroll, UnrollSchema
 
 
 class Sample(NamedTuple):

@@ -4,23 +4,23 @@ Observations stay as they travelled: T + 1 rows serve as both ends of T transiti
 frame is there once. Stacks are made again for what is sampled, as `distrl/frames.py` makes them.
 """
 
-import math
-
 import numpy as np
 
 from distrl import frames
-from distrl.memory_backend.codec import Form, UnrollSchema
 from distrl.replay.n_step import n_step_transitions
 from distrl.replay.sum_tree import Indices
-from distrl.types import Array, Batch, FloatArray, Unroll
-
-_STEP_FIELDS = {
-    "rewards": "float32",
-    "terminated": "bool",
-    "truncated": "bool",
-    "valid": "bool",
-    "behaviour_log_probabilities": "float32",
-}
+from distrl.types import (
+    STEP_FIELDS,
+    Array,
+    Batch,
+    FloatArray,
+    Form,
+    Unroll,
+    UnrollSchema,
+    bytes_of,
+    step_arguments,
+    step_arrays,
+)
 
 
 def slot_forms(schema: UnrollSchema, *, sequences: bool) -> dict[str, Form]:
@@ -30,10 +30,9 @@ def slot_forms(schema: UnrollSchema, *, sequences: bool) -> dict[str, Form]:
         sequences: Whole columns are sampled, and start from the recurrent state. Otherwise rows hold what they lead to
             n steps on, and `bootstrap_steps`.
     """
-    step = (schema.unroll_length_steps, schema.environments)
-    forms: dict[str, Form] = {name: (np.dtype(dtype), step) for name, dtype in _STEP_FIELDS.items()}
+    forms = {entry.name: schema.steps[entry.name] for entry in STEP_FIELDS}
     if not sequences:
-        forms["bootstrap_steps"] = (np.dtype("int32"), step)
+        forms["bootstrap_steps"] = (np.dtype("int32"), (schema.unroll_length_steps, schema.environments))
     groups = {"observations": schema.observations, "actions": schema.actions}
     if sequences:
         groups["recurrent_state"] = schema.recurrent_state
@@ -43,9 +42,8 @@ def slot_forms(schema: UnrollSchema, *, sequences: bool) -> dict[str, Form]:
 
 
 def slot_bytes(schema: UnrollSchema, *, sequences: bool) -> int:
-    """What one unroll takes."""
-    forms = slot_forms(schema, sequences=sequences).values()
-    return sum(dtype.itemsize * math.prod(shape) for dtype, shape in forms)
+    """Bytes that one unroll takes."""
+    return bytes_of(slot_forms(schema, sequences=sequences))
 
 
 class UnrollRing:
@@ -75,7 +73,7 @@ class UnrollRing:
     def put(self, slot: int, unroll: Unroll) -> None:
         """Copies an unroll into a slot."""
         arrays = self.arrays
-        rows: dict[str, Array] = {name: getattr(unroll, name) for name in _STEP_FIELDS}
+        rows = step_arrays(unroll)
         if not self._sequences:
             led_to = n_step_transitions(
                 unroll.rewards,
@@ -113,11 +111,7 @@ class UnrollRing:
             actions={
                 name: self._of_steps(f"actions/{i}")[positions][None] for i, name in enumerate(self._schema.actions)
             },
-            rewards=self._of_steps("rewards")[positions][None],
-            terminated=self._of_steps("terminated")[positions][None],
-            truncated=self._of_steps("truncated")[positions][None],
-            valid=self._of_steps("valid")[positions][None],
-            behaviour_log_probabilities=self._of_steps("behaviour_log_probabilities")[positions][None],
+            **step_arguments(lambda name: self._of_steps(name)[positions][None]),
             recurrent_state={},
             bootstrap_steps=steps[None],
             importance_weights=importance_weights,
@@ -134,17 +128,15 @@ class UnrollRing:
         def taken(path: str) -> Array:  # [slots, T, B, ...] -> [T, N, ...]
             return np.ascontiguousarray(np.moveaxis(self.arrays[path][slot, :, environment], 0, 1))
 
-        valid = taken("valid")
+        steps = step_arguments(taken)
         observations = {name: taken(f"observations/{i}") for i, name in enumerate(self._schema.observations)}
-        stacks = {name: frames.rebuilt(observations[name], valid, n) for name, n in self._schema.frames.items()}
+        stacks = {
+            name: frames.rebuilt(observations[name], steps["valid"], n) for name, n in self._schema.frames.items()
+        }
         return Batch(
             observations={**observations, **stacks},
             actions={name: taken(f"actions/{i}") for i, name in enumerate(self._schema.actions)},
-            rewards=taken("rewards"),
-            terminated=taken("terminated"),
-            truncated=taken("truncated"),
-            valid=valid,
-            behaviour_log_probabilities=taken("behaviour_log_probabilities"),
+            **steps,
             recurrent_state={
                 name: self.arrays[f"recurrent_state/{i}"][slot, environment]
                 for i, name in enumerate(self._schema.recurrent_state)

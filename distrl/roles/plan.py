@@ -1,6 +1,5 @@
 """The plan: which roles a run has, as data. Launchers turn each into a process or a Ray actor."""
 
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -90,8 +89,6 @@ def oversubscription_warning(config: RunConfig) -> str | None:
     )
 
 
-STEP_BYTES = 11
-"""Of an unroll for each step beside observations and actions: reward, log-probability, three flags."""
 UPDATES_PER_VERSION = 1_000
 """From so many updates between two published versions on, actors' policies are old enough to be told of."""
 
@@ -142,17 +139,9 @@ def check_queue(config: RunConfig, spec: EnvSpec) -> None:
     """
     if config.deterministic or config.algorithm.ships == "gradients":
         return  # the one actor acts whenever it is asked; gradients are as large as the network, which nobody knows yet
-    wanted, least = config.unrolls_at_once, least_unroll_bytes(config, spec)
+    wanted, least = config.unrolls_at_once, replay_schema(config, spec, {}).least_bytes
     if config.memory.queue_bytes <= (wanted - 1) * least:
         raise ConfigError(
             f"memory.queue_bytes {config.memory.queue_bytes:,} is full before a batch of {wanted} unrolls of "
             f"{least:,} bytes is in it, so that it bounds nothing; set at least {wanted * least * 2:,}"
         )
-
-
-def least_unroll_bytes(config: RunConfig, spec: EnvSpec) -> int:
-    """Bytes of one unroll's arrays without the policy's recurrent state, which is not known before it is built."""
-    schema = replay_schema(config, spec, {})
-    arrays = [*schema.observations.values(), *schema.actions.values()]
-    steps = _unroll_steps(config) * STEP_BYTES
-    return steps + sum(dtype.itemsize * math.prod(shape) for dtype, shape in arrays)

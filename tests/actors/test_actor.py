@@ -23,7 +23,7 @@ from distrl.environments.vector import VectorEnvironment
 from distrl.environments.worlds.toy import StepCounter
 from distrl.errors import EnvironmentFailedError
 from distrl.memory_backend.backend import Admission, QueueCaps
-from distrl.memory_backend.codec import UnrollSchema, decode_unroll, encode_weights
+from distrl.memory_backend.codec import decode_unroll, encode_weights
 from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.metrics.counters import Waits
@@ -37,7 +37,7 @@ from distrl.networks.actions.specs import (
 from distrl.networks.network import Architecture
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.policy.description import BundleDescription
-from distrl.types import ArraySpec, PolicyBundle, UnrollHeader, Weights
+from distrl.types import ArraySpec, PolicyBundle, UnrollHeader, UnrollSchema, Weights
 
 T, B = 5, 2
 HEADS = (PolicyHeadParameters(), ValueHeadParameters())

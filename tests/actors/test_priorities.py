@@ -11,11 +11,11 @@ from distrl.config.algorithms import Declared, DqnParameters, ExternalAlgorithmP
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
 from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.codec import UnrollSchema, decode_unroll, encode_weights
+from distrl.memory_backend.codec import decode_unroll, encode_weights
 from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.networks.actions.specs import CategoricalSpec, MultiValuesSpec, ValuesSpec
 from distrl.networks.policy.bundle import export_bundle
-from distrl.types import Unroll, UnrollHeader, Weights
+from distrl.types import Unroll, UnrollHeader, UnrollSchema, Weights
 
 VALUES = {"action": ValuesSpec(2, "q/q")}
 

@@ -7,7 +7,16 @@ from hypothesis import strategies as st
 
 from distrl.actors.unroll import UnrollBuilder, restarted
 from distrl.environments.vector import Step
-from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec, Unroll
+from distrl.types import (
+    STEP_FIELDS,
+    ArraySpec,
+    BoxSpec,
+    DiscreteSpec,
+    EnvSpec,
+    MultiBinarySpec,
+    MultiDiscreteSpec,
+    Unroll,
+)
 
 SPEC = EnvSpec("toy", {"observation": ArraySpec((1,), "float32")}, {"action": DiscreteSpec(4)})
 
@@ -53,6 +62,11 @@ def test_rows_hold_what_happened():
         5,
         4,
     )
+
+
+def test_every_field_of_an_unroll_is_one_that_the_actor_records():
+    recorded = {*Step._fields, "behaviour_log_probabilities"}
+    assert {entry.name for entry in STEP_FIELDS} <= recorded
 
 
 def test_actions_of_every_kind_are_recorded_by_name_and_copied():

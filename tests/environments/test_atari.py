@@ -17,7 +17,8 @@ from distrl.environments.atari import AtariVector
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
 from distrl.memory_backend.batching import stack
-from distrl.memory_backend.codec import UnrollSchema, decode_unroll, encode_unroll
+from distrl.memory_backend.codec import decode_unroll, encode_unroll
+from distrl.types import UnrollSchema
 
 
 def configure(env_id: str = "ALE/Breakout-v5", vectorization: Any = "auto", kwargs: Any = None, **values: Any):

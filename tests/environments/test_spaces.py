@@ -18,8 +18,7 @@ from distrl.config.environment import TextParameters
 from distrl.environments.observation_spaces import array_reader
 from distrl.environments.spaces import action_writer, env_spec, observation_reader, random_actions
 from distrl.errors import ConfigError
-from distrl.memory_backend.codec import UnrollSchema
-from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec
+from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, UnrollSchema
 
 NESTED = Dict(
     {

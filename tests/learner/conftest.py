@@ -16,9 +16,9 @@ from distrl.learner.origin import Place
 from distrl.learner.preparation import prepare
 from distrl.learner.staleness import StalenessBound
 from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.codec import UnrollSchema, encode_unroll
+from distrl.memory_backend.codec import encode_unroll
 from distrl.memory_backend.in_memory import InMemoryBackend
-from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader, UnrollSchema
 
 T, B = 2, 3
 SPEC = EnvSpec("Toy", {"observation": ArraySpec((1,), "float32")}, {"action": DiscreteSpec(2)})

@@ -19,9 +19,9 @@ from distrl.config import RunConfig
 from distrl.environments.text import token
 from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.batching import stack
-from distrl.memory_backend.codec import UnrollSchema, decode_unroll, encode_unroll
+from distrl.memory_backend.codec import decode_unroll, encode_unroll
 from distrl.networks.policy.bundle import export_bundle, export_whole
-from distrl.types import EnvSpec, Unroll, Weights
+from distrl.types import EnvSpec, Unroll, UnrollSchema, Weights
 
 OBSERVATIONS = ["mission", "scene/0", "scene/1/lamps", "scene/1/where", "scene/2"]
 ACTIONS = ["hands/0", "hands/1/force", "hands/1/grip", "lamps"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from distrl import wire
 from distrl.errors import DecodeError, NonFiniteUnrollError, SchemaError
-from distrl.memory_backend.codec import UnrollSchema, decode_unroll, decode_weights, encode_unroll, encode_weights
+from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_unroll, encode_weights
 from distrl.types import (
     ArraySpec,
     BoxSpec,
@@ -19,6 +19,7 @@ from distrl.types import (
     MultiDiscreteSpec,
     Unroll,
     UnrollHeader,
+    UnrollSchema,
     Weights,
 )
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from distrl import wire
+from distrl import types, wire
 from distrl.errors import DecodeError, NonFiniteUnrollError, SchemaError
-from distrl.memory_backend import codec
 from distrl.memory_backend.gradient_codec import GradientSchema, decode_contribution, encode_contribution
 from distrl.types import Contribution, Differentiated, UnrollHeader
 
@@ -128,7 +127,7 @@ def test_other_bytes_are_refused(payload):
         decode_contribution(HEADER, payload, SCHEMA)
 
 
-NORMALISED = replace(SCHEMA, reward_moments=codec.MOMENTS)
+NORMALISED = replace(SCHEMA, reward_moments=types.MOMENTS)
 
 
 def with_moments(count=5.0, squares=3.0):
@@ -140,7 +139,7 @@ def test_moments_of_rewards_come_back_exactly():
     decoded = decode_contribution(HEADER, encode_contribution(with_moments()), NORMALISED)
     told = {name: array.item() for name, array in decoded.reward_moments.items()}
     assert told == {"count": 5.0, "mean": -0.25, "squares": 3.0}
-    assert GradientSchema.of(6, {}, {}, {}, normalizes_rewards=True).reward_moments == codec.MOMENTS
+    assert GradientSchema.of(6, {}, {}, {}, normalizes_rewards=True).reward_moments == types.MOMENTS
     assert GradientSchema.of(6, {}, {}, {}).reward_moments == {}
 
 

@@ -11,9 +11,8 @@ from distrl import nest
 from distrl.config.replay import ReplayParameters
 from distrl.data_store import npz
 from distrl.errors import CheckpointError
-from distrl.memory_backend.codec import UnrollSchema
 from distrl.replay.memory import Replay, replay_bytes
-from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
+from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader, UnrollSchema
 
 SPEC = EnvSpec("Toy", {"observation": ArraySpec((1,), "float32")}, {"action": DiscreteSpec(2)})
 STATE = {"h": ArraySpec((1,), "float32")}

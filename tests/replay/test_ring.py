@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrl import frames
-from distrl.memory_backend.codec import UnrollSchema
 from distrl.replay.ring import UnrollRing, slot_bytes
-from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
+from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader, UnrollSchema
 
 SPEC = EnvSpec(
     "Toy",

@@ -9,11 +9,11 @@ from distrl.config import RunConfig
 from distrl.config.evaluation import EvaluationConfig
 from distrl.config.replay import ReplayParameters
 from distrl.errors import ConfigError
+from distrl.learner.replay_set_up import replay_schema
 from distrl.roles.plan import (
     Role,
     RoleHome,
     check_queue,
-    least_unroll_bytes,
     most_actors,
     oversubscription_warning,
     publication_note,
@@ -131,7 +131,8 @@ def queueing(queue_bytes, batch_size, **sections):
 
 def test_bytes_of_an_unroll():
     # 324 frames of 100 bytes; actions of 4, rewards and log-probabilities of 4, three flags of 1
-    assert least_unroll_bytes(queueing(65536, 1), SPEC) == 2 * 324 * 100 + 640 * (4 + 4 + 4 + 3) == 74_400
+    schema = replay_schema(queueing(65536, 1), SPEC, {})
+    assert schema.least_bytes == 2 * 324 * 100 + 640 * (4 + 4 + 4 + 3) == 74_400
 
 
 @pytest.mark.parametrize(("queue_bytes", "batch_size"), [(65536, 1), (74_401, 2), (2 * 74_400 + 1, 3)])

@@ -13,7 +13,7 @@ import msgpack
 import numpy as np
 
 from distrl import wire
-from distrl.memory_backend.codec import UnrollSchema, decode_unroll, encode_unroll
+from distrl.memory_backend.codec import decode_unroll, encode_unroll
 from distrl.memory_backend.gradient_codec import GradientSchema, decode_contribution, encode_contribution
 from distrl.types import (
     ArraySpec,
@@ -26,6 +26,7 @@ from distrl.types import (
     MultiDiscreteSpec,
     Unroll,
     UnrollHeader,
+    UnrollSchema,
 )
 
 SPEC = EnvSpec(
