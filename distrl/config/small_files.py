@@ -1,12 +1,16 @@
-"""Files of a run directory that are small when distrl has written them: their size is checked before they are read."""
+"""Files of a run directory that are small as distrl writes them; a larger one is refused before it is read."""
 
 import os
 import stat
 from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from distrl.errors import ConfigError
 
 MOST_BYTES = 2**20
+Model = TypeVar("Model", bound=BaseModel)
 
 
 def open_at_once(path: str, flags: int) -> int:
@@ -15,7 +19,7 @@ def open_at_once(path: str, flags: int) -> int:
 
 
 def read_small(path: Path, most: int = MOST_BYTES) -> bytes:
-    """The bytes of a regular file.
+    """Return the bytes of a regular file.
 
     Raises:
         ConfigError: The file is larger, or it is no regular file; a pipe would block its reader for ever.
@@ -29,3 +33,19 @@ def read_small(path: Path, most: int = MOST_BYTES) -> bytes:
     if len(content) > most:
         raise ConfigError(f"{path} is damaged: it has {found.st_size:,} bytes, more than {most:,}")
     return content
+
+
+def read_model(model: type[Model], path: Path) -> Model:
+    """Read a model from a JSON file.
+
+    Raises:
+        ConfigError: The file cannot be read, or its content does not fit the model.
+    """
+    try:
+        return model.model_validate_json(read_small(path))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        raise ConfigError(f"{path} is damaged: {where or 'the file'}: {problem['msg']}") from error

@@ -11,7 +11,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from distrl.dashboard.jobs import ODD, Look
-from distrl.dashboard.payloads import Runs
+from distrl.dashboard.payloads import UNROLLS, Runs
 from distrl.metrics.snapshot import METRICS, TOLD_ONCE, Snapshot
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST
@@ -87,7 +87,9 @@ def _of_snapshot(snapshot: Snapshot, labels: Mapping[str, str]) -> Iterator[Samp
 
 def _of_unrolls(look: Look, labels: Mapping[str, str]) -> Iterator[Sample]:
     told = asdict(look.counts)
-    for where in ("produced", "foreign", "trained", "queued", "in_flight", "lost", "rolled_back"):
+    for where in UNROLLS:
+        if where == "dropped":  # a series for each reason
+            continue
         yield Sample("unrolls", "unrolls by where they are", {**labels, "where": where}, float(told[where]))
     for reason, count in told["dropped"].items():
         yield Sample("dropped_unrolls", "unrolls dropped, by reason", {**labels, "reason": reason}, float(count))

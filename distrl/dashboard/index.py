@@ -41,11 +41,13 @@ _LOG = logging.getLogger(__name__)
 
 State = Literal["running", "ended", "gone", "damaged"]
 Numbers = dict[str, float | int | str | None]
-SUMMARISED = (
+LISTED = (
     *("env_steps", "updates", "episodes", "mean_return_100", "best_mean_return_100", "evaluation_mean_return"),
-    *("best_evaluation_return", "wall_s", "env_steps_per_s", "stop_reason", "exit_code", "restarts", "error"),
+    *("best_evaluation_return", "env_steps_per_s", "restarts"),
 )
-"""Of a summary, in the list."""
+"""Numbers of every run in the list."""
+SUMMARISED = (*LISTED, "wall_s", "stop_reason", "exit_code", "error")
+"""Numbers of a finished run in the list."""
 
 
 class Entry(BaseModel):

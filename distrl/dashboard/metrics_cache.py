@@ -10,9 +10,8 @@ from typing import BinaryIO
 from distrl.dashboard.files import NotThereError, inside
 from distrl.errors import ConfigError
 from distrl.metrics.snapshot import TEXTS, Snapshot
-from distrl.runs.columns import Column, Header, extend_columns, read_header
 from distrl.runs.last_row import last_row
-from distrl.runs.table import Table
+from distrl.runs.metrics_csv import Column, Header, Table, extend_columns, read_header
 
 MOST_BYTES = 96 * 2**20
 """Kept of all columns together, beside those of the newest question."""

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 
 from distrl.config.document import shown
 from distrl.dashboard import files
-from distrl.dashboard.index import Entry, Index
+from distrl.dashboard.index import LISTED, Entry, Index
 from distrl.dashboard.jobs import ODD, LiveRuns, Look, role_row
 from distrl.dashboard.metrics_cache import Tables
 from distrl.errors import ConfigError
@@ -20,27 +20,18 @@ from distrl.metrics.phrases import verdict
 from distrl.metrics.snapshot import METRICS, Snapshot
 from distrl.runs.curves import X_AXES, Curve, Statistic, band, curve, smoothed, thinned
 from distrl.runs.directories import Run
+from distrl.runs.metrics_csv import Table, table_of_snapshots
 from distrl.runs.summary import Summary
-from distrl.runs.table import Table, table_of_snapshots
 
 Json = dict[str, Any]
-LIVE_NUMBERS = (
-    *("env_steps", "updates", "episodes", "mean_return_100", "best_mean_return_100", "evaluation_mean_return"),
-    *("best_evaluation_return", "training_s", "env_steps_per_s", "restarts", "actors_up"),
-)
-"""Of a running job, in the list."""
+LIVE_NUMBERS = (*LISTED, "training_s", "actors_up")
+"""Numbers of a running job in the list."""
 UNROLLS = ("produced", "foreign", "trained", "queued", "in_flight", "dropped", "lost", "rolled_back")
-"""Of the ledger, live or in a summary."""
+"""Counts of the ledger, live or in a summary."""
 LIST_WAIT_S = 0.5
 """The list waits no longer than that for every Redis together."""
 RUN_WAIT_S = 2.0
 """The answer about a run waits that long for its Redis."""
-FINAL = (
-    *("env_steps", "updates", "episodes", "trained_steps", "weights_version", "restarts", "bottleneck", "wall_s"),
-    *("mean_return_100", "best_mean_return_100", "evaluation_mean_return", "evaluation_env_steps"),
-    *("best_evaluation_return", "env_steps_per_s", "updates_per_s", "actors_blocked_share"),
-)
-"""Numbers that snapshots and summaries have under the same names."""
 ALL = "*"
 """Groups all runs together, whatever their configuration."""
 
@@ -98,15 +89,10 @@ class Runs:
         return {**_timed(row), **(self._final(entry) if entry.state == "ended" else {})}
 
     def _final(self, entry: Entry) -> Snapshot:
-        """The numbers of the summary by their names in metrics/snapshot.py."""
         try:
-            summary = self._summary(entry)
+            return self._summary(entry).snapshot()
         except (ConfigError, OSError):  # gone or replaced since the last look
             return {}
-        lag = {f"policy_lag_{name}": value for name, value in summary.policy_lag.model_dump().items()}
-        found = {name: getattr(summary, name) for name in FINAL} | lag
-        found["learner_wait_share"] = summary.learner_idle_share
-        return {name: value for name, value in found.items() if value is not None}
 
     def _summary(self, entry: Entry) -> Summary:
         return Summary.read(files.inside(self.index.directory(entry), "summary.json"))

@@ -8,7 +8,7 @@ import numpy as np
 
 from distrl.config.presets import nearest
 from distrl.errors import ConfigError
-from distrl.runs.table import Numbers, Table
+from distrl.runs.metrics_csv import Numbers, Table
 
 X_AXES: Mapping[str, str] = {"steps": "env_steps", "updates": "updates", "episodes": "episodes", "time": "wall_s"}
 """What curves can be drawn over -> its column."""

@@ -1,4 +1,4 @@
-"""Run directories as whoever looks at them finds them: which there are, whether they run, what they came to."""
+"""Run directories: finding them, and telling running, ended and gone runs apart."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
-from distrl.config.small_files import read_small
+from distrl.config.small_files import read_model
 from distrl.errors import ConfigError
 from distrl.runs.summary import Summary
 
 State = Literal["running", "ended", "gone"]
-"""Of a run: its command is up; has left a summary; or is gone without one, and can be resumed."""
+"""State of a run: its command is up; it has left a summary; or it is gone without one, and can be resumed."""
 
 
 class RunRecord(BaseModel):
@@ -22,7 +22,7 @@ class RunRecord(BaseModel):
     Attributes:
         pid: 0 where it is not known.
         started: When this launch began, in seconds since 1970.
-        process: What tells the process `pid` from later ones of that number, see `process_mark`; "" for not known.
+        process: Distinguishes the process `pid` from later ones of that number, see `process_mark`; "" for not known.
     """
 
     run_id: str
@@ -33,28 +33,25 @@ class RunRecord(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> "RunRecord":
-        """The record in `path`, a file run.json.
+        """Read a file run.json.
 
         Raises:
             ConfigError: The file is not there, or not a record.
         """
         try:
-            return cls.model_validate_json(read_small(path))
+            path.stat()
         except OSError as error:
             raise ConfigError(f"{path.parent} is not a run's directory: {path.name}: {error.strerror}") from error
-        except ValidationError as error:
-            problem = error.errors(include_url=False)[0]
-            where = "".join(f"{part}: " for part in problem["loc"])
-            raise ConfigError(f"{path} is damaged: {where}{problem['msg']}") from error
+        return read_model(cls, path)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run's directory as it was found.
+    """One run's directory.
 
     Attributes:
-        summary: Of the launch that `record` tells of; None until that has ended.
-        state: As this host sees it, where the run's command must be.
+        summary: Summary of the launch that `record` describes; None until that has ended.
+        state: Whether the run's command is alive on this host, where it must be.
     """
 
     path: Path
@@ -64,13 +61,13 @@ class Run:
 
 
 def open_run(run_dir: Path) -> Run:
-    """The run in a directory.
+    """Return the run in a directory.
 
     Raises:
         ConfigError: There is none, or its files are damaged.
     """
     record = RunRecord.read(run_dir / "run.json")
-    alive = _alive(record)  # asked before, as who ends writes the summary first
+    alive = _alive(record)  # checked first, as a run that ends writes its summary before it exits
     path = run_dir / "summary.json"
     summary = Summary.read(path) if path.is_file() else None
     if summary is None or summary.run_id != record.run_id:  # none, or an earlier launch's, which this one has resumed
@@ -79,10 +76,10 @@ def open_run(run_dir: Path) -> Run:
 
 
 def find_runs(places: Sequence[Path], trouble: Callable[[str], None]) -> Iterator[Run]:
-    """Every run in these places, each a run's directory or a folder of them, once.
+    """Yield every run in these places once; each place is a run's directory or a folder of them.
 
     Args:
-        trouble: Is told, in one line each, of what is damaged or cannot be read, and is passed over.
+        trouble: Called with one line for each damaged or unreadable directory, which is skipped.
 
     Raises:
         ConfigError: A place that is no folder.
@@ -108,12 +105,12 @@ def find_runs(places: Sequence[Path], trouble: Callable[[str], None]) -> Iterato
 
 
 def run_directories(root: Path, trouble: Callable[[str], None]) -> Iterator[Path]:
-    """The run directories in `root` and in folders below it, in order of their names; links are not followed.
+    """Yield the run directories in `root` and in folders below it, in order of their names.
 
-    What is below a run's directory is the run's own.
+    Links are not followed, and run directories are not searched for further runs.
 
     Args:
-        trouble: Is told of folders that cannot be looked into.
+        trouble: Called with one line for each folder that cannot be read.
     """
     for folder, names, files in os.walk(root, onerror=lambda error: trouble(f"{error.filename}: {error.strerror}")):
         if "run.json" in files:
@@ -123,12 +120,12 @@ def run_directories(root: Path, trouble: Callable[[str], None]) -> Iterator[Path
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
-    """The ends of different paths, as short as still tells them apart: most often the directories' own names."""
+    """Return the shortest ends that distinguish the paths: most often the directories' own names."""
     return distinct_ends([path.resolve().parts for path in paths])
 
 
 def distinct_ends(paths: Sequence[tuple[str, ...]]) -> list[str]:
-    """The ends of paths, given by their parts: one length for all, as short as still tells different ones apart."""
+    """Return the ends of paths, given by their parts: the shortest common length that distinguishes all."""
     for length in range(1, max(map(len, paths), default=0) + 1):
         names = ["/".join(each[-length:]) for each in paths]
         if len(set(names)) == len(set(paths)):
@@ -137,12 +134,12 @@ def distinct_ends(paths: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def readable(name: str) -> str:
-    """A name of the file system as text that UTF-8 can hold: other bytes are escaped."""
+    """Return a file name as text that UTF-8 can hold: other bytes are escaped."""
     return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def newest_run(root: Path) -> Path:
-    """The directory right under `root` whose run was launched last.
+    """Return the directory directly under `root` whose run was launched last.
 
     Raises:
         ConfigError: There is none.
@@ -154,9 +151,9 @@ def newest_run(root: Path) -> Path:
 
 
 def process_mark(pid: int) -> str:
-    """The boot and the tick since then at which a process began; "" where it is not there or dead, or no /proc.
+    """Return the boot id and start tick of a process; "" where it is dead or there is no /proc.
 
-    After a restart of the machine, or in the next container, another process has the number of one that is gone.
+    After a restart of the machine, or in the next container, another process may have the same pid.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -175,6 +172,6 @@ def _alive(record: RunRecord) -> bool:
         os.kill(record.pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # somebody else's process, but a process
+    except PermissionError:  # another user's process
         pass
     return record.process in ("", process_mark(record.pid))

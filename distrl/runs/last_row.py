@@ -2,8 +2,6 @@
 
 import csv
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,13 +10,13 @@ from distrl.errors import ConfigError
 from distrl.metrics.snapshot import TEXTS, Value
 
 TAIL_BYTES = 16384
-"""Read first; a row is some hundred bytes long."""
+"""Size of the first read; a row is some hundred bytes long."""
 LONGEST_LINE = 2**20
-"""A header or row that is longer makes the file damaged."""
+"""Longest header or row; a longer one makes the file damaged."""
 
 
 def last_row(path: Path) -> dict[str, Value]:
-    """Column -> value, None where nothing was known; empty where the file has no row yet, or is not there yet.
+    """Return column -> value, None for unknown ones; empty while the file has no row or does not exist.
 
     A row that is being written is left out.
 
@@ -27,12 +25,14 @@ def last_row(path: Path) -> dict[str, Value]:
     """
     if not path.exists():
         return {}
-    with _opened(path) as file:
-        header = file.readline(LONGEST_LINE)
-        try:
+    try:
+        with open(path, "rb", opener=open_at_once) as file:
+            header = file.readline(LONGEST_LINE)
             row = _last_line(file, first=len(header)) if header.endswith(b"\n") else b""
-        except ValueError as error:
-            raise ConfigError(f"{path} is damaged: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is damaged: {error}") from error
     if not row:
         return {}
     try:
@@ -42,17 +42,8 @@ def last_row(path: Path) -> dict[str, Value]:
         raise ConfigError(f"{path} is damaged: its last row does not fit its header ({error})") from error
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    try:
-        with open(path, "rb", opener=open_at_once) as file:
-            yield file
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-
-
 def _last_line(file: BinaryIO, first: int) -> bytes:
-    """The last whole line that begins at byte `first` or after; b"" if there is none.
+    """Return the last whole line that begins at byte `first` or after; b"" if there is none.
 
     Raises:
         ValueError: A line is longer than `LONGEST_LINE`.

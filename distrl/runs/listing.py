@@ -1,4 +1,4 @@
-"""A list of runs: of each what it trains, how it stands and what it came to, in one line."""
+"""A list of runs with the state, progress and outcome of each, and how it is filtered and sorted."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from operator import attrgetter
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from distrl.config.presets import nearest
 from distrl.errors import EXIT_OK, ConfigError
 from distrl.metrics.progress import number
-from distrl.metrics.snapshot import Value
+from distrl.metrics.snapshot import Snapshot, Value
 from distrl.runs.directories import Run, State
 from distrl.runs.last_row import last_row
 from distrl.runs.manifest import Manifest
@@ -25,10 +25,10 @@ OUTCOMES = {
     "minutes": "time up",
     "asked": "stopped",
 }
-"""Stop reason -> the same in a word or two; others are short already."""
+"""Stop reason -> the same in a word or two; other reasons are short already."""
 Kind = Literal["running", "ended", "gone", "solved", "failed"]
 KINDS: tuple[Kind, ...] = ("running", "ended", "gone", "solved", "failed")
-"""What runs can be filtered by; solved and failed are of those that ended."""
+"""Filters of the list; solved and failed runs have ended."""
 SORTS = {
     "started": "started",
     "name": "name",
@@ -41,8 +41,12 @@ SORTS = {
     "steps/s": "env_steps_per_s",
     "wall": "wall_s",
 }
-"""What runs can be sorted by -> the attribute of an entry."""
+"""Sort key -> the attribute of an entry."""
 _ASCENDING = ("name", "environment", "algorithm", "seed")
+_NUMBERS = (
+    *("mean_return_100", "best_mean_return_100", "env_steps_per_s", "wall_s"),
+    *("policy_lag_mean", "policy_lag_max"),
+)
 
 
 @dataclass(frozen=True)
@@ -50,11 +54,10 @@ class Entry:
     """One run of a list. None: not known, or not yet.
 
     Attributes:
-        name: Its directory's, below the folder that was looked into.
+        name: Path of its directory below the folder that was searched.
         outcome: Why it ended, in a word or two; else its state.
-        wall_s: Of a run that ended from launch to end, and what earlier launches have trained; of others the training
-            time in its newest row.
-        started: The newest launch, in seconds since 1970.
+        wall_s: Training time. For a run that ended, from launch to end, plus the time of earlier launches.
+        started: Time of the newest launch, in seconds since 1970.
         peak_rss_mb: Highest resident memory of each role, added up, MB (10^6 bytes).
     """
 
@@ -62,7 +65,6 @@ class Entry:
     path: str
     state: State
     outcome: str
-    exit_code: int | None
     env: str | None
     algorithm: str | None
     seed: int | None
@@ -74,15 +76,16 @@ class Entry:
     env_steps_per_s: float | None
     wall_s: float | None
     started: float | None
-    time_to_first_update_s: float | None
     policy_lag_mean: float | None
     policy_lag_max: float | None
     bottleneck: str | None
-    peak_rss_mb: float | None
+    exit_code: int | None = None
+    time_to_first_update_s: float | None = None
+    peak_rss_mb: float | None = None
 
     @property
     def kinds(self) -> set[str]:
-        """Those of `KINDS` that it is."""
+        """The members of `KINDS` that apply."""
         kinds: set[str] = {self.state}
         if self.outcome == "solved":
             kinds.add("solved")
@@ -92,7 +95,7 @@ class Entry:
 
 
 def entry(run: Run, name: str) -> Entry:
-    """What is known of a run: of one that ended from its summary, else from the last row of its metrics.
+    """Return the entry of a run, from its summary if it has ended, else from the last row of its metrics.
 
     Raises:
         ConfigError: One of its files is damaged.
@@ -101,7 +104,7 @@ def entry(run: Run, name: str) -> Entry:
 
 
 def entry_name(path: Path, places: Iterable[Path]) -> str:
-    """A run's name in a list: its path below the folder it was found in; its directory's name where it was named."""
+    """Return a run's path below the folder it was found in, or its directory's name if it was named itself."""
     for place in places:
         if path != place and path.is_relative_to(place):
             return str(path.relative_to(place))
@@ -111,10 +114,10 @@ def entry_name(path: Path, places: Iterable[Path]) -> str:
 def selected(
     entries: Iterable[Entry], env: str | None = None, algorithm: str | None = None, kind: str | None = None
 ) -> Iterator[Entry]:
-    """Those that match all that is asked for.
+    """Yield the entries that match all filters.
 
     Args:
-        env: A pattern with * and ?, like the next.
+        env, algorithm: Patterns with * and ?.
         kind: One of `KINDS`.
 
     Raises:
@@ -132,7 +135,7 @@ def selected(
 
 
 def ordered(entries: Iterable[Entry], by: str = "started") -> list[Entry]:
-    """Sorted: newest, most and best first, names and seeds from the least; what is not known comes last.
+    """Return the entries sorted: newest, most and best first, names and seeds ascending, unknown values last.
 
     Args:
         by: A key of `SORTS`.
@@ -149,64 +152,54 @@ def ordered(entries: Iterable[Entry], by: str = "started") -> list[Entry]:
     return sorted(known, key=value, reverse=by not in _ASCENDING) + unknown
 
 
-def _finished(run: Run, name: str, summary: Summary) -> Entry:
+def _entry(run: Run, name: str, numbers: Snapshot, **known: Any) -> Entry:
+    """Return an entry with a snapshot's numbers; NaN and infinity count as unknown where a whole number is meant."""
+    bottleneck = numbers.get("bottleneck")
+    columns: dict[str, Any] = {column: _whole(numbers.get(column)) for column in ("env_steps", "updates", "episodes")}
+    columns |= {column: number(numbers.get(column)) for column in _NUMBERS}
     return Entry(
         name=name,
         path=str(run.path),
         state=run.state,
+        started=run.record.started or None,
+        bottleneck=bottleneck if isinstance(bottleneck, str) else None,
+        **columns,
+        **known,
+    )
+
+
+def _finished(run: Run, name: str, summary: Summary) -> Entry:
+    wall_s = summary.resumed_wall_s + summary.wall_s
+    return _entry(
+        run,
+        name,
+        {**summary.snapshot(), "wall_s": wall_s},
         outcome=OUTCOMES.get(summary.stop_reason, summary.stop_reason),
         exit_code=summary.exit_code,
         env=summary.env,
         algorithm=summary.algorithm,
         seed=summary.seed,
-        env_steps=summary.env_steps,
-        updates=summary.updates,
-        episodes=summary.episodes,
-        mean_return_100=summary.mean_return_100,
-        best_mean_return_100=summary.best_mean_return_100,
-        env_steps_per_s=summary.env_steps_per_s,
-        wall_s=summary.resumed_wall_s + summary.wall_s,
-        started=run.record.started or None,
         time_to_first_update_s=summary.time_to_first_update_s,
-        policy_lag_mean=summary.policy_lag.mean,
-        policy_lag_max=summary.policy_lag.max,
-        bottleneck=summary.bottleneck,
         peak_rss_mb=sum(summary.peak_rss_mb.values()) or None,
     )
 
 
 def _unfinished(run: Run, name: str) -> Entry:
+    row = dict(last_row(run.path / "metrics.csv"))
+    if run.state != "running":
+        row.pop("env_steps_per_s", None)
     manifest = Manifest.read(run.path / "manifest.json")
-    row = last_row(run.path / "metrics.csv")
-    return Entry(
-        name=name,
-        path=str(run.path),
-        state=run.state,
+    return _entry(
+        run,
+        name,
+        row,
         outcome=run.state,
-        exit_code=None,
         env=None if manifest is None else manifest.environment,
         algorithm=None if manifest is None else manifest.algorithm,
         seed=None if manifest is None else manifest.seed,
-        env_steps=_whole(row.get("env_steps")),
-        updates=_whole(row.get("updates")),
-        episodes=_whole(row.get("episodes")),
-        mean_return_100=number(row.get("mean_return_100")),
-        best_mean_return_100=number(row.get("best_mean_return_100")),
-        env_steps_per_s=number(row.get("env_steps_per_s")) if run.state == "running" else None,
-        wall_s=number(row.get("wall_s")),
-        started=run.record.started or None,
-        time_to_first_update_s=None,
-        policy_lag_mean=number(row.get("policy_lag_mean")),
-        policy_lag_max=number(row.get("policy_lag_max")),
-        bottleneck=_text(row.get("bottleneck")),
-        peak_rss_mb=None,
     )
 
 
 def _whole(value: Value) -> int | None:
     found = number(value)
     return int(found) if found is not None and math.isfinite(found) else None
-
-
-def _text(value: Value) -> str | None:
-    return value if isinstance(value, str) else None

@@ -8,8 +8,8 @@ from distrl.config.presets import nearest
 from distrl.config.run import RunConfig
 from distrl.errors import ConfigError, require
 from distrl.runs.directories import open_run
+from distrl.runs.metrics_csv import Table, read_table
 from distrl.runs.summary import Summary
-from distrl.runs.table import Table, read_table
 
 
 @dataclass(frozen=True)

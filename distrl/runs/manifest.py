@@ -1,27 +1,26 @@
-"""manifest.json: what a run was started with and on, for whoever wants to know years later."""
+"""manifest.json: the command, code, machine and package versions of a run's newest launch."""
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from distrl.config.small_files import read_small
-from distrl.errors import ConfigError
+from distrl.config.small_files import read_model
 
 
 class Manifest(BaseModel):
-    """Of the newest launch of a run.
+    """The newest launch of a run.
 
     Attributes:
         command: The words of the command line, secrets masked.
-        directory: In which it was given.
+        directory: The working directory of that command.
         commit: git's commit there, with "+" where files differ from it; None: not under git.
-        distrl: Its version.
-        distrl_commit: Of distrl itself, where that is a checkout.
-        cpu: As the kernel names it.
-        cores: That the process may use.
-        memory_bytes: Of the machine; None: unknown.
-        gpus: As their driver names them.
-        packages: Name -> version, of those that distrl uses and that are installed.
+        distrl: Version of distrl.
+        distrl_commit: Commit of distrl itself, where it is a checkout.
+        cpu: The kernel's name of the processor.
+        cores: Cores that the process may use.
+        memory_bytes: Memory of the machine; None: unknown.
+        gpus: The driver's names of the GPUs.
+        packages: Name -> version of the installed packages that distrl uses.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -46,18 +45,9 @@ class Manifest(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> "Manifest | None":
-        """The manifest in a file; None where there is no such file, as in runs of before there were any.
+        """Read a manifest; None where there is no such file, as in runs of older versions.
 
         Raises:
             ConfigError: The file cannot be read, or is not a manifest.
         """
-        if not path.exists():
-            return None
-        try:
-            return cls.model_validate_json(read_small(path))
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-        except ValidationError as error:
-            problem = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in problem["loc"])
-            raise ConfigError(f"{path} is damaged: {where or 'the file'}: {problem['msg']}") from error
+        return read_model(cls, path) if path.exists() else None

@@ -9,7 +9,7 @@ from distrl.config.settings import read_settings, value_of
 from distrl.errors import ConfigError
 from distrl.runs.curves import X_AXES, Band, Curve, Statistic, band, curve, smoothed, thinned
 from distrl.runs.directories import short_names
-from distrl.runs.table import Table, read_table
+from distrl.runs.metrics_csv import Table, read_table
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from distrl.runs.curves import Curve, curve, thinned
 from distrl.runs.directories import Run
 from distrl.runs.listing import Entry, entry
 from distrl.runs.manifest import Manifest
+from distrl.runs.metrics_csv import Table, read_table
 from distrl.runs.page import element, inline_svg, table, whole_page
 from distrl.runs.pictures import MEANINGS, small_picture
 from distrl.runs.plots import Group, Palette
 from distrl.runs.summary import REASONS, conservation, duration
-from distrl.runs.table import Table, read_table
 
 MOST_EVENTS = 500
 

@@ -1,15 +1,15 @@
-"""summary.json: what a run came to, in one object; and the lines that say so at its end."""
+"""summary.json: the outcome of a run, and the closing lines that a training prints."""
 
 import os
 import shlex
 from pathlib import Path
-from typing import Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, computed_field
+from pydantic import BaseModel, ConfigDict, computed_field
 
-from distrl.config.small_files import read_small
+from distrl.config.small_files import read_model
 from distrl.errors import EXIT_OK, ConfigError, naming
 from distrl.metrics.phrases import return_words, waiting_words
+from distrl.metrics.snapshot import COLUMNS, Snapshot
 
 REASONS = {
     "mean_return": "solved: the mean return asked for is reached",
@@ -19,7 +19,7 @@ REASONS = {
     "minutes": "the time is up",
     "asked": "stopped as asked",
 }
-"""Stop reason -> the same in words; others are words already."""
+"""Stop reason -> the sentence that is printed; other reasons are sentences already."""
 
 
 class PolicyLag(BaseModel):
@@ -37,20 +37,20 @@ class Summary(BaseModel):
 
     Attributes:
         mean_return_100: Mean undiscounted return of the last 100 episodes.
-        best_mean_return_100: Best of it over full windows of 100 episodes.
-        evaluation_mean_return: Of the newest evaluation; None before the first, and without `evaluation`.
+        best_mean_return_100: Greatest mean over a full window of 100 episodes.
+        evaluation_mean_return: Mean return of the newest evaluation; None before the first, and without `evaluation`.
         evaluation_env_steps: Environment steps of training behind that evaluation's weights.
-        best_evaluation_return: Best of all evaluations.
-        env_steps, updates, episodes, trained_steps: Of all launches, where this one resumed the run.
-        wall_s: From launch to end.
-        resumed_env_steps, resumed_updates, resumed_wall_s: In the checkpoint that this launch went on from.
-        time_to_first_update_s: From launch to the first update; None if there was none.
+        best_evaluation_return: Best mean return of an evaluation.
+        env_steps, updates, episodes, trained_steps: Totals of all launches, where this one resumed the run.
+        wall_s: Time from launch to end.
+        resumed_env_steps, resumed_updates, resumed_wall_s: Totals in the checkpoint that this launch resumed.
+        time_to_first_update_s: Time from launch to the first update; None if there was none.
         produced, foreign, trained, queued, in_flight, dropped, lost, rolled_back: Unrolls, see `imbalance`.
         peak_rss_mb: Role name -> highest resident memory, MB (10^6 bytes).
-        restarts: Roles that were started again.
-        learner_idle_share: Of the learner's time since its first update, waiting for unrolls; None: unknown.
-        actors_blocked_share: Of the actors' time since then, waiting for the learner; None: unknown.
-        error: What went wrong, in one line; None for a run that ended as asked.
+        restarts: Restarts of roles.
+        learner_idle_share: Share of the learner's time since its first update spent waiting for unrolls.
+        actors_blocked_share: Share of the actors' time since then spent waiting for the learner.
+        error: The cause of a failure, in one line; None for a run that ended as requested.
     """
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
@@ -101,8 +101,15 @@ class Summary(BaseModel):
         accounted = self.trained + self.queued + self.in_flight + sum(self.dropped.values()) + self.lost
         return self.produced + self.foreign - accounted
 
+    def snapshot(self) -> Snapshot:
+        """Return its known numbers by their names in metrics/snapshot.py."""
+        found = {name: getattr(self, name) for name in COLUMNS if name in type(self).model_fields and name != "dropped"}
+        found |= {f"policy_lag_{name}": value for name, value in self.policy_lag.model_dump().items()}
+        found["learner_wait_share"] = self.learner_idle_share
+        return {name: value for name, value in found.items() if value is not None}
+
     def write(self, path: Path) -> None:
-        """Writes JSON, atomically: readers see the old file or the whole new one."""
+        """Write JSON atomically: readers see the old file or the whole new one."""
         temporary = path.with_name(f".{path.name}.tmp")
         with naming(path), temporary.open("w", encoding="utf-8") as file:
             file.write(self.model_dump_json(indent=2) + "\n")
@@ -111,27 +118,20 @@ class Summary(BaseModel):
         temporary.replace(path)
 
     @classmethod
-    def read(cls, path: Path) -> Self:
-        """The summary that `write` wrote.
+    def read(cls, path: Path) -> "Summary":
+        """Read the summary that `write` wrote.
 
         Raises:
             ConfigError: The file cannot be read or is not a summary.
         """
-        try:
-            return cls.model_validate_json(read_small(path))
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be read: {error}") from error
-        except ValidationError as error:
-            problem = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in problem["loc"])
-            raise ConfigError(f"{path} is not a run's summary: {where or 'the file'}: {problem['msg']}") from error
+        return read_model(cls, path)
 
 
 def closing_text(summary: Summary, run_dir: Path | None) -> str:
-    """The last lines a user sees: outcome, return, speed, where every unroll went, where the files are.
+    """Return the closing lines: outcome, return, speed, where every unroll went, where the files are.
 
     Args:
-        run_dir: The run's directory; None where its files are not to be named.
+        run_dir: The run's directory; None to leave its files out.
     """
     reason = REASONS.get(summary.stop_reason, summary.stop_reason)
     at_goal = summary.stop_reason in REASONS and summary.stop_reason != "asked"
@@ -156,12 +156,12 @@ def closing_text(summary: Summary, run_dir: Path | None) -> str:
 
 
 def resumable(run_dir: Path) -> bool:
-    """Whether the run in a directory has a checkpoint to go on from."""
+    """Whether a run has a checkpoint to resume from."""
     return any((run_dir / "checkpoints").glob("ckpt-*"))
 
 
 def _speed(summary: Summary) -> str:
-    """Speed of this launch by its own steps and updates; and the totals, if it has resumed a run."""
+    """Speed of this launch by its own steps and updates, and the totals of a resumed run."""
     steps, updates = summary.env_steps - summary.resumed_env_steps, summary.updates - summary.resumed_updates
     told = f"{steps:,} steps and {updates:,} updates in {duration(summary.wall_s)}; "
     told += f"{summary.env_steps_per_s:,.0f} steps/s while training"
@@ -171,7 +171,7 @@ def _speed(summary: Summary) -> str:
 
 
 def conservation(summary: Summary) -> str:
-    """The conservation law with this run's numbers; zeros of faults that did not happen are left out."""
+    """Return the conservation law with this run's numbers, without the faults that did not happen."""
     arrived = f"{summary.produced:,} produced" + (f" + {summary.foreign:,} foreign" if summary.foreign else "")
     parts = [f"{summary.trained:,} trained", f"{summary.queued:,} queued", f"{summary.in_flight:,} in flight"]
     reasons = ", ".join(f"{name} {count:,}" for name, count in summary.dropped.items() if count)

@@ -161,7 +161,7 @@ def client(root, redis_url, monkeypatch):
     monkeypatch.setattr("distrl.dashboard.jobs.LOOK_S", 0.0)
     app = make_app(root, Access("127.0.0.1"), redis_urls=[redis_url])
     with TestClient(app, base_url="http://127.0.0.1:8720") as made:
-        made.remote_runs = app.state.runs.index.elsewhere
+        made.remote_runs = app.state.runs.index.remote_runs
         yield made
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import distrl
 from distrl.data_store.checkpoints import load_newest
-from distrl.runs.table import read_table
+from distrl.runs.metrics_csv import read_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 

@@ -12,7 +12,7 @@ from distrl.dashboard.app import make_app
 from distrl.dashboard.payloads import FINAL as SHARED
 from distrl.learner.reporter import EVERY_S
 from distrl.metrics.snapshot import METRICS, TEXTS, tag_of
-from distrl.runs.table import read_table
+from distrl.runs.metrics_csv import read_table
 from tests.event_files import read_events
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]

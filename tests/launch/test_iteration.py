@@ -11,7 +11,7 @@ import distrl
 from distrl.errors import ConfigError
 from distrl.launch.iteration import iterate
 from distrl.runs.directories import open_run
-from distrl.runs.table import read_table
+from distrl.runs.metrics_csv import read_table
 
 SMALL = ["actors.count=0", "stop.mean_return=null"]
 

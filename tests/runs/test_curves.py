@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from distrl.errors import ConfigError
 from distrl.runs.curves import Curve, band, curve, interquartile_mean, smoothed, thinned
-from distrl.runs.table import Table
+from distrl.runs.metrics_csv import Table
 
 VALUES = st.lists(st.floats(-1e6, 1e6), max_size=40)
 

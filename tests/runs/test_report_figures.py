@@ -1,8 +1,8 @@
 import re
 from xml.etree import ElementTree
 
+from distrl.runs.metrics_csv import read_table
 from distrl.runs.report import figures
-from distrl.runs.table import read_table
 from tests.run_folders import make_run
 
 

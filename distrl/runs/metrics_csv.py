@@ -1,17 +1,20 @@
-"""Single columns of metrics.csv, read in blocks: the file may be far larger than what is held of it."""
+"""metrics.csv read back: the whole table, or single columns in blocks."""
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import from_json
 
 from distrl.errors import ConfigError
+from distrl.metrics.snapshot import TEXTS, Snapshot, columns_of
 from distrl.runs.last_row import LONGEST_LINE
-from distrl.runs.table import Numbers
+
+Numbers: TypeAlias = NDArray[np.float64]
+Bytes: TypeAlias = NDArray[np.uint8]
 
 BLOCK_BYTES = 2 * 2**20
 MOST_ROWS = 2**20
@@ -21,7 +24,80 @@ _MOST_PADDED = 4 * BLOCK_BYTES
 """Cells are padded to equal lengths only up to that many bytes: one long cell among many short ones costs no memory."""
 _COMMA, _NEWLINE, _SPACE = b",\n "
 _NULL = np.frombuffer(b"null", np.uint8)
-Bytes = NDArray[np.uint8]
+
+
+class Table(Mapping[str, Numbers]):
+    """Name -> float64 [rows], NaN for unknown values; in the file's order.
+
+    Attributes:
+        texts: The columns of text; "" for unknown.
+    """
+
+    def __init__(self, numbers: Mapping[str, Numbers], texts: Mapping[str, Sequence[str]]) -> None:
+        self._numbers = numbers
+        self.texts = texts
+
+    def __getitem__(self, name: str) -> Numbers:
+        return self._numbers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        """Number of columns of numbers; rows are `len` of any of them."""
+        return len(self._numbers)
+
+
+def read_table(path: Path) -> Table:
+    """Read a file metrics.csv; the table is empty while it has no row. A row that is being written is left out.
+
+    Raises:
+        ConfigError: The file cannot be read or is not such a table.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    whole = text[: text.rfind("\n") + 1]
+    try:
+        header, *rows = [*csv.reader(whole.splitlines())] or [[]]
+    except csv.Error as error:
+        raise ConfigError(f"{path} is not a table of metrics: {error}") from error
+    width = len(header)
+    if odd := next((number for number, row in enumerate(rows, 2) if len(row) != width), None):
+        raise ConfigError(f"{path} is not a table of metrics: line {odd} has not {width} cells")
+    try:
+        return table_of(header, rows)
+    except ValueError as error:
+        raise ConfigError(f"{path} is not a table of metrics: {error}") from error
+
+
+def table_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Return cells as columns; every row is as long as the header.
+
+    Raises:
+        ValueError: A cell is no number.
+    """
+    columns = dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
+    texts = {name: columns.pop(name) for name in TEXTS & columns.keys()}
+    numbers = {name: np.array([cell or "nan" for cell in cells], np.float64) for name, cells in columns.items()}
+    return Table(numbers, texts)
+
+
+def table_of_snapshots(snapshots: Sequence[Snapshot]) -> Table:
+    """Return the table that metrics.csv would have of these snapshots."""
+    columns = dict.fromkeys(name for snapshot in snapshots for name in snapshot if name in columns_of(snapshot))
+    texts = {name: [str(snapshot.get(name) or "") for snapshot in snapshots] for name in columns if name in TEXTS}
+    numbers = {
+        name: np.array([_number(snapshot.get(name)) for snapshot in snapshots], np.float64)
+        for name in columns
+        if name not in TEXTS
+    }
+    return Table(numbers, texts)
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else float("nan")
 
 
 class Header(NamedTuple):
@@ -32,7 +108,7 @@ class Header(NamedTuple):
 
 
 class Column:
-    """The values of one column: all of them up to `MOST_ROWS`, then the least and the greatest of equal stretches.
+    """The values of one column: all of them up to `MOST_ROWS`, then the least and greatest of equal stretches.
 
     Columns of the same file have equal lengths after the same number of rows. In a column that never falls, the least
     and the greatest of a stretch are its first and its last value, so that points keep their order.
@@ -80,10 +156,10 @@ class Column:
 
 
 def read_header(file: BinaryIO, path: Path) -> Header:
-    """The first line of the file; no names where it is not whole yet.
+    """Read the first line of the file; no names while it is not whole yet.
 
     Raises:
-        ConfigError: It is no header.
+        ConfigError: It is not a header.
     """
     file.seek(0)
     line = file.readline(LONGEST_LINE)
@@ -102,13 +178,13 @@ def extend_columns(file: BinaryIO, path: Path, header: Header, columns: dict[str
 
     Args:
         columns: By name; each name is in the header.
-        begin: Where a row begins.
+        begin: First byte of a row.
 
     Returns:
         The byte after the last whole row.
 
     Raises:
-        ConfigError: A row has not as many cells as the header, or a cell of these columns is no number.
+        ConfigError: A row does not have as many cells as the header, or a cell of these columns is not a number.
     """
     places = {header.names.index(name): column for name, column in columns.items()}
     at = begin
@@ -123,7 +199,7 @@ def extend_columns(file: BinaryIO, path: Path, header: Header, columns: dict[str
 
 
 def _blocks(file: BinaryIO, path: Path, begin: int, end: int) -> Iterator[bytes]:
-    """Whole lines."""
+    """Yield blocks of whole lines."""
     file.seek(begin)
     left, rest = end - begin, b""
     while left > 0 and (read := file.read(min(BLOCK_BYTES, left))):
@@ -137,10 +213,10 @@ def _blocks(file: BinaryIO, path: Path, begin: int, end: int) -> Iterator[bytes]
 
 
 def _cells(block: bytes, places: Sequence[int], width: int) -> list[Numbers]:
-    """The cells at some places of each line, as numbers.
+    """Return the cells at some places of each line, as numbers.
 
     Raises:
-        ValueError: A line has not `width` cells, or a cell is no number.
+        ValueError: A line does not have `width` cells, or a cell is not a number.
         csv.Error: A quoted cell is longer than the csv module reads.
     """
     if b'"' in block:
@@ -159,7 +235,7 @@ def _cells(block: bytes, places: Sequence[int], width: int) -> list[Numbers]:
 
 
 def _numbers(block: bytes, letters: Bytes, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Numbers:
-    """Cells as numbers, NaN for empty ones: as one JSON array, whose parser is several times as fast as `float`."""
+    """Return cells as numbers, NaN for empty ones; read as one JSON array, several times as fast as by `float`."""
     lengths = ends - begins
     longest = max(int(lengths.max(initial=0)), len(_NULL))
     if longest > _LONGEST_CELL:
@@ -186,7 +262,7 @@ def _numbers_one_by_one(block: bytes, begins: NDArray[np.int64], ends: NDArray[n
 
 
 def _thinned(values: Numbers, stretch: int) -> Numbers:
-    """The least and the greatest of each stretch, in the order in which they come; NaN only where all are."""
+    """Return the least and greatest of each stretch in their order; NaN only where all values are."""
     groups = values.reshape(-1, stretch)
     unknown = np.isnan(groups)
     least, greatest = (

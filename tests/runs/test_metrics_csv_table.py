@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from distrl.errors import ConfigError
-from distrl.runs.table import read_table
+from distrl.runs.metrics_csv import read_table
 from tests.run_folders import ROWS, make_run
 
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from distrl.errors import ConfigError
-from distrl.runs import columns as module
-from distrl.runs.columns import Column, extend_columns, read_header
-from distrl.runs.table import read_table
+from distrl.runs import metrics_csv as module
+from distrl.runs.metrics_csv import Column, extend_columns, read_header, read_table
 
 
 def read(path, *names):
