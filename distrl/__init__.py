@@ -21,7 +21,7 @@ from distrl.errors import ConfigError
 if TYPE_CHECKING:
     from distrl.config.load import LoadedConfig, load
     from distrl.config.run import RunConfig
-    from distrl.launch.supervise import Interrupt
+    from distrl.interrupt import Interrupt
     from distrl.memory_backend.steering import Steering
     from distrl.metrics.snapshot import Snapshot
     from distrl.runs.loaded_run import LoadedRun

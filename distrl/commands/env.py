@@ -238,7 +238,7 @@ def serve_env(
     [cyan]--env tcp-listen://0.0.0.0:6025[/]
     """
     # Imported here: it brings gymnasium.
-    from distrl.launch.environment_server import serve_environment
+    from distrl.environments.remote.server import serve_environment
 
     loaded = load(None, None, sets or (), {"--env": env})
     for path in (assignment.partition("=")[0] for assignment in sets or ()):

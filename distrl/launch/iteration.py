@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Generator
 from queue import SimpleQueue
 
-from distrl.launch.supervise import Interrupt
+from distrl.interrupt import Interrupt
 from distrl.metrics.snapshot import Snapshot
 from distrl.runs.summary import Summary
 from distrl.terminal.listeners import Listener

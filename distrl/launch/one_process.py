@@ -11,8 +11,9 @@ from pathlib import Path
 
 from distrl.config.run import LogLevel
 from distrl.errors import DistrlError
+from distrl.interrupt import Interrupt
 from distrl.launch.monitor import Monitor, Snapshot
-from distrl.launch.supervise import FATAL_CODES, Interrupt, Outcome
+from distrl.launch.supervise import FATAL_CODES, Outcome
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.memory_backend.registry_interface import RoleStatus

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from distrl.config import RunConfig
 from distrl.errors import EnvironmentFailedError, MemoryBackendError, StalledError
+from distrl.interrupt import Interrupt
 from distrl.launch.fleet import Fleet, Handle, Launcher, Member, end, have_ended
 from distrl.launch.hang_watch import HangWatch
 from distrl.launch.monitor import Monitor
@@ -50,14 +51,6 @@ class Outcome:
     exit_code: int
     stop_reason: str
     error: str | None = None
-
-
-@dataclass
-class Interrupt:
-    """Set by a signal handler; `code` is what the process then exits with."""
-
-    code: int | None = None
-    name: str = ""
 
 
 class Supervisor:

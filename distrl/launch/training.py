@@ -3,13 +3,10 @@
 import os
 import secrets
 import shutil
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
-from types import FrameType
 
 from distrl.config import RunConfig
 from distrl.config.environment_checks import check_fit, unused_mask_note
@@ -17,6 +14,7 @@ from distrl.config.load import LoadedConfig, dump, load
 from distrl.config.settings import read_settings
 from distrl.environments.probe import probe
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, MemoryBackendError, failure, require
+from distrl.interrupt import Interrupt, interruptible
 from distrl.launch.external_algorithm import settled
 from distrl.launch.fleet import Launcher
 from distrl.launch.head_start import HeadStart
@@ -25,7 +23,7 @@ from distrl.launch.manifest import write_manifest
 from distrl.launch.monitor import Monitor
 from distrl.launch.one_process import REASONS, train_here
 from distrl.launch.ray_token import make_private_token
-from distrl.launch.supervise import Interrupt, Outcome, Supervisor
+from distrl.launch.supervise import Outcome, Supervisor
 from distrl.learner.replay_set_up import empty_replay_note
 from distrl.memory_backend.backend import Backend, QueueCaps
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
@@ -48,12 +46,6 @@ from distrl.runs.summary import PolicyLag, Summary
 from distrl.terminal.console import View
 from distrl.types import EnvSpec
 
-INTERRUPTS: Mapping[int, tuple[int, str]] = {
-    signal.SIGINT: (EXIT_INTERRUPTED, "Ctrl-C"),
-    signal.SIGTERM: (0, "SIGTERM"),
-    signal.SIGHUP: (0, "SIGHUP"),
-}
-"""Signal -> exit code and stop reason."""
 LAST_LOOK_S = 3.0
 COUNTS = ("env_steps", "updates", "episodes", "trained_steps", "weights_version")
 
@@ -240,36 +232,6 @@ def _check_same_task(path: Path, config: RunConfig) -> None:
     ):
         if now != then:
             raise ConfigError(f"the run to resume has {name} {then}, not {now}; choose another --run-dir for {now}")
-
-
-@contextmanager
-def interruptible() -> Iterator[Interrupt]:
-    """While inside, Ctrl-C, SIGTERM and a terminal that closes (SIGHUP) are noted instead of raised.
-
-    Ctrl-C after any of them, and a second SIGTERM, raise. A second SIGHUP is as the first: shell and kernel send one
-    each. Where it is ignored, as after nohup, the run goes on. Signals reach the main thread of a program alone; a run
-    on another thread leaves them to the program.
-    """
-    interrupt = Interrupt()
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupt
-        return
-    seen: set[int] = set()
-
-    def note(number: int, _: FrameType | None) -> None:
-        if interrupt.code is not None and (number == signal.SIGINT or number in seen - {signal.SIGHUP}):
-            raise KeyboardInterrupt
-        seen.add(number)
-        if interrupt.code is None:
-            interrupt.code, interrupt.name = INTERRUPTS[number]
-
-    ignored = {number for number in (signal.SIGHUP,) if signal.getsignal(number) == signal.SIG_IGN}
-    before = {number: signal.signal(number, note) for number in INTERRUPTS.keys() - ignored}
-    try:
-        yield interrupt
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _train_with_roles(

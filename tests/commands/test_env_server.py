@@ -35,7 +35,7 @@ def served(monkeypatch):
         calls.append((environment, {name: value for name, value in arguments.items() if name != "write"}))
         return 130
 
-    monkeypatch.setattr("distrl.launch.environment_server.serve_environment", double)
+    monkeypatch.setattr("distrl.environments.remote.server.serve_environment", double)
     return calls
 
 

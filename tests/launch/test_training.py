@@ -1,7 +1,5 @@
 """From a configuration to a summary: what is refused before anything starts, signals, and the last look."""
 
-import os
-import signal
 import subprocess
 import sys
 from contextlib import ExitStack, closing
@@ -13,10 +11,11 @@ import redis
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig, load
 from distrl.errors import ConfigError, MemoryBackendError, MissingExtraError
+from distrl.interrupt import Interrupt
 from distrl.launch import training
 from distrl.launch.monitor import Monitor
-from distrl.launch.supervise import Interrupt, Outcome
-from distrl.launch.training import interruptible, settled_config, summarize, train
+from distrl.launch.supervise import Outcome
+from distrl.launch.training import settled_config, summarize, train
 from distrl.memory_backend.backend import LedgerCounts
 from distrl.memory_backend.registry_interface import Request
 from distrl.roles.description import RunDescription
@@ -38,59 +37,6 @@ def monitor(**attributes):
     told = []
     defaults = {"latest": {}, "ledger": LedgerCounts(), "peak_rss_mb": {}, "restarts": 0, "rate": lambda name: 0.0}
     return SimpleNamespace(**defaults | attributes, events=told, event=told.append, update=lambda *_: None)
-
-
-@pytest.fixture
-def usual_signals():
-    """As a shell starts a program in the foreground, whatever pytest was started by."""
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.mark.usefixtures("usual_signals")
-@pytest.mark.parametrize(
-    ("number", "code", "name"),
-    [(signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 0, "SIGTERM"), (signal.SIGHUP, 0, "SIGHUP")],
-)
-def test_the_first_signal_is_noted_and_handlers_come_back(number, code, name):
-    before = signal.getsignal(number)
-    with interruptible() as interrupt:
-        assert interrupt.code is None
-        os.kill(os.getpid(), number)
-        assert (interrupt.code, interrupt.name) == (code, name)
-    assert signal.getsignal(number) is before
-
-
-@pytest.mark.usefixtures("usual_signals")
-@pytest.mark.parametrize(
-    "numbers",
-    [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM), (signal.SIGHUP, signal.SIGINT)],
-)
-def test_a_second_one_does_not_wait(numbers):
-    with pytest.raises(KeyboardInterrupt), interruptible():  # noqa: PT012
-        for number in numbers:
-            os.kill(os.getpid(), number)
-
-
-@pytest.mark.usefixtures("usual_signals")
-@pytest.mark.parametrize("second", [signal.SIGHUP, signal.SIGTERM])
-def test_a_terminal_that_closes_may_say_so_twice(second):
-    with interruptible() as interrupt:
-        os.kill(os.getpid(), signal.SIGHUP)
-        os.kill(os.getpid(), second)
-        assert (interrupt.code, interrupt.name) == (0, "SIGHUP")
-
-
-def test_after_nohup_a_terminal_may_close():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with interruptible() as interrupt:
-            os.kill(os.getpid(), signal.SIGHUP)
-            assert interrupt.code is None
-    finally:
-        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_run_that_trained_nothing_has_a_summary_without_numbers(tmp_path):

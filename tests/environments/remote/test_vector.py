@@ -17,13 +17,13 @@ from distrl.environments import gym_adapter
 from distrl.environments.remote.connection import Address
 from distrl.environments.remote.environment import RemoteEnvironment
 from distrl.environments.remote.protocol import ConnectionLostError
+from distrl.environments.remote.server import EnvironmentServer
 from distrl.environments.remote.session import RemoteSession
 from distrl.environments.remote.vector import RemoteVectorEnvironment
 from distrl.environments.vector import VectorEnvironment
 from distrl.environments.vectors import vectorizations
 from distrl.environments.worlds.toy import Identity, StepCounter
 from distrl.errors import ConfigError, EnvironmentFailedError
-from distrl.launch.environment_server import EnvironmentServer
 from distrl.types import ArraySpec, DiscreteSpec
 
 HERE = "127.0.0.1"

@@ -11,14 +11,14 @@ import pytest
 
 from distrl import wire
 from distrl.config.environment import EnvironmentConfig
+from distrl.environments.remote import server as module
 from distrl.environments.remote.connection import TOKEN_VARIABLE, Address
 from distrl.environments.remote.protocol import Channel, ConnectionLostError, RemoteError
+from distrl.environments.remote.server import EnvironmentServer, serve_environment
 from distrl.environments.remote.session import RemoteSession
 from distrl.environments.worlds.toy import StepCounter
 from distrl.errors import ConfigError
-from distrl.launch import environment_server
-from distrl.launch.environment_server import EnvironmentServer, serve_environment
-from distrl.launch.supervise import Interrupt
+from distrl.interrupt import Interrupt
 
 HERE = "127.0.0.1"
 LONG_S = 60.0
@@ -147,8 +147,8 @@ def test_a_hostile_client_is_told_and_dropped_and_the_others_go_on(serving, sent
 
 
 def test_a_slow_client_is_told_and_dropped(serving, monkeypatch):
-    monkeypatch.setattr(environment_server, "MESSAGE_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(environment_server, "GREETING_S", 0.2)
+    monkeypatch.setattr(module, "MESSAGE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(module, "GREETING_S", 0.2)
     served = serving()
     with served.connect() as raw, closing(Channel(raw.dup(), message_timeout_s=LONG_S)) as slow:
         raw.sendall(b"0000")
@@ -169,7 +169,7 @@ def test_without_the_token_nothing_is_made(serving, first):
 
 
 def test_a_stranger_who_says_nothing_is_dropped(serving, monkeypatch):
-    monkeypatch.setattr(environment_server, "GREETING_S", 0.2)
+    monkeypatch.setattr(module, "GREETING_S", 0.2)
     served = serving(token=TOKEN)
     with closing(served.client()) as silent, pytest.raises(RemoteError, match="sent nothing in the time it has"):
         silent.reply(first_byte_s=LONG_S)
@@ -199,7 +199,7 @@ def test_no_more_than_the_most_connections(serving):
 def test_strangers_who_say_nothing_keep_nobody_out(serving, token):
     served = serving(token=token, most=1)
     with ExitStack() as silent:
-        strangers = [silent.enter_context(served.connect()) for _ in range(environment_server._GREETINGS + 5)]
+        strangers = [silent.enter_context(served.connect()) for _ in range(module._GREETINGS + 5)]
         with closing(served.client()) as known:
             assert ask(known, cmd="hello", token=TOKEN) == {"status": "ok"}
             assert play(known) == 15.0
@@ -263,8 +263,8 @@ def test_a_connection_that_cannot_be_accepted_does_not_end_the_server(serving, m
         def __getattr__(self, name):
             return getattr(self._server, name)
 
-    real = environment_server.listening
-    monkeypatch.setattr(environment_server, "listening", lambda *args, **options: Short(real(*args, **options)))
+    real = module.listening
+    monkeypatch.setattr(module, "listening", lambda *args, **options: Short(real(*args, **options)))
     served = serving()
     served.wait_for("a connection could not be accepted: [Errno 24] Too many open files")
     with closing(served.client()) as client:
@@ -295,7 +295,7 @@ def test_an_environment_that_cannot_be_made_is_the_reply(serving):
 
 
 def test_refusals_are_counted_and_told_once_a_second(serving, monkeypatch):
-    monkeypatch.setattr(environment_server, "REFUSALS_EVERY_S", 1e9)
+    monkeypatch.setattr(module, "REFUSALS_EVERY_S", 1e9)
     served = serving()
     for _ in range(3):
         with served.connect() as raw:
@@ -307,7 +307,7 @@ def test_refusals_are_counted_and_told_once_a_second(serving, monkeypatch):
 
 
 def test_progress_is_told_while_somebody_is_there(serving, monkeypatch):
-    monkeypatch.setattr(environment_server, "PROGRESS_EVERY_S", 0.0)
+    monkeypatch.setattr(module, "PROGRESS_EVERY_S", 0.0)
     served = serving()
     with closing(served.client()) as client:
         play(client)
@@ -316,7 +316,7 @@ def test_progress_is_told_while_somebody_is_there(serving, monkeypatch):
 
 
 def test_closing_ends_connections_that_wait(serving, monkeypatch):
-    monkeypatch.setattr(environment_server, "_END_S", LONG_S)
+    monkeypatch.setattr(module, "_END_S", LONG_S)
     served = serving()
     with closing(served.client()) as client:
         ask(client, cmd="reset")
@@ -357,8 +357,8 @@ def test_an_environment_that_takes_long_to_make_is_told_of(monkeypatch):
         assert told.wait(LONG_S)
         raise ConfigError("it is slow, and broken")
 
-    monkeypatch.setattr(environment_server, "_PATIENCE_S", 0.01)
-    monkeypatch.setattr(environment_server, "make_one", slow)
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(module, "make_one", slow)
     with pytest.raises(ConfigError, match="it is slow, and broken"):
         serve({"id": "CartPole-v1"}, write=write)
     assert lines == ["making the environment CartPole-v1 …"]
@@ -376,7 +376,7 @@ def test_a_signal_ends_it_with_its_code(monkeypatch, code, name, dial):
         def __exit__(self, *exception):
             return None
 
-    monkeypatch.setattr(environment_server, "interruptible", Asked)
+    monkeypatch.setattr(module, "interruptible", Asked)
     config = {"id": "distrl.environments.worlds.toy:StepCounter"}
     assert serve(config, dial=dial, write=lines.append) == code
     assert lines[-1] == f"stopped by {name}"

@@ -1,8 +1,8 @@
-"""`distrl serve-env`: environments of this machine for learners elsewhere, one for each connection, on threads.
+"""`distrl serve-env`: environments of this machine for learners on other machines, one per connection, on threads.
 
-Nobody can do harm but to his own connection: requests are bounded in size and time, whoever knows no token where there
-is one is dismissed after his first message, and an error in one environment is the reply to one request. Connections
-that have said nothing yet take no environment's place: the oldest of too many makes room for the newest.
+A client can harm no connection but its own: requests are bounded in size and time, a client that does not know the
+token is dismissed after its first message, and an error in one environment is the reply to one request. Connections
+that have sent nothing yet take no environment's place: the oldest of too many makes room for the newest.
 """
 
 import socket
@@ -29,7 +29,7 @@ from distrl.environments.remote.connection import (
 from distrl.environments.remote.protocol import Channel, ConnectionLostError, RemoteError, one_line
 from distrl.environments.remote.session import RemoteSession
 from distrl.errors import ConfigError, DecodeError, DistrlError
-from distrl.launch.training import interruptible
+from distrl.interrupt import interruptible
 
 MESSAGE_TIMEOUT_S = 20.0
 LARGEST_REQUEST_BYTES = 16 * 2**20
@@ -52,12 +52,12 @@ def serve_environment(
     token_file: str | None,
     write: Callable[[str], None],
 ) -> int:
-    """Serves the environment until Ctrl-C or SIGTERM.
+    """Serve the environment until Ctrl-C or SIGTERM.
 
     Args:
-        listen_at: Host and port that others dial.
-        dial: Host and port of those who listen, instead.
-        connections: The most there may be; where we dial, how many there are to be.
+        listen_at: Host and port that clients dial.
+        dial: Host and port of a listening training, instead.
+        connections: The most there may be; with `dial`, the number to keep.
         token_file: Holds the token; None: the environment variable does, if it is set.
         write: Takes one line of progress.
 
@@ -74,8 +74,8 @@ def serve_environment(
     address = Address(*listen_at)
     if dial is None:
         check_listening(address, token)
-    with _told_of(f"making the environment {config.id} …", write):
-        RemoteSession(make_one(config)).close()  # whatever is wrong with it is known before anybody comes
+    with _written_if_slow(f"making the environment {config.id} …", write):
+        RemoteSession(make_one(config)).close()  # an error is known before a client connects
     server = EnvironmentServer(lambda: RemoteSession(make_one(config)), token, write)
     with interruptible() as interrupt:
         try:
@@ -90,8 +90,8 @@ def serve_environment(
 
 
 @contextmanager
-def _told_of(line: str, write: Callable[[str], None]) -> Iterator[None]:
-    """Writes the line if what is inside takes longer than somebody likes to wait for nothing."""
+def _written_if_slow(line: str, write: Callable[[str], None]) -> Iterator[None]:
+    """Write the line if the block takes longer than two seconds."""
     timer = threading.Timer(_PATIENCE_S, write, (line,))
     timer.daemon = True
     timer.start()
@@ -102,11 +102,11 @@ def _told_of(line: str, write: Callable[[str], None]) -> Iterator[None]:
 
 
 class EnvironmentServer:
-    """Serves environments over connections that others make, or that it makes itself.
+    """Serves environments over connections that clients make, or that it makes itself.
 
     Args:
         make_session: Makes one environment for one connection; called on that connection's thread.
-        token: What others must say first, and what we say where we dial.
+        token: Expected in a client's first message; sent first with `dial`.
         write: Takes one line.
     """
 
@@ -126,7 +126,7 @@ class EnvironmentServer:
         self._reported = (time.monotonic(), 0)
 
     def listen(self, address: Address, most: int, stop: Callable[[], bool]) -> None:
-        """Lets others dial in until `stop` says so, and `most` of them have an environment at a time.
+        """Accept clients until `stop` returns True; at most `most` of them have an environment at a time.
 
         Raises:
             ConfigError: The address cannot be listened on, or needs a token.
@@ -142,14 +142,14 @@ class EnvironmentServer:
                     connected, _ = server.accept()
                 except TimeoutError:
                     continue
-                except OSError as error:  # such as too many open files: those who are here go on
+                except OSError as error:  # such as too many open files: open connections go on
                     self._write(f"a connection could not be accepted: {one_line(error)}")
                     time.sleep(_POLL_S)
                     continue
                 self._take(connected, most)
 
     def dial(self, address: Address, count: int, stop: Callable[[], bool]) -> None:
-        """Keeps `count` connections to those who listen at `address`, until `stop` says so."""
+        """Keep `count` connections to `address` until `stop` returns True."""
         self._write(f"dialling {address}, {count} connections")
         for _ in range(count):
             self._start(self._dial_again_and_again, address)
@@ -158,7 +158,7 @@ class EnvironmentServer:
             time.sleep(_POLL_S)
 
     def close(self) -> None:
-        """Ends every connection; threads whose environment does not return are left behind."""
+        """End every connection; threads whose environment does not return are left behind."""
         self._stopping.set()
         with self._lock:
             channels, threads = [*self._greeting, *self._sessions], list(self._threads)
@@ -194,9 +194,9 @@ class EnvironmentServer:
                 self._threads.discard(threading.current_thread())
 
     def _welcome(self, channel: Channel, most: int) -> None:
-        """Somebody has dialled: lets him in if his first message does and there is a place, and serves him."""
+        """Serve a client whose first message has the token, if there is a place."""
         try:
-            # Without a token, whoever has connected may take his time before he begins.
+            # Without a token, a client may wait before its first message.
             first = channel.receive(first_byte_s=None if self._token is None else GREETING_S)
             if not admits(self._token, first):
                 raise DecodeError(f"{channel.peer} does not know the token")
@@ -235,7 +235,7 @@ class EnvironmentServer:
             channel.send(session.handle(channel.receive(first_byte_s=None)))
 
     def _part(self, channel: Channel, error: Exception) -> None:
-        """The connection is over: the client has left, or is told why he must."""
+        """Report the end of a connection, and send the client the reason."""
         with self._lock:
             session = self._sessions.get(channel)
         reason = one_line(error if isinstance(error, DistrlError) else describe(error))
@@ -246,7 +246,7 @@ class EnvironmentServer:
         channel.dismiss(reason)
 
     def _refuse(self, channel: Channel, reason: str) -> None:
-        """Counts it; one line a second at most, however many there are."""
+        """Count a refusal; write one line a second at most."""
         now = time.monotonic()
         with self._lock:
             self._refused += 1
@@ -303,7 +303,7 @@ class EnvironmentServer:
             self._forget(channel)
 
     def _report(self) -> None:
-        """Every few seconds in which somebody is here: how many, and how fast."""
+        """Write the number of connections and their speed every few seconds, if there are any."""
         now = time.monotonic()
         since, before = self._reported
         if now - since < PROGRESS_EVERY_S:

@@ -1,0 +1,55 @@
+"""Signals that end a training or a server in order: noted while it runs, instead of raised."""
+
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+from distrl.errors import EXIT_INTERRUPTED
+
+INTERRUPTS: Mapping[int, tuple[int, str]] = {
+    signal.SIGINT: (EXIT_INTERRUPTED, "Ctrl-C"),
+    signal.SIGTERM: (0, "SIGTERM"),
+    signal.SIGHUP: (0, "SIGHUP"),
+}
+"""Signal -> exit code and stop reason."""
+
+
+@dataclass
+class Interrupt:
+    """Set by a signal handler, or by the program; `code` is what the process then exits with."""
+
+    code: int | None = None
+    name: str = ""
+
+
+@contextmanager
+def interruptible() -> Iterator[Interrupt]:
+    """While inside, Ctrl-C, SIGTERM and a terminal that closes (SIGHUP) are noted instead of raised.
+
+    Ctrl-C after any of them, and a second SIGTERM, raise. A second SIGHUP is as the first: shell and kernel send one
+    each. Where it is ignored, as after nohup, the run goes on. Signals reach the main thread of a program alone; a run
+    on another thread leaves them to the program.
+    """
+    interrupt = Interrupt()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupt
+        return
+    seen: set[int] = set()
+
+    def note(number: int, _: FrameType | None) -> None:
+        if interrupt.code is not None and (number == signal.SIGINT or number in seen - {signal.SIGHUP}):
+            raise KeyboardInterrupt
+        seen.add(number)
+        if interrupt.code is None:
+            interrupt.code, interrupt.name = INTERRUPTS[number]
+
+    ignored = {number for number in (signal.SIGHUP,) if signal.getsignal(number) == signal.SIG_IGN}
+    before = {number: signal.signal(number, note) for number in INTERRUPTS.keys() - ignored}
+    try:
+        yield interrupt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,61 @@
+"""Signals that are noted while something runs, and raised when they come again."""
+
+import os
+import signal
+
+import pytest
+
+from distrl.interrupt import interruptible
+
+
+@pytest.fixture
+def usual_signals():
+    """As a shell starts a program in the foreground, whatever pytest was started by."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("usual_signals")
+@pytest.mark.parametrize(
+    ("number", "code", "name"),
+    [(signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 0, "SIGTERM"), (signal.SIGHUP, 0, "SIGHUP")],
+)
+def test_the_first_signal_is_noted_and_handlers_come_back(number, code, name):
+    before = signal.getsignal(number)
+    with interruptible() as interrupt:
+        assert interrupt.code is None
+        os.kill(os.getpid(), number)
+        assert (interrupt.code, interrupt.name) == (code, name)
+    assert signal.getsignal(number) is before
+
+
+@pytest.mark.usefixtures("usual_signals")
+@pytest.mark.parametrize(
+    "numbers",
+    [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM, signal.SIGTERM), (signal.SIGHUP, signal.SIGINT)],
+)
+def test_a_second_one_does_not_wait(numbers):
+    with pytest.raises(KeyboardInterrupt), interruptible():  # noqa: PT012
+        for number in numbers:
+            os.kill(os.getpid(), number)
+
+
+@pytest.mark.usefixtures("usual_signals")
+@pytest.mark.parametrize("second", [signal.SIGHUP, signal.SIGTERM])
+def test_a_terminal_that_closes_may_say_so_twice(second):
+    with interruptible() as interrupt:
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), second)
+        assert (interrupt.code, interrupt.name) == (0, "SIGHUP")
+
+
+def test_after_nohup_a_terminal_may_close():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interruptible() as interrupt:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert interrupt.code is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
