@@ -18,7 +18,7 @@ from distrl.algorithms.maths.returns import n_step, step_discounts
 from distrl.config import RunConfig
 from distrl.config.algorithms import AlgorithmSection
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 from distrl.types import Batch
 
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from distrl import nest
-from distrl.actors.action_selection import ActionSelector
 from distrl.actors.policy import Policy
 from distrl.actors.unroll import UnrollBuilder
 from distrl.algorithms import make_algorithm
@@ -16,6 +15,7 @@ from distrl.learner.staleness import StalenessBound
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.codec import decode_weights, encode_unroll
 from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.networks.actions.joint import ActionSelector
 from distrl.networks.policy.bundle import export_bundle
 from distrl.types import UnrollSchema, Weights
 

@@ -13,7 +13,7 @@ import onnxruntime
 
 from distrl.config.exploration import ExplorationParameters
 from distrl.errors import DistrlError
-from distrl.networks.actions.specs import DistributionSpec, output_of
+from distrl.networks.actions import FamilySpec
 from distrl.networks.policy.description import BundleDescription, WeightSpec, are_inputs
 from distrl.types import Array, EnvSpec, FloatArray, PolicyBundle, Weights
 
@@ -55,7 +55,7 @@ class Policy:
         if found != self._description.sha256:
             raise DistrlError(f"policy bundle: the graph's sha256 is {found}, described is {self._description.sha256}")
         self.spec: EnvSpec = self._description.environment
-        self.distributions: dict[str, DistributionSpec] = self._description.action_distributions
+        self.distributions: dict[str, FamilySpec] = self._description.action_distributions
         self.exploration: ExplorationParameters | None = self._description.exploration
         self.version = 0
         self._graph = bundle.graph
@@ -181,7 +181,7 @@ class Policy:
         if inputs != described:
             raise DistrlError(f"policy bundle: the graph takes {sorted(inputs)}, described are {sorted(described)}")
         outputs = {tensor.name for tensor in session.get_outputs()}
-        actions = {output_of(action, spec) for action, spec in self.distributions.items()}
+        actions = {spec.output_of(action) for action, spec in self.distributions.items()}
         if outputs != set(self._output_names) or not actions <= outputs:
             raise DistrlError(
                 f"policy bundle: the graph puts out {sorted(outputs)}, described are {self._output_names}"

@@ -11,7 +11,8 @@ import numpy as np
 
 from distrl.config.algorithms import AlgorithmSection
 from distrl.errors import ConfigError
-from distrl.networks.actions.specs import DistributionSpec, ValuesSpecs, choices_made, values_of_choices
+from distrl.networks.actions import FamilySpec
+from distrl.networks.actions.values import choices_made, valued, values_of_choices
 from distrl.types import Array, BoolArray, FloatArray, Unroll
 
 
@@ -26,13 +27,13 @@ class FirstPriorities:
         ConfigError: There are no values, or there is no replay memory.
     """
 
-    def __init__(self, parameters: AlgorithmSection, distributions: Mapping[str, DistributionSpec]) -> None:
+    def __init__(self, parameters: AlgorithmSection, distributions: Mapping[str, FamilySpec]) -> None:
         replay = parameters.replay_parameters
         if replay is None:
             raise ConfigError(f"algorithm {parameters.name}: tells_priorities is for a replay memory, and it has none")
         self._steps = replay.n_step
         self._discount, self._reward_scale = parameters.discount, parameters.reward_scale
-        self._specs = {action: spec for action, spec in distributions.items() if isinstance(spec, ValuesSpecs)}
+        self._specs = valued(distributions)
         if not self._specs:
             raise ConfigError(
                 f"algorithm {parameters.name}: tells_priorities needs values of choices, as of a q head, and no action "

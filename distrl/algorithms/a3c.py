@@ -13,7 +13,7 @@ from distrl.algorithms.maths.rewards import learned_rewards
 from distrl.config import RunConfig
 from distrl.config.algorithms import ActorCriticSection
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 from distrl.types import Batch
 
 

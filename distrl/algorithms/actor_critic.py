@@ -3,7 +3,7 @@
 from distrl.algorithms.algorithm import Loss
 from distrl.algorithms.maths import losses
 from distrl.algorithms.maths.returns import Returns
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 
 
 def actor_critic_loss(

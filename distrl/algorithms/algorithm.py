@@ -20,9 +20,8 @@ from distrl.config.algorithms import AlgorithmSection
 from distrl.config.heads import HeadParameters
 from distrl.config.replay import ReplayParameters
 from distrl.errors import ConfigError
-from distrl.networks.actions.deterministic import DeterministicSpec
-from distrl.networks.actions.distributions import JointDistribution, Tensor
-from distrl.networks.actions.specs import ValuesSpecs
+from distrl.networks.actions.family import Tensor, UndrawnFamily
+from distrl.networks.actions.joint import JointDistribution
 from distrl.networks.contributions import apply_contributions
 from distrl.networks.framework.backend import TrainStep
 from distrl.networks.framework.differentiation import Objective
@@ -214,7 +213,7 @@ class GradientAlgorithm(Algorithm):
         }
         specs = network.online.assembly.actions
         self.distribution = JointDistribution(
-            {action: spec for action, spec in specs.items() if not isinstance(spec, ValuesSpecs | DeterministicSpec)}
+            {action: spec for action, spec in specs.items() if not isinstance(spec, UndrawnFamily)}
         )
         if self.memory.ships == "gradients":
             self._gradient_step = network.gradient_step(self.loss)

@@ -8,7 +8,7 @@ from distrl.algorithms.maths.returns import Returns, corrected_gae, step_discoun
 from distrl.algorithms.maths.rewards import learned_rewards
 from distrl.algorithms.ppo import Ppo
 from distrl.config.algorithms import AppoParameters
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 from distrl.types import Batch
 
 

@@ -15,8 +15,8 @@ from distrl.algorithms.maths.td_targets import chosen_values, greedy_values, mea
 from distrl.config import RunConfig
 from distrl.config.algorithms import QLearningSection
 from distrl.config.heads import DuelingQHeadParameters, QHeadParameters
-from distrl.networks.actions.distributions import Tensor
-from distrl.networks.actions.specs import ValuesSpecs, choices_made, values_of_choices
+from distrl.networks.actions.family import Tensor
+from distrl.networks.actions.values import ValuesSpecs, choices_made, valued, values_of_choices
 from distrl.networks.framework.backend import Outputs
 from distrl.networks.heads.losses import huber
 from distrl.networks.objective import TARGET, outputs_of
@@ -50,8 +50,7 @@ class Dqn(GradientAlgorithm):
     def build(self, spec: EnvSpec) -> Networks:
         """The Q-network and its target; raises ConfigError where they cannot serve the environment."""
         networks = super().build(spec)
-        specs = networks["main"].online.assembly.actions
-        self.choices = {action: values for action, values in specs.items() if isinstance(values, ValuesSpecs)}
+        self.choices = valued(networks["main"].online.assembly.actions)
         return networks
 
     def update(self, networks: Networks, batch: Batch | Contributions) -> Update:

@@ -12,7 +12,7 @@ from distrl.algorithms.maths.rewards import learned_rewards
 from distrl.config import RunConfig
 from distrl.config.algorithms import ImpalaParameters
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 from distrl.networks.framework.backend import TrainStep
 from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Batch

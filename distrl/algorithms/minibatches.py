@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from distrl import nest
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 from distrl.types import Array, Batch, IntArray
 
 

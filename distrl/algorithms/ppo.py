@@ -14,7 +14,7 @@ from distrl.algorithms.proximal_step import ProximalStep
 from distrl.config import RunConfig
 from distrl.config.algorithms import ProximalSection
 from distrl.config.heads import HeadParameters, PPOHeadParameters, ValueHeadParameters
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 from distrl.networks.framework.backend import TrainStep
 from distrl.networks.heads import Head
 from distrl.networks.wrapper import NetworkWrapper

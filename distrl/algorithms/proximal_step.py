@@ -10,7 +10,7 @@ from distrl.algorithms.minibatches import Experience, by_rows, by_sequences, shu
 from distrl.config import RunConfig
 from distrl.config.algorithms import ProximalSection
 from distrl.config.environment_checks import check_memory
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 from distrl.networks.framework.backend import Epochs, Metrics, Outputs
 from distrl.networks.framework.differentiation import Part
 from distrl.networks.framework.optimizers import clip_gradients

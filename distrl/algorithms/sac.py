@@ -17,7 +17,8 @@ from distrl.config.algorithms import SacParameters
 from distrl.config.environment_checks import check_memory
 from distrl.config.heads import HeadParameters, PolicyHeadParameters, QValueHeadParameters
 from distrl.errors import ConfigError
-from distrl.networks.actions.distributions import JointDistribution, Tensor
+from distrl.networks.actions.family import Tensor
+from distrl.networks.actions.joint import JointDistribution
 from distrl.networks.assembly import action_input
 from distrl.networks.framework.backend import Step, TrainStep
 from distrl.networks.framework.differentiation import Objective

@@ -12,7 +12,7 @@ from distrl.config import RunConfig
 from distrl.config.algorithms import VpgParameters
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.errors import ConfigError
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 from distrl.types import Batch, EnvSpec
 
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distrl.actors.action_selection import ActionSelector
 from distrl.actors.policy import Policy
 from distrl.actors.unroll import UnrollBuilder, restarted
 from distrl.config import RunConfig
@@ -30,6 +29,7 @@ from distrl.launch.external_algorithm import settled
 from distrl.launch.one_process import standard_error_in
 from distrl.launch.training import train
 from distrl.memory_backend.batching import stack
+from distrl.networks.actions.joint import ActionSelector
 from distrl.roles.framework import select_framework
 from distrl.terminal.console import View
 from distrl.types import Unroll, Weights

@@ -12,7 +12,7 @@ from keras import ops
 from distrl.config.heads import HeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
-from distrl.networks.actions.specs import DistributionSpec
+from distrl.networks.actions import FamilySpec
 from distrl.networks.heads import make_heads
 from distrl.networks.parts.embedders import layer_name
 from distrl.networks.parts.layers import is_activated, is_relu
@@ -103,7 +103,7 @@ class Assembly:
         }
 
     @property
-    def actions(self) -> dict[str, DistributionSpec]:
+    def actions(self) -> dict[str, FamilySpec]:
         """How every action is taken: by the policy head, or else by the first head that can; empty if none can."""
         heads = sorted(self.heads, key=lambda head: head.name != POLICY)
         return next(filter(None, (head.actions() for head in heads)), {})

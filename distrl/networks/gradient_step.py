@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 from distrl.networks.framework.backend import Gradients
 from distrl.networks.framework.optimizers import clip_gradients
 from distrl.networks.network import Architecture, NetworkCopy

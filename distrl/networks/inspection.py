@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from distrl import nest
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 from distrl.networks.assembly import Assembly
 from distrl.networks.framework.backend import Gradients, Outputs
 from distrl.networks.framework.differentiation import Objective

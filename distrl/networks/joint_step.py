@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from distrl.config.optimizers import OptimizerParameters
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 from distrl.networks.framework.differentiation import Part
 from distrl.networks.framework.optimizers import clip_gradients, create_optimizer, state_variables
 from distrl.networks.network import NetworkCopy

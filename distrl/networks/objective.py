@@ -10,7 +10,7 @@ from typing import Any
 from keras import ops
 
 from distrl.config.network import NetworkParameters
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 from distrl.networks.assembly import Assembly
 from distrl.networks.framework.differentiation import LossFunction
 from distrl.types import Batch

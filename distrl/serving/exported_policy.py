@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distrl import frames
-from distrl.actors.action_selection import ActionSelector
 from distrl.actors.policy import Policy, PolicyOutput
 from distrl.environments.preprocessing.pipeline import Pipeline
 from distrl.errors import ConfigError, DistrlError
+from distrl.networks.actions.joint import ActionSelector
 from distrl.networks.policy.exported_model import Exported, opened
 from distrl.serving.served_values import action_writer, batched_arrays
 from distrl.types import ActionSpec, Array, ArraySpec, BoolArray, EnvSpec, PolicyBundle, Weights

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import redis
 
-from distrl.actors.action_selection import ActionSelector
 from distrl.actors.actor import LONGEST_POLL_S, Actor
 from distrl.actors.policy import Policy, PolicyOutput
 from distrl.config import RunConfig
@@ -27,13 +26,11 @@ from distrl.memory_backend.codec import decode_unroll, encode_weights
 from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.metrics.counters import Waits
-from distrl.networks.actions.specs import (
-    BernoulliSpec,
-    CategoricalSpec,
-    GaussianSpec,
-    MultiCategoricalSpec,
-    SquashedGaussianSpec,
-)
+from distrl.networks.actions.bernoulli import BernoulliSpec
+from distrl.networks.actions.categorical import CategoricalSpec, MultiCategoricalSpec
+from distrl.networks.actions.gaussian import GaussianSpec
+from distrl.networks.actions.joint import ActionSelector
+from distrl.networks.actions.squashed_gaussian import SquashedGaussianSpec
 from distrl.networks.network import Architecture
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.policy.description import BundleDescription

@@ -14,7 +14,8 @@ from distrl.actors.baselines import ConstantPolicy
 from distrl.actors.evaluator import Episode, Evaluator, GreedyPolicy, evaluation, share_of
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments.vector import Step, VectorEnvironment
-from distrl.networks.actions.specs import CategoricalSpec, GaussianSpec
+from distrl.networks.actions.categorical import CategoricalSpec
+from distrl.networks.actions.gaussian import GaussianSpec
 from distrl.types import DiscreteSpec
 
 

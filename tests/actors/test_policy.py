@@ -8,7 +8,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from distrl.actors.action_selection import ActionSelector
 from distrl.actors.policy import Policy
 from distrl.actors.unroll import restarted
 from distrl.config.environment import EnvironmentConfig
@@ -17,7 +16,8 @@ from distrl.config.network import NetworkParameters
 from distrl.environments.preprocessing.pipeline import Pipeline
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import DistrlError
-from distrl.networks.actions.specs import CategoricalSpec
+from distrl.networks.actions.categorical import CategoricalSpec
+from distrl.networks.actions.joint import ActionSelector
 from distrl.networks.network import Architecture
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.policy.description import BundleDescription, WeightSpec
@@ -404,7 +404,7 @@ def test_a_bundle_acts_on_raw_observations_as_the_actor_did_with_preprocessing(t
 
 WALL = """
 import sys
-import distrl.actors.policy, distrl.actors.action_selection, distrl.environments.preprocessing.pipeline
+import distrl.actors.policy, distrl.networks.actions.joint, distrl.environments.preprocessing.pipeline
 walled = {"tensorflow", "keras", "jax", "tf2onnx", "onnx", "gymnasium", "ray"} & set(sys.modules)
 sys.exit(f"imported: {sorted(walled)}" if walled else 0)
 """

@@ -13,7 +13,8 @@ from distrl.errors import ConfigError
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.codec import decode_unroll, encode_weights
 from distrl.memory_backend.in_memory import InMemoryBackend
-from distrl.networks.actions.specs import CategoricalSpec, MultiValuesSpec, ValuesSpec
+from distrl.networks.actions.categorical import CategoricalSpec
+from distrl.networks.actions.values import MultiValuesSpec, ValuesSpec
 from distrl.networks.policy.bundle import export_bundle
 from distrl.types import Unroll, UnrollHeader, UnrollSchema, Weights
 

@@ -12,7 +12,7 @@ from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.codec import encode_weights
 from distrl.memory_backend.in_memory import InMemoryBackend
-from distrl.networks.actions.specs import CategoricalSpec
+from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.types import Weights
 
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from distrl.algorithms import make_algorithm
 from distrl.config import RunConfig
-from distrl.networks.actions.distributions import JointDistribution
-from distrl.networks.actions.specs import CategoricalSpec
+from distrl.networks.actions.categorical import CategoricalSpec
+from distrl.networks.actions.joint import JointDistribution
 from distrl.types import ArraySpec, Batch, Contribution, DiscreteSpec, EnvSpec, UnrollHeader
 
 SPEC = EnvSpec("Bandit", {"observation": ArraySpec((1,), "float32")}, {"action": DiscreteSpec(2)})

@@ -8,7 +8,7 @@ from distrl.algorithms import make_algorithm
 from distrl.algorithms.algorithm import PRIORITIES
 from distrl.config import RunConfig
 from distrl.errors import ConfigError
-from distrl.networks.actions.specs import MultiValuesSpec, ValuesSpec
+from distrl.networks.actions.values import MultiValuesSpec, ValuesSpec
 from distrl.types import ArraySpec, Batch, BoxSpec, DiscreteSpec, EnvSpec, MultiDiscreteSpec
 
 OBSERVATIONS = {"observation": ArraySpec((3,), "float32")}

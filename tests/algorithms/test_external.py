@@ -19,8 +19,8 @@ from distrl.config.heads import PolicyHeadParameters
 from distrl.config.load import load
 from distrl.config.replay import ReplayParameters
 from distrl.errors import ConfigError
-from distrl.networks.actions.distributions import JointDistribution
-from distrl.networks.actions.specs import CategoricalSpec
+from distrl.networks.actions.categorical import CategoricalSpec
+from distrl.networks.actions.joint import JointDistribution
 from distrl.types import Batch
 
 EXAMPLE = "examples.custom_algorithm:MaximumEntropy"

@@ -9,8 +9,10 @@ import tensorflow as tf
 from distrl.algorithms import impala
 from distrl.algorithms.impala import Impala
 from distrl.config import RunConfig
-from distrl.networks.actions.distributions import JointDistribution
-from distrl.networks.actions.specs import BernoulliSpec, CategoricalSpec, GaussianSpec
+from distrl.networks.actions.bernoulli import BernoulliSpec
+from distrl.networks.actions.categorical import CategoricalSpec
+from distrl.networks.actions.gaussian import GaussianSpec
+from distrl.networks.actions.joint import JointDistribution
 from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec
 
 LOGITS = "policy/action"

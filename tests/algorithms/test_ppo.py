@@ -12,8 +12,8 @@ from distrl.algorithms import make_algorithm
 from distrl.algorithms.minibatches import by_sequences
 from distrl.config import RunConfig
 from distrl.errors import ConfigError
-from distrl.networks.actions.distributions import JointDistribution
-from distrl.networks.actions.specs import CategoricalSpec
+from distrl.networks.actions.categorical import CategoricalSpec
+from distrl.networks.actions.joint import JointDistribution
 from distrl.networks.heads import make_heads
 from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from distrl.actors.action_selection import ActionSelector
 from distrl.config.presets import preset_facts
+from distrl.networks.actions.joint import ActionSelector
 from distrl.serving.evaluation import play, saved_policy
 
 GAMMA = 0.9

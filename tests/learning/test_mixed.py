@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from distrl.actors.action_selection import ActionSelector
 from distrl.actors.policy import Policy
 from distrl.config.load import load
 from distrl.environments.spaces import action_writer
 from distrl.environments.vector import VectorEnvironment
 from distrl.environments.worlds.toy import Mixed
 from distrl.memory_backend.codec import decode_weights
+from distrl.networks.actions.joint import ActionSelector
 from distrl.types import PolicyBundle
 
 STEPS, ENVIRONMENTS = 8, 50

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 
-from distrl.actors.action_selection import ActionSelector
+from distrl.networks.actions.joint import ActionSelector
 from distrl.actors.policy import Policy
 from distrl.actors.unroll import UnrollBuilder
 from distrl.algorithms import make_algorithm

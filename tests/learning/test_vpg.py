@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from distrl.actors.action_selection import ActionSelector
 from distrl.actors.policy import Policy
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.codec import decode_weights
+from distrl.networks.actions.joint import ActionSelector
 from distrl.types import PolicyBundle
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]

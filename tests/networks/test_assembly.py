@@ -14,8 +14,9 @@ from distrl.config.heads import (
 )
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
+from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.networks.actions.deterministic import DeterministicSpec
-from distrl.networks.actions.specs import CategoricalSpec, ValuesSpec
+from distrl.networks.actions.values import ValuesSpec
 from distrl.networks.assembly import Assembly
 from distrl.networks.framework.backend import Gradients
 from distrl.networks.framework.differentiation import PureLoss

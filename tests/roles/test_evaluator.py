@@ -9,7 +9,7 @@ import pytest
 from distrl.actors.policy import PolicyOutput
 from distrl.errors import ConfigError
 from distrl.memory_backend.codec import encode_weights
-from distrl.networks.actions.specs import CategoricalSpec
+from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.roles import evaluator
 from distrl.roles.description import RunDescription
 from distrl.roles.evaluator import EvaluatorRole

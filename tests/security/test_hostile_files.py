@@ -22,7 +22,7 @@ from distrl.data_store import npz
 from distrl.data_store.checkpoints import load_newest, save
 from distrl.errors import ConfigError
 from distrl.learner.policy_files import write_bundle, write_weights
-from distrl.networks.actions.specs import CategoricalSpec
+from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.networks.network import Architecture
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.policy.description import BundleDescription, WeightSpec

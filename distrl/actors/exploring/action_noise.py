@@ -7,15 +7,13 @@ from typing import Protocol
 
 import numpy as np
 
-from distrl.actors.action_selection import choice_of
 from distrl.config.exploration import (
     ConstantNoiseParameters,
     GaussianNoiseParameters,
     NoiseSection,
     OrnsteinUhlenbeckParameters,
 )
-from distrl.networks.actions.deterministic import DeterministicSpec
-from distrl.networks.actions.specs import UNIT_EDGE, DistributionSpec, GaussianSpec
+from distrl.networks.actions import FamilySpec
 from distrl.types import Array, BoolArray, BoxSpec, FloatArray
 
 
@@ -45,14 +43,14 @@ class NoisyAction:
         environments: B.
     """
 
-    def __init__(self, parameters: NoiseSection, spec: DistributionSpec, action: BoxSpec, environments: int) -> None:
-        self._choice = choice_of(spec)
+    def __init__(self, parameters: NoiseSection, spec: FamilySpec, action: BoxSpec, environments: int) -> None:
+        self._sampler = spec.sampler()
         self._process = _process(parameters, (environments, action.n))
         low = np.array([-np.inf if bound is None else bound for bound in action.low])
         high = np.array([np.inf if bound is None else bound for bound in action.high])
         self._scale = high - low if parameters.unit == "range" else np.ones(action.n)
         # Where the policy keeps inside the bounds, so does the noise.
-        margin = 0.0 if isinstance(spec, GaussianSpec | DeterministicSpec) else UNIT_EDGE * (high - low)
+        margin = spec.edge * (high - low) if spec.edge else 0.0
         self._low, self._high = (low + margin).astype(np.float32), (high - margin).astype(np.float32)
 
     def reset(self) -> None:
@@ -66,14 +64,14 @@ class NoisyAction:
 
     def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         noise = (self._scale * self._process.draw(rng)).astype(np.float32)
-        actions = np.minimum(np.maximum(self._choice.mode(parameters) + noise, self._low), self._high)
+        actions = np.minimum(np.maximum(self._sampler.mode(parameters) + noise, self._low), self._high)
         return actions, np.zeros(len(parameters), np.float32)
 
     def log_probability(self, parameters: FloatArray, actions: Array) -> FloatArray:
         return np.zeros(len(parameters), np.float32)
 
     def mode(self, parameters: FloatArray) -> Array:
-        return self._choice.mode(parameters)
+        return self._sampler.mode(parameters)
 
 
 class _Independent:

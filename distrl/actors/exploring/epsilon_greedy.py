@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from distrl.actors.action_selection import Choice, choice_of, draw_by_weight, greedy
 from distrl.config.exploration import EpsilonByEpisode, EpsilonGreedyParameters, EpsilonLadder
-from distrl.networks.actions.specs import MASKED, CategoricalSpec, DistributionSpec, ValuesSpec
+from distrl.networks.actions import FamilySpec
+from distrl.networks.actions.categorical import draw_by_weight, greedy
+from distrl.networks.actions.family import MASKED, Sampler
 from distrl.types import Array, BoolArray, FloatArray, IntArray
 
 
@@ -71,9 +72,9 @@ class EpsilonGreedyChoice(EpsilonGreedy):
     allowed.
     """
 
-    def __init__(self, parameters: EpsilonGreedyParameters, spec: CategoricalSpec | ValuesSpec, crowd: Crowd) -> None:
+    def __init__(self, parameters: EpsilonGreedyParameters, spec: FamilySpec, crowd: Crowd) -> None:
         super().__init__(parameters, crowd)
-        self._may_be_masked = isinstance(spec, CategoricalSpec)
+        self._may_be_masked = spec.may_be_masked
         self._own = _softmax if self._may_be_masked else _shares_of_the_best
 
     def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[IntArray, FloatArray]:
@@ -111,29 +112,27 @@ class EpsilonGreedyMixture(EpsilonGreedy):
         uniform: What is drawn with probability epsilon.
     """
 
-    def __init__(
-        self, parameters: EpsilonGreedyParameters, spec: DistributionSpec, uniform: Choice, crowd: Crowd
-    ) -> None:
+    def __init__(self, parameters: EpsilonGreedyParameters, spec: FamilySpec, uniform: Sampler, crowd: Crowd) -> None:
         super().__init__(parameters, crowd)
-        self._choice = choice_of(spec)
+        self._sampler = spec.sampler()
         self._uniform = uniform
 
     def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
         self._renew(rng)
-        actions, log_probabilities = self._choice.sample(parameters, rng)
+        actions, log_probabilities = self._sampler.sample(parameters, rng)
         (explored,) = np.nonzero(rng.random(len(parameters), np.float32) < self.epsilon)
         if explored.size:
             of_explored = parameters[explored]
             drawn, _ = self._uniform.sample(of_explored, rng)
             actions[explored] = drawn
-            log_probabilities[explored] = self._choice.log_probability(of_explored, drawn)
+            log_probabilities[explored] = self._sampler.log_probability(of_explored, drawn)
         return actions, self._mixed(log_probabilities, parameters, actions)
 
     def log_probability(self, parameters: FloatArray, actions: Array) -> FloatArray:
-        return self._mixed(self._choice.log_probability(parameters, actions), parameters, actions)
+        return self._mixed(self._sampler.log_probability(parameters, actions), parameters, actions)
 
     def mode(self, parameters: FloatArray) -> Array:
-        return self._choice.mode(parameters)
+        return self._sampler.mode(parameters)
 
     def _mixed(self, log_probabilities: FloatArray, parameters: FloatArray, actions: Array) -> FloatArray:
         uniform = self._log_epsilon + self._uniform.log_probability(parameters, actions)
@@ -142,7 +141,7 @@ class EpsilonGreedyMixture(EpsilonGreedy):
 
 
 def epsilon_greedy(
-    parameters: EpsilonGreedyParameters, spec: DistributionSpec, uniform: Choice, crowd: Crowd
+    parameters: EpsilonGreedyParameters, spec: FamilySpec, uniform: Sampler, crowd: Crowd
 ) -> EpsilonGreedyChoice | EpsilonGreedyMixture:
     """With probability epsilon an action drawn from `uniform`, otherwise the policy's.
 
@@ -151,7 +150,7 @@ def epsilon_greedy(
         spec: What the policy's outputs mean.
         crowd: Which environments these are.
     """
-    if isinstance(spec, CategoricalSpec | ValuesSpec):
+    if spec.is_one_choice:
         return EpsilonGreedyChoice(parameters, spec, crowd)
     return EpsilonGreedyMixture(parameters, spec, uniform, crowd)
 

@@ -10,7 +10,6 @@ from typing import Protocol
 
 import numpy as np
 
-from distrl.actors.action_selection import ActionSelector, Choice, choice_of
 from distrl.actors.exploring.action_noise import NoisyAction
 from distrl.actors.exploring.epsilon_greedy import Crowd, epsilon_greedy
 from distrl.actors.exploring.uniform import uniform_of
@@ -23,19 +22,15 @@ from distrl.config.exploration import (
     ExplorationParameters,
     NoiseSection,
 )
-from distrl.networks.actions.specs import (
-    CategoricalSpec,
-    DistributionSpec,
-    MultiCategoricalSpec,
-    MultiValuesSpec,
-    ValuesSpec,
-)
+from distrl.networks.actions import FamilySpec
+from distrl.networks.actions.family import Sampler
+from distrl.networks.actions.joint import ActionSelector
 from distrl.networks.policy.exploration import of_each
 from distrl.types import ActionSpec, Array, BoolArray, BoxSpec, FloatArray
 
 
-class Explorer(Choice, Protocol):
-    """A choice that changes as training goes on, or that remembers something of every environment."""
+class Explorer(Sampler, Protocol):
+    """A sampler that changes as training goes on, or that remembers something of every environment."""
 
     def reset(self) -> None:
         """As at first, with every environment at an episode's start."""
@@ -60,7 +55,7 @@ class Exploration:
     def __init__(
         self,
         parameters: ExplorationParameters | None,
-        distributions: Mapping[str, DistributionSpec],
+        distributions: Mapping[str, FamilySpec],
         actions: Mapping[str, ActionSpec],
         crowd: Crowd,
     ) -> None:
@@ -75,12 +70,12 @@ class Exploration:
             action: _explorer(one, distributions[action], actions[action], self._crowd)
             for action, one in of_each(parameters, distributions).items()
         }
-        self._explored = ActionSelector(distributions, choices=self._explorers)
+        self._explored = ActionSelector(distributions, samplers=self._explorers)
         self._random_steps = 0 if parameters is None else parameters.random_steps
         self._random = self._explored
         if self._random_steps:
             uniform = {action: uniform_of(actions[action], spec) for action, spec in distributions.items()}
-            self._random = ActionSelector(distributions, choices=uniform)
+            self._random = ActionSelector(distributions, samplers=uniform)
         self._weight_noise = weight_noise_of(parameters)
 
     def change(self, parameters: ExplorationParameters | None) -> None:
@@ -138,12 +133,8 @@ class _Steady:
 class Boltzmann(_Steady):
     """softmax(values / T), and likewise of a policy's logits."""
 
-    def __init__(self, parameters: BoltzmannParameters, spec: DistributionSpec) -> None:
-        if isinstance(spec, ValuesSpec):
-            spec = CategoricalSpec(spec.n)
-        elif isinstance(spec, MultiValuesSpec):
-            spec = MultiCategoricalSpec(spec.choices)
-        self._choice = choice_of(spec)
+    def __init__(self, parameters: BoltzmannParameters, spec: FamilySpec) -> None:
+        self._sampler = spec.as_logits().sampler()
         self._schedule = parameters.temperature
         self.move_to(0)
 
@@ -151,14 +142,14 @@ class Boltzmann(_Steady):
         self._inverse = np.array(1.0 / self._schedule.at(env_steps))
 
     def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
-        actions, log_probabilities = self._choice.sample(self._tempered(parameters), rng)
+        actions, log_probabilities = self._sampler.sample(self._tempered(parameters), rng)
         return actions, log_probabilities.astype(np.float32)
 
     def log_probability(self, parameters: FloatArray, actions: Array) -> FloatArray:
-        return self._choice.log_probability(self._tempered(parameters), actions).astype(np.float32)
+        return self._sampler.log_probability(self._tempered(parameters), actions).astype(np.float32)
 
     def mode(self, parameters: FloatArray) -> Array:
-        return self._choice.mode(parameters)
+        return self._sampler.mode(parameters)
 
     def _tempered(self, parameters: FloatArray) -> Array:
         """float64, which no value overflows by a temperature."""
@@ -169,8 +160,8 @@ class Boltzmann(_Steady):
 class Greedy(_Steady):
     """The policy's best action. Log-probabilities are 0: there are none."""
 
-    def __init__(self, spec: DistributionSpec) -> None:
-        self._choice = choice_of(spec)
+    def __init__(self, spec: FamilySpec) -> None:
+        self._sampler = spec.sampler()
 
     def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
         return self.mode(parameters), np.zeros(len(parameters), np.float32)
@@ -179,10 +170,10 @@ class Greedy(_Steady):
         return np.zeros(len(parameters), np.float32)
 
     def mode(self, parameters: FloatArray) -> Array:
-        return self._choice.mode(parameters)
+        return self._sampler.mode(parameters)
 
 
-def _explorer(parameters: ActionExploration, spec: DistributionSpec, action: ActionSpec, crowd: Crowd) -> Explorer:
+def _explorer(parameters: ActionExploration, spec: FamilySpec, action: ActionSpec, crowd: Crowd) -> Explorer:
     match parameters:
         case EpsilonGreedyParameters():
             return epsilon_greedy(parameters, spec, uniform_of(action, spec), crowd)

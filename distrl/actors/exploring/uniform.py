@@ -2,50 +2,36 @@
 
 import numpy as np
 
-from distrl.actors.action_selection import Choice, choice_of
-from distrl.networks.actions.deterministic import DeterministicSpec
-from distrl.networks.actions.specs import (
-    MASKED,
-    UNIT_EDGE,
-    CategoricalSpec,
-    DistributionSpec,
-    GaussianSpec,
-    MultiCategoricalSpec,
-    MultiValuesSpec,
-    ValuesSpec,
-)
+from distrl.networks.actions import FamilySpec
+from distrl.networks.actions.family import MASKED, Sampler
 from distrl.types import ActionSpec, Array, BoxSpec, FloatArray
 
 
-def uniform_of(action: ActionSpec, distribution: DistributionSpec) -> Choice:
+def uniform_of(action: ActionSpec, distribution: FamilySpec) -> Sampler:
     """Uniformly random actions; real numbers must have finite bounds.
 
-    Where the policy keeps `UNIT_EDGE` inside the bounds, so do these: it could not have taken others.
+    Where the policy stays inside the bounds, so do these: it could not have taken others.
     """
     if isinstance(action, BoxSpec):
-        return UniformNumbers(action, 0.0 if isinstance(distribution, GaussianSpec | DeterministicSpec) else UNIT_EDGE)
+        return UniformNumbers(action, distribution.edge)
     return UniformChoices(distribution)
 
 
 class UniformChoices:
     """Choices and switches: the distribution itself with equal logits, where the policy's are not masked."""
 
-    def __init__(self, distribution: DistributionSpec) -> None:
-        self._lowest = -0.5 * MASKED
-        if isinstance(distribution, ValuesSpec):  # are never masked, and may be as low as they like
-            distribution, self._lowest = CategoricalSpec(distribution.n), -np.inf
-        elif isinstance(distribution, MultiValuesSpec):
-            distribution, self._lowest = MultiCategoricalSpec(distribution.choices), -np.inf
-        self._choice = choice_of(distribution)
+    def __init__(self, distribution: FamilySpec) -> None:
+        self._lowest = -0.5 * MASKED if distribution.may_be_masked else -np.inf
+        self._sampler = distribution.as_logits().sampler()
 
     def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
-        return self._choice.sample(self._level(parameters), rng)
+        return self._sampler.sample(self._level(parameters), rng)
 
     def log_probability(self, parameters: FloatArray, actions: Array) -> FloatArray:
-        return self._choice.log_probability(self._level(parameters), actions)
+        return self._sampler.log_probability(self._level(parameters), actions)
 
     def mode(self, parameters: FloatArray) -> Array:
-        return self._choice.mode(parameters)
+        return self._sampler.mode(parameters)
 
     def _level(self, logits: FloatArray) -> FloatArray:
         """Equal logits for what is allowed."""

@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 from distrl.networks.heads import losses as element_losses
 
 

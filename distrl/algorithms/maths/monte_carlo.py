@@ -17,7 +17,7 @@ import numpy as np
 from keras import ops
 
 from distrl.algorithms.maths.returns import gae, step_discounts
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 
 UNKNOWN = -1
 

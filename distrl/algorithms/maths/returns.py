@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from keras import ops
 
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 from distrl.types import Batch
 
 

@@ -4,7 +4,7 @@ from keras import ops
 
 from distrl.config.algorithms import PolicyGradientSection
 from distrl.config.algorithms.policy_gradients import RewardClipping
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 
 
 def clipped(rewards: Tensor, clipping: RewardClipping | None) -> Tensor:

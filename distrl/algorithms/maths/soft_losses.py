@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 
 
 def soft_value(first: Tensor, second: Tensor, log_probabilities: Tensor, temperature: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from keras import ops
 
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 
 
 def chosen_values(values: Tensor, choices: Tensor) -> Tensor:

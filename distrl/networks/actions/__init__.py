@@ -1,0 +1,89 @@
+"""How actions are taken: a file per family, with its specification, its sampler and its distribution side by side.
+
+| kind              | P      | parameters, in order            | action of one environment                      |
+|-------------------|--------|---------------------------------|------------------------------------------------|
+| categorical       | n      | logits                          | int32 [], 0 … n - 1                            |
+| multi_categorical | sum    | logits of every choice in turn  | int32 [k]                                      |
+| bernoulli         | n      | logits of 1                     | int32 [n], 0 or 1                              |
+| gaussian          | 2 n    | mean [n], log σ [n]             | float32 [n], unbounded                         |
+| squashed_gaussian | 2 n    | mean [n], log σ [n] of u        | float32 [n], low + (tanh u + 1) / 2 (high-low) |
+| beta              | 2 n    | raw α [n], raw β [n]            | float32 [n], low + y (high - low)              |
+| values            | n      | value of every choice           | int32 [], 0 … n - 1; an output of its own      |
+| multi_values      | sum    | values of every choice in turn  | int32 [k]; an output of its own                |
+| deterministic     | n      | the action itself               | float32 [n]; an output of its own              |
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from distrl.errors import ConfigError
+from distrl.networks.actions.bernoulli import BernoulliSpec
+from distrl.networks.actions.beta import BetaSpec
+from distrl.networks.actions.categorical import CategoricalSpec, MultiCategoricalSpec
+from distrl.networks.actions.deterministic import DeterministicSpec
+from distrl.networks.actions.gaussian import GaussianSpec
+from distrl.networks.actions.squashed_gaussian import SquashedGaussianSpec
+from distrl.networks.actions.values import MultiValuesSpec, ValuesSpec
+from distrl.types import ActionSpec, BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec
+
+FamilySpec = (
+    CategoricalSpec
+    | MultiCategoricalSpec
+    | BernoulliSpec
+    | GaussianSpec
+    | SquashedGaussianSpec
+    | BetaSpec
+    | ValuesSpec
+    | MultiValuesSpec
+    | DeterministicSpec
+)
+"""How one action is taken; `kind` tells the families apart in JSON."""
+
+Continuous = Literal["auto", "gaussian", "squashed_gaussian", "beta"]
+
+
+def drawn_by(action: ActionSpec, continuous: Continuous) -> FamilySpec:
+    """The distribution of one action.
+
+    Args:
+        action: As the environment takes it.
+        continuous: The policy head's `distribution`, for real numbers; auto: gaussian. Choices and switches have only
+            one distribution each.
+
+    Raises:
+        ConfigError: squashed_gaussian or beta for an action without finite bounds, the lower below the upper.
+    """
+    match action:
+        case DiscreteSpec():
+            return CategoricalSpec(action.n)
+        case MultiDiscreteSpec():
+            return MultiCategoricalSpec(action.choices)
+        case MultiBinarySpec():
+            return BernoulliSpec(action.n)
+        case BoxSpec() if continuous in ("auto", "gaussian"):
+            return GaussianSpec(action.n)
+    low, high = _finite_bounds(action, continuous)
+    return SquashedGaussianSpec(low, high) if continuous == "squashed_gaussian" else BetaSpec(low, high)
+
+
+def _finite_bounds(action: BoxSpec, continuous: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    widest = float(np.finfo(np.float32).max)
+    for position, (low, high) in enumerate(zip(action.low, action.high, strict=True)):
+        if low is None or high is None or not 0.0 < high - low <= widest:
+            raise ConfigError(
+                f"distribution: {continuous} needs finite bounds, the lower below the upper, but number {position} of "
+                f"the action has [{_number(low, -math.inf)}, {_number(high, math.inf)}]; set distribution: gaussian, "
+                f"or bound the environment's action space"
+            )
+    return _all_numbers(action.low), _all_numbers(action.high)
+
+
+def _number(bound: float | None, absent: float) -> float:
+    return absent if bound is None else bound
+
+
+def _all_numbers(bounds: Sequence[float | None]) -> tuple[float, ...]:
+    return tuple(float(bound) for bound in bounds if bound is not None)

@@ -1,29 +1,31 @@
 """The deterministic family: the network's output is the action itself."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
+from distrl.networks.actions.bounded import BoundedFamily
+from distrl.networks.actions.family import Sampler, UndrawnFamily
 from distrl.types import Array, FloatArray
 
 
 @dataclass(frozen=True)
-class DeterministicSpec:
-    """One action per state, within finite bounds; no distribution, so that all exploration is added to it.
+class DeterministicSpec(UndrawnFamily, BoundedFamily):
+    """One action per state, within finite bounds, which noise may reach."""
 
-    Attributes:
-        output: The network's output that holds the action, float32 [..., n].
-    """
-
-    low: tuple[float, ...]
-    high: tuple[float, ...]
     output: str
     kind: Literal["deterministic"] = "deterministic"
+    edge: ClassVar[float] = 0.0
+    holds: ClassVar[str] = "one action per state"
+    explored_by: ClassVar[str] = "gaussian_noise, ornstein_uhlenbeck or greedy"
 
     @property
     def parameters_size(self) -> int:
         return len(self.low)
+
+    def sampler(self) -> Sampler:
+        return DeterministicSampler(self)
 
 
 class DeterministicSampler:

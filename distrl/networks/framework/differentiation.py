@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 
 LossFunction = Callable[[Any], tuple[Tensor, dict[str, Tensor]]]
 """data -> (scalar loss to minimise, name -> array to look at). Reads Keras variables, may assign those not trained."""

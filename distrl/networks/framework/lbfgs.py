@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from distrl.config.optimizers import OptimizerParameters
 from distrl.errors import require
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 from distrl.networks.framework.backend import Gradients, Metrics
 from distrl.networks.framework.differentiation import LossFunction
 from distrl.networks.weights import to_numpy

@@ -7,8 +7,7 @@ from keras import ops
 
 from distrl.config.heads import ACERPolicyHeadParameters
 from distrl.config.network import NetworkParameters
-from distrl.networks.actions.distributions import Tensor
-from distrl.networks.actions.specs import policy_output
+from distrl.networks.actions.family import Tensor, policy_output
 from distrl.networks.heads.head import POLICY_GAIN, Head, Targets, named_targets, single_choice
 from distrl.networks.heads.losses import at_choice, categorical_cross_entropy
 from distrl.types import EnvSpec

@@ -8,7 +8,7 @@ from keras import ops
 
 from distrl.config.heads import ClassificationHeadParameters, RNDHeadParameters
 from distrl.config.network import NetworkParameters
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 from distrl.networks.heads.head import POLICY_GAIN, VALUE_GAIN, Head, Targets, bare_target, named_targets, single_choice
 from distrl.networks.heads.losses import categorical_cross_entropy
 from distrl.networks.parts.layers import dense

@@ -14,9 +14,9 @@ from distrl.config.heads import (
     TwinQHeadParameters,
 )
 from distrl.config.network import NetworkParameters
+from distrl.networks.actions import FamilySpec
 from distrl.networks.actions.deterministic import DeterministicSpec
-from distrl.networks.actions.distributions import Tensor
-from distrl.networks.actions.specs import DistributionSpec
+from distrl.networks.actions.family import Tensor
 from distrl.networks.heads.head import (
     POLICY_GAIN,
     VALUE_GAIN,
@@ -66,7 +66,7 @@ class NAFHead(Head[NAFHeadParameters]):
             f"{self.name}/lower": ops.reshape(flat, (-1, n, n)),  # [batch, n*n] -> [batch, n, n]
         }
 
-    def actions(self) -> dict[str, DistributionSpec]:
+    def actions(self) -> dict[str, FamilySpec]:
         return _deterministic(self._spec, self._bounds, f"{self.name}/mu")
 
     def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
@@ -153,14 +153,14 @@ class DeterministicPolicyHead(Head[DeterministicPolicyHeadParameters]):
             preactivation = keras.layers.BatchNormalization(name=f"{self.name}_head_batchnorm")(preactivation)
         return {self.name: within_bounds(preactivation, *self._bounds)}
 
-    def actions(self) -> dict[str, DistributionSpec]:
+    def actions(self) -> dict[str, FamilySpec]:
         return _deterministic(self._spec, self._bounds, self.name)
 
     def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
         return -ops.sum(bare_target(targets, outputs[self.name]) * outputs[self.name], axis=-1)
 
 
-def _deterministic(spec: EnvSpec, between: tuple[FloatArray, FloatArray], output: str) -> dict[str, DistributionSpec]:
+def _deterministic(spec: EnvSpec, between: tuple[FloatArray, FloatArray], output: str) -> dict[str, FamilySpec]:
     """The environment's one action, read from this output."""
     (action,), (low, high) = spec.actions, between
     return {action: DeterministicSpec(tuple(low.tolist()), tuple(high.tolist()), output)}

@@ -13,7 +13,7 @@ from distrl.config.heads import (
     RainbowQHeadParameters,
 )
 from distrl.config.network import NetworkParameters
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 from distrl.networks.heads.head import VALUE_GAIN, Targets, bare_target, named_targets
 from distrl.networks.heads.losses import at_choice, categorical_cross_entropy, quantile_regression
 from distrl.networks.heads.q import ChoiceHead

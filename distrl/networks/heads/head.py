@@ -11,8 +11,8 @@ from distrl.config.heads import HeadSection
 from distrl.config.layers import Activation
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
-from distrl.networks.actions.distributions import Tensor
-from distrl.networks.actions.specs import DistributionSpec
+from distrl.networks.actions import FamilySpec
+from distrl.networks.actions.family import Tensor
 from distrl.networks.heads.losses import Regression, huber, squared_error
 from distrl.networks.parts.activations import HIDDEN_GAIN
 from distrl.networks.parts.layers import dense
@@ -69,7 +69,7 @@ class Head(ABC, Generic[Parameters]):
             Output name -> Keras tensor float32 [batch, ...].
         """
 
-    def actions(self) -> dict[str, DistributionSpec]:
+    def actions(self) -> dict[str, FamilySpec]:
         """Action -> how it is taken by the head's outputs; empty for a head that does not act."""
         return {}
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 from keras import ops
 
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 from distrl.types import FloatArray
 
 Regression: TypeAlias = Callable[[Tensor], Tensor]

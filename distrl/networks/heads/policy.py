@@ -10,8 +10,9 @@ from distrl.config.action_mask import check_mask
 from distrl.config.heads import PolicyHeadParameters, PolicySection, PPOHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
-from distrl.networks.actions.distributions import JointDistribution, Tensor
-from distrl.networks.actions.specs import MASKED, DistributionSpec, distribution_spec, policy_output
+from distrl.networks.actions import FamilySpec, drawn_by
+from distrl.networks.actions.family import MASKED, Tensor, policy_output
+from distrl.networks.actions.joint import JointDistribution
 from distrl.networks.heads.head import POLICY_GAIN, Head, Targets, fitted, named_targets
 from distrl.networks.heads.losses import clipped_surrogate, policy_gradient
 from distrl.networks.parts.embedders import layer_name
@@ -38,9 +39,7 @@ class DistributionsHead(Head[Parameters]):
         self, parameters: Parameters, spec: EnvSpec, network: NetworkParameters, *, name: str, seed: int
     ) -> None:
         super().__init__(parameters, spec, network, name=name, seed=seed)
-        self._specs = {
-            action: distribution_spec(given, parameters.distribution) for action, given in spec.actions.items()
-        }
+        self._specs = {action: drawn_by(given, parameters.distribution) for action, given in spec.actions.items()}
         self.distribution = JointDistribution(self._specs, name)
         _check_continuous(parameters, self._specs, spec)
         _check_temperature(network, self._specs, spec)
@@ -54,12 +53,10 @@ class DistributionsHead(Head[Parameters]):
             for action, spec in self._specs.items()
         }
 
-    def actions(self) -> dict[str, DistributionSpec]:
+    def actions(self) -> dict[str, FamilySpec]:
         return self._specs if self.name == self.output_name else {}  # of several copies none acts
 
-    def _distribution_parameters(
-        self, features: Any, part: str, spec: DistributionSpec, inputs: Mapping[str, Any]
-    ) -> Any:
+    def _distribution_parameters(self, features: Any, part: str, spec: FamilySpec, inputs: Mapping[str, Any]) -> Any:
         if spec.kind in ("gaussian", "squashed_gaussian"):
             return self._mean_and_log_sigma(features, part, spec)
         given = self._dense(spec.parameters_size, part, gain=POLICY_GAIN)(features)
@@ -71,7 +68,7 @@ class DistributionsHead(Head[Parameters]):
             given = given - MASKED * (1.0 - ops.cast(allowed, "float32"))
         return given
 
-    def _mean_and_log_sigma(self, features: Any, part: str, spec: DistributionSpec) -> Any:
+    def _mean_and_log_sigma(self, features: Any, part: str, spec: FamilySpec) -> Any:
         size, initial = spec.parameters_size // 2, self.parameters.initial_log_sigma
         mean = self._dense(size, part, gain=POLICY_GAIN)(features)
         choice = self.parameters.log_sigma
@@ -177,7 +174,7 @@ class StateIndependent(keras.layers.Layer):  # type: ignore[misc]  # Keras has n
         return ops.zeros_like(like) + self._numbers
 
 
-def _check_continuous(parameters: PolicySection, specs: Mapping[str, DistributionSpec], spec: EnvSpec) -> None:
+def _check_continuous(parameters: PolicySection, specs: Mapping[str, FamilySpec], spec: EnvSpec) -> None:
     """Raises ConfigError where something is set that no action of the environment has."""
     kinds = {given.kind for given in specs.values()}
     gaussian = bool(kinds & {"gaussian", "squashed_gaussian"})
@@ -190,7 +187,7 @@ def _check_continuous(parameters: PolicySection, specs: Mapping[str, Distributio
             raise ConfigError(f"head policy: {name} is of continuous actions; {spec.id} has none")
 
 
-def _check_temperature(network: NetworkParameters, specs: Mapping[str, DistributionSpec], spec: EnvSpec) -> None:
+def _check_temperature(network: NetworkParameters, specs: Mapping[str, FamilySpec], spec: EnvSpec) -> None:
     """Raises ConfigError where a temperature is set and no action is a choice."""
     choices = {"categorical", "multi_categorical"} & {given.kind for given in specs.values()}
     if network.softmax_temperature != 1.0 and not choices:

@@ -8,8 +8,9 @@ import keras
 from distrl.config.heads import DuelingQHeadParameters, HeadSection, QHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
-from distrl.networks.actions.distributions import Tensor
-from distrl.networks.actions.specs import DistributionSpec, choice_sizes, slices, values_specs
+from distrl.networks.actions import FamilySpec
+from distrl.networks.actions.family import Tensor, slices
+from distrl.networks.actions.values import values_specs
 from distrl.networks.heads.head import VALUE_GAIN, Head, Targets, bare_target, fitted, named_targets, single_choice
 from distrl.networks.heads.losses import at_choice
 from distrl.networks.parts.layers import dueling
@@ -24,7 +25,7 @@ class ChoiceHead(Head[Parameters]):
     For one discrete action with A choices, outputs `<name>/q`: float32 [batch, A], the value of every choice, and
     `<name>/softmax`: float32 [batch, A], softmax(q / softmax_temperature), the Boltzmann policy over them. For choices
     that are made at once, where the head is branching, `<name>/q` of one action and `<name>/q/<action>` of several,
-    float32 [batch, A_1 + A_2 + …] each: see `networks/actions/specs.values_specs`. There is no softmax of those, and a
+    float32 [batch, A_1 + A_2 + …] each: see ``networks/actions/values.py``. There is no softmax of those, and a
     softmax_temperature is refused.
 
     Attributes:
@@ -49,7 +50,7 @@ class ChoiceHead(Head[Parameters]):
             )
         self.choices = sum(values.parameters_size for values in self.action_values.values())
 
-    def actions(self) -> dict[str, DistributionSpec]:
+    def actions(self) -> dict[str, FamilySpec]:
         return dict(self.action_values)
 
     @property
@@ -79,7 +80,8 @@ class ChoiceHead(Head[Parameters]):
         )
         advantages = keras.ops.reshape(advantages, (-1, self.choices, width))  # [batch, A*width] -> [batch, A, width]
         value = keras.ops.expand_dims(value, 1)
-        branches = [dueling(value, advantages[:, part], axis=1) for part in slices(choice_sizes(self.action_values))]
+        sizes = [size for spec in self.action_values.values() for size in spec.sizes]
+        branches = [dueling(value, advantages[:, part], axis=1) for part in slices(sizes)]
         return branches[0] if len(branches) == 1 else keras.ops.concatenate(branches, axis=1)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from distrl.config.heads import ValueHeadParameters
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 from distrl.networks.heads.head import VALUE_GAIN, Head, Targets, bare_target, fitted, named_targets
 from distrl.networks.heads.losses import clipped_regression
 

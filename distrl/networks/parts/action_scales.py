@@ -6,7 +6,7 @@ import numpy as np
 
 from distrl.config.environment_checks import check_bounded
 from distrl.errors import ConfigError
-from distrl.networks.actions.distributions import Tensor
+from distrl.networks.actions.family import Tensor
 from distrl.networks.assembly import action_input
 from distrl.types import BoxSpec, EnvSpec, FloatArray
 

@@ -3,7 +3,6 @@
 `bundle.py` writes a description and actors read it. Descriptions that come from files are checked before use."""
 
 import math
-import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import starmap
@@ -14,19 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from distrl.config.exploration import ExplorationParameters
 from distrl.errors import DistrlError
-from distrl.networks.actions.deterministic import DeterministicSpec
-from distrl.networks.actions.specs import (
-    BernoulliSpec,
-    BetaSpec,
-    CategoricalSpec,
-    DistributionSpec,
-    GaussianSpec,
-    MultiCategoricalSpec,
-    MultiValuesSpec,
-    SquashedGaussianSpec,
-    ValuesSpec,
-    output_of,
-)
+from distrl.networks.actions import FamilySpec
 from distrl.types import (
     ActionSpec,
     ArraySpec,
@@ -125,7 +112,7 @@ class BundleDescription:
     inputs: dict[str, ArraySpec]
     recurrent_state: dict[str, ArraySpec]
     outputs: dict[str, tuple[int, ...]]
-    action_distributions: dict[str, DistributionSpec]
+    action_distributions: dict[str, FamilySpec]
     environment: EnvSpec
     weights: tuple[WeightSpec, ...]
     libraries: dict[str, str]
@@ -251,37 +238,18 @@ def _check_distributions(description: BundleDescription, spec: EnvSpec) -> None:
         )
     for name, distribution in distributions.items():
         action = spec.actions[name]
-        if not _is_of(distribution, action):
+        if not distribution.fits(action):
             raise DistrlError(
                 f"its description does not fit itself: action {name!r} is {_short(action)}, "
                 f"its distribution {_short(distribution)}"
             )
-        output = output_of(name, distribution)
+        output = distribution.output_of(name)
         if description.outputs.get(output) != (distribution.parameters_size,):
             found = description.outputs.get(output, "not there")
             raise DistrlError(
                 f"its description does not fit itself: output {output!r} is {_short(found)}, "
                 f"not {(distribution.parameters_size,)}"
             )
-
-
-def _is_of(distribution: DistributionSpec, action: ActionSpec) -> bool:
-    """Whether what is chosen by it is such an action."""
-    match distribution:
-        case CategoricalSpec() | ValuesSpec():
-            return isinstance(action, DiscreteSpec) and distribution.n == action.n
-        case MultiValuesSpec() if isinstance(action, MultiBinarySpec):
-            return distribution.choices == (2,) * action.n
-        case MultiCategoricalSpec() | MultiValuesSpec():
-            return isinstance(action, MultiDiscreteSpec) and distribution.choices == action.choices
-        case BernoulliSpec():
-            return isinstance(action, MultiBinarySpec) and distribution.n == action.n
-        case GaussianSpec():
-            return isinstance(action, BoxSpec) and distribution.n == action.n
-        case SquashedGaussianSpec() | BetaSpec() | DeterministicSpec():
-            same = len(distribution.low) == len(distribution.high)
-            ordered = same and all(map(operator.lt, distribution.low, distribution.high))
-            return ordered and isinstance(action, BoxSpec) and len(distribution.low) == action.n
 
 
 def _short(value: object) -> str:

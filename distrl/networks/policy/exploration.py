@@ -12,13 +12,13 @@ from distrl.config.exploration import (
     PolicySamplingParameters,
 )
 from distrl.errors import ConfigError
-from distrl.networks.actions.deterministic import DeterministicSpec
-from distrl.networks.actions.specs import DistributionSpec, ValuesSpecs
+from distrl.networks.actions import FamilySpec
+from distrl.networks.actions.family import UndrawnFamily
 from distrl.types import ActionSpec, BoxSpec
 
 
 def of_each(
-    exploration: ExplorationParameters | None, distributions: Mapping[str, DistributionSpec]
+    exploration: ExplorationParameters | None, distributions: Mapping[str, FamilySpec]
 ) -> dict[str, ActionExploration]:
     """Action -> how it is explored; those that only follow the policy are not in it."""
     match exploration:
@@ -32,7 +32,7 @@ def of_each(
 
 def check_exploration(
     exploration: ExplorationParameters | None,
-    distributions: Mapping[str, DistributionSpec],
+    distributions: Mapping[str, FamilySpec],
     actions: Mapping[str, ActionSpec],
     *,
     has_noisy_layers: bool,
@@ -56,7 +56,7 @@ def check_exploration(
             "set dense_layer: noisy_dense, or use parameter_noise"
         )
     for action, spec in distributions.items():
-        if isinstance(spec, ValuesSpecs | DeterministicSpec):
+        if isinstance(spec, UndrawnFamily):
             _check_explored(exploration, action, spec)
     for action, one in of_each(exploration, distributions).items():
         _check_action(one, action, actions[action])
@@ -69,20 +69,16 @@ def check_exploration(
                 )
 
 
-def _check_explored(exploration: ExplorationParameters, action: str, spec: ValuesSpecs | DeterministicSpec) -> None:
+def _check_explored(exploration: ExplorationParameters, action: str, spec: UndrawnFamily) -> None:
     """Refuse to follow the distribution of an action that has none."""
-    if isinstance(spec, DeterministicSpec):
-        has, instead = "one action per state", "gaussian_noise, ornstein_uhlenbeck or greedy"
-    else:
-        has, instead = "values of choices", "epsilon_greedy or boltzmann"
     given = exploration.per_action.get(action) if isinstance(exploration, PerActionParameters) else exploration
     if given is None:
         raise ConfigError(
-            f"exploration.per_action: action {action} is not named, and has {has} and no distribution to follow; "
-            f"name it, with {instead}"
+            f"exploration.per_action: action {action} is not named, and has {spec.holds} and no distribution "
+            f"to follow; name it, with {spec.explored_by}"
         )
     if isinstance(given, PolicySamplingParameters):
-        raise _unfit(given, action, f"has {has} and no distribution; use {instead}")
+        raise _unfit(given, action, f"has {spec.holds} and no distribution; use {spec.explored_by}")
 
 
 def _check_action(exploration: ActionExploration, action: str, spec: ActionSpec) -> None:

@@ -6,8 +6,10 @@ from pydantic import TypeAdapter
 
 from distrl.actors.exploring.action_noise import NoisyAction, OrnsteinUhlenbeck
 from distrl.config.exploration import ActionExploration, OrnsteinUhlenbeckParameters
+from distrl.networks.actions.beta import BetaSpec
 from distrl.networks.actions.deterministic import DeterministicSpec
-from distrl.networks.actions.specs import BetaSpec, GaussianSpec, SquashedGaussianSpec
+from distrl.networks.actions.gaussian import GaussianSpec
+from distrl.networks.actions.squashed_gaussian import SquashedGaussianSpec
 from distrl.types import BoxSpec
 
 read = TypeAdapter(ActionExploration).validate_python

@@ -5,22 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrl.actors.action_selection import choice_of
 from distrl.actors.exploring.epsilon_greedy import Crowd, epsilon_greedy, ladder
 from distrl.actors.exploring.uniform import uniform_of
 from distrl.config.exploration import EpsilonByEpisode, EpsilonGreedyParameters, EpsilonLadder
 from distrl.config.schedules import ConstantSchedule, LinearSchedule
-from distrl.networks.actions.specs import (
-    MASKED,
-    BernoulliSpec,
-    BetaSpec,
-    CategoricalSpec,
-    GaussianSpec,
-    MultiCategoricalSpec,
-    MultiValuesSpec,
-    SquashedGaussianSpec,
-    ValuesSpec,
-)
+from distrl.networks.actions.bernoulli import BernoulliSpec
+from distrl.networks.actions.beta import BetaSpec
+from distrl.networks.actions.categorical import CategoricalSpec, MultiCategoricalSpec
+from distrl.networks.actions.family import MASKED
+from distrl.networks.actions.gaussian import GaussianSpec
+from distrl.networks.actions.squashed_gaussian import SquashedGaussianSpec
+from distrl.networks.actions.values import MultiValuesSpec, ValuesSpec
 from distrl.types import BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec
 
 ROWS = 100_000
@@ -130,7 +125,7 @@ def twin(name, parameters, actions, epsilon):
         if name == "best":
             own = float(chosen in np.flatnonzero(row == row.max())) / (row == row.max()).sum()
         else:
-            own = np.exp(float(choice_of(spec).log_probability(row[None], chosen[None])[0]))
+            own = np.exp(float(spec.sampler().log_probability(row[None], chosen[None])[0]))
         inside = not isinstance(action, BoxSpec) or ((chosen >= LOW) & (chosen <= HIGH)).all()
         found.append(np.log((1 - epsilon) * own + epsilon * uniform * inside))
     return np.array(found)
@@ -146,7 +141,7 @@ def test_log_probabilities_of_the_mixture_are_exact(name, epsilon):
     assert log_probabilities.dtype == np.float32
     np.testing.assert_allclose(log_probabilities, twin(name, parameters, actions, epsilon), rtol=3e-4, atol=3e-5)
     np.testing.assert_allclose(log_probabilities, chooser.log_probability(parameters, actions), rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(chooser.mode(parameters), choice_of(spec).mode(parameters))
+    np.testing.assert_array_equal(chooser.mode(parameters), spec.sampler().mode(parameters))
 
 
 @given(

@@ -4,19 +4,16 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from distrl.actors.action_selection import ActionSelector, choice_of
 from distrl.actors.exploring.epsilon_greedy import Crowd
 from distrl.actors.exploring.exploration import Exploration
 from distrl.config.exploration import ExplorationParameters
-from distrl.networks.actions.specs import (
-    BernoulliSpec,
-    BetaSpec,
-    CategoricalSpec,
-    GaussianSpec,
-    MultiCategoricalSpec,
-    SquashedGaussianSpec,
-    ValuesSpec,
-)
+from distrl.networks.actions.bernoulli import BernoulliSpec
+from distrl.networks.actions.beta import BetaSpec
+from distrl.networks.actions.categorical import CategoricalSpec, MultiCategoricalSpec
+from distrl.networks.actions.gaussian import GaussianSpec
+from distrl.networks.actions.joint import ActionSelector
+from distrl.networks.actions.squashed_gaussian import SquashedGaussianSpec
+from distrl.networks.actions.values import ValuesSpec
 from distrl.types import BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec
 
 read = TypeAdapter(ExplorationParameters).validate_python
@@ -151,7 +148,7 @@ def test_every_action_is_explored_in_a_way_of_its_own():
     np.testing.assert_allclose(actions["force"], np.tile([second, 1 + second], (ROWS, 1)), rtol=1e-5)
     assert actions["arm"].std(axis=0) == pytest.approx(0.628 * np.array([2.0, 1.5]), rel=0.02)  # of tanh N(0, 1)
     of_turn = np.log(np.array([2 / 3, 1 / 6, 1 / 6]))[actions["turn"]]
-    of_arm = choice_of(SPECS["arm"]).log_probability(outputs["policy/arm"], actions["arm"])
+    of_arm = SPECS["arm"].sampler().log_probability(outputs["policy/arm"], actions["arm"])
     np.testing.assert_allclose(log_probabilities, of_turn + of_arm, rtol=1e-4, atol=1e-5)
 
 

@@ -4,17 +4,13 @@ import numpy as np
 import pytest
 
 from distrl.actors.exploring.uniform import uniform_of
-from distrl.networks.actions.specs import (
-    MASKED,
-    BernoulliSpec,
-    BetaSpec,
-    CategoricalSpec,
-    GaussianSpec,
-    MultiCategoricalSpec,
-    MultiValuesSpec,
-    SquashedGaussianSpec,
-    ValuesSpec,
-)
+from distrl.networks.actions.bernoulli import BernoulliSpec
+from distrl.networks.actions.beta import BetaSpec
+from distrl.networks.actions.categorical import CategoricalSpec, MultiCategoricalSpec
+from distrl.networks.actions.family import MASKED
+from distrl.networks.actions.gaussian import GaussianSpec
+from distrl.networks.actions.squashed_gaussian import SquashedGaussianSpec
+from distrl.networks.actions.values import MultiValuesSpec, ValuesSpec
 from distrl.types import BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec
 
 ROWS = 60_000

@@ -3,7 +3,7 @@ import pytest
 
 from distrl.config.heads import CategoricalQHeadParameters, DuelingQHeadParameters, QHeadParameters
 from distrl.errors import ConfigError
-from distrl.networks.actions.specs import MultiValuesSpec
+from distrl.networks.actions.values import MultiValuesSpec
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
 
 ROWS = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)

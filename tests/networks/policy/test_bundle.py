@@ -15,7 +15,7 @@ from distrl.actors.policy import Policy
 from distrl.config import heads
 from distrl.config.layers import Activation
 from distrl.errors import DistrlError, MissingExtraError
-from distrl.networks.actions.specs import CategoricalSpec
+from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.networks.policy import bundle
 from distrl.networks.policy.description import BundleDescription, WeightSpec
 from distrl.types import (

@@ -5,14 +5,11 @@ import pytest
 
 from distrl.config.exploration import NoisyNetworkParameters
 from distrl.errors import DistrlError
-from distrl.networks.actions.specs import (
-    BernoulliSpec,
-    BetaSpec,
-    CategoricalSpec,
-    GaussianSpec,
-    MultiCategoricalSpec,
-    SquashedGaussianSpec,
-)
+from distrl.networks.actions.bernoulli import BernoulliSpec
+from distrl.networks.actions.beta import BetaSpec
+from distrl.networks.actions.categorical import CategoricalSpec, MultiCategoricalSpec
+from distrl.networks.actions.gaussian import GaussianSpec
+from distrl.networks.actions.squashed_gaussian import SquashedGaussianSpec
 from distrl.networks.policy.description import FORMAT, BundleDescription, NoisyWeights, WeightSpec
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 

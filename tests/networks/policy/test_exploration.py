@@ -5,16 +5,12 @@ from pydantic import TypeAdapter
 
 from distrl.config.exploration import ExplorationParameters
 from distrl.errors import ConfigError
+from distrl.networks.actions.bernoulli import BernoulliSpec
+from distrl.networks.actions.categorical import CategoricalSpec, MultiCategoricalSpec
 from distrl.networks.actions.deterministic import DeterministicSpec
-from distrl.networks.actions.specs import (
-    BernoulliSpec,
-    CategoricalSpec,
-    GaussianSpec,
-    MultiCategoricalSpec,
-    MultiValuesSpec,
-    SquashedGaussianSpec,
-    ValuesSpec,
-)
+from distrl.networks.actions.gaussian import GaussianSpec
+from distrl.networks.actions.squashed_gaussian import SquashedGaussianSpec
+from distrl.networks.actions.values import MultiValuesSpec, ValuesSpec
 from distrl.networks.policy.exploration import check_exploration, of_each
 from distrl.types import BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, load_from_string, numpy_helper
 
 from distrl.errors import DistrlError
-from distrl.networks.actions.specs import CategoricalSpec
+from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.networks.policy.description import FORMAT, BundleDescription, WeightSpec
 from distrl.networks.policy.exported_model import HASH_KEY, KEY, Exported, opened, sealed
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec

@@ -1,57 +1,62 @@
-"""From specifications to distributions, and all actions of an environment at once: what algorithms use.
+"""All actions of an environment at once, independent of each other given the observation.
 
-The distributions themselves are in `networks/actions/discrete.py` and `networks/actions/continuous.py`.
-Everything is a pure function of what the policy head puts out, in `keras.ops`, on any backend. The actors' twin in
-NumPy is `actors/action_selection.py`; tests hold the two together.
+`ActionSelector` takes them in NumPy, in actors; `JointDistribution` computes with them in `keras.ops`, in the learner.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 
-from distrl.networks.actions.continuous import Beta, Gaussian, SquashedGaussian
-from distrl.networks.actions.deterministic import DeterministicSpec
-from distrl.networks.actions.discrete import Bernoulli, Categorical, MultiCategorical
-from distrl.networks.actions.distribution import Distribution, Seed, Tensor, total
-from distrl.networks.actions.specs import (
-    BernoulliSpec,
-    BetaSpec,
-    CategoricalSpec,
-    DistributionSpec,
-    GaussianSpec,
-    MultiCategoricalSpec,
-    MultiValuesSpec,
-    SquashedGaussianSpec,
-    ValuesSpec,
-    policy_output,
-)
-
-__all__ = ["Distribution", "JointDistribution", "Seed", "Tensor", "make_distribution"]
+from distrl.networks.actions import FamilySpec
+from distrl.networks.actions.family import Sampler, Seed, Tensor, policy_output, total
+from distrl.types import Array, FloatArray
 
 
-def make_distribution(spec: DistributionSpec) -> Distribution:
-    """The distribution that a specification describes.
+class ActionSelector:
+    """All actions of an environment, drawn independently of each other.
 
-    Raises:
-        ValueError: It describes values of choices.
+    Args:
+        specs: Action -> how it is taken; actions are drawn in this order.
+        head: The policy head whose outputs these are.
+        samplers: Action -> its sampler where that is not its family's.
     """
-    match spec:
-        case CategoricalSpec():
-            return Categorical()
-        case MultiCategoricalSpec():
-            return MultiCategorical(spec)
-        case BernoulliSpec():
-            return Bernoulli()
-        case GaussianSpec():
-            return Gaussian()
-        case SquashedGaussianSpec():
-            return SquashedGaussian(spec)
-        case BetaSpec():
-            return Beta(spec)
-        case ValuesSpec() | MultiValuesSpec():
-            raise ValueError(f"output {spec.output} holds values of choices, which no distribution is made of")
-        case DeterministicSpec():
-            raise ValueError(f"output {spec.output} holds an action, which no distribution is made of")
+
+    def __init__(
+        self,
+        specs: Mapping[str, FamilySpec],
+        head: str = "policy",
+        samplers: Mapping[str, Sampler] = MappingProxyType({}),
+    ) -> None:
+        self._samplers = [
+            (action, spec.output_of(action, head), samplers.get(action) or spec.sampler())
+            for action, spec in specs.items()
+        ]
+
+    def sample(
+        self, outputs: Mapping[str, FloatArray], rng: np.random.Generator
+    ) -> tuple[dict[str, Array], FloatArray]:
+        """Draw one action of each name for every row.
+
+        Args:
+            outputs: The policy's outputs by name; of them `spec.output_of(action, head)`, float32 [B, P], finite.
+            rng: Advanced by what the draws take.
+
+        Returns:
+            actions: By name, as `ActionSpec.array` says, with a leading [B].
+            log_probabilities: float32 [B], of all actions of a row together.
+        """
+        actions: dict[str, Array] = {}
+        log_probabilities: FloatArray | None = None
+        for action, output, how in self._samplers:
+            actions[action], one = how.sample(outputs[output], rng)
+            log_probabilities = one if log_probabilities is None else log_probabilities + one
+        assert log_probabilities is not None, "an environment has at least one action"
+        return actions, log_probabilities
+
+    def mode(self, outputs: Mapping[str, FloatArray]) -> dict[str, Array]:
+        """The actions to take when not exploring, from outputs as in `sample`."""
+        return {action: how.mode(outputs[output]) for action, output, how in self._samplers}
 
 
 class JointDistribution:
@@ -65,10 +70,10 @@ class JointDistribution:
         head: The policy head whose outputs these are.
     """
 
-    def __init__(self, specs: Mapping[str, DistributionSpec], head: str = "policy") -> None:
+    def __init__(self, specs: Mapping[str, FamilySpec], head: str = "policy") -> None:
         self.specs = dict(specs)
         self._sizes = {policy_output(action, head): spec.parameters_size for action, spec in specs.items()}
-        self._parts = {action: (policy_output(action, head), make_distribution(spec)) for action, spec in specs.items()}
+        self._parts = {action: (policy_output(action, head), spec.distribution()) for action, spec in specs.items()}
 
     def log_probability(self, outputs: Mapping[str, Tensor], actions: Mapping[str, Tensor]) -> Tensor:
         """Log-probability of all actions together, float32 [...].

@@ -11,8 +11,10 @@ from hypothesis.extra.numpy import arrays
 from keras import ops
 from scipy import integrate, special, stats
 
-from distrl.networks.actions.continuous import Beta, Gaussian, SquashedGaussian
-from distrl.networks.actions.specs import UNIT_EDGE, BetaSpec, SquashedGaussianSpec
+from distrl.networks.actions.beta import Beta, BetaSpec
+from distrl.networks.actions.family import UNIT_EDGE
+from distrl.networks.actions.gaussian import Gaussian
+from distrl.networks.actions.squashed_gaussian import SquashedGaussian, SquashedGaussianSpec
 
 GAUSSIAN = Gaussian()
 UNIT = SquashedGaussian(SquashedGaussianSpec((-1.0,), (1.0,)))

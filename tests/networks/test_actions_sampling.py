@@ -4,18 +4,19 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from distrl.actors.action_selection import ActionSelector, choice_of, greedy, sample_categorical
-from distrl.networks.actions.discrete import Categorical
-from distrl.networks.actions.distributions import JointDistribution
-from distrl.networks.actions.specs import (
-    BernoulliSpec,
-    BetaSpec,
+from distrl.networks.actions.bernoulli import BernoulliSpec
+from distrl.networks.actions.beta import BetaSpec
+from distrl.networks.actions.categorical import (
+    Categorical,
     CategoricalSpec,
-    GaussianSpec,
     MultiCategoricalSpec,
-    MultiValuesSpec,
-    SquashedGaussianSpec,
+    greedy,
+    sample_categorical,
 )
+from distrl.networks.actions.gaussian import GaussianSpec
+from distrl.networks.actions.joint import ActionSelector, JointDistribution
+from distrl.networks.actions.squashed_gaussian import SquashedGaussianSpec
+from distrl.networks.actions.values import MultiValuesSpec
 
 LOGITS = arrays(np.float32, array_shapes(min_dims=2, max_dims=2, max_side=6), elements=st.floats(-100, 100, width=32))
 
@@ -287,5 +288,5 @@ def test_of_values_of_several_choices_the_best_of_each_is_taken():
     np.testing.assert_array_equal(log_probabilities, np.zeros(2, np.float32), strict=True)
     np.testing.assert_array_equal(selector.mode({"q/q": VALUES})["keys"], actions["keys"])
     assert rng.bit_generator.state == state  # nothing is drawn
-    known = choice_of(MultiValuesSpec((2, 3), "q/q")).log_probability(VALUES, np.int32([[1, 1], [0, 1]]))
+    known = MultiValuesSpec((2, 3), "q/q").sampler().log_probability(VALUES, np.int32([[1, 1], [0, 1]]))
     np.testing.assert_array_equal(known, np.float32([0.0, -np.inf]))

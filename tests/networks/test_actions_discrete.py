@@ -9,8 +9,8 @@ from keras import ops, random
 from scipy import stats
 from scipy.special import log_expit, log_softmax
 
-from distrl.networks.actions.discrete import Bernoulli, Categorical, MultiCategorical
-from distrl.networks.actions.specs import MultiCategoricalSpec
+from distrl.networks.actions.bernoulli import Bernoulli
+from distrl.networks.actions.categorical import Categorical, MultiCategorical, MultiCategoricalSpec
 
 LOGITS = arrays(np.float32, (3, 4), elements=st.floats(-50, 50, width=32))
 CATEGORICAL, BERNOULLI = Categorical(), Bernoulli()

@@ -3,22 +3,15 @@ import pytest
 from pydantic import TypeAdapter
 
 from distrl.errors import ConfigError
-from distrl.networks.actions.specs import (
-    BernoulliSpec,
-    BetaSpec,
-    CategoricalSpec,
-    DistributionSpec,
-    GaussianSpec,
-    MultiCategoricalSpec,
-    MultiValuesSpec,
-    SquashedGaussianSpec,
-    ValuesSpec,
-    choices_made,
-    distribution_spec,
-    low_and_width,
-    policy_output,
-    values_of_choices,
-)
+from distrl.networks.actions import FamilySpec, drawn_by
+from distrl.networks.actions.bernoulli import BernoulliSpec
+from distrl.networks.actions.beta import BetaSpec
+from distrl.networks.actions.bounded import low_and_width
+from distrl.networks.actions.categorical import CategoricalSpec, MultiCategoricalSpec
+from distrl.networks.actions.family import policy_output
+from distrl.networks.actions.gaussian import GaussianSpec
+from distrl.networks.actions.squashed_gaussian import SquashedGaussianSpec
+from distrl.networks.actions.values import MultiValuesSpec, ValuesSpec, choices_made, values_of_choices
 from distrl.types import BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec
 
 BOX = BoxSpec((2,), (-2.0, 0.0), (2.0, 0.5))
@@ -38,13 +31,13 @@ SPECS = {"gear": ValuesSpec(3, "q/q/gear"), "lights": MultiValuesSpec((2, 2), "q
     ],
 )
 def test_parameters_size_and_json(spec, size):
-    adapter = TypeAdapter(dict[str, DistributionSpec])
+    adapter = TypeAdapter(dict[str, FamilySpec])
     assert spec.parameters_size == size
     assert adapter.validate_json(adapter.dump_json({"a": spec})) == {"a": spec}
 
 
 def test_json_names_the_kind():
-    assert TypeAdapter(DistributionSpec).dump_json(BernoulliSpec(3)) == b'{"n":3,"kind":"bernoulli"}'
+    assert TypeAdapter(FamilySpec).dump_json(BernoulliSpec(3)) == b'{"n":3,"kind":"bernoulli"}'
 
 
 @pytest.mark.parametrize(
@@ -62,7 +55,7 @@ def test_json_names_the_kind():
     ],
 )
 def test_distribution_of_an_action(action, continuous, expected):
-    assert distribution_spec(action, continuous) == expected
+    assert drawn_by(action, continuous) == expected
 
 
 @pytest.mark.parametrize("continuous", ["squashed_gaussian", "beta"])
@@ -77,7 +70,7 @@ def test_distribution_of_an_action(action, continuous, expected):
 )
 def test_bounded_distributions_need_bounds(continuous, bounds, shown):
     with pytest.raises(ConfigError) as error:
-        distribution_spec(BoxSpec((2,), (-1.0, bounds[0]), (1.0, bounds[1])), continuous)
+        drawn_by(BoxSpec((2,), (-1.0, bounds[0]), (1.0, bounds[1])), continuous)
     assert str(error.value) == (
         f"distribution: {continuous} needs finite bounds, the lower below the upper, but number 1 of the action has "
         f"{shown}; set distribution: gaussian, or bound the environment's action space"

@@ -7,16 +7,12 @@ from keras import ops, random
 from scipy import stats
 from scipy.special import expit, log_softmax
 
-from distrl.networks.actions.discrete import Categorical
-from distrl.networks.actions.distributions import JointDistribution, make_distribution
-from distrl.networks.actions.specs import (
-    BernoulliSpec,
-    BetaSpec,
-    CategoricalSpec,
-    GaussianSpec,
-    MultiCategoricalSpec,
-    SquashedGaussianSpec,
-)
+from distrl.networks.actions.bernoulli import BernoulliSpec
+from distrl.networks.actions.beta import BetaSpec
+from distrl.networks.actions.categorical import Categorical, CategoricalSpec, MultiCategoricalSpec
+from distrl.networks.actions.gaussian import GaussianSpec
+from distrl.networks.actions.joint import JointDistribution
+from distrl.networks.actions.squashed_gaussian import SquashedGaussianSpec
 
 LOW, HIGH = (-2.0, 0.5), (2.0, 3.5)
 SPECS = {
@@ -86,7 +82,7 @@ def compiled(function):
 @pytest.mark.parametrize("name", SPECS)
 class TestEveryDistribution:
     def test_log_probability_is_the_definition(self, name):
-        distribution, parameters = make_distribution(SPECS[name]), outputs_of(1)[f"policy/{name}"]
+        distribution, parameters = SPECS[name].distribution(), outputs_of(1)[f"policy/{name}"]
         actions = numpy(distribution.sample(parameters, 2))
         computed = numpy(distribution.log_probability(parameters, actions))
         # What an action near its bounds loses in float32 is as visible as the density is steep there.
@@ -94,24 +90,24 @@ class TestEveryDistribution:
         assert np.median(np.abs(computed - reference(name, parameters, actions))) < 1e-6
 
     def test_kl_of_itself_is_0_and_of_others_positive(self, name):
-        distribution, p, q = make_distribution(SPECS[name]), *(outputs_of(s)[f"policy/{name}"] for s in (1, 2))
+        distribution, p, q = SPECS[name].distribution(), *(outputs_of(s)[f"policy/{name}"] for s in (1, 2))
         np.testing.assert_allclose(numpy(distribution.kl(p, p)), np.zeros(ROWS), atol=1e-6)
         assert (numpy(distribution.kl(p, q)) > 0).all()
 
     def test_kl_is_the_mean_log_ratio(self, name):
-        distribution, p, q = make_distribution(SPECS[name]), *(outputs_of(s, 1)[f"policy/{name}"] for s in (1, 2))
+        distribution, p, q = SPECS[name].distribution(), *(outputs_of(s, 1)[f"policy/{name}"] for s in (1, 2))
         p, q = p / 2, q / 2
         actions = distribution.sample(np.tile(p, (200_000, 1)), 3)
         ratios = [numpy(distribution.log_probability(np.tile(x, (200_000, 1)), actions)) for x in (p, q)]
         assert (ratios[0] - ratios[1]).mean() == pytest.approx(numpy(distribution.kl(p, q))[0], abs=0.02)
 
     def test_entropy_is_minus_the_mean_log_probability(self, name):
-        distribution, parameters = make_distribution(SPECS[name]), outputs_of(1, 1)[f"policy/{name}"] / 2
+        distribution, parameters = SPECS[name].distribution(), outputs_of(1, 1)[f"policy/{name}"] / 2
         _, log_probabilities = distribution.sample_with_log_probability(np.tile(parameters, (200_000, 1)), 3)
         assert -numpy(log_probabilities).mean() == pytest.approx(numpy(distribution.entropy(parameters))[0], abs=0.01)
 
     def test_leading_axes_do_not_matter(self, name):
-        distribution, parameters = make_distribution(SPECS[name]), outputs_of(1)[f"policy/{name}"]
+        distribution, parameters = SPECS[name].distribution(), outputs_of(1)[f"policy/{name}"]
         actions = numpy(distribution.mode(parameters))
         grid, grid_actions = parameters.reshape(2, 100, -1), actions.reshape(2, 100, *actions.shape[1:])
         pairs = [
@@ -130,7 +126,7 @@ class TestJointDistribution:
     def test_sums_are_of_the_parts(self):
         p, q = outputs_of(1), outputs_of(2)
         actions = JOINT.sample(p, 4)
-        parts = {name: make_distribution(spec) for name, spec in SPECS.items()}
+        parts = {name: spec.distribution() for name, spec in SPECS.items()}
         of = {name: (p[f"policy/{name}"], q[f"policy/{name}"]) for name in SPECS}
         expected = sum(numpy(part.log_probability(of[name][0], actions[name])) for name, part in parts.items())
         np.testing.assert_allclose(numpy(JOINT.log_probability(p, actions)), expected, rtol=1e-5, atol=1e-5)
@@ -144,7 +140,7 @@ class TestJointDistribution:
         modes = JOINT.mode(outputs)
         assert list(modes) == list(SPECS)
         for name, spec in SPECS.items():
-            expected = numpy(make_distribution(spec).mode(outputs[f"policy/{name}"]))
+            expected = numpy(spec.distribution().mode(outputs[f"policy/{name}"]))
             np.testing.assert_array_equal(numpy(modes[name]), expected)
 
     def test_samples_and_their_log_probability(self):
@@ -154,7 +150,7 @@ class TestJointDistribution:
         for name, drawn in JOINT.sample(outputs, 5).items():
             np.testing.assert_array_equal(numpy(drawn), numpy(actions[name]))
         # The arm's is exact, unlike what can be told from a saturated action; of all others both are the same.
-        arm = make_distribution(SPECS["arm"])
+        arm = SPECS["arm"].distribution()
         others = JointDistribution({name: spec for name, spec in SPECS.items() if name != "arm"})
         exact = numpy(log_probabilities) - numpy(others.log_probability(outputs, actions))
         seen = numpy(arm.log_probability(outputs["policy/arm"], actions["arm"]))
@@ -163,7 +159,7 @@ class TestJointDistribution:
 
     def test_exact_log_probability_of_a_sample(self):
         outputs, generators = outputs_of(1), [random.SeedGenerator(5) for _ in range(2)]
-        joint, arm = JointDistribution({"arm": SPECS["arm"]}), make_distribution(SPECS["arm"])
+        joint, arm = JointDistribution({"arm": SPECS["arm"]}), SPECS["arm"].distribution()
         actions, log_probabilities = joint.sample_with_log_probability(outputs, generators[0])
         expected = arm.sample_with_log_probability(outputs["policy/arm"], generators[1])
         np.testing.assert_array_equal(numpy(actions["arm"]), numpy(expected[0]))
