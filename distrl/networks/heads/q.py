@@ -25,7 +25,7 @@ class ChoiceHead(Head[Parameters]):
     For one discrete action with A choices, outputs `<name>/q`: float32 [batch, A], the value of every choice, and
     `<name>/softmax`: float32 [batch, A], softmax(q / softmax_temperature), the Boltzmann policy over them. For choices
     that are made at once, where the head is branching, `<name>/q` of one action and `<name>/q/<action>` of several,
-    float32 [batch, A_1 + A_2 + …] each: see ``networks/actions/values.py``. There is no softmax of those, and a
+    float32 [batch, A_1 + A_2 + …] each: see `networks/actions/values.py`. There is no softmax of those, and a
     softmax_temperature is refused.
 
     Attributes:
