@@ -11,7 +11,6 @@ import onnxruntime
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 
-from distrl.networks.actions.joint import ActionSelector
 from distrl.actors.policy import Policy
 from distrl.actors.unroll import UnrollBuilder
 from distrl.algorithms import make_algorithm
@@ -20,6 +19,7 @@ from distrl.environments.text import token
 from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.batching import stack
 from distrl.memory_backend.codec import decode_unroll, encode_unroll
+from distrl.networks.actions.joint import ActionSelector
 from distrl.networks.policy.bundle import export_bundle, export_whole
 from distrl.types import EnvSpec, Unroll, UnrollSchema, Weights
 
