@@ -149,7 +149,7 @@ class ActivationLayer(Section):
     @model_validator(mode="after")
     def _slope_has_a_use(self) -> Self:
         if self.negative_slope is not None and self.activation != "leaky_relu":
-            raise ValueError(f"negative_slope is leaky_relu's, not {self.activation}'s")
+            raise ValueError(f"negative_slope belongs to leaky_relu, not to {self.activation}")
         return self
 
 

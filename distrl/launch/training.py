@@ -28,7 +28,7 @@ from distrl.learner.replay_set_up import empty_replay_note
 from distrl.memory_backend.backend import Backend, QueueCaps
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
 from distrl.memory_backend.redis_backend import RedisBackend
-from distrl.networks.parts.windows import check_windows
+from distrl.networks.parts.schemes import check_windows
 from distrl.roles.description import RunDescription
 from distrl.roles.framework import require_framework
 from distrl.roles.join import open_backend

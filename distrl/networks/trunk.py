@@ -18,11 +18,10 @@ from distrl.config.network import (
     NetworkParameters,
 )
 from distrl.errors import ConfigError
-from distrl.networks.parts import embedders, layers, mergers, middlewares, schemes
-from distrl.networks.parts.custom import custom_layer, seeded
+from distrl.networks.parts import embedders, layers, middlewares
 from distrl.networks.parts.middlewares import RecurrentMiddleware
 from distrl.networks.parts.normalization import ObservationNormalization
-from distrl.networks.parts.tokens import vocabulary_of
+from distrl.networks.parts.schemes import resolve
 from distrl.types import ArraySpec
 
 
@@ -30,7 +29,7 @@ class Trunk:
     """Embedders, merger and middleware, or the user's own model and a middleware.
 
     Attributes:
-        features: Keras tensor [batch, width], what heads see.
+        features: Keras tensor [batch, width], the input of the heads.
         state_inputs: Recurrent state by name, Keras tensors float32 [batch, width]; empty without memory.
         next_state: The state after the step, by the same names.
         normalizations: Input name -> its normalisation layer, where there is one.
@@ -38,7 +37,7 @@ class Trunk:
 
     Args:
         inputs: Keras inputs by name.
-        arrays: What the inputs are, by name.
+        arrays: Specifications of the inputs by name.
         prefix: First part of all names, "" for a network's only trunk.
         seed: The network's seed.
     """
@@ -76,7 +75,7 @@ class Trunk:
     def unroll(
         self, flat: Mapping[str, Any], state: Mapping[str, Any], valid: Any, *, training: bool, burn_in_steps: int
     ) -> Any:
-        """Features of every row of a batch of unrolls.
+        """Return the features of every row of a batch of unrolls.
 
         Args:
             flat: Inputs by name, [N*(T+1), ...], sequence by sequence.
@@ -89,14 +88,13 @@ class Trunk:
         embedding = self._encoder(dict(flat), training=training)
         if self._memory is None:
             return embedding
-        # [N*(T+1), width] -> [N, T+1, width], through the cell, and back
+        # [N*(T+1), width] -> [N, T+1, width] -> [T+1, N, width], through the cell, and back
         rows = ops.reshape(embedding, (valid.shape[1], valid.shape[0] + 1, embedding.shape[-1]))
-        # which takes and gives [T+1, N, width]
         features = self._memory.sequence(ops.swapaxes(rows, 0, 1), state, valid, burn_in_steps)
         return ops.reshape(ops.swapaxes(features, 0, 1), (-1, features.shape[-1]))
 
     def activations(self, flat: Mapping[str, Any]) -> dict[str, Any]:
-        """What every layer of `activated` puts out in inference: layer -> [rows, ...]; `flat` as of `unroll`."""
+        """Return the outputs of the layers `activated` in inference: layer -> [rows, ...]; `flat` as for `unroll`."""
         return {} if self._activations is None else dict(self._activations(dict(flat), training=False))
 
     def _embedding(self, parameters: NetworkParameters, inputs: Mapping[str, Any], prefix: str, seed: int) -> Any:
@@ -110,10 +108,10 @@ class Trunk:
         else:
             embeddings = self._embeddings(parameters, inputs, prefix, seed)
             try:
-                merged = mergers.merge(embeddings, parameters.embedding_merger_type, prefix=prefix)
+                merged = middlewares.merge(embeddings, parameters.embedding_merger_type, prefix=prefix)
             except ConfigError as error:
                 raise ConfigError(f"network.embedding_merger_type: {error}") from error
-        stack = schemes.resolve(middleware.scheme, "middleware")
+        stack = resolve(middleware.scheme, "middleware")
         layers.check_block(middleware, stack, "network.middleware_parameters")
         return layers.apply_scheme(
             merged,
@@ -136,7 +134,7 @@ class Trunk:
         if parameters.normalize:
             layer = f"{prefix}normalization_{embedders.layer_name(name)}"
             normalization = self.normalizations[name] = ObservationNormalization(name=layer)
-        vocabulary = vocabulary_of(self._arrays[name], parameters, name)
+        vocabulary = embedders.vocabulary_of(self._arrays[name], parameters, name)
         return embedders.embed(
             given, parameters, name=name, seed=seed, normalization=normalization, vocabulary=vocabulary, prefix=prefix
         )
@@ -146,11 +144,11 @@ _WITHIN = (
     r"Error encountered:\s*(.*?)\s*(?:Arguments received|$)",
     r"Exception encountered .*?\n\n(.*?)\s*Arguments received",
 )
-"""Where Keras has the words of an exception that it makes anew."""
+"""Patterns of the text of an exception that Keras raises again with text of its own."""
 
 
 def _own_words(error: Exception) -> str:
-    """Return what the user's code raised, without what Keras says around it, and where: in one line."""
+    """Return, in one line, the text of an error of the user's code without Keras' text around it, and its place."""
     text = str(error.args[0]) if error.args else str(error)
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)
     found = [words[1] for pattern in _WITHIN if (words := re.search(pattern, text, re.DOTALL)) is not None]
@@ -160,17 +158,17 @@ def _own_words(error: Exception) -> str:
 
 
 def _users_model(path: str, arguments: Mapping[str, Any], inputs: Mapping[str, Any], name: str, seed: int) -> Any:
-    """What the user's own keras.Model makes of all inputs: [batch, width].
+    """Apply the user's own keras.Model to all inputs: [batch, width].
 
     Raises:
-        ConfigError: It cannot be made or called, or returns something else.
+        ConfigError: The model cannot be made or called, or returns something else.
     """
     try:
-        with seeded(layers.layer_seed(seed, name)):
-            merged = custom_layer(CustomLayer(layer=path, arguments=dict(arguments)), name=name)(dict(inputs))
+        with layers.seeded(layers.layer_seed(seed, name)):
+            merged = layers.custom_layer(CustomLayer(layer=path, arguments=dict(arguments)), name=name)(dict(inputs))
     except ConfigError as error:
         raise ConfigError(f"network.model: {error}") from error
-    except Exception as error:  # whatever the user's code raises
+    except Exception as error:  # the user's code may raise anything
         raise ConfigError(f"network.model: {path}: {type(error).__name__}: {_own_words(error)}") from error
     shape = getattr(merged, "shape", None)
     if shape is None or len(shape) != 2 or shape[1] is None:

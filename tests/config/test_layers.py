@@ -95,7 +95,7 @@ def test_schemes_by_name():
         ),
         (
             "[{kind: activation, activation: relu, negative_slope: 0.1}]",
-            f"{SCHEME}.0: negative_slope is leaky_relu's, not relu's",
+            f"{SCHEME}.0: negative_slope belongs to leaky_relu, not to relu",
         ),
         ("[{kind: dropout, rate: 1.0}]", f"{SCHEME}.0.rate: 1.0 (from flag --set) must be less than 1"),
     ],

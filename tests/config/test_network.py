@@ -482,15 +482,15 @@ def test_what_makes_no_sense_is_refused(parameters, message):
     [
         (
             {"middleware_parameters": {"kind": "lstm", "activation": "tanh"}},
-            r"network\.middleware_parameters\.activation has no use: the scheme has no layers",
+            r"network\.middleware_parameters\.activation has no effect: the scheme has no layers",
         ),
         (
             {"middleware_parameters": {"scheme": "Empty", "dropout_rate": 0.5}},
-            r"network\.middleware_parameters\.dropout_rate has no use",
+            r"network\.middleware_parameters\.dropout_rate has no effect",
         ),
         (
             {"input_embedders_parameters": {"observation": {"batchnorm": True}}},
-            r"network\.input_embedders_parameters\.observation\.batchnorm has no use",
+            r"network\.input_embedders_parameters\.observation\.batchnorm has no effect",
         ),
     ],
 )

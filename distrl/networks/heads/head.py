@@ -14,8 +14,7 @@ from distrl.errors import ConfigError
 from distrl.networks.actions import FamilySpec
 from distrl.networks.actions.family import Tensor
 from distrl.networks.heads.losses import Regression, huber, squared_error
-from distrl.networks.parts.activations import HIDDEN_GAIN
-from distrl.networks.parts.layers import dense
+from distrl.networks.parts.layers import HIDDEN_GAIN, dense
 from distrl.types import BoxSpec, DiscreteSpec, EnvSpec, FloatArray
 
 Targets: TypeAlias = Mapping[str, Any] | Tensor

@@ -1,26 +1,32 @@
-"""Embedders: one observation in, one vector out. Scaled by the configuration, or looked up, then a scheme's layers."""
+"""Embedders: one observation in, one vector out.
+
+Numbers are scaled as configured, tokens (whole numbers that stand for words) are looked up in a table; a scheme's
+layers follow.
+"""
 
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import keras
+from keras import ops
 
 from distrl.config.network import EmbedderParameters
 from distrl.errors import ConfigError
-from distrl.networks.parts.layers import apply_scheme, check_block
-from distrl.networks.parts.schemes import resolve
-from distrl.networks.parts.tokens import embedded_tokens
-from distrl.networks.parts.windows import image_scheme
+from distrl.networks.parts.layers import apply_scheme, check_block, layer_seed
+from distrl.networks.parts.schemes import image_scheme, resolve
+from distrl.types import ArraySpec
 
 Kind = Literal["vector", "image", "tensor", "tokens"]
 
 BYTE_RESCALING = 255.0
-"""What images of bytes are divided by, unless the configuration says otherwise."""
+"""Divisor of images of bytes, unless the configuration sets another."""
+PADDING = 0
+LARGEST_VOCABULARY = 2**24
 
 
 def layer_name(observation: str) -> str:
-    """An observation's name as part of a Keras name, in which not every character is allowed."""
+    """Return an observation's name as part of a Keras name, which allows fewer characters."""
     return re.sub(r"\W", "_", observation)
 
 
@@ -34,17 +40,16 @@ def embed(
     vocabulary: int | None = None,
     prefix: str = "",
 ) -> Any:
-    """Applies the embedder of one observation: cast, normalise, rescale, offset, clip, layers, flatten.
+    """Apply the embedder of one observation: cast, normalise, rescale, offset, clip, layers, flatten.
 
-    Tokens are looked up and pooled in the place of all that comes before the layers.
+    Tokens are looked up and pooled in place of all steps before the layers.
 
     Args:
         observation: Keras tensor [batch, ...] of any numeric dtype.
-        parameters: Scaling and layers.
         name: Name of the observation; layers are called ``<prefix>embedder_<name>_…``.
         seed: The network's seed.
         normalization: The layer that normalises this observation by running statistics, if there is one.
-        vocabulary: How many different tokens there are, where the observation is made of tokens.
+        vocabulary: Number of different tokens; None if the observation has no tokens.
         prefix: For networks that embed one observation several times.
 
     Returns:
@@ -58,7 +63,7 @@ def embed(
     kind = embedder_kind(observation, parameters, vocabulary)
     _check_parameters(parameters, kind, path.removesuffix(".scheme"))
     if kind == "tokens":
-        x = embedded_tokens(observation, parameters, vocabulary, name=prefix, seed=seed)
+        x = _embedded_tokens(observation, parameters, vocabulary, name=prefix, seed=seed)
     else:
         x = _scaled(observation, parameters, kind, normalization)
     if kind == "vector":
@@ -73,9 +78,9 @@ def embed(
 
 
 def embedder_kind(observation: Any, parameters: EmbedderParameters, vocabulary: int | None = None) -> Kind:
-    """What an observation is taken for; with `auto`, [height, width, channels] is an image and all else a vector.
+    """Return the kind of an observation: the configured one.
 
-    What has a vocabulary is made of tokens.
+    With auto, a vocabulary means tokens, [height, width, channels] an image, and everything else a vector.
     """
     if parameters.kind != "auto":
         return parameters.kind
@@ -84,17 +89,65 @@ def embedder_kind(observation: Any, parameters: EmbedderParameters, vocabulary: 
     return "image" if len(observation.shape) == 4 else "vector"
 
 
-_OF_NUMBERS = ("input_rescaling", "input_offset", "input_clipping", "normalize")
-_OF_TOKENS = ("embedding_width", "pooling")
+def vocabulary_of(array: ArraySpec, parameters: EmbedderParameters, name: str) -> int | None:
+    """Return the number of different tokens in an input; None if it has no tokens.
+
+    A text's specification holds the number; whole numbers from 0 up to a bound are tokens if the configuration says so.
+
+    Raises:
+        ConfigError: `kind: tokens`, but the input is not whole numbers [length] from 0 up to a bound.
+    """
+    if array.vocabulary is not None or parameters.kind != "tokens":
+        return array.vocabulary
+    bounded = array.low is not None and array.low >= 0 and array.high is not None and array.high < LARGEST_VOCABULARY
+    if array.dtype.startswith(("int", "uint")) and len(array.shape) == 1 and bounded and array.high is not None:
+        return int(array.high) + 1
+    raise ConfigError(
+        f"network.input_embedders_parameters.{name}.kind: tokens are whole numbers [length] from 0 to at most "
+        f"{LARGEST_VOCABULARY - 1}, not {array.dtype} {list(array.shape)} from {array.low} to {array.high}"
+    )
+
+
+def _embedded_tokens(
+    tokens: Any, parameters: EmbedderParameters, vocabulary: int | None, *, name: str, seed: int
+) -> Any:
+    """Look tokens up in a trained table; with `pooling: mean`, take the mean without padding (zeros for padding alone).
+
+    Args:
+        tokens: Keras tensor of whole numbers [batch, length]; those beyond the table take its last row.
+        vocabulary: Rows of the table.
+        name: The table is the weight ``<name>_words/embeddings``.
+        seed: The network's seed.
+
+    Returns:
+        Keras tensor [batch, embedding_width], or [batch, length, embedding_width] without pooling.
+    """
+    if vocabulary is None:
+        raise ValueError("tokens have a vocabulary")
+    # Rows have the scale of one-hot and normalised observations, which stand beside them.
+    initializer = keras.initializers.RandomNormal(stddev=1.0, seed=layer_seed(seed, f"{name}_words"))
+    table = keras.layers.Embedding(
+        vocabulary, parameters.embedding_width, embeddings_initializer=initializer, name=f"{name}_words"
+    )
+    indices = ops.clip(ops.cast(tokens, "int32"), 0, vocabulary - 1)
+    rows = table(indices)  # [batch, length, embedding_width]
+    is_word = ops.cast(ops.not_equal(indices, PADDING), rows.dtype)[..., None]
+    rows = rows * is_word
+    if parameters.pooling == "none":
+        return rows
+    return ops.sum(rows, axis=1) / ops.maximum(ops.sum(is_word, axis=1), 1.0)
+
+
+_FOR_NUMBERS = ("input_rescaling", "input_offset", "input_clipping", "normalize")
+_FOR_TOKENS = ("embedding_width", "pooling")
 
 
 def _check_parameters(parameters: EmbedderParameters, kind: Kind, path: str) -> None:
-    """Raises ConfigError where something is set that this kind of observation has no use for."""
-    without_use = _OF_NUMBERS if kind == "tokens" else _OF_TOKENS
-    for name in without_use:
+    """Raise ConfigError if an option is set that has no effect on this kind of observation."""
+    for name in _FOR_NUMBERS if kind == "tokens" else _FOR_TOKENS:
         if getattr(parameters, name) != EmbedderParameters.model_fields[name].default:
-            what = "tokens, which are no quantities" if kind == "tokens" else f"a {kind}; it is of tokens"
-            raise ConfigError(f"{path}.{name} has no use for {what}")
+            what = "tokens, which are no quantities" if kind == "tokens" else f"a {kind}; for tokens only"
+            raise ConfigError(f"{path}.{name} has no effect on {what}")
 
 
 def _scheme(parameters: EmbedderParameters, kind: str, shape: Sequence[int]) -> Any:
@@ -109,7 +162,7 @@ def _scaled(
     observation: Any, parameters: EmbedderParameters, kind: str, normalization: Callable[[Any], Any] | None
 ) -> Any:
     """(x / rescaling - offset), clipped; float32 [batch, ...]."""
-    x = keras.ops.cast(observation, "float32")
+    x = ops.cast(observation, "float32")
     if normalization is not None:
         x = normalization(x)
     is_byte_image = kind == "image" and observation.dtype == "uint8"
@@ -121,5 +174,5 @@ def _scaled(
     if parameters.input_offset != 0.0:
         x = x - parameters.input_offset
     if parameters.input_clipping is not None:
-        x = keras.ops.clip(x, *parameters.input_clipping)
+        x = ops.clip(x, *parameters.input_clipping)
     return x

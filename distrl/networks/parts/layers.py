@@ -1,8 +1,11 @@
-"""Layers: from their configuration to Keras, named and seeded. Keras' layers do the work; here is the assembly."""
+"""Layers from their configuration, named and seeded; Keras' own layers do the work."""
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import keras
 import numpy as np
@@ -10,21 +13,27 @@ import numpy as np
 from distrl.config import layers as config
 from distrl.config.layers import Activation, DenseKind, LayerDefaults, LayerParameters
 from distrl.errors import ConfigError
-from distrl.networks.parts.activations import HIDDEN_GAIN, activation_function, initializer
-from distrl.networks.parts.custom import custom_layer, seeded
-from distrl.networks.parts.noisy import Dropout, NoisyDense
-from distrl.networks.parts.schemes import resolve
-from distrl.networks.parts.sequences import SequenceLSTM
-from distrl.networks.parts.windows import window_of
+from distrl.networks.parts.own_layers import Dropout, NoisyDense, SequenceLSTM
+from distrl.networks.parts.schemes import resolve, window_of
+from distrl.user_classes import own_class
+
+HIDDEN_GAIN = math.sqrt(2.0)
+"""Scale of orthogonal kernels before hidden activations."""
+
+_INITIALIZERS: dict[str, Any] = {
+    "glorot_uniform": keras.initializers.GlorotUniform,
+    "glorot_normal": keras.initializers.GlorotNormal,
+    "he_uniform": keras.initializers.HeUniform,
+    "he_normal": keras.initializers.HeNormal,
+    "lecun_uniform": keras.initializers.LecunUniform,
+    "lecun_normal": keras.initializers.LecunNormal,
+}
 
 
 def layer_seed(seed: int, name: str) -> int:
-    """Seed of one layer's initialiser, from the network's seed and the layer's name.
+    """Return the seed, in [0, 2**31), of one layer's initialiser, from the network's seed and the layer's name.
 
-    Layers are independent of each other, and adding one leaves the others' initial weights as they were.
-
-    Returns:
-        An integer in [0, 2**31).
+    Layers are independent of each other: adding one leaves the initial weights of the others as they were.
     """
     return int(np.random.SeedSequence([seed, *name.encode()]).generate_state(1)[0] >> 1)
 
@@ -38,6 +47,98 @@ def regularization(l1: float = 0.0, l2: float = 0.0) -> Any:
     return keras.regularizers.L1L2(l1=l1, l2=l2 / 2.0) if l1 or l2 else None
 
 
+def _tanh_gelu(x: Any) -> Any:
+    # The exact form becomes Erfc, which ONNX lacks; the tanh form differs by less than 0.001 (Hendrycks & Gimpel 2016).
+    return keras.activations.gelu(x, approximate=True)
+
+
+def activation_function(
+    activation: Activation | Callable[[Any], Any] | None, negative_slope: float | None = None
+) -> Callable[[Any], Any]:
+    """Return the function of an activation's name.
+
+    Args:
+        activation: A name; None and "none" are linear, "gelu" is the tanh approximation. A function is returned as is.
+        negative_slope: Slope of leaky_relu below 0, in place of Keras' 0.2.
+
+    Raises:
+        ValueError: There is no such activation, or it has no slope.
+    """
+    if negative_slope is not None:
+        if activation != "leaky_relu":
+            raise ValueError(f"negative_slope belongs to leaky_relu, not to {activation}")
+        return lambda x: keras.activations.leaky_relu(x, negative_slope=negative_slope)
+    if callable(activation):
+        return activation
+    if activation is None or activation == "none":
+        return keras.activations.linear  # type: ignore[no-any-return]
+    if activation not in get_args(Activation):
+        raise ValueError(f"unknown activation {activation!r}; choose one of {', '.join(get_args(Activation))}")
+    return _tanh_gelu if activation == "gelu" else keras.activations.get(activation)
+
+
+def initializer(given: str | float | tuple[tuple[float, ...], ...] | None, *, gain: float, seed: int) -> Any:
+    """Return a Keras initialiser from its configuration.
+
+    Orthogonal kernels (Saxe et al. 2014) with gain sqrt(2) in hidden layers are the field's practice for policy
+    gradients (Andrychowicz et al. 2021, section 3.2).
+
+    Args:
+        given: A name of `InitializerName`, one number for all elements, or a matrix [inputs][units]; None: orthogonal.
+        gain: Scale of orthogonal kernels.
+        seed: Equal seeds give bit-equal weights.
+    """
+    if given is None or given == "orthogonal":
+        return keras.initializers.Orthogonal(gain=gain, seed=seed)
+    if isinstance(given, str):
+        return _INITIALIZERS[given](seed=seed)
+    if isinstance(given, tuple):
+        return _Given(np.asarray(given, np.float32))
+    return keras.initializers.Constant(given)
+
+
+class _Given(keras.initializers.Initializer):  # type: ignore[misc]
+    """One fixed array, which must have the kernel's shape: nothing is broadcast."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __call__(self, shape: tuple[int, ...], dtype: Any = None) -> Any:
+        if tuple(shape) != self.value.shape:
+            raise ValueError(f"the given kernel has shape {list(self.value.shape)}, this layer needs {list(shape)}")
+        return keras.ops.convert_to_tensor(self.value, dtype)
+
+
+def custom_layer(parameters: config.CustomLayer, *, name: str) -> Any:
+    """Return an instance of the class that the configuration names: one of Keras, or the user's own.
+
+    Raises:
+        ConfigError: The class cannot be imported, is no keras.layers.Layer, or does not take the arguments.
+    """
+    class_ = own_class(parameters.layer, "layer")
+    if not (isinstance(class_, type) and issubclass(class_, keras.layers.Layer)):
+        raise ConfigError(f"layer {parameters.layer} is no keras.layers.Layer")
+    try:
+        return class_(**parameters.arguments, name=name)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"layer {parameters.layer}: {' '.join(str(error).split())}") from error
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Make the seeds that Keras draws inside follow from `seed`.
+
+    Keras draws them from Python's generator, whose state is restored at the end. distrl's own layers get their seeds as
+    an argument; layers of others need no such argument.
+    """
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+
+
 def dense(
     units: int,
     activation: Activation,
@@ -49,15 +150,13 @@ def dense(
     l1: float = 0.0,
     l2: float = 0.0,
 ) -> Any:
-    """A dense layer with an orthogonal kernel and zero bias, or a noisy one.
+    """Return a dense layer with an orthogonal kernel and zero bias, or a noisy one.
 
     Args:
-        units: Width of the output.
-        activation: Name of the activation; "none" is linear, "gelu" the tanh approximation.
         name: Unique within the network; the weights' paths start with it.
         seed: The network's seed; equal seeds and names give bit-equal weights.
-        gain: Scale of the orthogonal kernel. Noisy layers start as their paper says, at no other scale.
-        kind: Whether its weights carry noise while training.
+        gain: Scale of the orthogonal kernel. Noisy layers start at the scale of their paper.
+        kind: noisy_dense: the weights carry noise while training.
         l1: Adds l1 * sum |kernel| to the model's losses.
         l2: Adds l2 * sum kernel² / 2 to the model's losses.
     """
@@ -78,54 +177,50 @@ def dueling(value: Any, advantages: Any, axis: int = -1) -> Any:
     """``E + A - mean A`` (Wang et al. 2016, equation 9).
 
     Args:
-        value: E [batch, 1], or whatever broadcasts with the advantages.
-        advantages: A [batch, A]. Its mean is taken along `axis`.
-        axis: Of the actions.
+        value: E [batch, 1], or a shape that broadcasts with the advantages.
+        advantages: A [batch, A].
+        axis: Axis of the actions, along which the mean is taken.
 
     Returns:
-        Like `advantages`.
+        The shape of `advantages`.
     """
     return value + advantages - keras.ops.mean(advantages, axis=axis, keepdims=True)
 
 
 def random_states(model: Any) -> list[Any]:
-    """State of every generator that the model draws from while training; a training that goes on needs them back."""
+    """Return the state of every generator that the model draws from while training; a resumed training needs them."""
     weights = {id(weight) for weight in model.weights}
     return [variable for variable in model.variables if id(variable) not in weights]
 
 
 def training_only(model: Any) -> list[Any]:
-    """Variables that reach no output in inference: states of random generators, and how strong noise is."""
+    """Return the variables that reach no output in inference: states of random generators, and scales of noise."""
     return [*random_states(model), *(sigma for layer in noisy_layers(model) for sigma in layer.sigmas)]
 
 
 def noisy_layers(model: Any) -> list[NoisyDense]:
-    """Every noisy layer once, in the model's order."""
+    """Return every noisy layer once, in the model's order."""
     found = [layer for layer in model._flatten_layers() if isinstance(layer, NoisyDense)]
     return list({id(layer): layer for layer in found}.values())
 
 
 def is_activated(layer: Any) -> bool:
-    """Whether what the layer puts out has gone through an activation last; memory is no such layer."""
+    """Return whether the layer ends in an activation; recurrent layers do not count."""
     function = getattr(layer, "activation", None)
-    memory = hasattr(layer, "state_size")  # recurrent layers and cells
-    return is_relu(layer) or not (function is None or function is keras.activations.linear or memory)
+    recurrent = hasattr(layer, "state_size")
+    return is_relu(layer) or not (function is None or function is keras.activations.linear or recurrent)
 
 
 def is_relu(layer: Any) -> bool:
-    """Whether what the layer puts out has gone through a relu last."""
+    """Return whether the layer ends in a relu."""
     return isinstance(layer, keras.layers.ReLU) or getattr(layer, "activation", None) is keras.activations.relu
 
 
 def check_block(block: LayerDefaults, layers: Sequence[LayerParameters], path: str) -> None:
-    """Refuses what holds for all layers of a block that has none.
-
-    Raises:
-        ConfigError: An option of the block is set and there are no layers; names it.
-    """
+    """Raise ConfigError, which names the option, if a block without layers sets an option for all its layers."""
     changed = [name for name, field in LayerDefaults.model_fields.items() if getattr(block, name) != field.default]
     if changed and not layers:
-        raise ConfigError(f"{path}.{changed[0]} has no use: the scheme has no layers")
+        raise ConfigError(f"{path}.{changed[0]} has no effect: the scheme has no layers")
 
 
 def apply_scheme(
@@ -137,12 +232,12 @@ def apply_scheme(
     seed: int,
     path: str = "scheme",
 ) -> Any:
-    """Applies layers in order.
+    """Apply layers in order.
 
     Args:
         x: Keras tensor [batch, ...].
-        layers: As `schemes.resolve` gives them.
-        block: What holds for all of them: activation, batch normalisation, dropout, noise.
+        layers: The result of `schemes.resolve`.
+        block: Options of all of them: activation, batch normalisation, dropout, noise.
         prefix: Layers are called ``<prefix>_<kind>_<index>``, and so are their weights.
         seed: The network's seed.
         path: Where the configuration has these layers, for errors.
@@ -172,11 +267,10 @@ def apply_scheme(
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a layer stands."""
+    """Names and seeds of one layer; `seed` is the layer's own."""
 
     name: str
     seed: int
-    """Of this layer."""
     network_seed: int
     block: LayerDefaults
     path: str
@@ -185,7 +279,7 @@ class _Place:
 def _as_noisy(parameters: config.DenseLayer, path: str) -> config.NoisyDenseLayer:
     given = parameters.model_dump(exclude={"kind"}, exclude_unset=True)
     if given.pop("kernel_initializer", None) is not None:
-        raise ConfigError(f"{path}.kernel_initializer has no use with dense_layer: noisy_dense")
+        raise ConfigError(f"{path}.kernel_initializer has no effect with dense_layer: noisy_dense")
     return config.NoisyDenseLayer(**given)
 
 
@@ -194,7 +288,7 @@ _AXES = {2: "[length, channels]", 3: "[height, width, channels]"}
 
 
 def _check_shape(shape: tuple[int, ...], parameters: Any) -> None:
-    """Says in words what Keras would say in a paragraph; raises ValueError."""
+    """Raise a ValueError that is shorter than Keras' own."""
     rank = _RANKS.get(parameters.kind)
     if rank is not None and len(shape) != rank:
         raise ValueError(f"it takes {_AXES[rank]}")
@@ -204,7 +298,7 @@ def _check_shape(shape: tuple[int, ...], parameters: Any) -> None:
 
 
 def _finish(x: Any, activation: Activation | None, place: _Place) -> Any:
-    """What follows a dense layer or a convolution: batch normalisation, activation, dropout."""
+    """Apply what follows a dense layer or a convolution: batch normalisation, activation, dropout."""
     if place.block.batchnorm:
         x = keras.layers.BatchNormalization(name=f"{place.name}_batch_norm")(x)
     activation = place.block.activation if activation is None else activation
@@ -267,7 +361,7 @@ def _embedding(x: Any, parameters: config.EmbeddingLayer, place: _Place) -> Any:
 
 
 def _dueling(x: Any, parameters: config.DuelingLayer, place: _Place) -> Any:
-    """Both streams can be read: they are the outputs of the layers ``<name>_value`` and ``<name>_advantages``."""
+    """Both streams can be read as the outputs of the layers ``<name>_value`` and ``<name>_advantages``."""
 
     def stream(units: int, name: str) -> Any:
         return keras.layers.Dense(

@@ -1,11 +1,11 @@
-"""Middlewares: from the merged embedding to the features that heads share; with memory, state goes in and comes out.
+"""Middlewares: from the embeddings to the features that heads share. Mergers join several embeddings first.
 
 Recurrent state is explicit: a step takes it and returns the next one, nothing is kept between calls. A sequence is the
-same cell run over time, and the state restarts at zero after every row that is not valid, as the actor's does.
+same cell run over time; the state restarts at zero after every row that is not valid, as the actor's does.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import keras
 from keras import ops
@@ -13,20 +13,43 @@ from keras import ops
 from distrl.config.graph import OUTPUT, GraphMiddlewareParameters, order
 from distrl.config.network import GRUMiddlewareParameters, LSTMMiddlewareParameters
 from distrl.errors import ConfigError
-from distrl.networks.parts import mergers
 from distrl.networks.parts.layers import apply_scheme, layer_seed
 from distrl.networks.parts.schemes import resolve
+
+
+def merge(embeddings: Mapping[str, Any], kind: Literal["Concat", "Sum"], prefix: str = "") -> Any:
+    """Join vectors in the order of their names, whatever the order of the mapping.
+
+    Args:
+        embeddings: Name -> Keras tensor float32 [batch, width], at least one; a single one stays as it is.
+        kind: Concat puts them side by side, Sum adds them.
+        prefix: The layer is called ``<prefix>merger``.
+
+    Returns:
+        Keras tensor float32 [batch, sum of widths], or [batch, width] for Sum.
+
+    Raises:
+        ConfigError: The vectors to add have different widths; names them all.
+    """
+    tensors = [embeddings[name] for name in sorted(embeddings)]
+    if len(tensors) == 1:
+        return tensors[0]
+    if kind == "Concat":
+        return keras.layers.Concatenate(axis=-1, name=f"{prefix}merger")(tensors)
+    if len({tuple(tensor.shape[1:]) for tensor in tensors}) > 1:
+        widths = ", ".join(f"{name} {embeddings[name].shape[-1]}" for name in sorted(embeddings))
+        raise ConfigError(f"merger Sum needs inputs of one width, these have: {widths}")
+    return keras.layers.Add(name=f"{prefix}merger")(tensors)
 
 
 class RecurrentMiddleware:
     """One LSTM or GRU cell.
 
     Attributes:
-        state: Names of the state arrays -> their width; each is float32 [batch, width].
+        state: Name -> width of the state arrays, which are float32 [batch, width].
 
     Args:
         prefix: First part of the names of layers and states.
-        seed: The network's seed.
     """
 
     def __init__(
@@ -36,7 +59,7 @@ class RecurrentMiddleware:
         settings = {
             "kernel_initializer": keras.initializers.GlorotUniform(layer_seed(seed, f"{name}/kernel")),
             "recurrent_initializer": keras.initializers.Orthogonal(seed=layer_seed(seed, f"{name}/recurrent")),
-            "seed": layer_seed(seed, name),  # of its dropout, which is never used; else another one in every process
+            "seed": layer_seed(seed, name),  # for its unused dropout; Keras would draw one
         }
         if isinstance(parameters, LSTMMiddlewareParameters):
             width = parameters.number_of_lstm_cells
@@ -51,20 +74,20 @@ class RecurrentMiddleware:
         self._sequence = keras.layers.RNN(restarting, return_sequences=True, return_state=True)
 
     def step(self, embedding: Any, state: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """One step of every environment.
+        """Compute one step of every environment.
 
         Args:
             embedding: [batch, width].
             state: Name -> float32 [batch, width], before the step.
 
         Returns:
-            Features [batch, cells], and the state after the step, which nothing has restarted yet.
+            Features [batch, cells], and the state after the step, not yet restarted.
         """
         features, after = self._cell(embedding, [state[name] for name in self.state])
         return features, dict(zip(self.state, after, strict=True))
 
     def sequence(self, embeddings: Any, state: Mapping[str, Any], valid: Any, burn_in_steps: int = 0) -> Any:
-        """The steps of whole unrolls.
+        """Compute the steps of whole unrolls.
 
         Args:
             embeddings: [T+1, N, width].
@@ -81,9 +104,9 @@ class RecurrentMiddleware:
         if not 0 <= burn_in_steps < embeddings.shape[0]:
             raise ValueError(f"burn_in_steps must be in 0 … {embeddings.shape[0] - 1}, not {burn_in_steps}")
         keep = ops.cast(valid, embeddings.dtype)
-        keep = ops.concatenate([keep, ops.ones_like(keep[:1])], axis=0)  # what comes after the last row is not used
+        keep = ops.concatenate([keep, ops.ones_like(keep[:1])], axis=0)  # the state after the last row is not used
         rows = ops.concatenate([embeddings, keep[..., None]], axis=-1)
-        rows = ops.transpose(rows, (1, 0, 2))  # [T+1, N, width + 1] -> [N, T+1, width + 1], as Keras wants it
+        rows = ops.transpose(rows, (1, 0, 2))  # [T+1, N, width + 1] -> [N, T+1, width + 1], the order of Keras
         before = [ops.cast(state[name], embeddings.dtype) for name in self.state]
         features = []
         if burn_in_steps:
@@ -115,27 +138,26 @@ PATH = "network.middleware_parameters.blocks"
 
 
 def build(embeddings: Mapping[str, Any], parameters: GraphMiddlewareParameters, *, seed: int, prefix: str = "") -> Any:
-    """The result of the block `output`.
+    """Return the result of the block `output`.
 
     Args:
         embeddings: Observation name -> Keras tensor float32 [batch, width].
         parameters: The blocks; layers are called ``<prefix>middleware_<block>_…``.
-        seed: The network's seed.
         prefix: For networks that have the graph several times.
 
     Returns:
         Keras tensor float32 [batch, features].
 
     Raises:
-        ConfigError: A block takes what there is not, has the name of an observation, or does not fit its inputs; an
-            observation is taken by no block.
+        ConfigError: A block names an unknown input, has the name of an observation, or does not fit its inputs; or no
+            block takes an observation.
     """
     _check_names(embeddings, parameters)
     values = dict(embeddings)
     for name in order(parameters.blocks):
         block, own_prefix = parameters.blocks[name], f"{prefix}middleware_{name}"
         try:
-            merged = mergers.merge({given: values[given] for given in block.inputs}, block.merger, f"{own_prefix}_")
+            merged = merge({given: values[given] for given in block.inputs}, block.merger, f"{own_prefix}_")
         except ConfigError as error:
             raise ConfigError(f"{PATH}.{name}: {error}") from error
         layers = resolve(block.layers, "middleware")
@@ -151,7 +173,7 @@ def _check_names(embeddings: Mapping[str, Any], parameters: GraphMiddlewareParam
     valid = [*embeddings, *(name for name in blocks if name != OUTPUT)]
     for name, block in blocks.items():
         if unknown := [given for given in block.inputs if given not in valid]:
-            raise ConfigError(f"{PATH}.{name}.inputs: there is no {unknown[0]!r}; there are {', '.join(valid)}")
+            raise ConfigError(f"{PATH}.{name}.inputs: unknown input {unknown[0]!r}; choose from {', '.join(valid)}")
     taken = {given for block in blocks.values() for given in block.inputs}
     if idle := [name for name in embeddings if name not in taken]:
         raise ConfigError(f"{PATH}: no block takes the observation {idle[0]!r}")

@@ -1,11 +1,11 @@
-"""Normalisation by running statistics that the learner keeps: of observations a layer of the network, of rewards not.
+"""Normalisation by running statistics that the learner keeps.
 
 Observations travel raw. The learner adds the valid rows that it consumes to running moments and writes mean and
-variance into the network, where they are weights like others that are not trained: published with a version, frozen in
-it, part of checkpoint, policy and export. Actor and learner cannot disagree, and replay mixes no scales.
+variance into the network, as weights that are not trained: published with a version, frozen in it, part of checkpoint,
+policy and export. Actor and learner cannot disagree, and replay mixes no scales.
 
-Rewards travel raw as well. Actors tell moments of their discounted return with every unroll; the learner merges them
-and normalises the rewards of each update by what was there before it.
+Rewards travel raw as well. Actors send moments of their discounted return with every unroll; the learner merges them
+and normalises the rewards of each update by the moments from before that update.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from distrl.types import Array, Batch
 
 EPSILON = 1e-8
 CLIP = 10.0
-"""Normalised values are cut to ± this, so that a rare observation cannot blow an update up."""
+"""Bound of normalised values, so that a rare observation cannot blow an update up."""
 
 
 class ObservationNormalization(keras.layers.Layer):  # type: ignore[misc]
@@ -34,7 +34,7 @@ class ObservationNormalization(keras.layers.Layer):  # type: ignore[misc]
         super().__init__(name=name, dtype="float32")
 
     def build(self, shape: Any) -> None:
-        """Makes mean and variance, float32, of one observation's shape."""
+        """Create mean and variance, float32, in the shape of one observation."""
         self.mean = self.add_weight(shape=shape[1:], initializer="zeros", trainable=False, name="mean")
         self.variance = self.add_weight(shape=shape[1:], initializer="ones", trainable=False, name="variance")
 
@@ -51,7 +51,7 @@ class RunningMoments:
     """
 
     _PART_ROWS = 256
-    """Images in float64 take eight times their room, so that many rows are added one part after the other."""
+    """Rows added at once; images in float64 take eight times their memory."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.count = 0.0
@@ -59,14 +59,14 @@ class RunningMoments:
         self.squares = np.zeros(shape, np.float64)
 
     def add(self, rows: Array) -> None:
-        """Adds rows [K, ...]; none is fine."""
+        """Add rows [K, ...]; K may be 0."""
         for start in range(0, len(rows), self._PART_ROWS):
             part = np.asarray(rows[start : start + self._PART_ROWS], np.float64)
             mean = part.mean(axis=0)
             self.merge(float(len(part)), mean, np.square(part - mean).sum(axis=0))
 
     def merge(self, count: float, mean: Array, squares: Array) -> None:
-        """Adds rows by their own moments: how many, their mean, their sum of squared deviations from it."""
+        """Add rows by their number, their mean and their sum of squared deviations from it."""
         if count == 0.0:
             return
         total = self.count + count
@@ -77,30 +77,30 @@ class RunningMoments:
 
     @property
     def variance(self) -> Array:
-        """Of the population; 1 before two rows have been seen."""
+        """Variance of the population; 1 before two rows have been seen."""
         return self.squares / self.count if self.count > 1.0 else np.ones_like(self.squares)
 
     def state(self) -> dict[str, Array]:
-        """Copies of the three, for a checkpoint."""
+        """Return copies of the three, for a checkpoint."""
         return {"count": np.array(self.count), "mean": self.mean.copy(), "squares": self.squares.copy()}
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Sets everything to what `state` returned."""
+        """Restore what `state` returned."""
         self.count = float(state["count"])
         self.mean, self.squares = state["mean"].copy(), state["squares"].copy()
 
 
 class RewardNormalization:
-    """Rewards as a loss sees them, by the statistics in force; those move between updates alone.
+    """Normalises rewards by the statistics in force, which change between updates only.
 
     discounted_return: ``clip(r / deviation)``, the deviation being that of the discounted return (Engstrom et al. 2020,
     arXiv:2005.12729, section 3; VecNormalize of OpenAI's baselines). Signs and ratios of rewards stay.
     reward: ``clip((r - mean) / deviation)``, both of the rewards themselves: Coach's filter.
 
     Attributes:
-        moments: Of all that was taken note of.
-        mean: What rewards are taken less of; 0 for discounted_return, and before any statistics.
-        deviation: What they are divided by; 1 before two steps have been seen.
+        moments: Statistics of everything observed.
+        mean: Subtracted from rewards; 0 for discounted_return, and before any statistics.
+        deviation: Divisor; 1 before two steps have been seen.
     """
 
     _MEAN, _DEVIATION = "reward_normalization/mean", "reward_normalization/deviation"
@@ -111,7 +111,7 @@ class RewardNormalization:
         self._settle()
 
     def __call__(self, batch: Batch) -> Batch:
-        """The same batch with rewards float32 [T, N] normalised, 0 where not valid, and free of moments."""
+        """Return the batch with rewards float32 [T, N] normalised, 0 where not valid, and without moments."""
         rewards = (np.asarray(batch.rewards, np.float64) - self.mean) / self.deviation
         if self.parameters.clip is not None:
             rewards = np.clip(rewards, -self.parameters.clip, self.parameters.clip)
@@ -119,33 +119,33 @@ class RewardNormalization:
         return batch._replace(rewards=rewards, reward_moments={})
 
     def observe(self, moments: Mapping[str, Array]) -> None:
-        """Merges moments that actors told: "count", "mean", "squares", each a number or one per unroll."""
-        told = (np.atleast_1d(moments[name]) for name in ("count", "mean", "squares"))
-        for count, mean, squares in zip(*told, strict=True):
+        """Merge the moments of actors: "count", "mean", "squares", each a number or one per unroll."""
+        columns = (np.atleast_1d(moments[name]) for name in ("count", "mean", "squares"))
+        for count, mean, squares in zip(*columns, strict=True):
             self.moments.merge(float(count), mean, squares)
         self._settle()
 
     def published(self) -> dict[str, Array]:
-        """What is in force, for those who take gradients elsewhere."""
+        """Return the statistics in force, for gradient actors."""
         return {self._MEAN: np.array(self.mean), self._DEVIATION: np.array(self.deviation)}
 
     def take(self, arrays: Mapping[str, Array]) -> None:
-        """Puts in force what another one `published`."""
+        """Put statistics in force that another process `published`."""
         self.mean, self.deviation = float(arrays[self._MEAN]), float(arrays[self._DEVIATION])
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Sets moments, and with them what is in force, to a state of `moments`."""
+        """Restore the moments, and put them in force."""
         self.moments.restore(state)
         self._settle()
 
     def described(self) -> RewardStatistics:
-        """What is in force, for the description of a policy."""
+        """Return the statistics in force, for the description of a policy."""
         parameters = self.parameters
         return RewardStatistics(parameters.kind, parameters.clip, self.mean, self.deviation, int(self.moments.count))
 
     def _settle(self) -> None:
         known = self.moments.count > 1.0
         self.mean = float(self.moments.mean) if known and self.parameters.kind == "reward" else 0.0
-        # While all rewards have been equal there is no scale to divide by.
+        # While all rewards are equal there is no scale to divide by.
         varied = known and self.moments.variance > 0.0
         self.deviation = float(np.sqrt(self.moments.variance + EPSILON)) if varied else 1.0

@@ -257,7 +257,7 @@ def test_noisy_dense_replaces_the_dense_layers_of_a_block():
         *(f"p_noisy_dense_1/{name}" for name in ("kernel", "kernel_sigma")),
     ]
     assert len(model.losses) == 1
-    with pytest.raises(ConfigError, match=r"network.scheme.0.kernel_initializer has no use with dense_layer: noisy"):
+    with pytest.raises(ConfigError, match=r"network.scheme.0.kernel_initializer has no effect with dense_layer: noisy"):
         build({"units": 3, "kernel_initializer": 1.0}, dense_layer="noisy_dense")
 
 

@@ -58,7 +58,7 @@ def test_the_middleware_s_flags_hold_in_all_blocks():
     [
         (
             {"output": {"inputs": ["b", "kamera"]}, "b": {"inputs": ["camera", "speed"]}},
-            "output.inputs: there is no 'kamera'; there are camera, speed, b",
+            "output.inputs: unknown input 'kamera'; choose from camera, speed, b",
         ),
         ({"output": {"inputs": ["camera"]}}, ": no block takes the observation 'speed'"),
         (

@@ -6,7 +6,7 @@ import pytest
 from distrl.config.network import EmbedderParameters, NetworkParameters
 from distrl.errors import ConfigError
 from distrl.networks.parts.embedders import embed
-from distrl.networks.parts.windows import check_windows
+from distrl.networks.parts.schemes import check_windows
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
 PADDED = [{"kind": "pool2d", "pool_size": [3, 2], "padding": "same"}, {"kind": "conv2d", "filters": 2, "strides": 2}]

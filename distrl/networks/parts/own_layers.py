@@ -1,4 +1,4 @@
-"""Layers that draw random numbers while training: noisy dense layers and dropout."""
+"""Keras layers of distrl's own: noisy dense layers, dropout, and an LSTM over a sequence inside one input."""
 
 from typing import Any
 
@@ -17,11 +17,11 @@ class NoisyDense(keras.layers.Layer):  # type: ignore[misc]
 
     Args:
         units: Width of the output.
-        activation: Function of the result; None is linear.
+        activation: Applied to the result; None is linear.
         sigma0: Initial deviation of the noise, times sqrt(p).
         use_bias: Adds μ_b and its noise.
-        kernel_regularizer: Of μ_w alone.
-        seed: Of the initial weights and of the noise.
+        kernel_regularizer: Acts on μ_w alone.
+        seed: For the initial weights and the noise.
         name: Unique within the network.
     """
 
@@ -48,11 +48,11 @@ class NoisyDense(keras.layers.Layer):  # type: ignore[misc]
 
     @property
     def sigmas(self) -> list[Any]:
-        """How strong the noise is: weights that only training reads."""
+        """Scales of the noise: weights that only training reads."""
         return [self.kernel_sigma, self.bias_sigma] if self.use_bias else [self.kernel_sigma]
 
     def build(self, input_shape: tuple[Any, ...]) -> None:
-        """Creates the weights for inputs of this shape."""
+        """Create the weights for inputs of this shape."""
         inputs = input_shape[-1]
         bound = float(inputs) ** -0.5
         sigma = keras.initializers.Constant(self.sigma0 * bound)
@@ -66,15 +66,7 @@ class NoisyDense(keras.layers.Layer):  # type: ignore[misc]
             self.bias_sigma = self.add_weight(name="bias_sigma", shape=(self.units,), initializer=sigma)
 
     def call(self, inputs: Any, training: bool = False) -> Any:
-        """The layer's output.
-
-        Args:
-            inputs: [..., p].
-            training: Whether to draw noise.
-
-        Returns:
-            [..., units].
-        """
+        """[..., p] -> [..., units], with noise while training."""
         kernel, bias = self.kernel, self.bias if self.use_bias else None
         if training:
             rows, columns = self._draw(inputs.shape[-1]), self._draw(self.units)
@@ -98,11 +90,6 @@ class Dropout(keras.layers.Layer):  # type: ignore[misc]
 
     Keras' own layer names its generator by counting all generators of the process, so that no checkpoint could find its
     state again; this one is named after the layer.
-
-    Args:
-        rate: In [0, 1).
-        seed: Of the draws.
-        name: Unique within the network.
     """
 
     def __init__(self, rate: float, *, seed: int, name: str) -> None:
@@ -120,3 +107,61 @@ class Dropout(keras.layers.Layer):  # type: ignore[misc]
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """[...] -> [...]."""
         return input_shape
+
+
+class SequenceLSTM(keras.layers.Layer):  # type: ignore[misc]
+    """An LSTM over axis 1 that starts from zeros at every call (Hochreiter & Schmidhuber 1997).
+
+    The sequence arrives whole, such as the words of an instruction. Padding, rows that hold nothing but `mask_value`,
+    changes neither state nor output, wherever it stands. A sequence of padding alone gives zeros.
+
+    Args:
+        units: Width of the state.
+        return_sequences: Return the output of every row, zeros for padding, instead of the last.
+        mask_value: The number that padding consists of; None: there is no padding.
+        dropout: Probability to zero an element of the input while training. Padding stays padding.
+        seed: For the initial weights and the dropout.
+        name: Unique within the network.
+    """
+
+    def __init__(
+        self,
+        units: int,
+        *,
+        return_sequences: bool = False,
+        mask_value: float | None = None,
+        dropout: float = 0.0,
+        seed: int,
+        name: str,
+    ) -> None:
+        super().__init__(name=name)
+        self.units = units
+        self.return_sequences = return_sequences
+        self.mask_value = mask_value
+        self.dropout = Dropout(dropout, seed=seed + 2, name=f"{name}_dropout")
+        self.lstm = keras.layers.LSTM(
+            units,
+            return_sequences=return_sequences,
+            kernel_initializer=keras.initializers.GlorotUniform(seed=seed),
+            recurrent_initializer=keras.initializers.Orthogonal(seed=seed + 1),
+            seed=seed + 3,  # for its unused dropout; Keras would draw one
+            use_cudnn=False,  # refuses sequences that are padding throughout
+            name="lstm",
+        )
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Create the weights for inputs of this shape."""
+        self.lstm.build(input_shape)
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        """[batch, length, width] -> [batch, units], or [batch, length, units] with `return_sequences`."""
+        kept = self.dropout(inputs, training=training)
+        if self.mask_value is None:
+            return self.lstm(kept)
+        mask = keras.ops.any(keras.ops.not_equal(inputs, self.mask_value), axis=-1)  # [batch, length]
+        outputs = self.lstm(kept, mask=mask)
+        return outputs * keras.ops.cast(mask, outputs.dtype)[..., None] if self.return_sequences else outputs
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """[batch, length, width] -> [batch, units] or [batch, length, units]."""
+        return (*input_shape[:-1], self.units) if self.return_sequences else (input_shape[0], self.units)

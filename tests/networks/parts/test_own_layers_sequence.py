@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from distrl.networks.parts.sequences import SequenceLSTM
+from distrl.networks.parts.own_layers import SequenceLSTM
 
 RNG = np.random.default_rng(0)
 

@@ -8,8 +8,7 @@ import pytest
 
 from distrl.config.layers import CustomLayer, LayerDefaults
 from distrl.errors import ConfigError
-from distrl.networks.parts.custom import custom_layer, seeded
-from distrl.networks.parts.layers import apply_scheme
+from distrl.networks.parts.layers import apply_scheme, custom_layer, seeded
 
 
 class Cube(keras.layers.Layer):

@@ -6,8 +6,7 @@ import pytest
 
 from distrl.config.network import EmbedderParameters
 from distrl.errors import ConfigError
-from distrl.networks.parts.embedders import embed
-from distrl.networks.parts.tokens import vocabulary_of
+from distrl.networks.parts.embedders import embed, vocabulary_of
 from distrl.networks.policy import bundle
 from distrl.types import ArraySpec
 
@@ -90,12 +89,16 @@ def test_what_cannot_be_tokens_is_refused(array):
 @pytest.mark.parametrize(
     ("vocabulary", "parameters", "message"),
     [
-        (10, {"input_offset": 1.0}, "mission.input_offset has no use for tokens, which are no quantities"),
-        (10, {"normalize": True}, "mission.normalize has no use for tokens"),
-        (10, {"input_rescaling": 9.0}, "mission.input_rescaling has no use for tokens"),
-        (10, {"input_clipping": (0, 1)}, "mission.input_clipping has no use for tokens"),
-        (10, {"kind": "tensor", "pooling": "none"}, "mission.pooling has no use for a tensor; it is of tokens"),
-        (None, {"embedding_width": 3}, "mission.embedding_width has no use for a vector; it is of tokens"),
+        (10, {"input_offset": 1.0}, "mission.input_offset has no effect on tokens, which are no quantities"),
+        (10, {"normalize": True}, "mission.normalize has no effect on tokens"),
+        (10, {"input_rescaling": 9.0}, "mission.input_rescaling has no effect on tokens"),
+        (10, {"input_clipping": (0, 1)}, "mission.input_clipping has no effect on tokens"),
+        (
+            10,
+            {"kind": "tensor", "pooling": "none"},
+            "mission.pooling has no effect on a tensor; for tokens only",
+        ),
+        (None, {"embedding_width": 3}, "mission.embedding_width has no effect on a vector; for tokens only"),
     ],
 )
 def test_what_this_kind_has_no_use_for_is_refused(vocabulary, parameters, message):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from distrl.errors import ConfigError
-from distrl.networks.parts.mergers import merge
+from distrl.networks.parts.middlewares import merge
 
 SPEED, CAMERA = np.float32([[3, 4]]), np.float32([[1, 2]])
 

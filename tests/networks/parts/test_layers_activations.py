@@ -6,7 +6,7 @@ import pytest
 from scipy import special
 
 from distrl.config.layers import Activation
-from distrl.networks.parts.activations import activation_function, initializer
+from distrl.networks.parts.layers import activation_function, initializer
 
 X = np.array([[-1.0, 0.0, 1.0]], np.float32)
 SELU = (1.6732632423543772, 1.0507009873554805)
@@ -38,13 +38,13 @@ def test_none_is_linear_a_function_is_itself_and_a_slope_is_leaky_relu_s():
     assert activation_function(np.sin) is np.sin
     np.testing.assert_allclose(np.asarray(activation_function("leaky_relu", 0.1)(X)), [[-0.1, 0, 1]], rtol=1e-6)
     assert float(np.asarray(activation_function("relu")(np.float32([-1.0])))[0]) == 0.0
-    with pytest.raises(ValueError, match="negative_slope is leaky_relu's, not relu's"):
+    with pytest.raises(ValueError, match="negative_slope belongs to leaky_relu, not to relu"):
         activation_function("relu", 0.1)
 
 
 @pytest.mark.row("L02", "L12.1")
 def test_an_unknown_activation_lists_what_there_is():
-    with pytest.raises(ValueError, match="unknown activation 'relv'; there are none, relu, tanh, elu"):
+    with pytest.raises(ValueError, match="unknown activation 'relv'; choose one of none, relu, tanh, elu"):
         activation_function("relv")
 
 

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from distrl.networks.parts.noisy import Dropout, NoisyDense
+from distrl.networks.parts.own_layers import Dropout, NoisyDense
 
 
 def built(inputs=4, units=3, **arguments):
