@@ -114,6 +114,7 @@ WHOLE_PROJECT_TESTS = {
     "test_stream_protocol.py",
     "test_straight_line.py",
     "algorithms/test_backends.py",  # returns and losses on every Keras backend
+    "algorithms/test_fixed_numbers.py",  # weights of every algorithm, as recorded
 }
 WHOLE_PROJECT_FOLDERS = {"learning", "failures", "security"}
 

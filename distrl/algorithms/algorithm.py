@@ -23,9 +23,9 @@ from distrl.errors import ConfigError
 from distrl.networks.actions.family import Tensor, UndrawnFamily
 from distrl.networks.actions.joint import JointDistribution
 from distrl.networks.contributions import apply_contributions
-from distrl.networks.framework.backend import TrainStep
 from distrl.networks.framework.differentiation import Objective
 from distrl.networks.gradient_step import GradientStep
+from distrl.networks.steps import TrainStep
 from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Batch, Contributions, Differentiated, EnvSpec, FloatArray
 

@@ -13,7 +13,7 @@ from distrl.config import RunConfig
 from distrl.config.algorithms import ImpalaParameters
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.networks.actions.family import Tensor
-from distrl.networks.framework.backend import TrainStep
+from distrl.networks.steps import TrainStep
 from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Batch
 

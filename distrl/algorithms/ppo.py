@@ -6,17 +6,16 @@ from typing import Any
 from keras import ops
 
 from distrl.algorithms.algorithm import GradientAlgorithm, Loss
+from distrl.algorithms.epochs import Experience, ProximalUpdate, by_sequences
 from distrl.algorithms.maths import losses
 from distrl.algorithms.maths.returns import Returns, gae, step_discounts
 from distrl.algorithms.maths.rewards import learned_rewards
-from distrl.algorithms.minibatches import Experience, by_sequences
-from distrl.algorithms.proximal_step import ProximalStep
 from distrl.config import RunConfig
 from distrl.config.algorithms import ProximalSection
 from distrl.config.heads import HeadParameters, PPOHeadParameters, ValueHeadParameters
 from distrl.networks.actions.family import Tensor
-from distrl.networks.framework.backend import TrainStep
 from distrl.networks.heads import Head
+from distrl.networks.steps import TrainStep
 from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Batch
 
@@ -148,7 +147,7 @@ class Ppo(GradientAlgorithm):
         self._loss_heads = network.online.assembly.heads
         if self.parameters.steps_per_batch == 1:
             return super().train_step(network)
-        return ProximalStep(self.config, self.parameters, network, self.estimates, self.surrogate_loss)
+        return ProximalUpdate(self.config, self.parameters, network, self.estimates, self.surrogate_loss)
 
     def _heads(self) -> list[HeadParameters]:
         """With what the algorithm's parameters say of their losses."""

@@ -20,13 +20,12 @@ from distrl.errors import ConfigError
 from distrl.networks.actions.family import Tensor
 from distrl.networks.actions.joint import JointDistribution
 from distrl.networks.assembly import action_input
-from distrl.networks.framework.backend import Step, TrainStep
 from distrl.networks.framework.differentiation import Objective
 from distrl.networks.heads.losses import huber, squared_error
-from distrl.networks.joint_step import TrainedNumber, follow, held, part_of, states_of
 from distrl.networks.network import NetworkCopy
 from distrl.networks.objective import regularization
 from distrl.networks.parts.action_scales import ActionScale, action_scales
+from distrl.networks.steps import Step, TrainedNumber, TrainStep, held
 from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Batch, Contributions, EnvSpec
 
@@ -80,8 +79,8 @@ class Sac(Algorithm):
         noise = keras.random.SeedGenerator(seed)
         main.beside = {"temperature": log_temperature.variables, "noise": {"state": noise.state}}
         objective = SacObjective(parameters, main, critic, log_temperature.variable, noise, scales)
-        parts = [part_of(main), part_of(critic), log_temperature.part]
-        others = [*states_of([main, critic]), noise.state]
+        parts = [main.part(), critic.part(), log_temperature.part]
+        others = [*main.online.state_variables, *critic.step_states, noise.state]
         self._step = Step(objective, parts, others, replicas=self.config.learner.replicas)
         self._objective = Objective(objective, [*others, log_temperature.variable])
         return {"main": main, "critic": critic}
@@ -157,7 +156,7 @@ class SacObjective:
         """The sum, and policy_loss, critic_loss, temperature, entropy (nats), mean_value and the priorities |y - Q|."""
         parameters, weights = self._parameters, batch.importance_weights
         # Before the update, by what the last one made of the critics: the same as right after that one, and compiled.
-        follow(self._critic, parameters.target_update_rate)
+        self._critic.follow(parameters.target_update_rate)
         before, after = ({name: rows[row] for name, rows in batch.observations.items()} for row in (0, 1))
         temperature = ops.exp(self._log_temperature.value)
         alpha = ops.stop_gradient(temperature)

@@ -63,12 +63,19 @@ def check_memory(config: RunConfig) -> None:
     algorithm = config.algorithm
     if isinstance(algorithm, SacParameters):
         raise ConfigError("network.middleware_parameters: algorithm sac learns from single transitions; use fc")
-    if isinstance(algorithm, ProximalSection) and config.sequences_per_batch % algorithm.minibatches:
-        raise ConfigError(
-            f"algorithm.minibatches: a network with memory learns from whole sequences, and "
-            f"{config.sequences_per_batch} of them (learner.batch_size x actors.environments) do not make "
-            f"{algorithm.minibatches} equal parts"
-        )
+    if isinstance(algorithm, ProximalSection):
+        if config.sequences_per_batch % algorithm.minibatches:
+            raise ConfigError(
+                f"algorithm.minibatches: a network with memory learns from whole sequences, and "
+                f"{config.sequences_per_batch} of them (learner.batch_size x actors.environments) do not make "
+                f"{algorithm.minibatches} equal parts"
+            )
+        sequences = config.sequences_per_batch // algorithm.minibatches
+        if sequences % config.learner.replicas:
+            raise ConfigError(
+                f"learner.replicas: {config.learner.replicas} devices cannot share {sequences} sequences evenly, a "
+                f"minibatch of algorithm {algorithm.name}, whose network has memory"
+            )
     parameters = algorithm.replay_parameters
     if parameters is not None and not parameters.samples_sequences:
         raise ConfigError(

@@ -280,8 +280,7 @@ class RunConfig(Section):
             )
 
     def _check_minibatches(self) -> None:
-        """Refuses minibatches that cannot be made, and what needs whole batches; for sequences see
-        `ProximalStep`, which knows whether the network has memory."""
+        """Refuse minibatches that cannot be made; `check_memory` looks at those of networks with memory."""
         algorithm, items = self.algorithm, self.sequences_per_batch
         items_are, factors = "sequences", "learner.batch_size x actors.environments"
         if isinstance(algorithm, ProximalSection) and algorithm.steps_per_batch > 1:
@@ -298,9 +297,10 @@ class RunConfig(Section):
             raise ValueError(
                 f"network.optimizer_type: LBFGS needs whole batches; algorithm {algorithm.name} takes minibatches"
             )
-        if self.learner.replicas > 1:
+        if items // algorithm.minibatches % self.learner.replicas:
             raise ValueError(
-                f"learner.replicas share whole batches; algorithm {algorithm.name} takes minibatches on one device"
+                f"learner.replicas: {self.learner.replicas} devices cannot share {items // algorithm.minibatches} "
+                f"{items_are} evenly, a minibatch of algorithm {algorithm.name}"
             )
 
     def _check_gradient_actors(self) -> None:

@@ -10,22 +10,23 @@ Method names and meanings are Coach's.
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from keras import ops
+
 from distrl.config.algorithms import RewardNormalizationParameters
 from distrl.config.heads import HeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import CheckpointError
-from distrl.networks.framework.backend import Step, TrainStep
 from distrl.networks.framework.differentiation import LossFunction, Objective, Part
 from distrl.networks.framework.lbfgs import FullBatchStep
 from distrl.networks.framework.optimizers import clip_gradients, learning_rate, state_variables
 from distrl.networks.framework.own_optimizers import OwnOptimizers
 from distrl.networks.gradient_step import GradientStep, moving_averages, names_of, normalized_inputs
-from distrl.networks.minibatch_step import MinibatchStep
 from distrl.networks.network import Accumulated, Architecture
 from distrl.networks.objective import UnrollLoss, over_unrolls
 from distrl.networks.policy.savers import OnnxSaver, WeightsSaver, savers_of
 from distrl.networks.statistics import StateArrays, Statistics
-from distrl.networks.weights import checked_array, to_numpy
+from distrl.networks.steps import Step, TrainStep, equal_parts
+from distrl.networks.weights import checked_array, is_mixed, to_numpy
 from distrl.types import Array, Batch, EnvSpec
 
 
@@ -133,13 +134,44 @@ class NetworkWrapper:
         online = self.online
         function = self._over_unrolls(loss)
         constants = [] if self.target is None else self.target.model.variables
-        trainable, others = online.model.trainable_variables, online.state_variables
+        others = online.state_variables
         if self.parameters.optimizer_type == "LBFGS":
-            return FullBatchStep(function, trainable, others, self.parameters)
-        part = Part(trainable, online.optimizer, lambda gradients: clip_gradients(gradients, self.parameters))
-        if minibatches > 1:
-            return MinibatchStep(function, part, others, minibatches)
-        return Step(function, [part], others, constants, replicas)
+            return FullBatchStep(function, online.model.trainable_variables, others, self.parameters)
+        parts = equal_parts(minibatches) if minibatches > 1 else None
+        return Step(function, [self.part()], others, constants, replicas=replicas, minibatches=parts)
+
+    def part(self, every: int = 1) -> Part:
+        """The online copy's weights and its optimizer as a part of a step, clipping as the parameters say.
+
+        Raises:
+            ConfigError: Its optimizer is LBFGS, which takes no single gradients.
+        """
+        online = self.online
+        return Part(
+            online.model.trainable_variables,
+            online.optimizer,
+            lambda gradients: clip_gradients(gradients, self.parameters),
+            every,
+        )
+
+    @property
+    def step_states(self) -> list[Any]:
+        """All that a step of several networks may assign beside weights; of the target copy, everything."""
+        slow = [] if self.target is None else self.target.model.variables
+        return [*self.online.state_variables, *slow]
+
+    def follow(self, rate: Any) -> None:
+        """`update_target_network` inside a step, whose `others` hold `step_states`.
+
+        At the beginning of a step it does what it would at the end of the one before, without a call of its own.
+
+        Args:
+            rate: A number or float32 []; with 0 the target copy stays.
+        """
+        assert self.target is not None
+        for slow, fast in zip(self.target.model.weights, self.online.model.weights, strict=True):
+            mixed = rate * fast.value + (1.0 - rate) * slow.value if is_mixed(slow) else fast.value
+            slow.assign(ops.stop_gradient(mixed))
 
     def objective(self, loss: UnrollLoss) -> Objective:
         """What `train_step` minimises, of a whole batch."""

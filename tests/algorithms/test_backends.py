@@ -20,12 +20,12 @@ SUITES = {
     "distributions": [NETWORKS / "actions" / "test_discrete.py", NETWORKS / "actions" / "test_continuous.py"],
     "heads": [NETWORKS / "heads" / "test_losses.py"],
     "samples": [NETWORKS / "actions" / "test_distributions.py"],
-    "surrogates": [HERE / f"test_{name}.py" for name in ("ppo", "appo", "minibatches")],
+    "surrogates": [HERE / f"test_{name}.py" for name in ("ppo", "appo", "epochs_minibatches")],
     "steps": [
         NETWORKS / "framework" / "test_backend.py",
-        NETWORKS / "test_joint_step.py",
+        NETWORKS / "test_steps.py",
         HERE / "test_sac.py",
-        HERE / "test_proximal_step.py",
+        HERE / "test_epochs.py",
     ],
 }
 RUN_ON = [

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from distrl.algorithms import make_algorithm
-from distrl.algorithms.minibatches import by_sequences
+from distrl.algorithms.epochs import by_sequences
 from distrl.config import RunConfig
 from distrl.errors import ConfigError
 from distrl.networks.actions.categorical import CategoricalSpec

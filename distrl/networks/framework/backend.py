@@ -4,14 +4,14 @@ Keras decides which framework runs (KERAS_BACKEND, set before Keras is imported)
 one face of it. TensorFlow is named by `tensorflow_*.py` and `bundle.py` alone, JAX by `jax_backend.py`.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import keras
 import numpy as np
 
-from distrl.networks.framework.differentiation import Clip, LossFunction, Pair, Part, PureLoss
-from distrl.types import Array, Batch, IntArray
+from distrl.networks.framework.differentiation import Clip, LossFunction, Pair, PureLoss
+from distrl.types import Array
 
 NAME: str = keras.backend.backend()
 """tensorflow or jax."""
@@ -21,18 +21,12 @@ if NAME == "jax":
 else:
     from distrl.networks.framework import tensorflow_backend as _framework  # type: ignore[no-redef]
 
+CompiledStep, CompiledEpochs = _framework.Step, _framework.Epochs
+"""The framework's halves of `networks.steps.Step`."""
+
 
 Metrics = dict[str, Any]
 """What an update tells, by name: floats, booleans, and arrays where it is of single items of the batch."""
-
-
-class TrainStep(Protocol):
-    """One update from one batch; `traces` counts how often it was compiled."""
-
-    @property
-    def traces(self) -> int: ...
-
-    def __call__(self, batch: Batch) -> Metrics: ...
 
 
 def configure(*, device: Literal["auto", "cpu", "gpu"], threads: int, deterministic: bool, seed: int) -> None:
@@ -101,105 +95,6 @@ class Outputs:
     def __call__(self, data: Any) -> dict[str, Array]:
         """The function's named arrays; all are copies."""
         return {name: np.array(np.asarray(value)) for name, value in self._compiled(data).items()}
-
-
-class Step:
-    """Forward, loss, backward, clipping and optimizers as one compiled function; one trace per batch shape.
-
-    Args:
-        function: As of `Gradients`; its new values of `others` are assigned. Where there are several parts, it is one
-            sum of losses, from whose terms `stop_gradient` keeps away what they shall not move.
-        parts: Variables that it is differentiated by, each group with the optimizer that moves it.
-        others: Variables that `function` may assign.
-        constants: Variables that `function` reads beside these.
-        replicas: Devices of this host that share a batch; more than one on JAX alone.
-
-    Raises:
-        ConfigError: There are not as many devices, or the framework is TensorFlow.
-    """
-
-    def __init__(
-        self,
-        function: LossFunction,
-        parts: Sequence[Part],
-        others: Sequence[Any],
-        constants: Sequence[Any] = (),
-        replicas: int = 1,
-    ) -> None:
-        trainable = [variable for part in parts for variable in part.trainable]
-        loss = PureLoss(function, trainable, others, constants)
-        self._compiled = _framework.Step(loss, parts, replicas)
-
-    @property
-    def traces(self) -> int:
-        """How often the step was traced. More than one per batch shape means lost time."""
-        return self._compiled.traces
-
-    def __call__(self, batch: Batch) -> Metrics:
-        """One update, applied unless loss or gradients are NaN or infinite.
-
-        k replicas make the same update as one, up to rounding: means are taken over the whole batch.
-
-        Args:
-            batch: NumPy arrays. They are copied.
-
-        Returns:
-            The loss function's metrics, arrays among them as arrays, and loss, gradient_norm (global, over all parts,
-            before clipping), learning_rate (of this update and the first part) and finite: False if the update was not
-            applied and every variable is as it was.
-        """
-        metrics: Metrics = dict(self._compiled(batch))
-        metrics["finite"] = bool(np.isfinite(metrics["loss"]) and np.isfinite(metrics["gradient_norm"]))
-        return metrics
-
-
-class Epochs:
-    """Many steps over one batch, minibatch by minibatch in a given order, as one compiled function.
-
-    Args:
-        function: As of `Gradients`, of one minibatch; all that it tells are scalars. Its new values of `others` are
-            assigned.
-        take: (data, int32 [M]) -> the minibatch of these items, in `keras.ops`.
-        parts: As of `Step`.
-        others: As of `Step`.
-        stop: Name of one of the scalars, and a bound: of the first minibatch where it is larger, and of all after it,
-            no gradient is applied. None: all are applied.
-    """
-
-    def __init__(
-        self,
-        function: LossFunction,
-        take: Callable[[Any, Any], Any],
-        parts: Sequence[Part],
-        others: Sequence[Any],
-        stop: tuple[str, float] | None = None,
-    ) -> None:
-        trainable = [variable for part in parts for variable in part.trainable]
-        self._compiled = _framework.Epochs(PureLoss(function, trainable, others), parts, take, stop)
-
-    @property
-    def traces(self) -> int:
-        """How often it was traced: once per shape of data and order."""
-        return self._compiled.traces
-
-    def __call__(self, data: Any, order: IntArray) -> Metrics:
-        """All steps, applied unless the loss or the gradients of one of them are NaN or infinite.
-
-        Args:
-            data: What `take` takes; NumPy arrays.
-            order: int32 [K, M]. Items of the K minibatches.
-
-        Returns:
-            Means of the function's scalars over the minibatches that were looked at, and likewise of loss and
-            gradient_norm; learning_rate of the first step; optimizer_steps, how many were applied; and finite: False
-            if none was applied and every variable is as it was.
-        """
-        names, rows, steps = self._compiled(data, order)
-        metrics: Metrics = {name: float(np.mean(rows[:, at], dtype=np.float64)) for at, name in enumerate(names)}
-        metrics["learning_rate"] = float(rows[0, names.index("learning_rate")])
-        metrics["optimizer_steps"] = int(steps)
-        metrics["finite"] = bool(np.isfinite(metrics["loss"]) and np.isfinite(metrics["gradient_norm"]))
-        return metrics
 
 
 class Apply:

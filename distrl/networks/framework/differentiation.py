@@ -27,6 +27,9 @@ class Objective(NamedTuple):
 Clip = Callable[[Sequence[Tensor]], list[Tensor]]
 """All gradients of a network -> clipped ones."""
 
+Reduce = Callable[[list[Tensor]], list[Tensor]]
+"""The gradients of all parts -> those that are applied, such as their mean over processes. Runs inside the step."""
+
 Pair = tuple[Any, Any]
 """A variable, and the one that its new value is taken from."""
 
@@ -39,11 +42,25 @@ class Part:
         trainable: Variables that the loss is differentiated by.
         optimizer: Built on them.
         clip: From all their gradients to clipped ones.
+        every: The period: k moves them with every k-th update. Updates are counted by a part that moves with each.
     """
 
     trainable: Sequence[Any]
     optimizer: Any
     clip: Clip = list
+    every: int = 1
+
+
+def counting_part(parts: Sequence[Part]) -> Part:
+    """The first part that every update moves: the count of its optimizer, saved with it, is that of the updates.
+
+    Raises:
+        ValueError: There is none.
+    """
+    for part in parts:
+        if part.every == 1:
+            return part
+    raise ValueError("every part of the step has a period; one must move with every update")
 
 
 class PureLoss:

@@ -13,9 +13,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from distrl.errors import ConfigError
 from distrl.networks.framework.cache import cache_directory, processor
-from distrl.networks.framework.differentiation import Clip, Pair, Part, PureLoss
+from distrl.networks.framework.differentiation import Clip, Pair, Part, PureLoss, Reduce, counting_part
 from distrl.networks.framework.optimizers import global_norm
-from distrl.types import Array, Batch
+from distrl.types import Array
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def fastest_dtype() -> Literal["float32"]:
 
 
 _BY_ROW = ("recurrent_state", "importance_weights")
-"""Fields of a batch without an axis of time."""
+"""Fields of a batch without an axis of time, which its other fields have first."""
 
 
 class Shards:
@@ -94,17 +94,21 @@ class Shards:
         self._by_column = NamedSharding(mesh, PartitionSpec(None, "sequences"))
         self._by_row = NamedSharding(mesh, PartitionSpec("sequences"))
 
-    def split(self, batch: Batch) -> Batch:
-        """[T, N] and [T+1, N, …] are split along N, recurrent state [N, …] along its first axis."""
+    def split(self, batch: Any) -> Any:
+        """[T, N] and [T+1, N, …] are split along N, recurrent state [N, …] along its first axis.
+
+        Args:
+            batch: A `Batch`, or another named tuple with such fields; also while tracing.
+        """
         if self.everywhere is None:
             return batch
         placed = {
             name: jax.device_put(value, self._by_row if name in _BY_ROW else self._by_column)
             for name, value in batch._asdict().items()
         }
-        return Batch(**placed)
+        return type(batch)(**placed)
 
-    def copy(self, values: list[Any]) -> list[Any]:
+    def copy(self, values: Any) -> Any:
         """A copy on every device; those that are there already, as after the first step, stay."""
         return values if self.everywhere is None else jax.device_put(values, self.everywhere)
 
@@ -145,27 +149,29 @@ class Outputs:
 
 
 class Step:
-    """See `backend.Step`.
+    """See `steps.Step`.
 
     Buffers are not donated: copies of a network share theirs after a pull, and an update that is refused keeps its own.
     """
 
-    def __init__(self, loss: PureLoss, parts: Sequence[Part], replicas: int) -> None:
+    def __init__(self, loss: PureLoss, parts: Sequence[Part], replicas: int, reduce: Reduce) -> None:
         self._loss = loss
         self._parts = parts
+        self._reduce = reduce
+        self._count = counting_part(parts).optimizer
         states = [variable for part in parts for variable in part.optimizer.variables]
         self.variables = [*loss.trainable, *loss.others, *states]
-        self._shards = Shards(replicas)
+        self.shards = Shards(replicas)
         self.names: tuple[str, ...] = ()
         # Said outright: an output that XLA left on one device, or in parts, would be another input to the next step.
-        self._compiled = jax.jit(self._step, out_shardings=self._shards.everywhere)
+        self._compiled = jax.jit(self._step, out_shardings=self.shards.everywhere)
         self.traces = 0
 
     def __call__(self, data: Any) -> dict[str, Any]:
         # Whatever was assigned since the last step, from a checkpoint or as statistics, is on one device alone.
-        values = self._shards.copy(_values(self.variables))
-        constants = self._shards.copy(_values(self._loss.constants))
-        after, scalars, arrays = self._compiled(values, constants, self._shards.split(data))
+        values = self.shards.copy(_values(self.variables))
+        constants = self.shards.copy(_values(self._loss.constants))
+        after, scalars, arrays = self._compiled(values, constants, self.shards.split(data))
         for variable, value in zip(self.variables, after, strict=True):
             variable.assign(value)
         told = dict(zip(self.names, np.asarray(scalars).tolist(), strict=True))
@@ -185,9 +191,10 @@ class Step:
         (loss, (scalars, arrays, others_after)), gradients = jax.value_and_grad(self._call, has_aux=True)(
             trainable, others, constants, data
         )
+        gradients = self._reduce(gradients)
         norm = global_norm(gradients)
-        learning_rate = self._learning_rate(state)
-        trained, state_after = self._apply(state, gradients, trainable)
+        learning_rate, number = self._rate_and_number(state)
+        trained, state_after = self._apply(state, gradients, trainable, number)
         finite = jnp.isfinite(loss) & jnp.isfinite(norm)
         after = [*trained, *others_after, *state_after]
         metrics = jnp.stack([jnp.asarray(value, jnp.float32) for value in (*scalars, loss, norm, learning_rate)])
@@ -203,44 +210,53 @@ class Step:
         self.names = (*scalars, "loss", "gradient_norm", "learning_rate")
         return loss, (list(scalars.values()), arrays, after)
 
-    def _apply(self, state: list[Any], gradients: list[Any], trainable: list[Any]) -> tuple[list[Any], list[Any]]:
-        """Trainable variables and all optimizers' states after the update, in order."""
+    def _apply(
+        self, state: list[Any], gradients: list[Any], trainable: list[Any], number: Any
+    ) -> tuple[list[Any], list[Any]]:
+        """Trainable variables and all optimizers' states after the update of this number, in order."""
         trained: list[Any] = []
         states: list[Any] = []
         for part in self._parts:
             of_part = slice(len(trained), len(trained) + len(part.trainable))
             before = state[len(states) : len(states) + len(part.optimizer.variables)]
-            moved, after = part.optimizer.stateless_apply(before, part.clip(gradients[of_part]), trainable[of_part])
+            still = trainable[of_part]
+            moved, after = part.optimizer.stateless_apply(before, part.clip(gradients[of_part]), still)
+            if part.every > 1:
+                due = number % part.every == 0
+                moved = [jnp.where(due, new, old) for new, old in zip(moved, still, strict=True)]
+                after = [jnp.where(due, new, old) for new, old in zip(after, before, strict=True)]
             trained += moved
             states += after
         return trained, states
 
-    def _learning_rate(self, state: list[Any]) -> Any:
-        """Of this update and the first part, before it counts."""
-        optimizer = self._parts[0].optimizer
-        with keras.StatelessScope(state_mapping=list(zip(optimizer.variables, state, strict=False))):
-            return jnp.asarray(optimizer.learning_rate)
+    def _rate_and_number(self, state: list[Any]) -> tuple[Any, Any]:
+        """The learning rate of this update and the first part, before it counts, and the update's number from 1."""
+        variables = [variable for part in self._parts for variable in part.optimizer.variables]
+        with keras.StatelessScope(state_mapping=list(zip(variables, state, strict=True))):
+            return jnp.asarray(self._parts[0].optimizer.learning_rate), self._count.iterations.value + 1
 
 
 class Epochs:
-    """See `backend.Epochs`: a scan, which goes on without effect after it has stopped."""
+    """Several steps in one call of `steps.Step`: a scan, which goes on without effect after it has stopped."""
 
     def __init__(
         self,
         loss: PureLoss,
         parts: Sequence[Part],
+        replicas: int,
+        reduce: Reduce,
         take: Callable[[Any, Any], Any],
         stop: tuple[str, float] | None,
     ) -> None:
-        self._one = Step(loss, parts, replicas=1)
+        self._one = Step(loss, parts, replicas, reduce)
         self._take = take
         self._stop = stop
-        self._compiled = jax.jit(self._call)
+        self._compiled = jax.jit(self._call, out_shardings=self._one.shards.everywhere)
         self.traces = 0
 
     def __call__(self, data: Any, order: Array) -> tuple[tuple[str, ...], Array, int]:
-        variables = self._one.variables
-        after, told, looked_at, steps = self._compiled(_values(variables), data, order)
+        variables, shards = self._one.variables, self._one.shards
+        after, told, looked_at, steps = self._compiled(shards.copy(_values(variables)), shards.copy(data), order)
         for variable, value in zip(variables, after, strict=True):
             variable.assign(value)
         return self._one.names, np.asarray(told)[np.asarray(looked_at)], int(steps)
@@ -250,7 +266,8 @@ class Epochs:
 
         def body(carried: tuple[list[Any], Any], items: Any) -> tuple[tuple[list[Any], Any], tuple[Any, Any, Any]]:
             values, goes_on = carried
-            after, scalars, _, goes = self._one.advance(values, [], self._take(data, items))
+            minibatch = self._one.shards.split(self._take(data, items))
+            after, scalars, _, goes = self._one.advance(values, [], minibatch)
             if self._stop is not None:
                 goes &= scalars[self._one.names.index(self._stop[0])] <= self._stop[1]
             goes &= goes_on

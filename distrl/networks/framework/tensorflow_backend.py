@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from distrl.errors import ConfigError
 from distrl.networks.framework import tensorflow_adam
-from distrl.networks.framework.differentiation import Clip, Pair, Part, PureLoss
+from distrl.networks.framework.differentiation import Clip, Pair, Part, PureLoss, Reduce, counting_part
 from distrl.networks.framework.optimizers import global_norm
 from distrl.networks.framework.tensorflow_calls import Compiled
 from distrl.types import Array
@@ -92,15 +92,17 @@ class Outputs:
 
 
 class Step:
-    """See `backend.Step`. XLA (`jit_compile`) is off: on a CPU no faster for small networks, and slow to start."""
+    """See `steps.Step`. XLA (`jit_compile`) is off: on a CPU no faster for small networks, and slow to start."""
 
-    def __init__(self, loss: PureLoss, parts: Sequence[Part], replicas: int) -> None:
+    def __init__(self, loss: PureLoss, parts: Sequence[Part], replicas: int, reduce: Reduce) -> None:
         if replicas > 1:
             raise ConfigError(
                 f"learner.replicas: {replicas} devices need learner.backend: jax; the TensorFlow learner has one"
             )
         self._loss = loss
         self._parts = parts
+        self._reduce = reduce
+        self._count = counting_part(parts).optimizer
         self.names: tuple[str, ...] = ()
         self._compiled = Compiled(self._step)
         self.traces = 0
@@ -119,6 +121,7 @@ class Step:
     def advance(self, data: Any, stop: tuple[str, float] | None = None) -> tuple[Any, dict[str, Any], Any]:
         """One step while tracing: its scalars, float32 [names], its arrays, and whether it was applied."""
         loss, named, others, gradients = differentiate(self._loss, data)
+        gradients = self._reduce(gradients)
         norm = global_norm(gradients)
         learning_rate = tf.identity(self._parts[0].optimizer.learning_rate)  # before the update counts
         goes = tf.math.is_finite(loss) & tf.math.is_finite(norm)
@@ -139,24 +142,28 @@ class Step:
 
     def _apply(self, gradients: list[Any], others: list[Any], goes: Any) -> None:
         rest = iter(gradients)
+        number = tf.identity(self._count.iterations.value) + 1  # of this update, before the count is written
         for part in self._parts:
             own = [next(rest) for _ in part.trainable]
-            tensorflow_adam.apply(part.optimizer, part.clip(own), part.trainable, goes)
+            due = goes if part.every == 1 else goes & (number % part.every == 0)
+            tensorflow_adam.apply(part.optimizer, part.clip(own), part.trainable, due)
         for variable, value in zip(self._loss.others, others, strict=True):
             variable.assign(tf.where(goes, value, variable.value))
 
 
 class Epochs:
-    """See `backend.Epochs`: a loop in the graph."""
+    """Several steps in one call of `steps.Step`: a loop in the graph."""
 
     def __init__(
         self,
         loss: PureLoss,
         parts: Sequence[Part],
+        replicas: int,
+        reduce: Reduce,
         take: Callable[[Any, Any], Any],
         stop: tuple[str, float] | None,
     ) -> None:
-        self._one = Step(loss, parts, replicas=1)
+        self._one = Step(loss, parts, replicas, reduce)
         self._take = take
         self._stop = stop
         self._compiled = Compiled(self._call)

@@ -19,7 +19,11 @@ def test_a_batch_is_divided_by_sequences(minibatches):
     [
         (5, {}, r"minibatches: 5 equal parts cannot be made of the 12 sequences of a batch .*; choose a divisor"),
         (2, {"network": {"optimizer_type": "LBFGS"}}, "LBFGS needs whole batches; algorithm impala takes minibatches"),
-        (2, {"learner": {"backend": "jax", "replicas": 2}}, "algorithm impala takes minibatches on one device"),
+        (
+            4,
+            {"learner": {"backend": "jax", "replicas": 2}},
+            "2 devices cannot share 3 sequences evenly, a min",
+        ),
         (0, {}, "greater than or equal to 1"),
     ],
 )

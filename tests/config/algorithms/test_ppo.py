@@ -36,8 +36,8 @@ def test_appo_takes_unrolls_of_any_age_and_each_once():
         ),
         ({"network": {"optimizer_type": "LBFGS"}}, "LBFGS needs whole batches; algorithm ppo takes minibatches"),
         (
-            {"learner": {"backend": "jax", "replicas": 2}},
-            "learner.replicas share whole batches; algorithm ppo takes minibatches on one device",
+            {"algorithm": {"minibatches": 16}, "learner": {"backend": "jax", "replicas": 2}},
+            "learner.replicas: 2 devices cannot share 3 rows evenly, a minibatch of algorithm ppo",
         ),
         (
             {"algorithm": {"clip_range": None}},
@@ -63,6 +63,10 @@ def test_one_step_on_a_batch_needs_no_clip_and_may_be_shared_by_devices():
     config = make("ppo", algorithm={"epochs": 1, "minibatches": 1, "clip_range": None}, learner={"backend": "jax"})
     assert config.algorithm.steps_per_batch == 1
     assert make("appo", algorithm={"minibatches": 1}, learner={"backend": "jax", "replicas": 2}).learner.replicas == 2
+
+
+def test_devices_may_share_every_minibatch():
+    assert make("ppo", learner={"backend": "jax", "replicas": 2}).learner.replicas == 2
 
 
 @pytest.mark.parametrize("name", ["rho_bar", "c_bar"])

@@ -7,8 +7,9 @@ from keras import ops
 
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
-from distrl.networks.framework.backend import NAME, Apply, Epochs, Gradients, Mix, Read, Step, Write
+from distrl.networks.framework.backend import NAME, Apply, Gradients, Mix, Read, Write
 from distrl.networks.framework.differentiation import Part
+from distrl.networks.steps import Minibatches, Step
 from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec
 
@@ -158,7 +159,8 @@ class Rows(Line):
     def __init__(self, stop=None, optimizer=None):
         super().__init__(optimizer)
         part = Part([self.slope, self.unused], self.optimizer)
-        self.epochs = Epochs(self.rows_loss, self.take, [part], [self.seen], stop)
+        minibatches = Minibatches(self.take, lambda data: ORDER, stop)
+        self.epochs = Step(self.rows_loss, [part], [self.seen], minibatches=minibatches)
 
     def take(self, data, items):
         return {"x": ops.take(data["x"], items, axis=0)}
@@ -174,7 +176,7 @@ DATA = {"x": np.float32([1.0, 3.0, 4.0, 6.0])}  # means of the minibatches: 2, 5
 
 def test_epochs_by_hand():
     line = Rows()
-    metrics = line.epochs(DATA, ORDER)
+    metrics = line.epochs(DATA)
     # slope: 2 - .5 x 2 = 1, 1 - .5 x 5 = -1.5, -1.5 - .5 x 3.5 = -3.25; losses 2 x 2, 1 x 5, -1.5 x 3.5
     expected = {"mean": 3.5, "loss": 3.75 / 3, "gradient_norm": 3.5, "learning_rate": 0.5}
     assert metrics == pytest.approx({**expected, "optimizer_steps": 3, "finite": True})
@@ -185,15 +187,15 @@ def test_epochs_by_hand():
 def test_epochs_tell_the_rate_of_the_first_step_and_use_each_ones_own():
     schedule = keras.optimizers.schedules.ExponentialDecay(1.0, decay_steps=1, decay_rate=0.5, staircase=True)
     line = Rows(optimizer=keras.optimizers.SGD(schedule))
-    assert line.epochs(DATA, ORDER)["learning_rate"] == 1.0
+    assert line.epochs(DATA)["learning_rate"] == 1.0
     assert float(line.slope) == 2.0 - 2.0 - 0.5 * 5.0 - 0.25 * 3.5
-    assert line.epochs(DATA, ORDER)["learning_rate"] == 0.125
+    assert line.epochs(DATA)["learning_rate"] == 0.125
 
 
 @pytest.mark.parametrize(("bound", "steps", "slope"), [(1.0, 0, 2.0), (4.0, 1, 1.0), (5.0, 3, -3.25)])
 def test_epochs_stop_before_the_first_minibatch_beyond_the_bound(bound, steps, slope):
     line = Rows(stop=("mean", bound))
-    metrics = line.epochs(DATA, ORDER)
+    metrics = line.epochs(DATA)
     assert (metrics["optimizer_steps"], metrics["finite"]) == (steps, True)
     assert float(line.slope) == slope
     assert float(line.seen) == steps
@@ -203,20 +205,20 @@ def test_epochs_stop_before_the_first_minibatch_beyond_the_bound(bound, steps, s
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_epochs_with_one_step_that_is_not_finite_change_nothing(bad):
     line = Rows(optimizer=keras.optimizers.Adam(0.1))
-    line.epochs(DATA, ORDER)
+    line.epochs(DATA)
     before = line.values
-    metrics = line.epochs({"x": np.float32([1.0, 3.0, bad, 6.0])}, ORDER)  # in the second of three
+    metrics = line.epochs({"x": np.float32([1.0, 3.0, bad, 6.0])})  # in the second of three
     assert (metrics["finite"], metrics["optimizer_steps"]) == (False, 0)
     for old, new in zip(before, line.values, strict=True):
         np.testing.assert_array_equal(old, new)
-    assert line.epochs(DATA, ORDER)["finite"] is True
+    assert line.epochs(DATA)["finite"] is True
     assert float(line.slope) != before[0]
 
 
 def test_epochs_are_traced_once_per_shape():
     line = Rows()
     for _ in range(3):
-        line.epochs(DATA, ORDER[::-1].copy())
+        line.epochs(DATA)
     assert line.epochs.traces == 1
 
 

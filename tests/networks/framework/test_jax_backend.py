@@ -15,8 +15,9 @@ from distrl import nest
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
-from distrl.networks.framework.backend import Gradients, Step
+from distrl.networks.framework.backend import Gradients
 from distrl.networks.objective import over_unrolls
+from distrl.networks.steps import Step
 from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec
 
@@ -220,14 +221,28 @@ else:
         assert network.train_step(loss, 4)(batch)["loss"] == pytest.approx(whole, rel=1e-5)
 
     @pytest.mark.parametrize("name", NETWORKS)
+    def test_replicas_share_minibatches(name):
+        """Two minibatches of eight sequences, as steps of one device."""
+        network, shared = wrap(**NETWORKS[name]), wrap(**NETWORKS[name])
+        alone, together = network.train_step(loss, 1, 2), shared.train_step(loss, 4, 2)
+        for batch in batches(network, 2):
+            expected = alone(batch)
+            assert together(batch) == pytest.approx(expected, rel=1e-5, abs=1e-5)
+        states = state_of(network)
+        for path, array in state_of(shared).items():
+            np.testing.assert_allclose(array, states[path], rtol=1e-5, atol=1e-5, err_msg=path)
+        assert together.traces == 1
+        assert len(shared.online.model.trainable_variables[0].value.sharding.device_set) == 4
+
+    @pytest.mark.parametrize("name", NETWORKS)
     def test_replicas_share_the_work(name):
         flops = {}
         for replicas in (1, 4):
             network = wrap(**NETWORKS[name])
             step = network.train_step(loss, replicas)._compiled
             (batch,) = batches(network, 1)
-            values = step._shards.copy([variable.value for variable in step.variables])
-            program = step._compiled.lower(values, [], step._shards.split(batch)).compile()
+            values = step.shards.copy([variable.value for variable in step.variables])
+            program = step._compiled.lower(values, [], step.shards.split(batch)).compile()
             flops[replicas] = program.cost_analysis()["flops"]  # of each device
             assert "all-gather" not in program.as_text()
         assert flops[4] < 0.6 * flops[1]  # the optimizer's part is everyone's

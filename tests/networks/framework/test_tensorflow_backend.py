@@ -10,8 +10,8 @@ import pytest
 
 from distrl.errors import ConfigError
 from distrl.networks.framework import tensorflow_backend
-from distrl.networks.framework.backend import Step
 from distrl.networks.framework.differentiation import Part
+from distrl.networks.steps import Step
 
 
 def run(body):

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keras import ops
 
-from distrl.algorithms.minibatches import by_rows, by_sequences, shuffled, take
+from distrl.algorithms.epochs import by_rows, by_sequences, shuffled
+from distrl.networks.steps import sequences_of
 from distrl.types import Batch
 
 T, N = 3, 2
@@ -34,7 +35,7 @@ def arrays(tree):
 
 def test_a_minibatch_of_sequences_has_their_rows_and_their_state():
     experience = by_sequences(make_batch(), {"advantages": NUMBERS})
-    taken = take(experience, np.int32([1]))
+    taken = sequences_of(experience, np.int32([1]))
     np.testing.assert_array_equal(arrays(taken.observations)["observation"][..., 0], [[1], [3], [5]])
     np.testing.assert_array_equal(arrays(taken.actions)["action"], [[1], [3], [5]])
     np.testing.assert_array_equal(arrays(taken.actions)["turn"][:, 0], [[1, -1], [3, -3], [5, -5]])
@@ -46,7 +47,7 @@ def test_a_minibatch_of_sequences_has_their_rows_and_their_state():
 def test_a_minibatch_of_rows_has_everything_of_each_row():
     experience = by_rows(make_batch()._replace(recurrent_state={}), {"advantages": NUMBERS})
     assert experience.valid.shape == (1, 6)
-    taken = take(experience, np.int32([4, 3, 0]))
+    taken = sequences_of(experience, np.int32([4, 3, 0]))
     np.testing.assert_array_equal(arrays(taken.observations)["observation"], [[[4], [3], [0]]])
     np.testing.assert_array_equal(arrays(taken.actions)["action"], [[4, 3, 0]])
     np.testing.assert_array_equal(arrays(taken.actions)["turn"], [[[4, -4], [3, -3], [0, 0]]])

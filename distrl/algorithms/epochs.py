@@ -1,28 +1,75 @@
-"""One update of PPO: all epochs of a batch."""
+"""Several epochs over every batch: of rows, or of whole sequences where the network has memory."""
 
 from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops
 
+from distrl import nest
 from distrl.algorithms.algorithm import Loss
-from distrl.algorithms.minibatches import Experience, by_rows, by_sequences, shuffled, take
 from distrl.config import RunConfig
 from distrl.config.algorithms import ProximalSection
 from distrl.config.environment_checks import check_memory
 from distrl.networks.actions.family import Tensor
-from distrl.networks.framework.backend import Epochs, Metrics, Outputs
-from distrl.networks.framework.differentiation import Part
-from distrl.networks.framework.optimizers import clip_gradients
+from distrl.networks.framework.backend import Metrics, Outputs
 from distrl.networks.heads.losses import adapted_kl_coefficient
 from distrl.networks.objective import weighted_sum
+from distrl.networks.steps import Minibatches, Step, sequences_of
 from distrl.networks.wrapper import NetworkWrapper
-from distrl.types import Batch
+from distrl.types import Array, Batch, IntArray
 
 KL_COEFFICIENT = "policy/kl_coefficient"
 
 
-class ProximalStep:
+class Experience(NamedTuple):
+    """What a policy is learned from over several epochs: T rows, without the bootstrap row, which is used up.
+
+    Attributes:
+        observations: name -> [T, N, ...].
+        recurrent_state: name -> [N, ...], before row 0.
+        actions: name -> [T, N, ...].
+        valid: bool [T, N].
+        estimates: name -> [T, N, ...]. Made of the batch before the first epoch; they stay.
+    """
+
+    observations: dict[str, Any]
+    recurrent_state: dict[str, Any]
+    actions: dict[str, Any]
+    valid: Any
+    estimates: dict[str, Any]
+
+
+def by_sequences(batch: Batch, estimates: dict[str, Array]) -> Experience:
+    """A batch [T, N] as T rows of N items, the sequences."""
+    observations = {name: rows[:-1] for name, rows in batch.observations.items()}
+    return Experience(observations, batch.recurrent_state, batch.actions, batch.valid, estimates)
+
+
+def by_rows(batch: Batch, estimates: dict[str, Array]) -> Experience:
+    """A batch [T, N] of a network without memory as one row of T*N items."""
+    sequences = by_sequences(batch, estimates)
+    flat: Experience = nest.map(lambda rows: rows.reshape(1, -1, *rows.shape[2:]), sequences)  # [T, N, ...]
+    return flat
+
+
+def shuffled(items: int, *, epochs: int, minibatches: int, seed: int, step: int) -> IntArray:
+    """The items of every minibatch: each epoch goes through all of them once, in an order of its own.
+
+    Args:
+        items: A multiple of `minibatches`.
+        seed: The run's.
+        step: Optimizer steps before this batch: with equal ones orders are equal, also in a resumed run.
+
+    Returns:
+        int32 [epochs * minibatches, items / minibatches].
+    """
+    random = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(2, step)))
+    orders = [random.permutation(items) for _ in range(epochs)]
+    return np.concatenate(orders).astype(np.int32).reshape(epochs * minibatches, items // minibatches)
+
+
+class ProximalUpdate:
     """An update of the online copy: estimates, then the steps of all epochs in one compiled call, then the coefficient.
 
     Args:
@@ -52,14 +99,15 @@ class ProximalStep:
         variables = [*online.model.trainable_variables, *online.state_variables]
         self._estimates = Outputs(self._make_estimates, variables)
         self._kl = Outputs(self._measure_kl, variables)
-        part = Part(
-            online.model.trainable_variables,
-            online.optimizer,
-            lambda gradients: clip_gradients(gradients, online.parameters),
+        bound = parameters.stop_at_kl
+        minibatches = Minibatches(sequences_of, self._order, None if bound is None else ("kl", bound))
+        self._epochs = Step(
+            self._objective,
+            [network.part()],
+            online.state_variables,
+            replicas=config.learner.replicas,
+            minibatches=minibatches,
         )
-        bound = self._parameters.stop_at_kl
-        stop = None if bound is None else ("kl", bound)
-        self._epochs = Epochs(self._objective, take, [part], online.state_variables, stop)
 
     @property
     def traces(self) -> int:
@@ -67,18 +115,10 @@ class ProximalStep:
         return self._epochs.traces
 
     def __call__(self, batch: Batch) -> Metrics:
-        """One update; see `TrainStep`. KL-penalised ones tell kl_coefficient, as it was in this update."""
-        parameters, network = self._parameters, self._network
+        """One update; see `TrainStep`. KL-penalised ones return kl_coefficient, as it was in this update."""
         experience = self._arrange(batch, self._estimates(batch))
-        order = shuffled(
-            experience.valid.shape[1],
-            epochs=parameters.epochs,
-            minibatches=parameters.minibatches,
-            seed=self._seed,
-            step=int(ops.convert_to_numpy(network.optimizer.iterations)),
-        )
-        metrics = self._epochs(experience, order)
-        penalty = parameters.kl_penalty
+        metrics, network = self._epochs(experience), self._network
+        penalty = self._parameters.kl_penalty
         if penalty is None or not metrics["finite"]:
             return metrics
         kl, coefficient = float(self._kl(experience)["kl"]), network.get_variable_value(KL_COEFFICIENT)
@@ -87,6 +127,15 @@ class ProximalStep:
         )
         network.set_variable_value(KL_COEFFICIENT, float(ops.convert_to_numpy(adapted)))
         return metrics | {"kl": kl, "kl_coefficient": coefficient}
+
+    def _order(self, experience: Experience) -> IntArray:
+        return shuffled(
+            experience.valid.shape[1],
+            epochs=self._parameters.epochs,
+            minibatches=self._parameters.minibatches,
+            seed=self._seed,
+            step=int(ops.convert_to_numpy(self._network.optimizer.iterations)),
+        )
 
     def _make_estimates(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         outputs = self._assembly.unroll(batch.observations, batch.recurrent_state, batch.valid, training=False)

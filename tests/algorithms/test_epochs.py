@@ -7,7 +7,7 @@ import pytest
 from keras import ops
 
 from distrl.algorithms import make_algorithm
-from distrl.algorithms.minibatches import shuffled
+from distrl.algorithms.epochs import shuffled
 from distrl.config import RunConfig
 from distrl.errors import ConfigError
 from distrl.types import ArraySpec, Batch, BoxSpec, DiscreteSpec, EnvSpec

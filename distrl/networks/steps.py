@@ -1,0 +1,198 @@
+"""The compiled update: parts that optimizers of their own move, over a whole batch or minibatch by minibatch."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import keras
+import numpy as np
+from keras import ops
+
+from distrl import nest
+from distrl.config.optimizers import OptimizerParameters
+from distrl.networks.actions.family import Tensor
+from distrl.networks.framework.backend import CompiledEpochs, CompiledStep, Metrics
+from distrl.networks.framework.differentiation import LossFunction, Part, PureLoss, Reduce
+from distrl.networks.framework.optimizers import create_optimizer, state_variables
+from distrl.networks.network import NetworkCopy
+from distrl.types import Batch, IntArray
+
+
+class TrainStep(Protocol):
+    """One update from one batch; `traces` counts how often it was compiled."""
+
+    @property
+    def traces(self) -> int: ...
+
+    def __call__(self, batch: Batch) -> Metrics: ...
+
+
+@dataclass(frozen=True)
+class Minibatches:
+    """How a step goes through its data.
+
+    Attributes:
+        take: (data, int32 [M]) -> the minibatch of these items, in `keras.ops`.
+        order: data -> int32 [K, M], the items of the K minibatches. NumPy, before each update.
+        stop: Name of one of the function's scalars, and a bound: of the first minibatch where it is larger, and of all
+            after it, no gradient is applied. None: all are applied.
+    """
+
+    take: Callable[[Any, Any], Any]
+    order: Callable[[Any], IntArray]
+    stop: tuple[str, float] | None = None
+
+
+class Step:
+    """Forward, loss, backward, clipping and optimizers as one compiled function; one trace per shape of data.
+
+    k replicas make the same update as one, up to rounding: means are taken over the whole batch or minibatch.
+
+    Args:
+        function: As of `backend.Gradients`; its new values of `others` are assigned. Where there are several parts, it
+            is one sum of losses, from whose terms `stop_gradient` keeps away what they must not move. Over minibatches,
+            all that it returns beside the loss are scalars.
+        parts: Variables that it is differentiated by, each group with the optimizer that moves it and its period.
+        others: Variables that `function` may assign.
+        constants: Variables that `function` reads beside these; over minibatches, none.
+        replicas: Devices of this host that share a batch, or every minibatch; more than one on JAX alone.
+        reduce: Runs between gradient and optimizers, before clipping.
+        minibatches: None: one step over all data.
+
+    Raises:
+        ConfigError: There are not as many devices, or the framework is TensorFlow.
+    """
+
+    def __init__(
+        self,
+        function: LossFunction,
+        parts: Sequence[Part],
+        others: Sequence[Any],
+        constants: Sequence[Any] = (),
+        *,
+        replicas: int = 1,
+        reduce: Reduce = list,
+        minibatches: Minibatches | None = None,
+    ) -> None:
+        trainable = [variable for part in parts for variable in part.trainable]
+        loss = PureLoss(function, trainable, others, constants)
+        self._minibatches = minibatches
+        if minibatches is None:
+            self._compiled: Any = CompiledStep(loss, parts, replicas, reduce)
+        else:
+            self._compiled = CompiledEpochs(loss, parts, replicas, reduce, minibatches.take, minibatches.stop)
+
+    @property
+    def traces(self) -> int:
+        """How often the step was traced. More than one per shape of data means lost time."""
+        return int(self._compiled.traces)
+
+    def __call__(self, batch: Any) -> Metrics:
+        """One update, applied unless loss or gradients are NaN or infinite; of minibatches, those of any.
+
+        Args:
+            batch: What `function` takes, of NumPy arrays, which are copied; or what `take` takes.
+
+        Returns:
+            The function's metrics, arrays among them as arrays, and loss, gradient_norm (global, over all parts, before
+            clipping), learning_rate (of this update and the first part) and finite: False if the update was not applied
+            and every variable is as it was. Over minibatches: means over those that were looked at, the learning_rate
+            of the first, and optimizer_steps, how many were applied.
+        """
+        if self._minibatches is None:
+            metrics: Metrics = dict(self._compiled(batch))
+        else:
+            names, rows, steps = self._compiled(batch, self._minibatches.order(batch))
+            metrics = {name: float(np.mean(rows[:, at], dtype=np.float64)) for at, name in enumerate(names)}
+            metrics["learning_rate"] = float(rows[0, names.index("learning_rate")])
+            metrics["optimizer_steps"] = int(steps)
+        metrics["finite"] = bool(np.isfinite(metrics["loss"]) and np.isfinite(metrics["gradient_norm"]))
+        return metrics
+
+
+def equal_parts(minibatches: int) -> Minibatches:
+    """The sequences of a batch [T, N] in so many equal parts, one after the other."""
+
+    def order(batch: Batch) -> IntArray:
+        sequences: IntArray = np.arange(batch.valid.shape[1], dtype=np.int32)
+        return sequences.reshape(minibatches, -1)
+
+    return Minibatches(sequences_of, order)
+
+
+_BY_ROW = ("recurrent_state", "reward_moments")
+"""Fields whose arrays do not begin with an axis of time."""
+
+
+def sequences_of(data: Any, items: Any) -> Any:
+    """The sequences `items`, int32 [M], of a batch or another named tuple of arrays [T, N, ...]: [T, M, ...]."""
+    by_row: dict[str, dict[str, Any]] = {name: {} for name in _BY_ROW if name in data._fields}
+    taken = nest.map(lambda rows: ops.take(rows, items, axis=1), data._replace(**by_row))
+    states = {name: ops.take(state, items, axis=0) for name, state in data.recurrent_state.items()}
+    return taken._replace(recurrent_state=states)
+
+
+class _Held(keras.StatelessScope):  # type: ignore[misc]  # Keras has no type information
+    """A scope in which some variables are constants; Keras would hide the surrounding scope's values of all others."""
+
+    def __init__(self, variables: Sequence[Any]) -> None:
+        constants = [(variable, ops.stop_gradient(variable.value)) for variable in variables]
+        super().__init__(state_mapping=constants)
+        self._held = {id(variable) for variable in variables}
+
+    def get_current_value(self, variable: Any) -> Tensor | None:
+        own = super().get_current_value(variable)
+        if own is not None or self.original_scope is None:
+            return own
+        return self.original_scope.get_current_value(variable)
+
+    def add_update(self, update: tuple[Any, Tensor]) -> None:
+        if id(update[0]) in self._held or self.original_scope is None:
+            super().add_update(update)
+        else:
+            self.original_scope.add_update(update)
+
+
+@contextmanager
+def held(copy: NetworkCopy) -> Iterator[None]:
+    """Make the copy's weights constants to the gradient, which still passes to the copy's inputs.
+
+    What the copy assigns inside is discarded, and so are losses that layers add (`add_loss`) inside. Other networks
+    called inside are trained and assign as they do outside.
+    """
+    with _Held(copy.model.variables):
+        yield
+
+
+class TrainedNumber:
+    """One number that is trained beside networks, by an Adam of its own.
+
+    Attributes:
+        variable: float32 [].
+        optimizer: Adam with the constants of its paper (Kingma and Ba 2015).
+
+    Args:
+        initial: Before the first update.
+    """
+
+    def __init__(self, name: str, initial: float, learning_rate: float) -> None:
+        self.variable = keras.Variable(np.float32(initial), name=name)
+        self.optimizer = create_optimizer(
+            OptimizerParameters(learning_rate=learning_rate, adam_optimizer_beta2=0.999, optimizer_epsilon=1e-8)
+        )
+        self.optimizer.build([self.variable])
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Set the rate of the updates from now on."""
+        self.optimizer.learning_rate = rate
+
+    @property
+    def part(self) -> Part:
+        """The number as a part of a step."""
+        return Part([self.variable], self.optimizer)
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """All that a checkpoint must hold, by name: for `NetworkWrapper.beside`."""
+        return {self.variable.path: self.variable} | state_variables(self.optimizer)
