@@ -162,6 +162,7 @@ class EnvSpec:
     Attributes:
         observations: Observation arrays by name; "observation" where the environment has one without a name.
         actions: Actions by name; "action" where the environment has one without a name.
+        rows: Of a vector, for each environment: its agents, where these act as rows.
         unprocessed: What became these observations and actions by preprocessing; None where there is none.
     """
 
@@ -171,6 +172,7 @@ class EnvSpec:
     reward_threshold: float | None = None
     max_episode_steps: int | None = None
     unprocessed: Unprocessed | None = None
+    rows: int = 1
 
     def to_json(self) -> str:
         return _ENV_SPEC.dump_json(self).decode()

@@ -118,14 +118,14 @@ def _module(tmp_path, monkeypatch):
 def drive(environment: VectorEnvironment, steps: int, seed: int) -> list[Unroll]:
     """Unrolls under random actions, as an actor makes them, until they hold `steps` valid steps."""
     rng = np.random.default_rng(seed)
-    builder = UnrollBuilder(environment.spec, LENGTH, environment.count)
+    builder = UnrollBuilder(environment.spec, LENGTH, environment.rows)
     builder.begin(environment.reset(seed), {})
     unrolls: list[Unroll] = []
     counted = 0
     while counted < steps:
         while not builder.full:
-            actions = random_actions(environment.spec.actions, environment.count, rng)
-            builder.add(actions, np.zeros(environment.count, np.float32), environment.step(actions))
+            actions = random_actions(environment.spec.actions, environment.rows, rng)
+            builder.add(actions, np.zeros(environment.rows, np.float32), environment.step(actions))
         unrolls.append(builder.close((0, 1), len(unrolls), 1, {}))
         counted += unrolls[-1].header.env_steps
     return unrolls

@@ -111,7 +111,7 @@ class Actor:
         self._shipper: Shipper = shipper or UnrollShipper()
         self._backend = backend
         self._policy = policy
-        crowd = Crowd(producer[0], max(config.actors.count, 1), environment.count)
+        crowd = Crowd(producer[0], max(config.actors.count, 1), environment.rows)
         self._exploration = Exploration(policy.exploration, policy.distributions, environment.spec.actions, crowd)
         self._environment = environment
         self._producer = producer
@@ -128,7 +128,7 @@ class Actor:
         self._unroll = UnrollBuilder(
             environment.spec,
             config.actors.unroll_length_steps,
-            environment.count,
+            environment.rows,
             config.algorithm.reward_moments_discount,
         )
         self._priorities: FirstPriorities | None = None
@@ -154,7 +154,7 @@ class Actor:
         self._rng = np.random.default_rng(sampling_seed)
         self._exploration.reset()
         self._observations = self._environment.reset(int(environment_seed.generate_state(1)[0]))
-        self._recurrent_state = self._policy.initial_state(self._environment.count)
+        self._recurrent_state = self._policy.initial_state(self._environment.rows)
         self._unroll.begin(self._observations, self._recurrent_state)
         if self._priorities is not None:
             self._priorities.begin()

@@ -94,12 +94,12 @@ class Evaluator:
             seed: Of the environments; with their number it settles the episodes of a policy that draws nothing.
             stop: Asked before every step.
         """
-        environments = self._environment.count
-        left = _shares(count, environments)
-        totals, lengths = np.zeros(environments, np.float64), np.zeros(environments, np.int64)
+        rows = self._environment.rows
+        left = _shares(count, rows)
+        totals, lengths = np.zeros(rows, np.float64), np.zeros(rows, np.int64)
         observations = self._environment.reset(seed)
-        state = self._policy.initial_state(environments)
-        self._took_step(np.zeros(environments, np.bool_))
+        state = self._policy.initial_state(rows)
+        self._took_step(np.zeros(rows, np.bool_))
         while left.any() and not stop():
             actions, next_state = self._policy.choose(observations, state)
             step = self._environment.step(actions)

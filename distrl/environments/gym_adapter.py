@@ -36,12 +36,17 @@ _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco"}
 _ON_DEMAND = {"ALE/": (("ale_py",), "atari"), "dm_control/": (("dm_control", "shimmy"), "dm-control")}
 
 
+VALID = "distrl/valid"
+"""In `info` of a step: bool [rows], `Step.valid`. By default a row is not valid right after its episode's end."""
+
+
 @dataclass(frozen=True)
 class Made:
-    """A vector of environments in NEXT_STEP autoreset, and what is known of a single one.
+    """A vector in NEXT_STEP autoreset, and the properties of a single environment.
 
     Attributes:
-        vector: Takes one seed for all with vectorization `own`, and a list of one for each with any other.
+        vector: Its `num_envs` rows are environments, or agents of environments, as many of each; these state `VALID`.
+            Takes one seed for all with vectorization `own`, and a list of one for each environment with any other.
     """
 
     vector: VectorEnv[Any, Any, Any]

@@ -1,4 +1,4 @@
-"""Hop 1: B environments step together, and every row says whether its action counted."""
+"""Hop 1: B rows, environments or their agents, step together, and every row says whether its action counted."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -12,24 +12,25 @@ from distrl.environments import atari, gym_adapter, rendering, spaces
 from distrl.environments.observation_spaces import environment_of, of_environment
 from distrl.environments.preprocessing.pipeline import Pipeline
 from distrl.environments.vectors import vectorizations
-from distrl.errors import EnvironmentFailedError
+from distrl.errors import ConfigError, EnvironmentFailedError
 from distrl.types import Array, ArraySpec, BoolArray, FloatArray
 
 _LARGEST = float(np.finfo(np.float32).max)
 
 
 class Step(NamedTuple):
-    """What B actions led to. All arrays are fresh: they stay as they are when the environments step on.
+    """The result of B actions. All arrays are fresh: they stay as they are when the environments step on.
 
     Attributes:
         observations: name -> [B, ...] in the spec's dtype. After an episode's end: its true final observation.
-        rewards: float32 [B]. Reward after each action, preprocessed: what is learned from; 0 where not valid.
+        rewards: float32 [B]. Reward after each action, preprocessed, for learning; 0 where not valid.
         terminated: bool [B]. The step ended the episode, or a life that counts as one: no value beyond it.
         truncated: bool [B]. The step hit a limit: bootstrap from `observations`. Both can be true.
         valid: bool [B]. False where the previous step had ended the episode: the action was ignored, `observations`
-            are the first of a new episode, and neither flag is set.
-        raw_rewards: float32 [B]. What the environment paid, which episode returns are made of; 0 where not valid.
-        ended: bool [B]. The episode is over, and the next step resets: one of the flags, but not for a lost life.
+            are the first of a new episode, and neither flag is set. An agent whose part in an episode is over stays
+            not valid until the episode of all is, and one step more.
+        raw_rewards: float32 [B]. As the environment paid, which episode returns are made of; 0 where not valid.
+        ended: bool [B]. The row's episode is over: one of the flags, but not for a lost life.
     """
 
     observations: dict[str, Array]
@@ -45,47 +46,50 @@ class VectorEnvironment:
     """`count` environments of one kind, in gymnasium's NEXT_STEP autoreset.
 
     Attributes:
-        spec: Spaces and limits of one environment, as `environment.preprocessing` leaves them.
-        count: B.
-        vectorization: Which one serves the configuration; never "auto".
+        spec: Spaces and limits of one row, as `environment.preprocessing` leaves them.
+        rows: B; `count`, or as many for each environment as it has agents.
+        vectorization: The one in use; never "auto".
     """
 
     def __init__(self, config: EnvironmentConfig, count: int) -> None:
-        """Makes the environments; `reset` comes before the first `step`.
+        """Make the environments; `reset` comes before the first `step`.
 
         Raises:
-            ConfigError: Unknown name, refused kwargs, unsupported space, a vectorization that cannot step it, or a step
-                of preprocessing that does not fit.
+            ConfigError: Unknown name, refused kwargs, unsupported space, a vectorization that cannot step it, a step
+                of preprocessing that does not fit, or a number of rows that is no multiple of `count`.
         """
         made = vectorizations.make_vector(config, count)
         self._vector = made.vector
         observation_space = made.vector.single_observation_space
         action_space = made.vector.single_action_space
+        self._count, self.rows = count, made.vector.num_envs
         try:
+            if self.rows % count or self.rows < count:
+                raise ConfigError(f"environment {config.id}: {count} environments cannot share {self.rows} rows evenly")
             raw_spec = spaces.env_spec(
                 config.id, observation_space, action_space, made.reward_threshold, made.max_episode_steps, config.text
             )
+            raw_spec = replace(raw_spec, rows=self.rows // count)
             if made.frames > 1:
                 arrays = {name: replace(spec, frames=made.frames) for name, spec in raw_spec.observations.items()}
                 raw_spec = replace(raw_spec, observations=arrays)
             self._pipeline = Pipeline(config.preprocessing, raw_spec, narrow=True)
             self.spec = self._pipeline.spec
-            self._read = spaces.observation_reader(config.id, observation_space, count, config.text)
+            self._read = spaces.observation_reader(config.id, observation_space, self.rows, config.text)
             self._write = spaces.action_writer(config.id, action_space)
         except BaseException:
             made.vector.close()
             raise
-        self.count = count
         self.vectorization = made.vectorization
-        self._raw_zeros = _zeros(raw_spec.observations, count)
+        self._raw_zeros = _zeros(raw_spec.observations, self.rows)
         changes = bool(config.preprocessing or self._pipeline.narrowed)
-        self._zeros = _zeros(self.spec.observations, count) if changes else self._raw_zeros
-        self._no_rewards = np.zeros(count, np.float32)
-        self._ended: BoolArray = np.zeros(count, dtype=np.bool_)
-        self._lengths = np.zeros(count, np.int64)  # steps of each environment's episode so far
+        self._zeros = _zeros(self.spec.observations, self.rows) if changes else self._raw_zeros
+        self._no_rewards = np.zeros(self.rows, np.float32)
+        self._ended: BoolArray = np.zeros(self.rows, dtype=np.bool_)
+        self._lengths = np.zeros(self.rows, np.int64)  # steps of each row's episode so far
 
     def reset(self, seed: int) -> dict[str, Array]:
-        """Starts a new episode in every environment; open episodes are abandoned.
+        """Start a new episode in every row; open episodes are abandoned.
 
         Args:
             seed: Any non-negative integer; each environment gets a seed of its own, drawn from it.
@@ -96,7 +100,7 @@ class VectorEnvironment:
         Raises:
             EnvironmentFailedError: The environment raised, or returned something outside its declared space.
         """
-        seeds = environment_seeds(seed, self.count)
+        seeds = environment_seeds(seed, self._count)
         vector: Any = self._vector
         try:
             # A vector of its own makes has one generator for all of its environments.
@@ -104,30 +108,29 @@ class VectorEnvironment:
             observations = self._read(raw)
             self._check(observations, self._no_rewards)
             self._pipeline.reset()
-            observations, _ = self._processed(observations, self._no_rewards, np.ones(self.count, np.bool_))
+            observations, _ = self._processed(observations, self._no_rewards, np.ones(self.rows, np.bool_))
         except Exception as error:
             raise self._failed("reset", error) from error
-        self._ended = np.zeros(self.count, dtype=np.bool_)
-        self._lengths = np.zeros(self.count, np.int64)
+        self._ended, self._lengths = np.zeros_like(self._ended), np.zeros_like(self._lengths)
         return observations
 
     def step(self, actions: Mapping[str, Array]) -> Step:
-        """Acts once in every environment.
+        """Act once in every row.
 
         Args:
             actions: name -> [B, ...] as `ActionSpec.array` says; choices are counted from 0, numbers beyond the bounds
-                of a Box are cut to them. Ignored where the previous step ended the episode.
+                of a Box are cut to them. Ignored where the row is not valid.
 
         Raises:
             EnvironmentFailedError: As `reset`.
         """
-        valid = ~self._ended
         try:
             raw_actions = self._write(self._pipeline.actions(actions))
             raw, raw_rewards, raw_terminated, raw_truncated, info = self._vector.step(raw_actions)
+            valid = ~self._ended if gym_adapter.VALID not in info else np.array(info[gym_adapter.VALID], np.bool_)
             observations = self._read(raw)
             paid = np.array(raw_rewards, dtype=np.float32)
-            paid[self._ended] = 0.0
+            paid[~valid] = 0.0
             self._check(observations, paid)
             observations, rewards = self._processed(observations, paid, valid)
         except Exception as error:
@@ -136,28 +139,31 @@ class VectorEnvironment:
         self._lengths *= valid
         terminated = np.array(raw_terminated, dtype=np.bool_)
         truncated = np.array(raw_truncated, dtype=np.bool_)
+        if gym_adapter.VALID in info:
+            terminated &= valid
+            truncated &= valid
         self._ended = terminated | truncated
         if atari.LIFE_LOST in info:
             terminated |= info[atari.LIFE_LOST]
         return Step(observations, rewards, terminated, truncated, valid, paid, self._ended)
 
     def render(self) -> Array:
-        """What the first environment shows of itself: uint8 [height, width, 3], RGB.
+        """The first environment's picture: uint8 [height, width, 3], RGB.
 
         Raises:
-            MissingExtraError: What it draws with is not installed.
-            ConfigError: It renders nothing of that form, or was made without `render_mode: rgb_array`.
+            MissingExtraError: The library that it draws with is not installed.
+            ConfigError: It renders no such picture, or was made without `render_mode: rgb_array`.
             EnvironmentFailedError: It raised.
         """
         return rendering.picture(self.spec.id, self._vector)
 
     @property
     def frames_per_s(self) -> float:
-        """How many of its pictures make a second, as the environment says; 30 where it does not."""
+        """Pictures per second, as the environment states; 30 where it does not."""
         return rendering.frames_per_s(self._vector)
 
     def close(self) -> None:
-        """Frees what the environments hold.
+        """Free the environments' resources.
 
         Raises:
             EnvironmentFailedError: The environment raised.
@@ -167,12 +173,16 @@ class VectorEnvironment:
         except Exception as error:
             raise self._failed("close", error) from error
 
+    @property
+    def _kind(self) -> str:
+        return "environment" if self.rows == self._count else "row"
+
     def _check(self, observations: dict[str, Array], rewards: FloatArray) -> None:
-        """Raises ValueError at NaN, infinity or a wrong number of rewards. Bounds of a Box are not checked: many exceed
-        theirs."""
+        """Raise ValueError at NaN, infinity or a wrong number of rewards. Many environments exceed their Box's bounds,
+        which are not checked."""
         _check_finite(observations, self._raw_zeros)
-        if rewards.shape != (self.count,):
-            raise ValueError(f"rewards have shape {rewards.shape}, there are {self.count} environments")
+        if rewards.shape != (self.rows,):
+            raise ValueError(f"rewards have shape {rewards.shape}, there are {self.rows} {self._kind}s")
         self._check_rewards(rewards)
 
     def _processed(
@@ -206,27 +216,27 @@ class VectorEnvironment:
             raise of_environment(ValueError(f"a reward is {rewards[number]}"), number)
 
     def _failed(self, where: str, error: Exception) -> EnvironmentFailedError:
-        number = 0 if self.count == 1 else environment_of(error)
+        number = 0 if self.rows == 1 else environment_of(error)
         at = "" if number is None else self._at(where, number)
         return EnvironmentFailedError(
             f"environment {self.spec.id} failed in {where}: {gym_adapter.describe(error)}{at}"
         )
 
     def _at(self, where: str, number: int) -> str:
-        """Say at which step of which environment."""
-        several = self.count > 1
+        """The step and the environment, or the row where these are agents, for a message."""
+        several = self.rows > 1
         if where != "step":
-            return f", in environment {number}" if several else ""
-        of = f" of environment {number}" if several else ""
+            return f", in {self._kind} {number}" if several else ""
+        of = f" of {self._kind} {number}" if several else ""
         if self._ended[number]:
             return f", in the reset{of} after an episode"
         return f", at step {self._lengths[number] + 1}{of}"
 
 
-def _zeros(specs: Mapping[str, ArraySpec], count: int) -> dict[str, Array]:
-    """For each observation of real numbers as many zeros as `count` environments show, for `_check_finite`."""
+def _zeros(specs: Mapping[str, ArraySpec], rows: int) -> dict[str, Array]:
+    """As many zeros as `rows` rows of each observation of real numbers, for `_check_finite`."""
     return {
-        name: np.zeros((count, *spec.shape), spec.dtype)
+        name: np.zeros((rows, *spec.shape), spec.dtype)
         for name, spec in specs.items()
         if np.dtype(spec.dtype).kind == "f"
     }

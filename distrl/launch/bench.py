@@ -120,8 +120,8 @@ def measure_parts(config: RunConfig) -> dict[str, float]:
     policy.set_weights(Weights(1, networks["main"].online.policy_weights()))
     random = np.random.default_rng(config.seed)
     observations = environment.reset(config.seed)
-    state = policy.initial_state(environment.count)
-    actions = random_actions(environment.spec.actions, environment.count, random)
+    state = policy.initial_state(environment.rows)
+    actions = random_actions(environment.spec.actions, environment.rows, random)
     selector = ActionSelector(policy.distributions)
 
     def act() -> None:
@@ -136,8 +136,8 @@ def measure_parts(config: RunConfig) -> dict[str, float]:
     rows = config.actors.unroll_length_steps * config.sequences_per_batch
     try:
         return {
-            "environment": seconds_per_call(lambda: environment.step(actions)) / environment.count,
-            "policy": seconds_per_call(act) / environment.count,
+            "environment": seconds_per_call(lambda: environment.step(actions)) / environment.rows,
+            "policy": seconds_per_call(act) / environment.rows,
             "learner": seconds_per_call(learn) / rows,
         }
     finally:
@@ -177,9 +177,9 @@ def seconds_per_call(call: Callable[[], object], seconds: float | None = None) -
 def record(config: RunConfig, environment: VectorEnvironment, policy: Policy, random: np.random.Generator) -> Unroll:
     """One real unroll, so that the learner is timed on data of the run's own kind."""
     length, discount = config.actors.unroll_length_steps, config.algorithm.reward_moments_discount
-    builder = UnrollBuilder(environment.spec, length, environment.count, discount)
+    builder = UnrollBuilder(environment.spec, length, environment.rows, discount)
     observations = environment.reset(int(random.integers(2**31)))
-    state = policy.initial_state(environment.count)
+    state = policy.initial_state(environment.rows)
     selector = ActionSelector(policy.distributions)
     builder.begin(observations, state)
     while not builder.full:

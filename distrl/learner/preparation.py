@@ -74,17 +74,17 @@ class Prepared:
 
     def _schema(self) -> UnrollSchema | GradientSchema:
         """What every entry of the stream must look like."""
-        length, environments = self.algorithm.memory.unroll_length_steps, self.config.actors.environments
+        length, rows = self.algorithm.memory.unroll_length_steps, self.config.actors.environments * self.spec.rows
         network = self.networks["main"]
         normalizes = network.rewards is not None
         if self.algorithm.memory.ships == "gradients":
             shapes = network.contribution_shapes()
-            return GradientSchema.of(length * environments, *shapes, normalizes_rewards=normalizes)
+            return GradientSchema.of(length * rows, *shapes, normalizes_rewards=normalizes)
         state = network.online.assembly.recurrent_state
         return UnrollSchema.of(
             self.spec,
             length,
-            environments,
+            rows,
             state,
             normalizes_rewards=normalizes,
             tells_priorities=self.config.algorithm.tells_priorities,

@@ -27,7 +27,8 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 def replay_schema(config: RunConfig, spec: EnvSpec, recurrent_state: Mapping[str, ArraySpec]) -> UnrollSchema:
     """What every unroll looks like that goes into the memory."""
-    return UnrollSchema.of(spec, config.actors.unroll_length_steps, config.actors.environments, recurrent_state)
+    rows = config.actors.environments * spec.rows
+    return UnrollSchema.of(spec, config.actors.unroll_length_steps, rows, recurrent_state)
 
 
 def make_replay(

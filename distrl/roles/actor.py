@@ -67,7 +67,7 @@ class ActorRole:
             with self._steering:
                 self._actor = actor
                 actor.steer(self._config)  # what the heartbeat was told meanwhile
-            log.info("incarnation %d acts in %d environments", self._producer[1], environment.count)
+            log.info("incarnation %d acts in %d rows", self._producer[1], environment.rows)
             actor.run()
 
     def status(self) -> RoleStatus:

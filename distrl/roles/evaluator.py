@@ -63,7 +63,7 @@ class EvaluatorRole:
                 raise ConfigError(f"the policy was made for {policy.spec}, here the environment is {environment.spec}")
             after = self._backend.registry.evaluated_env_steps()  # the learner told it before it put the policy
             self._evaluator = PublishedEvaluator(config, self._backend, policy, environment, after, self._incarnation)
-            log.info("incarnation %d evaluates in %d environments", self._incarnation, environment.count)
+            log.info("incarnation %d evaluates in %d rows", self._incarnation, environment.rows)
             try:
                 self._evaluate(self._evaluator)
             except FencedError as error:

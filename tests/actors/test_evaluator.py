@@ -44,18 +44,18 @@ class Scripted:
     """A vector whose environments have the episodes of a script: lists of rewards, one list for each episode."""
 
     def __init__(self, episodes):
-        self.count = len(episodes)
+        self.rows = len(episodes)
         self._episodes = episodes
         self.seeds = []
 
     def reset(self, seed):
         self.seeds.append(seed)
-        self._at = [(0, 0)] * self.count  # episode, steps done in it
-        self._over = np.zeros(self.count, np.bool_)
+        self._at = [(0, 0)] * self.rows  # episode, steps done in it
+        self._over = np.zeros(self.rows, np.bool_)
         return self._observations()
 
     def step(self, actions):
-        rewards, valid, ended = np.zeros(self.count, np.float32), ~self._over, np.zeros(self.count, np.bool_)
+        rewards, valid, ended = np.zeros(self.rows, np.float32), ~self._over, np.zeros(self.rows, np.bool_)
         for number, (episode, done) in enumerate(self._at):
             if self._over[number]:
                 self._at[number] = (episode + 1, 0)
@@ -64,7 +64,7 @@ class Scripted:
             rewards[number], ended[number] = script[done], done + 1 == len(script)
             self._at[number] = (episode, done + 1)
         self._over = ended
-        none = np.zeros(self.count, np.bool_)
+        none = np.zeros(self.rows, np.bool_)
         return Step(self._observations(), 100 * rewards, ended, none, valid, rewards, ended)
 
     def _observations(self):

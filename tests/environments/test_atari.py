@@ -47,7 +47,7 @@ def play(environment: VectorEnvironment, steps: int):
     environment.reset(seed=3)
     random, rows = np.random.default_rng(0), []
     for _ in range(steps):
-        step = environment.step({"action": random.integers(4, size=environment.count, dtype=np.int32)})
+        step = environment.step({"action": random.integers(4, size=environment.rows, dtype=np.int32)})
         rows.append((step.terminated[0], step.truncated[0], step.valid[0], step.rewards[0]))
     environment.close()
     return [np.array(column) for column in zip(*rows, strict=True)]

@@ -86,7 +86,7 @@ def test_the_filmed_environment_must_play_as_many_as_are_filmed(tmp_path):
 
 def test_environments_are_closed_when_the_iterator_is(monkeypatch):
     closed = []
-    monkeypatch.setattr(evaluation.VectorEnvironment, "close", lambda self: closed.append(self.count))
+    monkeypatch.setattr(evaluation.VectorEnvironment, "close", lambda self: closed.append(self.rows))
 
     class Fails:
         def initial_state(self, batch):
