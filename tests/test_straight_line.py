@@ -1,33 +1,34 @@
-"""One tagged unroll goes through the real ten files, and every hop is checked by content."""
+"""One tagged unroll goes through the real actor, the real Redis stream and the real learner; every hop is checked.
+
+The test drives `Actor.step` and `Learner.step`; nothing on the way is replaced.
+"""
 
 import numpy as np
 import pytest
 
-from distrl import nest
+from distrl.actors.actor import Actor
 from distrl.actors.policy import Policy
-from distrl.actors.unroll import UnrollBuilder
-from distrl.algorithms import make_algorithm
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
-from distrl.learner.feed import Feed
-from distrl.learner.publisher import Publisher
-from distrl.learner.staleness import StalenessBound
+from distrl.learner.learner import Learner
+from distrl.learner.origin import Place
+from distrl.learner.preparation import prepare
 from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.codec import decode_weights, encode_unroll
-from distrl.memory_backend.in_memory import InMemoryBackend
-from distrl.networks.actions.joint import ActionSelector
-from distrl.networks.policy.bundle import export_bundle
-from distrl.types import UnrollSchema, Weights
+from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.metrics.counters import Waits
+
+pytestmark = pytest.mark.redis
 
 TAG = (7, 1)  # actor 7, incarnation 1
 T, B = 6, 3
 LOGITS = "policy/action"
+RATE = 0.25
 
 CONFIG = RunConfig.model_validate(
     {
         "environment": {"id": "distrl.environments.worlds.toy:StepCounter", "kwargs": {"terminate_at_steps": 4}},
         "network": {"learning_rate": 0.01},
-        "actors": {"environments": B, "unroll_length_steps": T},
+        "actors": {"environments": B, "unroll_length_steps": T, "weight_mixing_rate": RATE},
         "learner": {"batch_size": 1},
     }
 )
@@ -40,90 +41,87 @@ def environment():
     environment.close()
 
 
-def test_the_ten_hops(environment):
-    backend = InMemoryBackend("straight", QueueCaps(2, 2**20))
-    backend.create(CONFIG.model_dump_json())
-    fence = backend.acquire_fence()
-    algorithm = make_algorithm(CONFIG)
-    networks = algorithm.build(environment.spec)
-    online = networks["main"].online
-    for _ in range(TAG[0] + 1):
-        backend.registry.register_actor(TAG[0])  # the last one is far from incarnation 1, which stays known
+@pytest.fixture
+def connect(redis_url):
+    """Opens connections to one run, as roles do."""
+    opened = []
 
-    # 1: B environments step; StepCounter observes its own step and pays it.
-    rows = [environment.reset(seed=0)]
-    policy = Policy(export_bundle(online))
-    policy.set_weights(Weights(3, online.named_weights()))
-    unroll = UnrollBuilder(environment.spec, T, B)
-    unroll.begin(rows[0], {})
-    random = np.random.default_rng(5)
-    selector = ActionSelector(policy.distributions)
-    logits = []
-    while not unroll.full:
-        # 2: the policy bundle says what the learner's network says.
-        output = policy.step(rows[-1], {})
-        np.testing.assert_allclose(output.outputs[LOGITS], online.predict(rows[-1], [LOGITS]), atol=1e-5)
-        logits.append(output.outputs[LOGITS])
-        actions, log_probabilities = selector.sample(output.outputs, random)
-        step = environment.step(actions)
-        # 3: rows become an unroll.
-        unroll.add(actions, log_probabilities, step)
-        rows.append(step.observations)
-    closed = unroll.close(TAG, 0, policy.version, {})
-    # steps 0 1 2 3 4 | padding | 1: the fifth row is the true final observation, the step from it is not valid
-    assert closed.observations["observation"][:, 0, 0].tolist() == [0, 1, 2, 3, 4, 0, 1]
-    assert closed.rewards[:, 0].tolist() == [1, 2, 3, 4, 0, 1]
-    assert closed.terminated[:, 0].tolist() == [False, False, False, True, False, False]
-    assert closed.valid[:, 0].tolist() == [True, True, True, True, False, True]
-    assert closed.header.env_steps == 5 * B
-    assert closed.episode_returns.tolist() == [10.0] * B
-    exact = np.array(logits) - np.log(np.exp(np.array(logits)).sum(-1, keepdims=True))
-    taken = np.take_along_axis(exact, closed.actions["action"][..., None].astype(int), axis=-1)[..., 0]
-    np.testing.assert_allclose(closed.behaviour_log_probabilities, taken, atol=1e-6)
+    def connect(name):
+        opened.append(RedisBackend.open(redis_url, "straight", QueueCaps(2, 2**20), name=name, give_up_s=10.0))
+        return opened[-1]
 
-    # 4, 5: bytes in the stream, counted in the same breath.
-    payload = encode_unroll(closed)
-    admission = backend.unrolls.push(closed.header, payload)
-    assert (admission.has_room, backend.ledger.counts().produced) == (True, 1)
+    yield connect
+    for backend in opened:
+        backend.close()
 
-    # 6: the feed takes, checks and stacks it; nothing is lost on the way.
-    schema = UnrollSchema.of(environment.spec, T, B, {})
-    feed = Feed(
-        backend,
-        schema,
-        batch_size=1,
-        staleness=StalenessBound(None),
-        fence=fence,
-        applied={},
-        first_version=5,
-        stop=lambda: False,
-    )
-    parcel = feed.collect()
-    assert parcel is not None
-    for path, array in nest.leaves(parcel.batch._asdict()):
-        name = path.split("/")
-        sent = getattr(closed, name[0])
-        np.testing.assert_array_equal(array, sent[name[1]] if len(name) > 1 else sent, err_msg=path)
-    assert (parcel.lags_updates, parcel.env_steps, parcel.highest) == ([2], 5 * B, {TAG: 0})
-    assert parcel.episode_returns == [10.0] * B
 
-    # 7, 8, 9: loss, gradient, and the online weights move; value targets of valid rows are what drives them.
+def where(backend):
+    ledger = backend.ledger.counts()
+    assert ledger.imbalance == 0
+    return ledger.produced, ledger.queued, ledger.in_flight, ledger.trained
+
+
+def test_the_ten_hops(environment, connect, tmp_path):
+    # The learner takes the run over and publishes version 1; the actor joins it.
+    own, feed, acting = (connect(name) for name in ("learner", "learner feed", "actor 7"))
+    own.create(CONFIG.model_dump_json())
+    prepared = prepare(CONFIG, environment.spec, Place(tmp_path), "straight", own)
+    source = prepared.make_source(feed, lambda: True)
+    learner = Learner(prepared.algorithm, prepared.networks, prepared.state, source, prepared.make_publisher(), Waits())
+    learner.start()
+    assert acting.registry.register_actor(TAG[0]) == TAG[1]
+    policy = Policy(acting.weights.get_bundle())
+    actor = Actor(CONFIG, acting, policy, environment, TAG, lambda: False)
+    actor.reset(0)
+    online = prepared.networks["main"].online
     before = online.named_weights()
-    update = algorithm.update(networks, parcel.batch)
+
+    # 1 to 5: the actor acts, and its unroll is in the stream, counted in the same transaction.
+    admission = actor.step(acting.unrolls.admission())
+    assert (policy.version, admission.has_room, actor.progress.env_steps) == (1, True, 5 * B)
+    assert where(own) == (1, 1, 0, 0)
+
+    # 6 to 10: one update of it, from the stream to the published weights.
+    made, update = learner.step()
+    assert where(own) == (1, 0, 0, 1)
+    assert learner.state.applied == own.unrolls.highest() == {TAG: 0}
+    assert made.lags_updates == [0]
+
+    # Hops 1, 3, 4, 5, 6 by content. Steps 0 1 2 3 4 | padding | 1: StepCounter shows its own step and pays it; the
+    # fifth row is the true final observation, and the step from it is not valid.
+    batch = made.batch
+    assert batch.observations["observation"][:, 0, 0].tolist() == [0, 1, 2, 3, 4, 0, 1]
+    assert batch.rewards[:, 0].tolist() == [1, 2, 3, 4, 0, 1]
+    assert batch.terminated[:, 0].tolist() == [False, False, False, True, False, False]
+    assert batch.valid[:, 0].tolist() == [True, True, True, True, False, True]
+    assert not batch.truncated.any()
+    state = learner.state
+    assert (state.env_steps, state.trained_steps, state.trained_unrolls) == (5 * B, 5 * B, 1)
+    assert (state.recent_returns, state.recent_lengths_steps) == ([10.0] * B, [4] * B)
+
+    # Hop 2: what the actor chose from is what the learner's network said under version 1.
+    after = online.named_weights()
+    online.set_weights(list(before.values()))
+    rows = batch.observations["observation"]
+    logits = np.stack([online.predict({"observation": row}, [LOGITS]) for row in rows[:-1]])
+    exact = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    taken = np.take_along_axis(exact, batch.actions["action"][..., None].astype(int), axis=-1)[..., 0]
+    np.testing.assert_allclose(batch.behaviour_log_probabilities, taken, atol=1e-5)
+
+    # Hops 7, 8, 9: loss, gradient, and all online weights have moved.
     assert update.metrics["finite"]
     assert update.metrics["gradient_norm"] > 0
-    after = online.named_weights()
-    moved = {name for name in after if not np.array_equal(after[name], before[name])}
-    assert moved == set(after)
+    assert {name for name in after if not np.array_equal(after[name], before[name])} == set(after)
 
-    # 10: published, acknowledged, and back in the actor's hands with the mixing rate.
-    publisher = Publisher(backend, fence, algorithm.memory.batch_size, StalenessBound(None))
-    publisher.publish(after, version=6, env_steps=parcel.env_steps)
-    backend.unrolls.acknowledge(parcel.entries, fence, {"trained": 1}, parcel.highest)
-    version, blob, _ = backend.weights.fetch()
-    policy.set_weights(decode_weights(blob), rate=0.25)
-    assert (version, policy.version) == (6, 6)
-    online.set_weights([0.25 * after[name] + 0.75 * before[name] for name in after])
-    np.testing.assert_allclose(policy.step(rows[-1], {}).outputs[LOGITS], online.predict(rows[-1], [LOGITS]), atol=1e-5)
-    ledger = backend.ledger.counts()
-    assert (ledger.produced, ledger.trained, ledger.queued + ledger.in_flight, ledger.imbalance) == (1, 1, 0, 0)
+    # Hop 10, and back to 2: the actor acts with the new version, at its mixing rate, in its second unroll.
+    assert own.weights.version() == state.weights_version == 2
+    actor.step(acting.unrolls.admission())
+    assert policy.version == 2
+    online.set_weights([RATE * after[name] + (1 - RATE) * before[name] for name in after])
+    first = {"observation": rows[0]}
+    np.testing.assert_allclose(policy.step(first, {}).outputs[LOGITS], online.predict(first, [LOGITS]), atol=1e-5)
+    online.set_weights(list(after.values()))
+    made, _ = learner.step()
+    assert made.batch.observations["observation"][0, 0, 0] == 1  # the last row of the first unroll
+    assert made.lags_updates == [0]
+    assert where(own) == (2, 0, 0, 2)

@@ -22,11 +22,13 @@ from hypothesis.stateful import (
 )
 
 from distrl.errors import FencedError
-from distrl.learner.feed import Feed
-from distrl.learner.staleness import StalenessBound
+from distrl.learner.batches import StreamBatches
+from distrl.learner.intake import Intake
+from distrl.learner.staleness import StalenessBound, Tickets
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.codec import encode_unroll
 from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.inbox import Inbox
 from distrl.memory_backend.keys import entry_fields
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader, UnrollSchema
@@ -98,18 +100,20 @@ class Side:
         if rolled_back > 0:
             self.backend.ledger.roll_back(rolled_back, self.fence)
         self.backend.weights.publish(self.version, b"", 0, self.fence)
-        self.parcels = []
-        self.feed = Feed(
+        self.batches = []
+        tickets = Tickets(self.backend, self.fence, StalenessBound(None))
+        intake = Intake(
+            Inbox(self.backend.unrolls, 1, 0.0),
             self.backend,
             SCHEMA,
-            batch_size=1,
-            staleness=StalenessBound(None),
+            tickets,
+            settling=self.backend,
+            bound_updates=lambda: None,
             fence=self.fence,
             applied=self.weights.applied,
-            first_version=self.version,
-            stop=lambda: True,
-            block_s=0.0,
+            version=self.version,
         )
+        self.feed = StreamBatches(intake, SCHEMA, tickets, 1, lambda: True)
 
     def forge(self, fields):
         """Puts an entry into the stream past every rule."""
@@ -120,21 +124,22 @@ class Side:
         self.backend._client.call("XADD", self.backend._keys.unrolls, "*", *parts)
 
     def collect(self):
-        """What of the parcel must be the same on both sides; None where there is nothing to train on."""
-        parcel = self.feed.collect()
-        if parcel is None:
+        """What of the made must be the same on both sides; None where there is nothing to train on."""
+        made = self.feed.collect()
+        if made is None:
             return None
-        self.parcels.append(parcel)
-        return parcel.highest, parcel.lags_updates, parcel.env_steps
+        self.batches.append(made)
+        (receipt,) = made.receipts
+        return receipt.highest, made.lags_updates, receipt.env_steps
 
     def update(self):
-        """Trains on the oldest parcel, publishes, acknowledges."""
-        parcel = self.parcels.pop(0)
-        self.weights.applied.update(parcel.highest)
-        self.weights.used += [(*producer, sequence) for producer, sequence in parcel.highest.items()]
+        """Trains on the oldest made, publishes, acknowledges."""
+        (receipt,) = self.batches.pop(0).receipts
+        self.weights.applied.update(receipt.highest)
+        self.weights.used += [(*producer, sequence) for producer, sequence in receipt.highest.items()]
         self.version += 1
         self.backend.weights.publish(self.version, b"", 0, self.fence)
-        self.backend.unrolls.acknowledge(parcel.entries, self.fence, {"trained": 1}, parcel.highest)
+        receipt.settle()
 
 
 class Protocol(RuleBasedStateMachine):
@@ -213,7 +218,7 @@ class Protocol(RuleBasedStateMachine):
     def the_learner_takes_a_batch(self):
         self.both(Side.collect)
 
-    @precondition(lambda self: self.sides[0].parcels)
+    @precondition(lambda self: self.sides[0].batches)
     @rule()
     def it_trains_on_a_batch(self):
         self._train()

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any, Generic
 
 from distrl.actors.actor import Actor
 from distrl.actors.gradient_actor import make_shipper
@@ -18,8 +19,8 @@ from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import StalledError
-from distrl.learner.feed import Feed, Parcel
 from distrl.learner.origin import Place
+from distrl.learner.prefetch import Source, T
 from distrl.learner.preparation import prepare
 from distrl.learner.reporter import Snapshot
 from distrl.learner.session import Session
@@ -29,18 +30,18 @@ from distrl.roles.description import RunDescription
 from distrl.types import PolicyBundle
 
 
-class InlineFeed:
-    """A feed that lets the actor act whenever the learner wants a batch.
+class InlineSource(Generic[T]):
+    """A source that lets the actor act whenever the learner wants a batch.
 
     Args:
-        make_feed: Makes the feed from what it asks whenever it has nothing to take.
+        make_source: Makes the source from what it calls whenever it has nothing to take.
         stall_timeout_s: How long unrolls may be rejected before a batch is complete.
     """
 
     def __init__(
         self,
         actor: Actor,
-        make_feed: Callable[[Callable[[], bool]], Feed],
+        make_source: Callable[[Callable[[], bool]], Source[T]],
         backend: InMemoryBackend,
         stop: Callable[[], bool],
         stall_timeout_s: float,
@@ -49,15 +50,15 @@ class InlineFeed:
         self._backend = backend
         self._stop = stop
         self._stall_timeout_s = stall_timeout_s
-        self._feed = make_feed(self._act)
+        self._source = make_source(self._act)
         self._since = time.monotonic()
 
-    def collect(self) -> Parcel | None:
+    def collect(self) -> T | None:
         self._since = time.monotonic()
-        return self._feed.collect()
+        return self._source.collect()
 
-    def poll(self) -> Parcel | None:
-        """Nothing is there before the actor acts: the next parcel, after which the learner makes an update."""
+    def poll(self) -> T | None:
+        """Nothing is there before the actor acts: the next one, after which the learner makes an update."""
         return self.collect()
 
     def _act(self) -> bool:
@@ -91,9 +92,9 @@ def run_deterministic(
     shipper = make_shipper(config, environment.spec) if config.algorithm.ships == "gradients" else None
     actor = Actor(config, backend, Policy(bundle), environment, producer, stop, shipper)
     actor.reset(prepared.state.updates)
-    feed = InlineFeed(
+    source: InlineSource[Any] = InlineSource(
         actor,
-        lambda idle: prepared.make_feed(backend, idle, block_s=0.0),
+        lambda idle: prepared.make_source(backend, idle, block_s=0.0),
         backend,
         stop,
         config.learner.stall_timeout_s,
@@ -101,7 +102,7 @@ def run_deterministic(
     evaluator = _make_evaluator(config, backend, bundle, prepared.state)
     try:
         evaluate = None if evaluator is None else partial(evaluator.evaluate_if_due, stop)
-        return Session(prepared, feed, report, stop, after_save=actor.reset, evaluate=evaluate).run()
+        return Session(prepared, source, report, stop, after_save=actor.reset, evaluate=evaluate).run()
     finally:
         environment.close()
         if evaluator is not None:

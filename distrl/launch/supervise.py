@@ -15,7 +15,7 @@ from distrl.launch.fleet import Fleet, Handle, Launcher, Member, end, have_ended
 from distrl.launch.hang_watch import HangWatch
 from distrl.launch.monitor import Monitor
 from distrl.launch.stall_report import stall_report
-from distrl.learner.feed import DEATHS
+from distrl.learner.intake import DEATHS
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.registry_interface import RoleStatus
 from distrl.metrics.phrases import role_states

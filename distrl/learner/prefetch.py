@@ -1,14 +1,33 @@
-"""Reading ahead: a Feed on its own thread, so that waiting for actors and computing overlap."""
+"""Reading ahead: batches, or arrivals, made on a thread, so that waiting for actors and computing overlap."""
 
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
+from typing import Generic, Protocol, TypeVar
 
-from distrl.learner.feed import BLOCK_S, Feed, Parcel
+from distrl.learner.intake import BLOCK_S
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
-class PrefetchingFeed:
-    """A Feed on its own thread, one parcel ahead: it collects the next one as soon as one has been handed over.
+class Source(Protocol[T_co]):
+    """`StreamBatches`, `RoundBatches` or `Arrivals`."""
+
+    def collect(self) -> T_co | None: ...
+
+
+class Ahead(Protocol[T_co]):
+    """A source that may have the next one ready: `Prefetch`, or deterministic mode's `InlineSource`."""
+
+    def collect(self) -> T_co | None: ...
+
+    def poll(self) -> T_co | None:
+        """The next one if it is there already; else None. Raises what `collect` raises."""
+
+
+class Prefetch(Generic[T]):
+    """A source on a thread, one ahead: the thread collects the next one as soon as one has been handed over.
 
     Nothing is taken before the first `collect`, by which time the learner has published its weights and issued tickets.
     The thread ends when `stop` says so; what it had taken stays unacknowledged and counts as in flight.
@@ -17,18 +36,18 @@ class PrefetchingFeed:
         while_waiting: Called by the learner's thread about every `BLOCK_S` as long as `collect` has nothing.
     """
 
-    def __init__(self, feed: Feed, stop: Callable[[], bool]) -> None:
-        self._feed = feed
+    def __init__(self, source: Source[T], stop: Callable[[], bool]) -> None:
+        self._source = source
         self._stop = stop
-        self._ready: SimpleQueue[Parcel | BaseException | None] = SimpleQueue()
+        self._ready: SimpleQueue[T | BaseException | None] = SimpleQueue()
         self._wanted = threading.Semaphore(0)
         self._asked = False
         self.while_waiting: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
         self._thread.start()
 
-    def collect(self) -> Parcel | None:
-        """The next parcel, in order; None when stopped. Raises what the thread raised."""
+    def collect(self) -> T | None:
+        """The next one, in order; None when stopped. Raises what the thread raised."""
         self._ask()
         while not self._stop():
             try:
@@ -37,8 +56,8 @@ class PrefetchingFeed:
                 self.while_waiting()
         return None
 
-    def poll(self) -> Parcel | None:
-        """The next parcel if it is there already; else None. Raises what the thread raised."""
+    def poll(self) -> T | None:
+        """The next one if it is there already; else None. Raises what the thread raised."""
         self._ask()
         try:
             return self._handed_over(self._ready.get_nowait())
@@ -50,7 +69,7 @@ class PrefetchingFeed:
             self._asked = True
             self._wanted.release()
 
-    def _handed_over(self, item: Parcel | BaseException | None) -> Parcel | None:
+    def _handed_over(self, item: T | BaseException | None) -> T | None:
         if isinstance(item, BaseException):
             raise item
         self._wanted.release()
@@ -65,7 +84,7 @@ class PrefetchingFeed:
             if not self._wanted.acquire(timeout=BLOCK_S):
                 continue
             try:
-                self._ready.put(self._feed.collect())
+                self._ready.put(self._source.collect())
             except BaseException as error:  # handed to the learner's thread, which raises it
                 self._ready.put(error)
                 return

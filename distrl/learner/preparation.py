@@ -8,17 +8,20 @@ from pathlib import Path
 from distrl.algorithms import make_algorithm
 from distrl.algorithms.algorithm import Algorithm, Networks
 from distrl.config import RunConfig
+from distrl.learner.batches import RoundBatches, StreamBatches
 from distrl.learner.evaluations import restore_evaluations
-from distrl.learner.feed import BLOCK_S, Feed
+from distrl.learner.intake import BLOCK_S, Intake
 from distrl.learner.origin import Origin, Place, find_origin
 from distrl.learner.policy_files import write_bundle
 from distrl.learner.publisher import Publisher
+from distrl.learner.replay_batches import Arrivals
 from distrl.learner.replay_set_up import is_saved, make_replay, restore_replay
 from distrl.learner.rounds import Rounds
-from distrl.learner.staleness import StalenessBound
+from distrl.learner.staleness import StalenessBound, Tickets
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import Backend, QueueCaps
 from distrl.memory_backend.gradient_codec import GradientSchema
+from distrl.memory_backend.inbox import Inbox
 from distrl.memory_backend.narrow import WireDtype
 from distrl.networks.framework import backend as numeric_backend
 from distrl.networks.policy.bundle import export_bundle
@@ -49,23 +52,37 @@ class Prepared:
         """The learner's counts."""
         return self.origin.state
 
-    def make_feed(self, backend: Backend, stop: Callable[[], bool], block_s: float = BLOCK_S) -> Feed:
-        """The feed, on the connection of whichever thread is to run it; it asks `stop` after a wait of `block_s`."""
-        memory = self.algorithm.memory
-        return Feed(
+    def make_source(
+        self, backend: Backend, stop: Callable[[], bool], block_s: float = BLOCK_S
+    ) -> StreamBatches | RoundBatches | Arrivals:
+        """What the run's unrolls or gradients become, batches or arrivals for the replay memory.
+
+        Args:
+            backend: The connection of the thread that collects.
+            stop: Called after a wait of `block_s`.
+        """
+        schema, rounds = self._schema(), self._rounds(backend)
+        tickets = Tickets(backend, self.fence, self.staleness)
+        size = self.config.unrolls_at_once if self.replay else self.algorithm.memory.batch_size
+        intake = Intake(
+            Inbox(backend.unrolls, size, block_s),
             backend,
-            self._schema(),
-            batch_size=self.config.unrolls_at_once if self.replay else memory.batch_size,
-            staleness=self.staleness,
+            schema,
+            tickets,
+            settling=self.backend,
+            bound_updates=(lambda: self.staleness.updates) if rounds is None else (lambda: 0),
             fence=self.fence,
             applied=self.state.applied,
-            first_version=self.state.weights_version,
-            stop=stop,
-            block_s=block_s,
-            rounds=self._rounds(backend) if memory.rounds else None,
-            largest_gap=QueueCaps.of(self.config).held_at_most(self.config.actors.count),
+            version=self.state.weights_version,
             newest_version=None if self.replay is None else lambda: self.state.weights_version,
+            largest_gap=QueueCaps.of(self.config).held_at_most(self.config.actors.count),
+            wanted=(lambda _header: True) if rounds is None else rounds.takes,
         )
+        if self.replay is not None:
+            return Arrivals(intake, tickets, size, stop)
+        if rounds is not None:
+            return RoundBatches(intake, rounds, stop)
+        return StreamBatches(intake, schema, tickets, size, stop)
 
     def make_publisher(self) -> Publisher:
         """On the connection of the learner's thread."""
@@ -90,7 +107,9 @@ class Prepared:
             tells_priorities=self.config.algorithm.tells_priorities,
         )
 
-    def _rounds(self, backend: Backend) -> Rounds:
+    def _rounds(self, backend: Backend) -> Rounds | None:
+        if not self.algorithm.memory.rounds:
+            return None
         workers = max(self.config.actors.count, 1)  # the one of deterministic mode is none of `actors.count`
         return Rounds(workers, backend.registry.control, self.config.learner.sync_timeout_s)
 

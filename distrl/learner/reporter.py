@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from distrl.algorithms.algorithm import Update
 from distrl.config import RunConfig
-from distrl.learner.feed import Parcel
+from distrl.learner.batches import LearnerBatch
 from distrl.learner.rounds import names
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import Backend, LedgerCounts, QueueCaps
@@ -67,14 +67,14 @@ class Reporter:
         self.time_shares: Mapping[str, float] = {}
         self.saved_at: float | None = None
 
-    def record(self, parcel: Parcel, update: Update) -> None:
+    def record(self, made: LearnerBatch, update: Update) -> None:
         """Takes note of one update."""
-        for lag in parcel.lags_updates:
+        for lag in made.lags_updates:
             self._lags.add(lag)
         self._metrics = update.metrics
-        if parcel.missing:
+        if made.missing:
             self._incomplete_rounds += 1
-        self._missing = names(parcel.missing) if parcel.missing else None
+        self._missing = names(made.missing) if made.missing else None
         if self._first_update_unix_s is None:
             self._first_update_unix_s = time.time()
 

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +15,9 @@ from distrl.learner.diagnostics import Looks
 from distrl.learner.evaluations import EvaluationReader
 from distrl.learner.learner import Learner, NonFiniteBatchError
 from distrl.learner.operator_requests import OperatorRequests
+from distrl.learner.prefetch import Ahead
 from distrl.learner.preparation import Prepared, outliving
-from distrl.learner.replay_feed import ReplayFeed, UnrollSource
+from distrl.learner.replay_batches import Arrived, ReplayBatches
 from distrl.learner.reporter import Reporter, Snapshot
 from distrl.learner.stopping import ASKED, stop_reason
 from distrl.metrics.counters import Waits
@@ -29,6 +31,7 @@ class Session:
     """Runs the learner until a stop condition of the configuration holds or somebody asks.
 
     Args:
+        source: Makes batches, or with a replay memory arrivals.
         report: Takes metrics snapshots.
         after_save: Called after each checkpoint with the number of updates (deterministic mode reseeds its actor).
         evaluate: Called after each update, before evaluations are looked for (deterministic mode has no evaluator).
@@ -43,7 +46,7 @@ class Session:
     def __init__(
         self,
         prepared: Prepared,
-        feed: UnrollSource,
+        source: Ahead[Any],
         report: Callable[[Snapshot], None],
         stop: Callable[[], bool],
         after_save: Callable[[int], None] | None = None,
@@ -65,12 +68,10 @@ class Session:
             prepared.algorithm,
             prepared.networks,
             state,
-            feed if replay is None else self._sampling(prepared, feed, replay),
+            source if replay is None else self._sampling(prepared, source, replay),
             prepared.make_publisher(),
-            prepared.backend,
-            prepared.fence,
             waits,
-            replay,
+            wait="unrolls" if replay is None else "replay",
             acts_with_noise=config.exploring is not None and config.exploring.kind == "noisy_network",
         )
         self._reporter = Reporter(config, state, prepared.backend, waits, replay, prepared.origin.note)
@@ -101,14 +102,12 @@ class Session:
         self._began = time.monotonic() - state.wall_s
         self.activity = "starting"
 
-    def _sampling(self, prepared: Prepared, source: UnrollSource, replay: Replay) -> ReplayFeed:
-        return ReplayFeed(
-            source,
+    def _sampling(self, prepared: Prepared, arrivals: Ahead[Arrived], replay: Replay) -> ReplayBatches:
+        return ReplayBatches(
+            arrivals,
             replay,
-            batch_size=prepared.config.batch_size,
+            size=prepared.config.batch_size,
             state=prepared.state,
-            backend=prepared.backend,
-            fence=prepared.fence,
             waits=self._waits,
             done=lambda: self._ended() is not None,
             taken_in=self._taken_in,
@@ -236,7 +235,7 @@ class Session:
         """Saves the batch that was not finite beside the log, for whoever looks for the cause."""
         self._log_dir.mkdir(parents=True, exist_ok=True)
         path = self._log_dir / f"nonfinite-batch-{error.number}.npz"
-        arrays = {name.replace("/", "."): array for name, array in nest.leaves(_tree(error.parcel.batch))}
+        arrays = {name.replace("/", "."): array for name, array in nest.leaves(_tree(error.batch))}
         rewards = self._networks["main"].rewards
         if rewards is not None:  # the scale that the update saw
             arrays |= {name.replace("/", "."): array for name, array in rewards.published().items()}

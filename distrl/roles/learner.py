@@ -3,7 +3,7 @@
 import threading
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distrl.errors import MemoryBackendError
 from distrl.memory_backend.registry_interface import RoleStatus
@@ -62,7 +62,7 @@ class LearnerRole:
             import_framework(description.config.learner.backend)
             # Imported here: the framework takes seconds, of which the heartbeat tells.
             from distrl.learner.origin import Place
-            from distrl.learner.prefetch import PrefetchingFeed
+            from distrl.learner.prefetch import Prefetch
             from distrl.learner.preparation import prepare
             from distrl.learner.session import Session
 
@@ -70,7 +70,7 @@ class LearnerRole:
             run_dir = Path(description.run_dir)
             place = Place(run_dir, is_directory_of(run_dir, description.run_id), description.resumed_update)
             prepared = prepare(description.config, description.spec, place, description.run_id, self._backend)
-            feed = PrefetchingFeed(prepared.make_feed(feed_backend, self._stop.is_set), self._stop.is_set)
+            feed: Prefetch[Any] = Prefetch(prepared.make_source(feed_backend, self._stop.is_set), self._stop.is_set)
             cleanup.callback(feed.close)
             cleanup.callback(self._stop.set)  # before the feed is closed, which waits for its thread
             self._session = Session(prepared, feed, self._backend.registry.add_snapshot, self._stop.is_set)

@@ -12,19 +12,19 @@ import signal
 
 from benchmarks.sleeping import Sleeping
 from examples.custom_algorithm import MaximumEntropy
-from distrl.learner import feed
+from distrl.learner import intake
 
-decode = feed.decode_unroll
+decode = intake.decode_unroll
 
 
-def die_of(header, payload, schema):
-    unroll = decode(header, payload, schema)
+def die_of(header, payload, schema, layouts):
+    unroll = decode(header, payload, schema, layouts)
     if (unroll.rewards == 7.0).any():
         os.kill(os.getpid(), signal.SIGKILL)
     return unroll
 
 
-feed.decode_unroll = die_of
+intake.decode_unroll = die_of
 
 
 class Deadly(MaximumEntropy):

@@ -11,7 +11,7 @@ from distrl.data_store.checkpoints import load_newest
 from distrl.environments.vector import VectorEnvironment
 from distrl.environments.worlds.toy import StepCounter
 from distrl.errors import NonFiniteError, StalledError
-from distrl.launch.deterministic import InlineFeed, run_deterministic
+from distrl.launch.deterministic import InlineSource, run_deterministic
 from distrl.learner.policy_files import best_return
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.in_memory import InMemoryBackend
@@ -19,11 +19,11 @@ from distrl.roles.description import RunDescription
 
 
 def inline_feed(collect, stall_timeout_s=60.0, stop=lambda: False):
-    """An InlineFeed over a scripted feed: `collect(idle)` is what the feed does with what it may ask."""
+    """An InlineSource over a scripted feed: `collect(idle)` is what the feed does with what it may ask."""
     acted = []
     actor = SimpleNamespace(step=acted.append)
     backend = InMemoryBackend("r", QueueCaps(10, 2**20))
-    feed = InlineFeed(
+    feed = InlineSource(
         actor, lambda idle: SimpleNamespace(collect=lambda: collect(idle)), backend, stop, stall_timeout_s
     )
     return feed, acted

@@ -10,14 +10,17 @@ from distrl.actors.actor import Actor
 from distrl.actors.policy import Policy
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
-from distrl.launch.deterministic import InlineFeed
-from distrl.learner.feed import Feed
+from distrl.launch.deterministic import InlineSource
+from distrl.learner.batches import RoundBatches, StreamBatches
+from distrl.learner.intake import Intake
 from distrl.learner.origin import Place
 from distrl.learner.preparation import prepare
-from distrl.learner.staleness import StalenessBound
+from distrl.learner.replay_batches import Arrivals
+from distrl.learner.staleness import StalenessBound, Tickets
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.codec import encode_unroll
 from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.inbox import Inbox
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader, UnrollSchema
 
 T, B = 2, 3
@@ -80,28 +83,36 @@ class SmallRun:
         block_s=0.0,
         rounds=None,
         newest_version=None,
+        schema=None,
     ):
-        """A feed of a learner that has just taken over; when it finds nothing, it says so at once."""
+        """The batches, or arrivals, of a learner that has just taken over; with nothing to take, they end at once."""
         self.fence = self.backend.acquire_fence()
-        return Feed(
+        schema = schema or self.schema
+        staleness = StalenessBound(k) if not isinstance(k, StalenessBound) else k
+        tickets = Tickets(self.backend, self.fence, staleness)
+        intake = Intake(
+            Inbox(self.backend.unrolls, batch_size, block_s),
             self.backend,
-            self.schema,
-            batch_size=batch_size,
-            staleness=StalenessBound(k) if not isinstance(k, StalenessBound) else k,
+            schema,
+            tickets,
+            settling=self.backend,
+            bound_updates=(lambda: staleness.updates) if rounds is None else (lambda: 0),
             fence=self.fence,
             applied=dict(applied or {}),
-            first_version=first_version,
-            stop=stop,
-            block_s=block_s,
-            rounds=rounds,
+            version=first_version,
             newest_version=newest_version,
+            wanted=(lambda _header: True) if rounds is None else rounds.takes,
         )
+        if newest_version is not None:
+            return Arrivals(intake, tickets, batch_size, stop)
+        if rounds is not None:
+            return RoundBatches(intake, rounds, stop)
+        return StreamBatches(intake, schema, tickets, batch_size, stop)
 
-    def use(self, parcel):
-        """What the learner does with a parcel after the update."""
-        counts = {"trained": len(parcel.entries)}
-        self.backend.unrolls.acknowledge(parcel.entries, self.fence, counts, parcel.highest)
-        parcel.held.settled = True
+    def use(self, made):
+        """What the learner does with a batch after the update."""
+        for receipt in made.receipts:
+            receipt.settle()
 
     def remember(self):
         """What a Redis would have on its disk now."""
@@ -209,10 +220,10 @@ def acting():
         actor = Actor(config, backend, Policy(backend.weights.get_bundle()), environments[-1], producer, stop)
         actor.reset(made.state.updates)
 
-        def make_feed(idle):
-            return made.make_feed(backend, idle, block_s=0.0)
+        def make_source(idle):
+            return made.make_source(backend, idle, block_s=0.0)
 
-        return InlineFeed(actor, make_feed, backend, stop, config.learner.stall_timeout_s)
+        return InlineSource(actor, make_source, backend, stop, config.learner.stall_timeout_s)
 
     yield make
     for environment in environments:

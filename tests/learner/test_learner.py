@@ -21,7 +21,7 @@ def learner(prepared, acting, toy_config):
         made.algorithm.memory = MemorySpec(unroll_length_steps=4, batch_size=2, max_staleness_updates=k)
         feed = acting(made)
         publisher = Publisher(made.backend, made.fence, 2, StalenessBound(k))
-        learner = Learner(made.algorithm, made.networks, made.state, feed, publisher, made.backend, made.fence, Waits())
+        learner = Learner(made.algorithm, made.networks, made.state, feed, publisher, Waits())
         return learner, made
 
     return make
@@ -61,7 +61,11 @@ def test_a_step_counts_publishes_and_acknowledges(learner):
     state = trainer.state
     # Two unrolls of 4 rows in 2 environments; every fourth row is padding after an episode of 3 steps.
     assert (state.updates, state.weights_version, state.trained_unrolls) == (1, 2, 2)
-    assert (state.env_steps, state.trained_steps) == (parcel.env_steps, parcel.trained_steps) == (12, 12)
+    assert (
+        (state.env_steps, state.trained_steps)
+        == (parcel.receipts[0].env_steps, parcel.receipts[0].trained_steps)
+        == (12, 12)
+    )
     assert (state.episodes, state.recent_lengths_steps) == (4, [3, 3, 3, 3])
     assert state.applied == {(0, 1): 1}
     ledger = made.backend.ledger.counts()
@@ -86,7 +90,7 @@ def test_the_order_of_a_step(learner, monkeypatch):
 
         monkeypatch.setattr(owner, name, call)
 
-    spy(trainer._feed, "collect")
+    spy(trainer._batches, "collect")
     spy(made.algorithm, "update")
     spy(made.backend.weights, "publish")
     spy(made.backend.tickets, "issue")
@@ -108,7 +112,7 @@ def test_a_feed_that_was_stopped_ends_the_step(learner, monkeypatch):
     trainer, made = learner()
     trainer.start()
     before = online(made)
-    monkeypatch.setattr(trainer._feed, "collect", lambda: None)
+    monkeypatch.setattr(trainer._batches, "collect", lambda: None)
     assert trainer.step() is None
     assert (trainer.state.updates, published(made).version) == (0, 1)
     assert equal(online(made), before)
@@ -117,7 +121,7 @@ def test_a_feed_that_was_stopped_ends_the_step(learner, monkeypatch):
 def with_huge_rewards(made):
     """Makes the next unrolls finite and their loss infinite."""
     backend, push = made.backend, made.backend.unrolls.push
-    schema = made.make_feed(backend, lambda: True)._schema
+    schema = made.make_source(backend, lambda: True)._schema
 
     def push_huge(header, payload):
         unroll = decode_unroll(header, payload, schema)
@@ -139,7 +143,7 @@ def test_an_update_that_is_not_finite_changes_nothing(learner):
     with pytest.raises(NonFiniteBatchError, match=r"update 2 is not finite: loss inf, .* not applied") as raised:
         trainer.step()
     assert raised.value.exit_code == 5
-    assert raised.value.parcel.batch.rewards.max() == np.float32(3e38)
+    assert raised.value.batch.rewards.max() == np.float32(3e38)
     assert equal(online(made), before)
     assert trainer.state.to_meta() == state
     assert (published(made).version, made.backend.tickets.counts()) == (2, tickets)

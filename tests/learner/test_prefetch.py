@@ -1,4 +1,4 @@
-"""PrefetchingFeed: exactly one parcel ahead, errors come over, and it ends when told to."""
+"""Prefetch: exactly one made ahead, errors come over, and it ends when told to."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from distrl.errors import FencedError
-from distrl.learner.prefetch import PrefetchingFeed
+from distrl.learner.prefetch import Prefetch
 from distrl.memory_backend.backend import LedgerCounts
 
 
@@ -20,12 +20,12 @@ def wait_until(condition):
 
 @pytest.fixture
 def prefetch(run):
-    """Makes a PrefetchingFeed over the run; ends its thread afterwards."""
+    """Makes a Prefetch over the run; ends its thread afterwards."""
     stop = threading.Event()
     made = []
 
     def make(**options):
-        made.append(PrefetchingFeed(run.feed(stop=stop.is_set, block_s=0.05, **options), stop.is_set))
+        made.append(Prefetch(run.feed(stop=stop.is_set, block_s=0.05, **options), stop.is_set))
         return made[-1]
 
     make.stop = stop
@@ -54,7 +54,7 @@ def test_takes_nothing_before_it_is_asked_and_then_one_parcel_ahead(run, prefetc
     run.use(first)
     second = feed.collect()
     wait_until(lambda: where(run) == (4, 4))
-    rewards = [parcel.batch.rewards[0, ::3].tolist() for parcel in (first, second, feed.collect())]
+    rewards = [made.batch.rewards[0, ::3].tolist() for made in (first, second, feed.collect())]
     assert rewards == [[0, 1], [2, 3], [4, 5]]
 
 
@@ -77,7 +77,7 @@ def test_while_it_has_nothing_the_learner_can_do_something_else(run, prefetch):
             run.push(0, 0)
 
     feed.while_waiting = push_at_last
-    assert len(feed.collect().entries) == 1
+    assert len(feed.collect().receipts[0].entries) == 1
     assert len(waited) >= 3
     assert set(waited) == {threading.current_thread()}
 
@@ -125,8 +125,8 @@ def test_a_parcel_that_nobody_fetched_stays_in_flight(run, prefetch):
     prefetch.stop.set()
     assert feed.collect() is None
     assert where(run) == (1, 1)
-    parcel = run.feed(applied={(0, 1): 0}, first_version=3).collect()
-    assert parcel.batch.rewards[0, 0] == 1
+    made = run.feed(applied={(0, 1): 0}, first_version=3).collect()
+    assert made.batch.rewards[0, 0] == 1
 
 
 def test_stopped_before_it_was_asked(run, prefetch):

@@ -51,19 +51,19 @@ class Reporting:
 
     def update(self, waited_s=0.0, worked_s=0.0):
         """One update on two unrolls, of lag 2 and 0."""
-        for version in (self.feed._version - 2, self.feed._version):
+        for version in (self.feed._intake.version - 2, self.feed._intake.version):
             self.run.push(0, self.sequence, version, episode_returns=(float(self.sequence),))
             self.sequence += 1
         with self.waits.measure("unrolls"):
             self.clock.now += waited_s
         with self.waits.measure("update"):
             self.clock.now += worked_s
-        parcel = self.feed.collect()
-        self.run.use(parcel)
+        made = self.feed.collect()
+        self.run.use(made)
         self.state.updates += 1
-        self.state.env_steps += parcel.env_steps
-        self.state.observe_episodes(parcel.episode_returns, parcel.episode_lengths_steps)
-        self.reporter.record(parcel, UPDATE)
+        self.state.env_steps += made.receipts[0].env_steps
+        self.state.observe_episodes(made.receipts[0].episode_returns, made.receipts[0].episode_lengths_steps)
+        self.reporter.record(made, UPDATE)
 
 
 @pytest.fixture
@@ -242,8 +242,8 @@ def test_rounds_without_somebody_are_counted_and_say_without_whom(run, clock):
     reporting = Reporting(run, clock, config)
     assert reporting.reporter.snapshot()["incomplete_rounds"] == 0
     for missing in ([1, 3], [3], []):
-        parcel = SimpleNamespace(lags_updates=[0, 0], missing=missing)
-        reporting.reporter.record(parcel, UPDATE)
+        made = SimpleNamespace(lags_updates=[0, 0], missing=missing)
+        reporting.reporter.record(made, UPDATE)
         snapshot = reporting.reporter.snapshot()
         assert snapshot["missing_workers"] == (", ".join(f"actor {i}" for i in missing) or None)
     assert snapshot["incomplete_rounds"] == 2

@@ -15,7 +15,7 @@ from distrl.data_store.checkpoints import best_path, load, load_newest, newest_f
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import CheckpointError, NonFiniteError, UnsavedError
 from distrl.learner.policy_files import best_return, read_policy
-from distrl.learner.prefetch import PrefetchingFeed
+from distrl.learner.prefetch import Prefetch
 from distrl.learner.session import Session
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_unroll, encode_weights
@@ -152,7 +152,7 @@ def test_asked_to_stop_it_saves_and_says_so(train, tmp_path, monkeypatch, when):
     training = train(stop=stop)
     runs.append(training)
     if when == "while it waits":
-        feed = training.session.learner._feed
+        feed = training.session.learner._batches
         collect = feed.collect
         monkeypatch.setattr(feed, "collect", lambda: collect() if training.state.updates < 3 else None)
     updates = {"before the first update": 0, "between updates": 2, "while it waits": 3}[when]
@@ -348,14 +348,14 @@ def test_a_disk_that_is_slow_costs_no_training(train, tmp_path, monkeypatch):
 
     monkeypatch.setattr("distrl.learner.checkpointing.save", slow)
     training = train(stop__updates=12, checkpoint__every_updates=1, checkpoint__keep=20, actors__count=1)
-    collect = training.session.learner._feed.collect
+    collect = training.session.learner._batches.collect
 
     def released_after_ten():
         if training.state.updates == 11:
             done.set()
         return collect()
 
-    monkeypatch.setattr(training.session.learner._feed, "collect", released_after_ten)
+    monkeypatch.setattr(training.session.learner._batches, "collect", released_after_ten)
     assert training.run() == "updates"
     assert (training.saved[0], training.saved[-1]) == (1, 12)
     assert not set(training.saved) & set(range(2, 11))
@@ -373,7 +373,7 @@ def test_a_batch_that_is_not_finite_is_kept_beside_the_log(train, tmp_path, brok
     training = train(stop__updates=9, algorithm__reward_scale=1e3 if broken == "weights" else 1.0, **paths)
     backend = training.made.backend
     if broken == "loss":
-        schema = training.made.make_feed(backend, lambda: True)._schema
+        schema = training.made.make_source(backend, lambda: True)._schema
         push = backend.unrolls.push
 
         def push_huge(header, payload):
@@ -457,7 +457,7 @@ class Learning:
 
     def __init__(self, made):
         self.stop = threading.Event()
-        self.feed = PrefetchingFeed(made.make_feed(made.backend, self.stop.is_set), self.stop.is_set)
+        self.feed = Prefetch(made.make_source(made.backend, self.stop.is_set), self.stop.is_set)
         self.session = Session(made, self, lambda snapshot: None, self.stop.is_set)
         self.lags = []
 

@@ -12,11 +12,13 @@ import pytest
 
 from distrl import wire
 from distrl.errors import DecodeError, RejectedError
-from distrl.learner.feed import Feed
-from distrl.learner.staleness import StalenessBound
+from distrl.learner.batches import StreamBatches
+from distrl.learner.intake import Intake
+from distrl.learner.staleness import StalenessBound, Tickets
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.codec import decode_weights
 from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.inbox import Inbox
 from distrl.memory_backend.keys import RunKeys, entry_fields
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.memory_backend.stream import DEAD_ENTRIES, DEAD_PAYLOAD_BYTES
@@ -178,24 +180,27 @@ class Learner:
         self.backend = backend
         self.fence = backend.acquire_fence()
         self.actor = (0, backend.registry.register_actor(0))
-        self.feed = Feed(
+        tickets = Tickets(backend, self.fence, StalenessBound(None))
+        intake = Intake(
+            Inbox(backend.unrolls, 1, 0.0),
             backend,
             schema,
-            batch_size=1,
-            staleness=StalenessBound(None),
+            tickets,
+            settling=backend,
+            bound_updates=lambda: None,
             fence=self.fence,
             applied={},
-            first_version=1,
-            stop=lambda: True,
-            block_s=0.0,
+            version=1,
         )
+        self.feed = StreamBatches(intake, schema, tickets, 1, lambda: True)
 
     def use_all(self):
         """Trains on whatever there is; how many unrolls that were."""
         used = 0
-        while (parcel := self.feed.collect()) is not None:
-            self.backend.unrolls.acknowledge(parcel.entries, self.fence, {"trained": 1}, parcel.highest)
-            used += len(parcel.entries)
+        while (made := self.feed.collect()) is not None:
+            (receipt,) = made.receipts
+            receipt.settle()
+            used += len(receipt.entries)
         return used
 
     def counts(self):

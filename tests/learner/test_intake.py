@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from distrl import wire
 from distrl.errors import NonFiniteError
-from distrl.learner import feed as feed_module
-from distrl.learner.feed import LARGEST_GAP, REFUSED_GRADIENTS, stack
+from distrl.learner import intake as intake_module
+from distrl.learner.batches import REFUSED_GRADIENTS
+from distrl.learner.intake import LARGEST_GAP
 from distrl.learner.rounds import Rounds
+from distrl.memory_backend.batching import stack
 from distrl.memory_backend.codec import encode_unroll
 from distrl.memory_backend.gradient_codec import GradientSchema, encode_contribution
 from distrl.memory_backend.keys import HIGHEST_NUMBER, entry_fields
@@ -23,9 +25,9 @@ STEPS = 5  # valid steps of one unroll
 SOURCE = (0, 1)  # actor 0, incarnation 1
 
 
-def tags(parcel):
+def tags(made):
     """Which unrolls a batch is made of, by their rewards."""
-    return parcel.batch.rewards[0, ::3].tolist()
+    return made.batch.rewards[0, ::3].tolist()
 
 
 # ---------------------------------------------------------------------------------------------------- what is taken
@@ -37,19 +39,19 @@ def test_unrolls_become_a_batch_in_order_of_arrival(run):
     run.push(0, 0, version=5, tag=20)
     run.push(1, 1, version=4, tag=30, episode_returns=(2.5, -1.0))
     feed = run.feed(batch_size=3, first_version=6)
-    parcel = feed.collect()
-    assert parcel.batch.rewards.shape == (2, 9)
-    assert parcel.batch.observations["observation"].shape == (3, 9, 1)
-    assert parcel.batch.rewards[1].tolist() == [10] * 3 + [20] * 3 + [30] * 3
-    assert parcel.batch.observations["observation"][2, :, 0].tolist() == [1] * 3 + [0] * 3 + [1] * 3
-    assert parcel.batch.valid[1].tolist() == [True, True, False] * 3
-    assert parcel.lags_updates == [3, 1, 2]
-    assert parcel.highest == {(1, 1): 1, (0, 1): 0}
-    assert (parcel.env_steps, parcel.trained_steps) == (3 * STEPS, 3 * STEPS)
-    assert (parcel.episode_returns, parcel.episode_lengths_steps) == ([1.5, 2.5, -1.0], [7, 7, 7])
+    made = feed.collect()
+    assert made.batch.rewards.shape == (2, 9)
+    assert made.batch.observations["observation"].shape == (3, 9, 1)
+    assert made.batch.rewards[1].tolist() == [10] * 3 + [20] * 3 + [30] * 3
+    assert made.batch.observations["observation"][2, :, 0].tolist() == [1] * 3 + [0] * 3 + [1] * 3
+    assert made.batch.valid[1].tolist() == [True, True, False] * 3
+    assert made.lags_updates == [3, 1, 2]
+    assert made.receipts[0].highest == {(1, 1): 1, (0, 1): 0}
+    assert (made.receipts[0].env_steps, made.receipts[0].trained_steps) == (3 * STEPS, 3 * STEPS)
+    assert (made.receipts[0].episode_returns, made.receipts[0].episode_lengths_steps) == ([1.5, 2.5, -1.0], [7, 7, 7])
     assert (run.ledger.in_flight, run.ledger.trained) == (3, 0)
-    run.use(parcel)
-    assert (run.ledger.in_flight, run.ledger.trained, run.backend.unrolls.highest()) == (0, 3, parcel.highest)
+    run.use(made)
+    assert (run.ledger.in_flight, run.ledger.trained, run.backend.unrolls.highest()) == (0, 3, made.receipts[0].highest)
 
 
 def test_actions_and_state_are_stacked_by_name_along_the_environments(unroll):
@@ -81,9 +83,9 @@ def test_what_was_used_is_dropped_when_redis_forgot_its_acknowledgement(run):
     run.push(0, 0, tag=1)
     run.push(0, 1, tag=2)
     feed = run.feed()
-    parcel = feed.collect()
+    made = feed.collect()
     disk = run.remember()
-    run.use(parcel)
+    run.use(made)
     run.come_back(disk)
     assert (run.ledger.trained, run.ledger.in_flight) == (0, 1)
     assert tags(feed.collect()) == [2]
@@ -130,19 +132,20 @@ def test_what_is_acknowledged_while_the_feed_looks_what_was_forgotten_is_acknowl
     """Nothing was forgotten: the connection alone broke."""
     run.push(0, 0, tag=1)
     feed = run.feed()
-    first = feed.collect()
+    first, settled = feed.collect(), []
     run.backend.unrolls.interruptions += 1
     unacknowledged = run.backend.unrolls.unacknowledged
 
     def overtaken(after, count):
         found = unacknowledged(after, count)
-        if not first.held.settled:
+        if not settled:
             run.use(first)
+            settled.append(True)
         return found
 
     monkeypatch.setattr(run.backend.unrolls, "unacknowledged", overtaken)
     assert feed.collect() is None
-    assert first.held.settled
+    assert settled
     assert (run.ledger.trained, run.ledger.in_flight, run.dropped) == (1, 0, {})
 
 
@@ -157,8 +160,8 @@ def test_half_a_batch_is_not_taken_twice_when_redis_forgot_that_it_was_taken(run
             run.push(0, 1, tag=2)
         return False
 
-    parcel = run.feed(batch_size=2, stop=once_more).collect()
-    assert (tags(parcel), run.dropped, run.ledger.in_flight) == ([1, 2], {}, 2)
+    made = run.feed(batch_size=2, stop=once_more).collect()
+    assert (tags(made), run.dropped, run.ledger.in_flight) == ([1, 2], {}, 2)
 
 
 def test_a_stop_leaves_a_part_of_a_batch_in_flight(run):
@@ -219,9 +222,9 @@ def test_a_copy_is_dropped_as_a_duplicate(run):
     for sequence in (0, 0, 1, 0):
         run.push(0, sequence, tag=sequence + 10)
     feed = run.feed(batch_size=2, k=5)
-    parcel = feed.collect()
-    assert tags(parcel) == [10, 11]
-    run.use(parcel)
+    made = feed.collect()
+    assert tags(made) == [10, 11]
+    run.use(made)
     assert feed.collect() is None
     assert (run.ledger.produced, run.ledger.trained, run.dropped) == (4, 2, {"duplicate": 2})
     assert run.dead == []
@@ -250,12 +253,12 @@ def test_what_the_restored_weights_contain_is_a_duplicate(run):
 def test_the_too_stale_is_dropped_counted_and_its_ticket_replaced(run, k, lags, taken, stale):
     for sequence, lag in enumerate(lags):
         run.push(0, sequence, version=100 - lag)
-    # A parcel of all that fit; the last of `lags` fits, so that nothing stale comes after it.
+    # A made of all that fit; the last of `lags` fits, so that nothing stale comes after it.
     feed = run.feed(batch_size=taken, k=k, first_version=100)
-    parcel = feed.collect()
+    made = feed.collect()
     expected = [lag for lag in lags if k is None or lag <= k]
-    assert parcel.lags_updates == expected
-    assert (parcel.env_steps, parcel.trained_steps) == (len(lags) * STEPS, taken * STEPS)
+    assert made.lags_updates == expected
+    assert (made.receipts[0].env_steps, made.receipts[0].trained_steps) == (len(lags) * STEPS, taken * STEPS)
     assert run.dropped == ({"stale": stale} if stale else {})
     assert run.backend.tickets.counts() == (stale, 0)
     assert run.dead == []
@@ -283,9 +286,9 @@ def test_what_cannot_be_trained_on_is_rejected_with_its_reason(run, unroll, reas
     run.push(0, 1, change=change, payload=payload)
     run.push(0, 2)
     feed = run.feed(batch_size=2, k=k, first_version=3)
-    parcel = feed.collect()
-    assert tags(parcel) == [0, 2]
-    assert parcel.env_steps == 2 * STEPS  # nobody knows how many steps the other one had
+    made = feed.collect()
+    assert tags(made) == [0, 2]
+    assert made.receipts[0].env_steps == 2 * STEPS  # nobody knows how many steps the other one had
     assert (run.dropped, run.ledger.foreign, run.ledger.lost) == ({reason: 1}, 0, 0)
     assert run.backend.tickets.counts() == (0 if k is None else 1, 0)
     (dead,) = run.backend._run.dead
@@ -316,9 +319,9 @@ def test_a_forged_sequence_is_foreign_and_does_not_silence_its_actor(run, sequen
     for following in (1, 2):
         run.push(0, following)
     for following in (1, 2):
-        parcel = feed.collect()
-        assert parcel.highest == {SOURCE: following}
-        run.use(parcel)
+        made = feed.collect()
+        assert made.receipts[0].highest == {SOURCE: following}
+        run.use(made)
     assert (run.ledger.trained, run.ledger.foreign, run.ledger.lost, run.dropped) == (3, 1, 0, {"schema": 1})
 
 
@@ -344,9 +347,9 @@ def test_a_crash_counts_a_gap_neither_twice_nor_never(run, fate):
     assert run.feed(batch_size=2, k=0, applied={SOURCE: 0}, first_version=2).collect() is None
     assert (run.ledger.lost, run.ledger.in_flight) == (2, 1)
     run.push(0, 5 if fate in ("stale", "nonfinite") else 4, version=3)
-    parcel = run.feed(batch_size=2, k=1, applied={SOURCE: 0}, first_version=3).collect()
-    assert len(parcel.entries) == 2
-    run.use(parcel)
+    made = run.feed(batch_size=2, k=1, applied={SOURCE: 0}, first_version=3).collect()
+    assert len(made.receipts[0].entries) == 2
+    run.use(made)
     assert (run.ledger.lost, run.ledger.trained, run.ledger.in_flight) == (2, 3, 0)
 
 
@@ -388,14 +391,14 @@ def test_a_restarted_learner_takes_the_unacknowledged_first_one_by_one_and_in_or
     original = stream.unacknowledged
     monkeypatch.setattr(stream, "unacknowledged", lambda *call: asked.append(call) or original(*call))
     restarted = run.feed(batch_size=3, first_version=2)
-    parcel = restarted.collect()
-    assert tags(parcel) == [0, 10, 1]
+    made = restarted.collect()
+    assert tags(made) == [0, 10, 1]
     assert [count for _, count in asked] == [1, 1, 1]
-    run.use(parcel)
+    run.use(made)
     run.push(2, 0, tag=20)
-    parcel = restarted.collect()
-    assert tags(parcel) == [11, 2, 12]
-    run.use(parcel)
+    made = restarted.collect()
+    assert tags(made) == [11, 2, 12]
+    run.use(made)
     assert (run.ledger.in_flight, run.ledger.trained) == (1, 6)  # the new one came along and waits for its batch
     assert tags(run.feed(first_version=3).collect()) == [20]
 
@@ -407,9 +410,9 @@ def test_weights_that_were_rolled_back_lost_no_unrolls(run):
         run.use(feed.collect())
     run.push(0, 5)
     # The checkpoint holds 0 and 1; 2 to 4 were trained on and are gone.
-    parcel = run.feed(applied={SOURCE: 1}, first_version=6).collect()
-    run.use(parcel)
-    assert (run.ledger.lost, run.ledger.trained, parcel.highest) == (0, 6, {SOURCE: 5})
+    made = run.feed(applied={SOURCE: 1}, first_version=6).collect()
+    run.use(made)
+    assert (run.ledger.lost, run.ledger.trained, made.receipts[0].highest) == (0, 6, {SOURCE: 5})
 
 
 def test_a_fenced_learner_judges_nothing(run):
@@ -589,14 +592,14 @@ class Both:
         self.model.ledger["foreign"] += 1
 
     def learn(self):
-        parcel, expected = self.feed.collect(), self.model.learn()
+        made, expected = self.feed.collect(), self.model.learn()
         if expected is None:
-            assert parcel is None
+            assert made is None
             self.crash(taken=0)  # it was asked to stop
             return
-        found = [entry.header for entry in parcel.entries]
+        found = [entry.header for entry in made.receipts[0].entries]
         assert [(header.producer, header.sequence) for header in found] == expected
-        self.run.use(parcel)
+        self.run.use(made)
 
     def checkpoint(self):
         self.model.checkpoint = (dict(self.model.applied), self.model.trained)
@@ -644,17 +647,12 @@ def push_gradient(run, actor, sequence, version=1, value=0.0, incarnation=1, ste
 
 def gradient_feed(run, rounds=None, **options):
     """A feed of gradients; `rounds` is the number of workers that wait for each other."""
-    feed = run.feed(**options)
-    feed._schema = GradientSchema.of(6, SHAPES, {}, {})
-    if rounds is not None:
-        made = run.feed(rounds=Rounds(rounds, run.backend.registry.control, 0.05), **options)
-        made._schema = feed._schema
-        return made
-    return feed
+    waiting = None if rounds is None else Rounds(rounds, run.backend.registry.control, 0.05)
+    return run.feed(rounds=waiting, schema=GradientSchema.of(6, SHAPES, {}, {}), **options)
 
 
-def values(parcel):
-    return [float(given.differentiated.gradients["main/kernel"][0]) for given in parcel.batch]
+def values(made):
+    return [float(given.differentiated.gradients["main/kernel"][0]) for given in made.batch]
 
 
 def test_gradients_come_as_they_come_and_their_lag_is_that_of_unrolls(run):
@@ -662,20 +660,20 @@ def test_gradients_come_as_they_come_and_their_lag_is_that_of_unrolls(run):
     push_gradient(run, 0, 0, version=5, value=2.0)
     push_gradient(run, 1, 1, version=4, value=3.0)
     feed = gradient_feed(run, batch_size=2, first_version=6)
-    parcel = feed.collect()
-    assert values(parcel) == [1.0, 2.0]
-    assert (parcel.lags_updates, parcel.missing) == ([3, 1], [])
-    assert (parcel.env_steps, parcel.trained_steps) == (2 * STEPS, 2 * STEPS)
-    assert (parcel.episode_returns, parcel.episode_lengths_steps) == ([2.5], [3])
-    run.use(parcel)
+    made = feed.collect()
+    assert values(made) == [1.0, 2.0]
+    assert (made.lags_updates, made.missing) == ([3, 1], [])
+    assert (made.receipts[0].env_steps, made.receipts[0].trained_steps) == (2 * STEPS, 2 * STEPS)
+    assert (made.receipts[0].episode_returns, made.receipts[0].episode_lengths_steps) == ([2.5], [3])
+    run.use(made)
     assert (run.ledger.trained, run.backend.unrolls.highest()) == (2, {(1, 1): 0, (0, 1): 0})
 
 
 def test_too_old_gradients_cost_a_ticket_as_unrolls_do(run):
     push_gradient(run, 0, 0, version=1, value=1.0)
     push_gradient(run, 0, 1, version=3, value=2.0)
-    parcel = gradient_feed(run, k=1, first_version=3).collect()
-    assert (values(parcel), run.dropped, run.backend.tickets.counts()) == ([2.0], {"stale": 1}, (1, 0))
+    made = gradient_feed(run, k=1, first_version=3).collect()
+    assert (values(made), run.dropped, run.backend.tickets.counts()) == ([2.0], {"stale": 1}, (1, 0))
 
 
 @pytest.mark.parametrize(
@@ -700,18 +698,18 @@ def test_a_round_has_one_gradient_of_everybody(run):
     for actor, value in ((2, 1.0), (0, 2.0), (1, 3.0)):
         push_gradient(run, actor, 0, value=value)
     feed = gradient_feed(run, rounds=3, stop=lambda: True)
-    parcel = feed.collect()
-    assert (values(parcel), parcel.lags_updates, parcel.missing) == ([1.0, 2.0, 3.0], [0, 0, 0], [])
-    run.use(parcel)
+    made = feed.collect()
+    assert (values(made), made.lags_updates, made.missing) == ([1.0, 2.0, 3.0], [0, 0, 0], [])
+    run.use(made)
     # The next round is of the next version: what is older comes too late, without a ticket in its place.
     push_gradient(run, 0, 1, version=1, value=4.0)
     for actor in (0, 1, 2):
         push_gradient(run, actor, 1 + (actor == 0), version=2, value=5.0 + actor)
-    parcel = feed.collect()
-    assert (values(parcel), run.dropped) == ([5.0, 6.0, 7.0], {"stale": 1})
-    assert parcel.env_steps == 4 * STEPS  # also those of the late one were made
+    made = feed.collect()
+    assert (values(made), run.dropped) == ([5.0, 6.0, 7.0], {"stale": 1})
+    assert made.receipts[0].env_steps == 4 * STEPS  # also those of the late one were made
     assert run.backend.tickets.counts() == (0, 0)
-    run.use(parcel)
+    run.use(made)
     assert (run.ledger.trained, run.ledger.in_flight) == (6, 0)
 
 
@@ -720,9 +718,9 @@ def test_a_round_takes_one_gradient_of_an_actor_that_was_started_again(run):
     assert run.backend.registry.register_actor(0) == 2
     push_gradient(run, 0, 0, value=9.0, incarnation=2)
     push_gradient(run, 1, 0, value=2.0)
-    parcel = gradient_feed(run, rounds=2).collect()
-    assert (values(parcel), run.dropped, run.dead) == ([1.0, 2.0], {"duplicate": 1}, [])
-    run.use(parcel)
+    made = gradient_feed(run, rounds=2).collect()
+    assert (values(made), run.dropped, run.dead) == ([1.0, 2.0], {"duplicate": 1}, [])
+    run.use(made)
     assert run.backend.unrolls.highest() == {(0, 1): 0, (0, 2): 0, (1, 1): 0}  # the dropped one is no gap later
 
 
@@ -731,8 +729,8 @@ def test_a_round_goes_on_without_whom_it_has_waited_for_long_enough(run):
     push_gradient(run, 0, 0, value=1.0)
     push_gradient(run, 2, 0, value=2.0)
     feed = gradient_feed(run, rounds=3, stop=lambda: False, block_s=0.01)
-    parcel = feed.collect()
-    assert (values(parcel), parcel.missing) == ([1.0, 2.0], [1])
+    made = feed.collect()
+    assert (values(made), made.missing) == ([1.0, 2.0], [1])
 
 
 def test_a_round_that_redis_lost_whole_is_made_of_the_gradients_that_follow(run):
@@ -740,17 +738,17 @@ def test_a_round_that_redis_lost_whole_is_made_of_the_gradients_that_follow(run)
     for actor in (0, 1, 2):
         push_gradient(run, actor, 1, value=1.0 + actor)
     feed = gradient_feed(run, rounds=3)
-    parcel = feed.collect()
-    assert (values(parcel), parcel.lags_updates, parcel.missing) == ([1.0, 2.0, 3.0], [0, 0, 0], [])
-    run.use(parcel)
+    made = feed.collect()
+    assert (values(made), made.lags_updates, made.missing) == ([1.0, 2.0, 3.0], [0, 0, 0], [])
+    run.use(made)
     assert (run.ledger.produced, run.ledger.lost, run.ledger.trained, run.dropped) == (6, 3, 3, {})
 
 
 def test_a_round_is_not_kept_waiting_by_a_gradient_that_was_refused(run):
     push_gradient(run, 0, 0, value=np.nan)
     push_gradient(run, 1, 0, value=2.0)
-    parcel = gradient_feed(run, rounds=2).collect()
-    assert (values(parcel), parcel.missing, run.dropped) == ([2.0], [0], {"nonfinite": 1})
+    made = gradient_feed(run, rounds=2).collect()
+    assert (values(made), made.missing, run.dropped) == ([2.0], [0], {"nonfinite": 1})
 
 
 def test_a_round_without_any_usable_gradient_ends_the_training(run):
@@ -786,14 +784,15 @@ def test_unrolls_for_a_replay_memory_come_one_by_one_as_they_travelled(run):
     run.push(0, 0, version=2, tag=10, episode_returns=(1.5,))
     run.push(0, 1, version=2, tag=20)
     first = feed.collect()
-    assert first.batch == ()
     assert [unroll.rewards[0, 0] for unroll in first.unrolls] == [10]
-    assert (first.lags_updates, first.env_steps, first.episode_returns) == ([1], STEPS, [1.5])
+    assert (first.receipt.env_steps, first.receipt.episode_returns) == (STEPS, [1.5])
     newest[0] = 7
+    run.push(0, 2, version=7)
     second = feed.collect()
     assert [unroll.rewards[0, 0] for unroll in second.unrolls] == [20]
-    assert (second.lags_updates, second.highest) == ([5], {(0, 1): 1})
-    assert run.ledger.in_flight == 2
+    assert second.receipt.highest == {(0, 1): 1}
+    assert [unroll.header.weights_version for unroll in feed.collect().unrolls] == [7]  # not one of the future
+    assert run.ledger.in_flight == 3
 
 
 # ------------------------------------------------------------------------------------------------ what kills learners
@@ -806,14 +805,14 @@ class Death(BaseException):
 @pytest.fixture
 def deadly(monkeypatch):
     """Decoding the payloads in it kills the learner."""
-    payloads, decode = set(), feed_module.decode_unroll
+    payloads, decode = set(), intake_module.decode_unroll
 
-    def die_of(header, payload, schema):
+    def die_of(header, payload, schema, layouts):
         if payload in payloads:
             raise Death
-        return decode(header, payload, schema)
+        return decode(header, payload, schema, layouts)
 
-    monkeypatch.setattr(feed_module, "decode_unroll", die_of)
+    monkeypatch.setattr(intake_module, "decode_unroll", die_of)
     return payloads
 
 
@@ -828,10 +827,10 @@ def test_an_unroll_that_three_learners_died_of_is_dropped_and_the_stream_goes_on
         with pytest.raises(Death):
             feed.collect()
     feed = run.feed(applied={SOURCE: 0})
-    parcel = feed.collect()
-    assert tags(parcel) == [2]
+    made = feed.collect()
+    assert tags(made) == [2]
     assert (run.dropped, run.dead) == ({"poison": 1}, ["poison"])
-    run.use(parcel)
+    run.use(made)
     assert feed.collect() is None
     assert run.ledger.lost == 0
     assert not run.backend._run.suspects

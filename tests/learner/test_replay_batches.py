@@ -19,7 +19,7 @@ from distrl.config.replay import ReplayParameters
 from distrl.config.run import CheckpointConfig, StopConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import MemoryBackendError
-from distrl.launch.deterministic import InlineFeed
+from distrl.launch.deterministic import InlineSource
 from distrl.learner.checkpointing import Checkpointer
 from distrl.learner.origin import Place
 from distrl.learner.preparation import prepare
@@ -86,9 +86,9 @@ class Run:
         self.actor = Actor(config, self.backend, policy, self.environment, producer, lambda: False)
         self.actor.reset(self.made.state.updates)
         self.snapshots = []
-        feed = InlineFeed(
+        feed = InlineSource(
             self.actor,
-            lambda idle: self.made.make_feed(self.backend, idle, block_s=0.0),
+            lambda idle: self.made.make_source(self.backend, idle, block_s=0.0),
             self.backend,
             lambda: False,
             60.0,
@@ -180,7 +180,7 @@ def test_without_a_ratio_nothing_is_published_unless_something_came_in(q_run, mo
 def test_how_far_it_has_filled_is_shown(q_run, monkeypatch):
     run = q_run()
     shown, take_in = [], run.session._taken_in
-    monkeypatch.setattr(run.learner._feed, "_taken_in", lambda: (take_in(), shown.append(run.session.activity)))
+    monkeypatch.setattr(run.learner._batches, "_taken_in", lambda: (take_in(), shown.append(run.session.activity)))
     run.learner.start()
     run.learner.step()
     filling = [f"filling the replay: {steps} of 16" for steps in (6, 12)]
@@ -322,9 +322,9 @@ def test_lags_are_of_the_moment_at_which_an_unroll_comes_in(q_run):
     """Of weights that were published while the unroll waited, the feed's thread could not know."""
     run = q_run(samples_per_insert=None)
     run.learner.start()
-    source, waiting = run.learner._feed._source, []
+    source, waiting = run.learner._batches._arrivals, []
     waiting += [source.collect() for _ in range(4)]  # all of version 1, collected at version 1
-    run.learner._feed._source = SimpleNamespace(collect=lambda: waiting.pop(0), poll=lambda: waiting.pop(0))
+    run.learner._batches._arrivals = SimpleNamespace(collect=lambda: waiting.pop(0), poll=lambda: waiting.pop(0))
     told = [run.learner.step()[0].lags_updates for _ in range(3) if waiting]
     # The third is of version 1 and meets version 1; the fourth meets version 2, published after the first update.
     assert told == [[0, 0, 0], [1]]

@@ -1,0 +1,181 @@
+"""Hop 6: batches of the stream, for one update each: unrolls side by side, gradients in order, rounds of gradients.
+
+`learner/replay_batches.py` makes those of a replay memory.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from distrl.errors import NonFiniteError
+from distrl.learner.intake import Intake, Item, Judged, Receipt
+from distrl.learner.rounds import Rounds
+from distrl.learner.staleness import Tickets
+from distrl.memory_backend.batching import stack
+from distrl.memory_backend.gradient_codec import GradientSchema
+from distrl.replay.memory import Replay
+from distrl.types import Array, Batch, Contribution, Contributions, FloatArray, Unroll, UnrollSchema
+
+REFUSED_GRADIENTS = 16
+"""So many gradients in a row that are not finite end the training: one may be an accident, all of them are not."""
+
+
+@dataclass
+class LearnerBatch:
+    """What one update is made of.
+
+    Attributes:
+        batch: Arrays [T, N], observations [T+1, N, ...]; or gradients, where those are shipped.
+        lags_updates: Versions between the weights that acted and the update, one per unroll that came in for it.
+        receipts: Of the entries that it is made of; none if it was sampled.
+        missing: In rounds, actors whose gradient is not in it.
+        publish: The weights after its update are published.
+        items: int64 [N]. Which items of `replay` it was sampled from.
+    """
+
+    batch: Batch | Contributions
+    lags_updates: list[int]
+    receipts: tuple[Receipt, ...] = ()
+    missing: list[int] = field(default_factory=list)
+    publish: bool = True
+    items: Array | None = None
+    replay: Replay | None = None
+
+    def reprioritise(self, priorities: FloatArray | None) -> None:
+        """Hand an update's priorities to the replay memory that the batch was sampled from."""
+        if self.replay is not None and self.items is not None and priorities is not None:
+            self.replay.reprioritise(self.items, priorities)
+
+
+class Batches(Protocol):
+    """Where the learner's loop has its batches from."""
+
+    def collect(self) -> LearnerBatch | None:
+        """The next batch; None when the training was asked to stop before there was one."""
+
+
+class StreamBatches:
+    """Collects `size` items of any actors for each batch; every batch is one version of the weights.
+
+    Args:
+        stop: Called whenever no entry arrives.
+    """
+
+    def __init__(
+        self,
+        intake: Intake,
+        schema: UnrollSchema | GradientSchema,
+        tickets: Tickets,
+        size: int,
+        stop: Callable[[], bool],
+    ) -> None:
+        self._intake = intake
+        self._schema = schema
+        self._tickets = tickets
+        self._size = size
+        self._stop = stop
+        self._refused = 0  # gradients in a row that were not finite
+
+    def collect(self) -> LearnerBatch | None:
+        """Blocks until a whole batch is there; None when asked to stop before that.
+
+        Raises:
+            NonFiniteError: One gradient after the other is not finite.
+        """
+        taken = take_together(self._intake, self._tickets, self._size, self._stop, self._look)
+        if taken is None:
+            return None
+        items = [judged.item for judged in taken if judged.item is not None]
+        made = LearnerBatch(
+            batch=joined(items, self._schema),
+            lags_updates=[self._intake.version - item.header.weights_version for item in items],
+            receipts=(self._intake.receipt(taken, items),),
+        )
+        self._intake.version += 1
+        return made
+
+    def _look(self, judged: Judged) -> None:
+        """Raises NonFiniteError when gradients are not finite one after the other: no update will change that."""
+        if judged.item is not None:
+            self._refused = 0
+        if judged.refused != "nonfinite" or not isinstance(self._schema, GradientSchema):
+            return
+        self._refused += 1
+        if self._refused >= REFUSED_GRADIENTS:
+            raise NonFiniteError(
+                f"{self._refused} gradients one after the other are not finite (version {self._intake.version})"
+            )
+
+
+class RoundBatches:
+    """Collects one gradient of every worker for each batch.
+
+    Args:
+        intake: Drops gradients of an older version, and those of actors that `rounds` has one of already.
+    """
+
+    def __init__(self, intake: Intake, rounds: Rounds, stop: Callable[[], bool]) -> None:
+        self._intake = intake
+        self._rounds = rounds
+        self._stop = stop
+
+    def collect(self) -> LearnerBatch | None:
+        """Blocks until a round is over; None when asked to stop before that.
+
+        Raises:
+            NonFiniteError: No gradient of the round could be used, so that no actor would ever go on.
+        """
+        taken: list[Judged] = []
+        self._rounds.begin(self._intake.version)
+        while not self._rounds.is_over():
+            judged = self._intake.take()
+            if judged is None:
+                if self._stop():
+                    return None
+            elif judged.item is not None:
+                self._rounds.taken(judged.item.header)
+                taken.append(judged)
+            elif judged.refused is not None and judged.header is not None:
+                self._rounds.refused(judged.header, judged.refused)
+        items = [judged.item for judged in taken if isinstance(judged.item, Contribution)]
+        made = LearnerBatch(
+            batch=tuple(items),
+            lags_updates=[self._intake.version - item.header.weights_version for item in items],
+            receipts=(self._intake.receipt(taken, items),),
+            missing=self._rounds.missing,
+        )
+        self._intake.version += 1
+        return made
+
+
+def take_together(
+    intake: Intake,
+    tickets: Tickets,
+    size: int,
+    stop: Callable[[], bool],
+    look: Callable[[Judged], None] = lambda _judged: None,
+) -> list[Judged] | None:
+    """The next `size` items; None when asked to stop before they were there.
+
+    Args:
+        look: Called with every entry that was judged.
+    """
+    taken: list[Judged] = []
+    while len(taken) < size:
+        judged = intake.take()
+        if judged is None:
+            if stop():
+                return None
+            tickets.replace_lost(size - len(taken), intake.version)
+            continue
+        look(judged)
+        if judged.item is not None:
+            taken.append(judged)
+    return taken
+
+
+def joined(items: Sequence[Item], schema: UnrollSchema | GradientSchema) -> Batch | Contributions:
+    """Unrolls side by side, or gradients in order."""
+    if isinstance(schema, GradientSchema):
+        return tuple(item for item in items if isinstance(item, Contribution))
+    return stack([item for item in items if isinstance(item, Unroll)], schema.frames)
