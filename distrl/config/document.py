@@ -13,10 +13,10 @@ _TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
 # YAML 1.1 wants a dot and a signed exponent and reads `1e-3` as text; YAML 1.2, JSON and people do not.
 _EXPONENT = re.compile(r"^[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$")
 MOST_VALUES = 100_000
-"""In one document, each counted as often as it is referred to: aliases make any number of a few lines."""
+"""Most values in one document, each counted as often as it is referred to: aliases multiply a few lines."""
 _MOST_BITS = 4096  # Python refuses to write longer numbers in decimal
 DEEPEST = 64
-"""Levels of mappings and lists in one document; Pydantic and JSON allow some 200."""
+"""Most levels of mappings and lists in one document; Pydantic and JSON allow some 200."""
 _LINE_ENDS = "\n\r\x85\u2028\u2029"  # YAML's
 # One resolver table for reading and writing, so that the writer quotes exactly what the reader would take for a number.
 _RESOLVERS = {
@@ -34,7 +34,7 @@ class _Loader(yaml.SafeLoader):
     _nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """As the safe loader does, up to so many keys and values: the rest of an endless document is not read."""
+        """Compose up to so many keys and values, so that the rest of an endless document is not read."""
         self._nodes += 1
         if self._nodes > 2 * MOST_VALUES:
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
@@ -43,13 +43,13 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """As the safe loader does, up to so many keys."""
+        """Flatten a mapping of up to so many keys."""
         super().flatten_mapping(node)
         if len(node.value) > MOST_VALUES:
             raise yaml.constructor.ConstructorError(None, None, f"more than {MOST_VALUES} values", node.start_mark)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """As the safe loader does, after a check that no key is there twice."""
+        """Refuse duplicate keys."""
         seen = set()
         for key in (key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"):
             if key in seen:
@@ -66,10 +66,10 @@ class _Dumper(yaml.SafeDumper):
 
 
 def parse(text: str, what: str) -> Any:
-    """Plain data from YAML: mappings with text keys, lists, text, numbers, booleans, null. Nothing is ever executed.
+    """Parse YAML as plain data: mappings with text keys, lists, text, numbers, booleans, null.
 
     Args:
-        what: Names the text in errors, like "file run.yaml" or "--set actors.count".
+        what: Name of the text in errors, like "file run.yaml" or "--set actors.count".
 
     Raises:
         ConfigError: Not YAML, a key twice, or a value that is not plain data.
@@ -91,10 +91,10 @@ def parse(text: str, what: str) -> Any:
 
 
 def parse_mapping(text: str, what: str) -> dict[str, Any]:
-    """`parse` for a whole document: a mapping; an empty document is an empty mapping.
+    """Parse a whole document as a mapping; an empty document is an empty mapping.
 
     Raises:
-        ConfigError: As `parse`, or the document is something else than a mapping.
+        ConfigError: As `parse`, or the document is not a mapping.
     """
     value = parse(text, what)
     if value is None:
@@ -105,14 +105,14 @@ def parse_mapping(text: str, what: str) -> dict[str, Any]:
 
 
 def scalar(value: Any) -> str:
-    """One line of YAML that `parse` reads back as `value`; lists and mappings are written inline."""
+    """Return one line of YAML that `parse` reads back as `value`; lists and mappings are written inline."""
     text = _dump(value, None)
     # Text with line breaks would be folded over several lines; double quotes write it on one, with escapes.
     return _dump(value, '"') if any(end in text for end in _LINE_ENDS) else text
 
 
 def shown(value: Any, limit: int = 60) -> str:
-    """A value as an error message shows it: one line, not endless."""
+    """Return a value in one line of bounded length, for error messages."""
     text = "null" if value is None else repr(value) if isinstance(value, str) else scalar(value)
     text = " ".join(text.split())
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
@@ -135,7 +135,7 @@ def check_plain(value: Any, what: str) -> None:
     """Check that a value is plain data: text, numbers, booleans, null, lists, and mappings with text keys.
 
     Args:
-        what: Names the value in errors, as in `parse`.
+        what: Name of the value in errors, as in `parse`.
 
     Raises:
         ConfigError: The value has other types, text that UTF-8 cannot hold, too many values or too many levels.

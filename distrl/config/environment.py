@@ -1,4 +1,4 @@
-"""EnvironmentConfig: which environment, how an actor steps several of them, and what is done to what they show."""
+"""EnvironmentConfig: the environment, how an actor steps several of them, and their preprocessing."""
 
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ Vectorization = Literal["auto", "own", "sync", "async", "mujoco", "envpool", "al
 
 
 class TextParameters(Section):
-    """How a text that the environment shows becomes tokens: words, split on white space, hashed into numbers."""
+    """How text observations become tokens: words, split at white space, are hashed into numbers."""
 
     length_tokens: int = Field(16, ge=1)
     """Tokens of one text: further words are cut off, and a shorter text is padded with 0."""
@@ -21,11 +21,11 @@ class TextParameters(Section):
 
 
 class EnvironmentConfig(Section):
-    """Which environment, and how one actor steps several of them."""
+    """The environment, and how one actor steps several of them."""
 
     id: str = "CartPole-v1"
-    """A gymnasium id, package.module:Class, gym: and the id of an environment that knows only the old gym, or the
-    address of a remote environment: tcp://host:port."""
+    """A gymnasium id; package.module:Class; gym: and the id of an environment of the old gym; or the address of a
+    remote environment, tcp://host:port."""
     vectorization: Vectorization = "auto"
     """own: the environment's own vector entry point; sync: gymnasium's SyncVectorEnv, one after the other in the
     actor's process; async: gymnasium's AsyncVectorEnv, each in a process of its own; mujoco: gymnasium's HalfCheetah,
@@ -33,12 +33,12 @@ class EnvironmentConfig(Section):
     C++ threads; ale: the Arcade Learning Environment's vector, for `atari`; auto: mujoco or own where there is one,
     else sync."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
-    """What the environment is made with; with envpool also EnvPool's own options, such as num_threads."""
+    """Keyword arguments of the environment; with envpool also EnvPool's own options, such as num_threads."""
     atari: AtariParameters | None = None
-    """For a game of the Arcade Learning Environment: how it is played and shown. null: as gymnasium registers it."""
+    """Protocol of a game of the Arcade Learning Environment. null: as gymnasium registers it."""
     preprocessing: tuple[PreprocessingStep, ...] = ()
     """Steps between the environment and the policy, in order; each is {step: NAME, …}."""
     text: TextParameters = TextParameters()
-    """How all texts that the environment shows become tokens."""
+    """How text observations become tokens."""
     step_timeout_s: float = Field(60.0, gt=0.0, allow_inf_nan=False)
     """An actor whose last environment step is older than this is killed, counted and replaced."""

@@ -1,17 +1,19 @@
-"""Which algorithm fits which actions and networks, by the configuration and the environment's spec alone."""
+"""Checks of a configuration against the environment's spec: actions, memory and action masks."""
 
-from distrl.config.action_mask import mask_of
 from distrl.config.algorithms import ExternalAlgorithmParameters, ProximalSection, QLearningSection, SacParameters
 from distrl.config.run import RunConfig
 from distrl.errors import ConfigError
-from distrl.types import BoxSpec, EnvSpec
+from distrl.types import ActionSpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
+
+MASK = "action_mask"
+"""An observation of this name, at any depth, masks random actions where the configuration names no mask."""
 
 
 def check_fit(config: RunConfig, spec: EnvSpec) -> None:
-    """Check what would otherwise be refused by the learner, after everything was launched.
+    """Refuse before the launch what the learner would refuse after it.
 
     Raises:
-        ConfigError: The algorithm cannot choose such actions, or cannot train a network with memory so.
+        ConfigError: The algorithm does not take such actions, or cannot train a network with memory.
     """
     algorithm = config.algorithm
     if isinstance(algorithm, SacParameters):
@@ -23,7 +25,7 @@ def check_fit(config: RunConfig, spec: EnvSpec) -> None:
 
 
 def unused_mask_note(config: RunConfig, spec: EnvSpec) -> str | None:
-    """Return one line where the environment seems to show a mask that no head takes, else None."""
+    """Return a warning if the environment seems to show a mask that no head uses, else None."""
     own = isinstance(config.algorithm, ExternalAlgorithmParameters)  # its class may name the mask
     found = None if own or config.network.action_mask is not None else mask_of(spec, None)
     if found is None:
@@ -82,3 +84,54 @@ def check_memory(config: RunConfig) -> None:
             f"algorithm.replay.sampler.kind: {parameters.sampler.kind} samples single transitions, and "
             f"network.middleware_parameters: {config.network.middleware_parameters.kind} has memory; use sequences"
         )
+
+
+def check_mask(mask: str, spec: EnvSpec) -> None:
+    """Check that the observation `mask` holds one number for every choice of the environment's only action.
+
+    Raises:
+        ConfigError: It does not; the message says why.
+    """
+    if mask not in spec.observations:
+        raise ConfigError(f"action_mask: no observation {mask!r}; there are {', '.join(spec.observations)}")
+    sizes = [_choices(action) for action in spec.actions.values()]
+    if len(sizes) != 1 or sizes[0] is None:
+        kinds = ", ".join(action.kind for action in spec.actions.values())
+        raise ConfigError(f"action_mask: needs one action of choices or switches; {spec.id} has {kinds}")
+    shape = spec.observations[mask].shape
+    if shape != (sizes[0],):
+        raise ConfigError(
+            f"action_mask: observation {mask!r} must be [{sizes[0]}], one for each choice, not {list(shape)}"
+        )
+
+
+def mask_of(spec: EnvSpec, configured: str | None) -> str | None:
+    """Return the name of the observation that masks the action, or None.
+
+    Args:
+        configured: The name in `network.heads_parameters`; None: the observation called `action_mask` if it fits.
+
+    Raises:
+        ConfigError: The configured one does not fit the environment.
+    """
+    if configured is not None:
+        check_mask(configured, spec)
+        return configured
+    found = [name for name in spec.observations if name.rpartition("/")[2] == MASK]
+    if len(found) != 1:
+        return None
+    try:
+        check_mask(found[0], spec)
+    except ConfigError:
+        return None
+    return found[0]
+
+
+def _choices(action: ActionSpec) -> int | None:
+    """Return the size of the action's mask; None for real numbers, which have no mask."""
+    match action:
+        case DiscreteSpec() | MultiBinarySpec():
+            return action.n
+        case MultiDiscreteSpec():
+            return sum(action.choices)
+    return None

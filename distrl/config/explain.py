@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in one line: the path, the value, where it came from, what is allowed."""
+"""Errors of a configuration in one line: the path, the value, its origin, the allowed values."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from distrl.config.run import RunConfig
 Path = tuple[str, ...]
 
 _DISCRIMINATORS = ("kind", "step")
-"""Fields that say which member of a union a mapping is; those that `algorithm` has are handled by name."""
+"""Fields that select the member of a union; `algorithm` is selected by its name."""
 
 ALIASES = {
     "algo": "algorithm.name",
@@ -63,18 +63,18 @@ ALIASES = {
     "wall_time_s": "stop.minutes",
     "weight_decay_rate": "network.weight_decay",
 }
-"""Names that other libraries have for settings -> distrl's."""
+"""Other libraries' names of settings -> distrl's."""
 
 
 def explain(error: ValidationError, origin_of: Mapping[str, str], root: type[BaseModel] = RunConfig) -> str:
-    """One line for the first problem of a configuration that does not hold, and how many more there are.
+    """Describe the first problem of an invalid configuration in one line, and count the others.
 
     Args:
-        origin_of: Dotted path -> where its value came from, for paths that were given.
-        root: What did not hold.
+        origin_of: Dotted path -> origin, of the values that were given.
+        root: The model that refused it.
     """
     problems = error.errors(include_url=False)
-    # An unknown key is usually the cause of what else is wrong.
+    # An unknown key is usually the cause of the other problems.
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
     text = _explain(problems[0], origin_of, root)
     more = len(problems) - 1
@@ -82,14 +82,14 @@ def explain(error: ValidationError, origin_of: Mapping[str, str], root: type[Bas
 
 
 def known_paths(section: type[BaseModel] = RunConfig, prefix: Path = ()) -> list[str]:
-    """Every dotted path that a configuration can set, sections included."""
+    """Return every dotted path that a configuration can set, sections included."""
     paths: dict[str, None] = {}  # an ordered set: kinds of one section share keys
     for name, field in section.model_fields.items():
         path = (*prefix, name)
         paths[".".join(path)] = None
         for member in _members(field.annotation):
             inner = _bare(member)
-            if _section_of(inner) is not None and inner is not Declared:  # which nobody needs to write
+            if _section_of(inner) is not None and inner is not Declared:  # distrl fills it in
                 paths |= dict.fromkeys(known_paths(inner, path))
     return [*paths]
 
@@ -127,7 +127,7 @@ def _explain(problem: Any, origin_of: Mapping[str, str], root: type[BaseModel]) 
 
 
 def _written(annotation: Any, location: Path) -> tuple[Path, Any]:
-    """What the user wrote of a location, and what may stand there; None for what does not exist.
+    """Return the part of a location that the user wrote, and the type expected there; None if there is none.
 
     Pydantic's locations also name the member of a union that it tried, like `layers` and `dense` in
     network.middleware_parameters.scheme.layers.0.dense.units.
@@ -155,7 +155,7 @@ def _written(annotation: Any, location: Path) -> tuple[Path, Any]:
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-    """The alternatives of a union; a type that is no union is its only one."""
+    """Return the alternatives of a union; another type is its own only one."""
     bare = _bare(annotation)
     if get_origin(bare) not in (Union, UnionType):
         return (annotation,)
@@ -167,7 +167,7 @@ def _bare(annotation: Any) -> Any:
 
 
 def _tag(member: Any) -> str | None:
-    """What Pydantic calls this member of a union in locations."""
+    """Return Pydantic's name of this member of a union in locations."""
     if get_origin(member) is Annotated:
         tag = next((extra.tag for extra in member.__metadata__ if isinstance(extra, Tag)), None)
         if tag is not None:
@@ -178,14 +178,14 @@ def _tag(member: Any) -> str | None:
 
 
 def _discriminator(bare: Any) -> str | None:
-    """The field that says which member of a union this section is."""
+    """Return the field that selects this section among the members of a union."""
     if not (isinstance(bare, type) and issubclass(bare, BaseModel)):
         return None
     return next((field for field in _DISCRIMINATORS if field in bare.model_fields), None)
 
 
 def _section_of(annotation: Any) -> type[BaseModel] | None:
-    """The section that an annotation stands for, the first one of a union."""
+    """Return the section that an annotation stands for, the first one of a union."""
     for member in _members(annotation):
         bare = _bare(member)
         if isinstance(bare, type) and issubclass(bare, BaseModel):
@@ -194,7 +194,7 @@ def _section_of(annotation: Any) -> type[BaseModel] | None:
 
 
 def _allowed_kind(problem: Any, annotation: Any) -> str:
-    """What a mapping may have for its `kind` or `step`; where a bare number may stand, too."""
+    """List the allowed values of `kind` or `step`, and mention a bare number where it is allowed."""
     tags = [tag for tag in map(_tag, _members(annotation)) if tag is not None]
     kinds = [tag for tag in tags if tag != "number"]
     text = f"must have a {_discriminators(annotation)} of {', '.join(kinds)}"
@@ -204,7 +204,7 @@ def _allowed_kind(problem: Any, annotation: Any) -> str:
 
 
 def _allowed(problem: Any) -> str:
-    """Pydantic's "Input should be …" as "must be …", with the nearest choice where there are choices."""
+    """Rephrase Pydantic's "Input should be …" as "must be …", and add the nearest choice."""
     message = " ".join(str(problem["msg"]).split())
     message = re.sub(r"^(Input|Tuple|List|String) should", "must", message).removesuffix(" after validation")
     message = message.replace("valid tuple", "list").replace("valid list", "list").replace(" after validation,", ",")
@@ -217,7 +217,7 @@ def _allowed(problem: Any) -> str:
 
 
 def _from(path: Path, origin_of: Mapping[str, str]) -> str:
-    """' (from …)', by the path itself, the newest value above it, or one below it."""
+    """Return ' (from …)' with the origin of the path, of the nearest section above it, or of a value below it."""
     for end in range(len(path), 0, -1):
         origin = origin_of.get(".".join(path[:end]))
         if origin is not None:
@@ -228,7 +228,7 @@ def _from(path: Path, origin_of: Mapping[str, str]) -> str:
 
 
 def _other_kinds(key: str, around: Any) -> str | None:
-    """Says which kinds of a section have a key that this one has not."""
+    """Return which other kinds of a section have the key."""
     kinds = [_tag(member) for member in _members(around) if key in getattr(_bare(member), "model_fields", {})]
     if not kinds or len(_members(around)) < 2:
         return None
@@ -236,16 +236,16 @@ def _other_kinds(key: str, around: Any) -> str | None:
 
 
 def _discriminators(annotation: Any) -> str:
-    """The field by which the members of a union are told apart."""
+    """Return the field that selects a member of a union."""
     fields = (_discriminator(_bare(member)) for member in _members(annotation))
     return next((field for field in fields if field is not None), "kind")
 
 
 def _nearest_key(path: Path, parent: Any) -> str:
-    """The nearest valid key beside an unknown one; else the same or a similar key elsewhere; else what there is.
+    """Suggest the nearest key beside an unknown one, else a similar key of another section, else list all keys.
 
     Args:
-        parent: The section that was given the key.
+        parent: The section in which the key was given.
     """
     parents, key = path[:-1], path[-1]
     section = _section_of(parent)
@@ -257,7 +257,7 @@ def _nearest_key(path: Path, parent: Any) -> str:
     beside = get_close_matches(key, here, n=1, cutoff=0.7)
     if beside:
         return f"did you mean {prefix}{beside[0]}?"
-    # The very key may be known: of another algorithm than this one.
+    # Another algorithm may have this very key.
     paths = [dotted for dotted in known_paths() if dotted != prefix + key]
     names = {dotted.rpartition(".")[2] for dotted in paths}
     elsewhere = get_close_matches(key, sorted(names), n=1, cutoff=0.7)

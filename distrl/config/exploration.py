@@ -1,7 +1,7 @@
-"""How actors explore, beside what the policy's own distribution does. Part of the policy bundle.
+"""How actors explore, in addition to the policy's own distribution. Part of the policy bundle.
 
-Whatever changes with environment steps goes by those that the newest weights tell. Before the first update none are
-known: with a replay memory, schedules stay where they start until `replay.min_size_steps` are there.
+Schedules follow the count of environment steps that is published with the weights. It is 0 before the first update:
+with a replay memory, schedules stay at their start until the memory holds `replay.min_size_steps`.
 """
 
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -20,12 +20,12 @@ from distrl.config.schedules import (
 from distrl.config.section import Section
 
 LARGEST = 1e6
-"""Of temperatures and deviations: whatever means something is below."""
+"""Largest temperature or deviation; meaningful values are far below."""
 SMALLEST_TEMPERATURE = 1e-6
 
 
 class ExplorationSection(Section):
-    """What every kind of exploration has.
+    """Fields of every kind of exploration.
 
     Attributes:
         tells_probabilities: Whether the probability of every action under the exploring policy is known and travels.
@@ -34,8 +34,8 @@ class ExplorationSection(Section):
     tells_probabilities: ClassVar[bool] = True
 
     random_steps: int = Field(0, ge=0)
-    """Uniformly random actions until all actors together have made so many environment steps, and know of it: with a
-    replay memory not before the first update, so that it is `replay.min_size_steps` at least."""
+    """Uniformly random actions until all actors together have made so many environment steps. Actors learn the count
+    with new weights: with a replay memory, this takes at least `replay.min_size_steps`."""
 
 
 class PolicySamplingParameters(ExplorationSection):
@@ -53,7 +53,7 @@ class GreedyParameters(ExplorationSection):
 
 
 class EpsilonLadder(Section):
-    """Every environment, or every actor, has an epsilon of its own for good: base^(1 + exponent i / (N - 1)) for the
+    """Every environment, or every actor, has a fixed epsilon of its own: base^(1 + exponent i / (N - 1)) for the
     i-th of N (Horgan et al. 2018, section 4.1); `base` where N is 1."""
 
     kind: Literal["ladder"] = "ladder"
@@ -63,8 +63,8 @@ class EpsilonLadder(Section):
 
 
 class EpsilonByEpisode(Section):
-    """Drawn at every step from [0, 1 / (1 + n)) in an environment's n-th episode, counted from 0 by its actor since it
-    began."""
+    """Epsilon is drawn at every step from [0, 1 / (1 + n)) in an environment's n-th episode, counted from 0 since its
+    actor started."""
 
     kind: Literal["by_episode"] = "by_episode"
 
@@ -82,7 +82,8 @@ Epsilon = Annotated[
 
 
 class EpsilonGreedyParameters(ExplorationSection):
-    """With probability epsilon an action drawn uniformly, otherwise the best value's, or one drawn from the policy."""
+    """With probability epsilon a uniformly drawn action, otherwise the one of greatest value, or one drawn from the
+    policy."""
 
     kind: Literal["epsilon_greedy"] = "epsilon_greedy"
     epsilon: Epsilon = LinearSchedule()
@@ -95,7 +96,8 @@ class EpsilonGreedyParameters(ExplorationSection):
 
 
 class BoltzmannParameters(ExplorationSection):
-    """Drawn from softmax(values / temperature), or of a policy's logits; choices and switches alone."""
+    """Actions are drawn from softmax(values / temperature), or from softmax(logits / temperature) of a policy; for
+    choices and switches only."""
 
     kind: Literal["boltzmann"] = "boltzmann"
     temperature: Schedule = ConstantSchedule(value=1.0)
@@ -107,12 +109,12 @@ class BoltzmannParameters(ExplorationSection):
 
 
 class NoiseSection(ExplorationSection):
-    """Noise on the policy's best action, which is then cut to the action's bounds; real numbers alone."""
+    """Noise on the policy's best action, which is then clipped to the action's bounds; for real numbers only."""
 
     tells_probabilities: ClassVar[bool] = False
 
     unit: Literal["range", "action"] = "action"
-    """What noise is counted in: the distance between the action's bounds, or the action's own unit."""
+    """Unit of the noise: the distance between the action's bounds, or the action's own unit."""
 
 
 class GaussianNoiseParameters(NoiseSection):
@@ -153,15 +155,15 @@ class ConstantNoiseParameters(NoiseSection):
 
 
 class NoisyNetworkParameters(ExplorationSection):
-    """Every unroll acts with noise of its own in the network's noisy layers, as strong as these have learned it to be;
-    then as the policy's distribution says, or the best value."""
+    """Every unroll has its own noise in the network's noisy layers, at the strength that these have learned; actions
+    then follow the policy's distribution, or the greatest value."""
 
     kind: Literal["noisy_network"] = "noisy_network"
 
 
 class ParameterNoiseParameters(ExplorationSection):
-    """Every unroll acts with normal noise of its own on all trained weights; then as the policy's distribution says, or
-    the best value."""
+    """Every unroll has its own normal noise on all trained weights; actions then follow the policy's distribution, or
+    the greatest value."""
 
     kind: Literal["parameter_noise"] = "parameter_noise"
     stddev: Schedule = ConstantSchedule(value=0.01)
@@ -182,11 +184,11 @@ ActionExploration = Annotated[
     | ConstantNoiseParameters,
     Field(discriminator="kind"),
 ]
-"""What one action by itself can be explored by."""
+"""Exploration of a single action."""
 
 
 class PerActionParameters(ExplorationSection):
-    """Every action in a way of its own; those that are not named, by the policy's distribution. Values have none."""
+    """One exploration for each action; actions that are not named follow the policy's distribution."""
 
     kind: Literal["per_action"] = "per_action"
     per_action: dict[str, ActionExploration] = Field(min_length=1)
@@ -225,7 +227,27 @@ ExplorationParameters = Annotated[
 
 
 def tells_probabilities(exploration: ExplorationParameters) -> bool:
-    """Whether the probability of every action, all of an environment's together, is known under this exploration."""
+    """Whether the joint probability of an environment's actions is known under this exploration."""
     if isinstance(exploration, PerActionParameters):
         return all(one.tells_probabilities for one in exploration.per_action.values())
     return exploration.tells_probabilities
+
+
+def check_exploration(exploration: ExplorationParameters, where: str, algorithm: str, learns_from: str) -> None:
+    """Refuse an exploration whose actions the algorithm cannot learn from.
+
+    Args:
+        where: The setting's path, for the message.
+        learns_from: The algorithm's, see `AlgorithmSection.learns_from`.
+    """
+    if learns_from == "own policy" and (exploration.kind != "policy" or exploration.random_steps):
+        what = f"kind: {exploration.kind}" if exploration.kind != "policy" else "random_steps"
+        raise ValueError(
+            f"{where}.{what} is of algorithms that correct for it; {algorithm} learns from the actions of its own "
+            "policy alone: leave it out"
+        )
+    if learns_from == "known probabilities" and not tells_probabilities(exploration):
+        raise ValueError(
+            f"{where}.kind: {exploration.kind} knows no probabilities of its actions, by which {algorithm} weighs "
+            "them; use policy, epsilon_greedy, boltzmann, noisy_network or parameter_noise"
+        )

@@ -1,4 +1,4 @@
-"""A middleware of named blocks: any acyclic arrangement of inputs, mergers and layers, given as configuration."""
+"""A middleware of named blocks: any acyclic graph of inputs, mergers and layers."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
@@ -22,11 +22,11 @@ class GraphBlock(Section):
 
 
 class GraphMiddlewareParameters(LayerDefaults):
-    """Blocks that take the embeddings of observations and each other's results by name; `output` goes to the heads."""
+    """Blocks that take embeddings of observations and results of other blocks by name; `output` feeds the heads."""
 
     kind: Literal["graph"] = "graph"
     blocks: dict[Annotated[str, Field(pattern=r"^\w+$")], GraphBlock]
-    """By name. It replaces the network's merger, too."""
+    """Name -> block. They also replace the network's merger."""
 
     @model_validator(mode="after")
     def _all_leads_to_the_output(self) -> Self:
@@ -47,7 +47,7 @@ class GraphMiddlewareParameters(LayerDefaults):
 
 
 def order(blocks: Mapping[str, GraphBlock]) -> list[str]:
-    """Names of the blocks that `output` needs, every block after those that it takes; ends with `output`.
+    """Return the names of the blocks that `output` needs, each after its inputs; ends with `output`.
 
     Raises:
         ValueError: The blocks run in a circle; the message names it.

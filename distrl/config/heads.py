@@ -1,4 +1,4 @@
-"""Heads as configuration: what a network ends in, and the loss that goes with it."""
+"""Heads as configuration: the outputs of a network, each with its loss."""
 
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -9,23 +9,23 @@ from distrl.config.section import Section
 
 
 class HeadSection(Section):
-    """What every head has."""
+    """Fields of every head."""
 
     loss_weight: float = Field(1.0, ge=0.0)
     """Factor of this head's loss in the total."""
     rescale_gradient_from_head_by_factor: float = Field(1.0, ge=0.0)
-    """Factor of the gradient that this head sends into what it shares with the others; its output is unchanged."""
+    """Factor of the gradient that this head sends into the layers shared with other heads; its output is unchanged."""
     num_output_head_copies: int = Field(1, ge=1)
     """Heads of this kind side by side; with more than one, outputs are named <head>_0, <head>_1, …"""
     units: tuple[Count, ...] = ()
-    """Widths of hidden layers of the head's own."""
+    """Widths of the head's own hidden layers."""
     activation: Activation = "relu"
     """Activation of these hidden layers."""
     dense_layer: DenseKind = "dense"
-    """What the head's layers are, the last ones included."""
+    """Kind of the head's layers, the last ones included."""
 
     loss_settings: ClassVar[tuple[str, ...]] = ()
-    """Fields that only the head's own loss looks at."""
+    """Fields that only the head's own loss reads."""
 
     @model_validator(mode="after")
     def _activation_has_layers(self) -> Self:
@@ -35,19 +35,19 @@ class HeadSection(Section):
 
     @property
     def changed_loss_settings(self) -> list[str]:
-        """Those of them that are not at their default."""
+        """The loss settings that are not at their default."""
         return [name for name in self.loss_settings if getattr(self, name) != type(self).model_fields[name].default]
 
 
 class PolicySection(HeadSection):
-    """What heads have that put out one distribution per action."""
+    """Fields of heads with one distribution per action."""
 
     loss_settings: ClassVar[tuple[str, ...]] = ("beta_entropy",)
 
     distribution: Literal["auto", "gaussian", "squashed_gaussian", "beta"] = "auto"
     """Distribution of continuous actions; auto: gaussian. Choices and switches have theirs."""
     log_sigma: Literal["auto", "state_independent", "state_dependent"] = "auto"
-    """Where Gaussians take their log deviation from. auto: state_independent, one weight per dimension;
+    """Source of the log deviation of Gaussians. auto: state_independent, one weight per dimension;
     state_dependent for squashed_gaussian."""
     initial_log_sigma: float = 0.0
     """Log deviation of Gaussians at the first update; where it depends on the state, on average over states."""
@@ -88,7 +88,7 @@ class ACERPolicyHeadParameters(HeadSection):
 
     kind: Literal["acer_policy"] = "acer_policy"
     importance_weight_truncation: float = Field(10.0, gt=0.0)
-    """Importance weights count at most this much; the rest is made good by the bias correction."""
+    """Importance weights are truncated to this; the bias correction makes up for the rest."""
     trust_region_delta: float | None = Field(1.0, gt=0.0)
     """Bound on how fast one step may leave the average policy (linearised KL); null: no trust region."""
     beta_entropy: float = Field(0.0, ge=0.0)
@@ -112,7 +112,7 @@ class QHeadParameters(HeadSection):
 
 
 class DuelingQHeadParameters(HeadSection):
-    """One value per choice: state value plus advantages, each out of a stream of its own."""
+    """One value per choice: state value plus advantages, each from a stream of its own."""
 
     kind: Literal["dueling_q"] = "dueling_q"
     units: tuple[Count, ...] = (512,)
@@ -120,14 +120,14 @@ class DuelingQHeadParameters(HeadSection):
 
 
 class AtomsSection(HeadSection):
-    """What heads have that learn the distribution of returns on fixed atoms."""
+    """Fields of heads that learn the distribution of returns on fixed atoms."""
 
     atoms: int = Field(51, ge=2)
     """Evenly spaced from v_min to v_max."""
     v_min: float = -10.0
-    """Smallest return that can be told apart."""
+    """Smallest return that is represented."""
     v_max: float = 10.0
-    """Largest return that can be told apart."""
+    """Largest return that is represented."""
 
     @model_validator(mode="after")
     def _bounds_are_in_order(self) -> Self:
@@ -157,13 +157,13 @@ class QuantileQHeadParameters(HeadSection):
 
     kind: Literal["quantile_q"] = "quantile_q"
     quantiles: int = Field(200, ge=1)
-    """How many, at the middles of as many equal parts of [0, 1]."""
+    """Number of quantiles, at the midpoints of as many equal parts of [0, 1]."""
     huber_kappa: float = Field(1.0, gt=0.0)
     """Errors up to this are squared, larger ones linear."""
 
 
 class NAFHeadParameters(HeadSection):
-    """Continuous Q-learning: a value that falls off quadratically around the best action."""
+    """Continuous Q-learning: the value falls off quadratically around the best action."""
 
     kind: Literal["naf"] = "naf"
 
@@ -197,13 +197,13 @@ class ClassificationHeadParameters(HeadSection):
 
 
 class RNDHeadParameters(HeadSection):
-    """Random network distillation: how badly the network predicts a random function of the observation."""
+    """Random network distillation: the error with which the network predicts a random function of the observation."""
 
     kind: Literal["rnd"] = "rnd"
     units: tuple[Count, ...] = (256,)
     """Widths of hidden layers, of the predictor and of the random function each."""
     embedding_size: int = Field(128, ge=1)
-    """Numbers that the random function makes of an observation."""
+    """Width of the random function's output."""
 
 
 HeadParameters = Annotated[

@@ -43,7 +43,7 @@ KernelInitializer = Annotated[
     Annotated[InitializerName, Tag("name")] | Annotated[Real, Tag("number")],
     Discriminator(_initializer_form),
 ]
-"""By name, or every element the same number."""
+"""A name, or one number for every element."""
 
 MatrixInitializer = Annotated[
     Annotated[InitializerName, Tag("name")]
@@ -51,7 +51,7 @@ MatrixInitializer = Annotated[
     | Annotated[tuple[tuple[Real, ...], ...], Tag("list")],
     Discriminator(_initializer_form),
 ]
-"""By name, every element the same number, or the kernel itself: one list for each input."""
+"""A name, one number for every element, or the kernel itself: one list for each input."""
 
 
 class WeightedLayer(Section):
@@ -67,12 +67,12 @@ class WeightedLayer(Section):
 
 
 class _AnyDenseLayer(WeightedLayer):
-    """What dense and noisy layers have in common. Both act on the last axis; flatten before them is a layer."""
+    """Fields of dense and noisy layers. Both act on the last axis; to flatten before them, add a flatten layer."""
 
     units: Count | None = None
     """null, with `skip`: as wide as the input."""
     skip: bool = False
-    """Adds the input to what comes after the activation."""
+    """Add the input to the output of the activation."""
 
     @model_validator(mode="after")
     def _width_is_known(self) -> Self:
@@ -90,7 +90,7 @@ class DenseLayer(_AnyDenseLayer):
 
 
 class NoisyDenseLayer(_AnyDenseLayer):
-    """A dense layer whose weights carry learned noise while training (Fortunato et al. 2018)."""
+    """A dense layer with learned noise on its weights while training (Fortunato et al. 2018)."""
 
     kind: Literal["noisy_dense"] = "noisy_dense"
     sigma0: Real = Field(0.5, ge=0.0)
@@ -202,20 +202,20 @@ class DuelingLayer(Section):
 
 
 class LSTMLayer(Section):
-    """An LSTM over the sequence inside one input, [length, width]; it remembers nothing from step to step."""
+    """An LSTM over the sequence inside one input, [length, width]; it keeps no state from step to step."""
 
     kind: Literal["lstm"] = "lstm"
     units: Count
     return_sequences: bool = False
-    """The output of every row, [length, units], and zeros for padding; otherwise that of the last row alone."""
+    """Return the output of every row, [length, units], with zeros for padding; otherwise only that of the last row."""
     mask_value: Real | None = None
-    """Rows that hold nothing but this number are padding and leave state and output as they are."""
+    """Rows in which every element is this number are padding: they leave state and output unchanged."""
     dropout: Real = Field(0.0, ge=0.0, lt=1.0)
     """Share of the input that is set to 0 while training."""
 
 
 class CustomLayer(Section):
-    """A keras.layers.Layer: one of Keras that has no kind here, or the user's own."""
+    """A keras.layers.Layer: one of Keras that has no kind here, or your own."""
 
     kind: Literal["custom"] = "custom"
     layer: str = Field(pattern=r"^[\w.]+:\w+$")
@@ -225,7 +225,7 @@ class CustomLayer(Section):
 
 
 class ResidualLayer(Section):
-    """x + layers(x), several times over with weights of their own (He et al. 2016)."""
+    """x + layers(x), repeated with separate weights (He et al. 2016)."""
 
     kind: Literal["residual"] = "residual"
     layers: "tuple[Layer, ...]"
@@ -284,7 +284,7 @@ Layer = Annotated[
     | Annotated[ResidualLayer, Tag("residual")],
     Discriminator(_layer_kind),
 ]
-"""As it is written: a layer, dense unless `kind` says otherwise, or a bare number for a dense layer of that width."""
+"""A layer as it is written: a mapping, dense unless it has a `kind`, or a number for a dense layer of that width."""
 
 ResidualLayer.model_rebuild()
 
@@ -305,17 +305,17 @@ EmbedderScheme = Annotated[
     Annotated[Literal["auto", SchemeName, "ImpalaResNet"], Tag("name")] | Annotated[tuple[Layer, ...], Tag("layers")],
     Discriminator(_scheme_form, custom_error_type="scheme_form", custom_error_message=_NO_SCHEME),
 ]
-"""As `Scheme`, with what embedders alone have."""
+"""As `Scheme`, with the additional names of embedders."""
 
 
 class LayerDefaults(Section):
-    """What holds for all layers of one block: an embedder, a middleware."""
+    """Defaults of all layers of one block: an embedder or a middleware."""
 
     activation: Activation = "relu"
-    """Default of layers that do not name one."""
+    """Activation of layers that do not name one."""
     batchnorm: bool = False
     """Batch normalisation after every dense layer and convolution, before its activation."""
     dropout_rate: float = Field(0.0, ge=0.0, lt=1.0)
     """Dropout after every dense layer and convolution, while training."""
     dense_layer: DenseKind = "dense"
-    """What a dense layer of the block is."""
+    """Kind of the block's dense layers."""

@@ -1,4 +1,4 @@
-"""What of a configuration may change while a run goes on, by the paths that `--set` takes, and how it is checked."""
+"""Settings that may change while a run trains, under the paths that `--set` takes, and their checks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,18 +21,18 @@ _STRENGTHS: Mapping[str, tuple[str, str]] = {
     "constant_noise": ("value", "what is added to actions"),
     "parameter_noise": ("stddev", "standard deviation of the noise on weights"),
 }
-"""Kind of exploration -> the number that says how much there is of it, and its meaning."""
+"""Kind of exploration -> the number that sets its strength, and its meaning."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One value that may change.
+    """One setting that may change.
 
     Attributes:
-        path: Dotted, as in the configuration.
-        value: What it is now; None for a schedule, which a number would take the place of.
+        path: Dotted path in the configuration.
+        value: Current value; None for a schedule, which a number would replace.
         meaning: One line.
-        choices: All values there are, of a choice.
+        choices: All values of a choice.
     """
 
     path: str
@@ -43,13 +43,13 @@ class Parameter:
 
 
 def steerable(config: RunConfig) -> list[Parameter]:
-    """What may change in this run; of another algorithm or exploration it is something else."""
+    """Return the settings that may change in this run; they depend on its algorithm and exploration."""
     found = []
     if config.network.optimizer_type != "LBFGS":
         rate = config.network.learning_rate
         found.append(Parameter("network.learning_rate", "number", rate, "learning rate; a schedule is scaled by it"))
     algorithm = config.algorithm
-    # What an algorithm of the user's own makes of its parameters is not known here.
+    # An algorithm of the user's own may use such a parameter in another way.
     if not isinstance(algorithm, ExternalAlgorithmParameters) and hasattr(algorithm, "entropy_weight"):
         meaning = "weight of the entropy that the loss rewards"
         found.append(Parameter("algorithm.entropy_weight", "number", algorithm.entropy_weight, meaning))
@@ -62,27 +62,29 @@ def steerable(config: RunConfig) -> list[Parameter]:
         strength = getattr(exploring, name)
         now = strength if isinstance(strength, float) else getattr(strength, "value", None)
         found.append(Parameter(f"exploration.{name}", "number", now, meaning))
-    found.append(Parameter("launch.log_level", "choice", config.launch.log_level, "what roles write", LOG_LEVELS))
+    found.append(
+        Parameter("launch.log_level", "choice", config.launch.log_level, "lowest level that roles log", LOG_LEVELS)
+    )
     return found
 
 
 _STALENESS = "algorithm.max_staleness_updates"
 LARGEST = 1e30
-"""Of numbers: what is learned with is float32, which ends near 3e38."""
+"""Largest number: the learner computes in float32, which ends near 3e38."""
 
 
 def steered_so_far(
     config: RunConfig, settings: Mapping[str, Value], before: Mapping[str, Value] | None = None
 ) -> tuple[RunConfig, dict[str, Value], list[str]]:
-    """`steered` with as many of the settings as go together, in the order of their paths.
+    """Apply as many of the settings as are compatible, in the order of their paths.
 
-    They come from Redis: two operators at once, or a hand, may have put what each alone would be refused.
+    The settings come from Redis, where two operators may have put values that contradict each other.
 
     Args:
-        before: What has held until now, and goes on where a setting cannot be.
+        before: Settings in force until now, kept where a new one is refused.
 
     Returns:
-        The configuration, the settings that hold in it, and why others do not, a line each.
+        The configuration, the settings in force, and one line for each refused one.
     """
     held: dict[str, Value] = {}
     problems = []
@@ -99,13 +101,13 @@ def steered_so_far(
 
 
 def steered(config: RunConfig, settings: Mapping[str, Value]) -> RunConfig:
-    """The configuration with these values in place of its own.
+    """Return the configuration with these values.
 
     Args:
         settings: Dotted path -> value.
 
     Raises:
-        ConfigError: A path is not among `steerable`, or the configuration would not hold with a value.
+        ConfigError: A path is not among `steerable`, or a value makes the configuration invalid.
     """
     if not settings:
         return config
@@ -115,20 +117,20 @@ def steered(config: RunConfig, settings: Mapping[str, Value]) -> RunConfig:
         if path not in known:
             raise ConfigError(f"{path} cannot change while the run goes on; {nearest(path, [*known])}")
         if value is None:
-            raise ConfigError(f"{path}: null says nothing while the run goes on; give a value")
+            raise ConfigError(f"{path}: null cannot be set while the run goes on; give a value")
         if isinstance(value, float) and abs(value) > LARGEST:
-            raise ConfigError(f"{path}: {value:g} is beyond {LARGEST:g}, which is all that float32 allows for")
+            raise ConfigError(f"{path}: {value:g} is beyond {LARGEST:g}; the learner computes in float32")
         section, _, name = path.rpartition(".")
         if section == "exploration":
             assert config.exploring is not None  # or it would not be known
             tree["exploration"] = _explored(config, name, value)
         else:
             tree[section][name] = value
-    return validated(RunConfig, tree, dict.fromkeys(settings, "what was asked"))
+    return validated(RunConfig, tree, dict.fromkeys(settings, "the request"))
 
 
 def _explored(config: RunConfig, name: str, value: Value) -> dict[str, Any]:
-    """The section `exploration` with a constant in place of a number or a schedule."""
+    """Return the section `exploration` with a constant in place of a number or a schedule."""
     exploring = config.exploring
     assert exploring is not None
     is_number = isinstance(getattr(exploring, name), float)

@@ -1,7 +1,7 @@
-"""From presets, files and flags to one RunConfig, with the origin of every value; and back to commented YAML.
+"""Loading: presets, files and flags become one RunConfig with the origin of every value; `dump` writes it as YAML.
 
 Later layers win: defaults < preset < file < flags < `--set`. Mappings of a preset and a file are merged key by key;
-`--set a.b=value` puts a value in its place as a whole.
+`--set a.b=value` replaces a value as a whole.
 """
 
 import math
@@ -21,7 +21,7 @@ from distrl.errors import ConfigError
 
 DEFAULT = "default"
 UNUSED = " (not used by {})"
-"""Note behind the origin of an option that has no effect."""
+"""Note after the origin of an option that has no effect."""
 FLAGS = {
     "--env": "environment.id",
     "--algorithm": "algorithm.name",
@@ -31,14 +31,14 @@ FLAGS = {
     "--redis-url": "memory.url",
     "--seed": "seed",
 }
-"""Flags that are short for one path of the configuration."""
+"""Flag -> the setting that it sets."""
 
 Model = TypeVar("Model", bound=Section)
 
 
 @dataclass(frozen=True)
 class LoadedConfig:
-    """A configuration and where each of its values came from.
+    """A configuration and the origin of each of its values.
 
     Attributes:
         origins: Dotted path of every value -> "default", "preset NAME", "file PATH", "flag --actors", "flag --set",
@@ -50,25 +50,25 @@ class LoadedConfig:
 
     @staticmethod
     def of(config: RunConfig) -> "LoadedConfig":
-        """A configuration made in Python: what differs from the defaults comes from there."""
+        """Wrap a configuration made in Python; values that differ from the defaults have the origin "python"."""
         defaults = _leaves(RunConfig().model_dump(mode="json"))
         leaves = _leaves(config.model_dump(mode="json"))
         return LoadedConfig(config, {leaf[0]: DEFAULT if leaf in defaults else "python" for leaf in leaves})
 
     @property
     def given(self) -> dict[str, str]:
-        """Dotted path -> origin of what is not a default."""
+        """Dotted path -> origin of the values that are not defaults."""
         return {dotted: origin for dotted, origin in self.origins.items() if origin != DEFAULT}
 
     def with_algorithm(self, section: Mapping[str, Any], further: dict[str, str]) -> "LoadedConfig":
-        """The same with another section `algorithm`.
+        """Return the configuration with another section `algorithm`.
 
         Args:
             section: All of its keys.
-            further: Dotted path -> origin of what had none; what is in neither is a default.
+            further: Dotted path -> origin, of values without one; the others are defaults.
 
         Raises:
-            ConfigError: The rest of the configuration does not go with it.
+            ConfigError: The rest of the configuration contradicts it.
         """
         origin_of = self.given | further
         tree = self.config.model_dump(mode="json") | {"algorithm": section}
@@ -95,7 +95,7 @@ def load(
         flags: Flag of `FLAGS` -> value; None where it was not given.
 
     Raises:
-        ConfigError: In one line: what is wrong, the value, where it came from, what is allowed or nearest.
+        ConfigError: One line with the problem, the value, its origin, and the allowed or nearest values.
     """
     layers = _Layers()
     if isinstance(preset, str):
@@ -116,13 +116,13 @@ def load(
 
 
 def parse_assignment(assignment: str, where: str) -> tuple[list[str], Any]:
-    """(path, value) of "dotted.path=value"; the value is YAML, read as data and never evaluated.
+    """Split "dotted.path=value" into (path, value); the value is YAML, read as data and never evaluated.
 
     Args:
-        where: It was given, for errors: "--set".
+        where: Its source, for errors: "--set".
 
     Raises:
-        ConfigError: It is no assignment.
+        ConfigError: It is not an assignment.
     """
     dotted, equals, text = assignment.partition("=")
     path = dotted.strip().split(".")
@@ -136,13 +136,13 @@ def parse_assignment(assignment: str, where: str) -> tuple[list[str], Any]:
 
 
 def validated(model: type[Model], tree: Mapping[str, Any], origin_of: Mapping[str, str]) -> Model:
-    """A section from plain data.
+    """Make a section from plain data.
 
     Args:
-        origin_of: Dotted path -> where its value came from, for paths that were given.
+        origin_of: Dotted path -> origin, of the values that were given.
 
     Raises:
-        ConfigError: In one line: what is wrong, the value, where it came from, what is allowed or nearest.
+        ConfigError: One line with the problem, the value, its origin, and the allowed or nearest values.
     """
     try:
         section = model.model_validate(tree)
@@ -153,7 +153,7 @@ def validated(model: type[Model], tree: Mapping[str, Any], origin_of: Mapping[st
 
 
 def dump(loaded: LoadedConfig) -> str:
-    """The effective configuration as YAML with the origin of every value as its comment; `load` reads it back equal.
+    """Return the configuration as YAML, with the origin of every value as a comment; `load` reads it back equal.
 
     Options that the chosen optimizer does not use are marked.
     """
@@ -170,7 +170,7 @@ def dump(loaded: LoadedConfig) -> str:
 
 
 def _is_section(path: tuple[str, ...]) -> bool:
-    """Whether the path names a part of the tree with keys of its own, which an empty mapping leaves as it is."""
+    """Whether the path names a section, which an empty mapping leaves unchanged."""
     model: Any = RunConfig
     for key in path:
         field = model.model_fields.get(key) if isinstance(model, type) and issubclass(model, Section) else None
@@ -179,14 +179,14 @@ def _is_section(path: tuple[str, ...]) -> bool:
 
 
 class _Layers:
-    """The tree as far as it has been put together, and who gave what."""
+    """The tree assembled so far, and the origin of each value."""
 
     def __init__(self) -> None:
         self.tree: dict[str, Any] = {}
         self.origin_of: dict[str, str] = {}
 
     def merge(self, layer: Mapping[str, Any], origin: str, path: tuple[str, ...] = ()) -> None:
-        """Adds a preset's or a file's mapping, key by key."""
+        """Merge a preset's or a file's mapping key by key."""
         for key, value in layer.items():
             if isinstance(value, dict) and (value or _is_section((*path, key))):
                 self.merge(value, origin, (*path, key))
@@ -194,7 +194,7 @@ class _Layers:
                 self.put((*path, key), value, origin)
 
     def put(self, path: Sequence[str], value: Any, origin: str) -> None:
-        """Sets one value, in place of whatever was there or below."""
+        """Set one value, and drop the values that were below its path."""
         node = self.tree
         for key in path[:-1]:
             child = node.get(key)
@@ -209,7 +209,7 @@ class _Layers:
 
 
 def _below(value: Any, dotted: str) -> Iterator[str]:
-    """Dotted paths of everything inside a mapping."""
+    """Yield the dotted paths of everything inside a mapping."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield f"{dotted}.{key}"
@@ -217,7 +217,7 @@ def _below(value: Any, dotted: str) -> Iterator[str]:
 
 
 def _origin(origin_of: Mapping[str, str], dotted: str) -> str:
-    """Of the value itself or of the mapping it was given in."""
+    """Return the origin of a value, or of the mapping that it was given in."""
     while dotted:
         if dotted in origin_of:
             return origin_of[dotted]
@@ -238,7 +238,7 @@ def _read(file: Path) -> str:
 
 
 def _leaves(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """(dotted path, value) in order; an empty mapping is a value."""
+    """Return (dotted path, value) in order; an empty mapping is a value."""
     found: list[tuple[str, Any]] = []
     for key, value in tree.items():
         found += _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) and value else [(f"{prefix}{key}", value)]
@@ -246,7 +246,7 @@ def _leaves(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 
 
 def _lines(tree: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, str | None]]:
-    """(line of YAML, dotted path of its value); None for the line that opens a mapping."""
+    """Yield (line of YAML, dotted path of its value); the path is None for a line that opens a mapping."""
     indent = "  " * len(path)
     for key, value in tree.items():
         if isinstance(value, dict) and value:
@@ -257,12 +257,12 @@ def _lines(tree: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str
 
 
 def _check_numbers(leaves: Sequence[tuple[str, Any]], tree: Mapping[str, Any], origin_of: Mapping[str, str]) -> None:
-    """Refuses what Pydantic would let pass: NaN, infinity, and true or false for a number."""
+    """Refuse NaN, infinity, and booleans in place of numbers, which Pydantic accepts."""
     for dotted, value in leaves:
         given: Any = tree
         for key in dotted.split("."):
             given = given.get(key) if isinstance(given, dict) else None
-        # What was given, too: in free mappings, JSON has already made null of infinity.
+        # Check the given value too: in free mappings, JSON has already replaced infinity by null.
         for number in [*_scalars(value), *_scalars(given)]:
             if isinstance(number, float) and not math.isfinite(number):
                 raise ConfigError(f"{dotted}: {number} (from {_origin(origin_of, dotted)}) must be a finite number")

@@ -11,7 +11,7 @@ from distrl.config.optimizers import OptimizerParameters
 
 
 class BlockParameters(LayerDefaults):
-    """What embedders and middlewares have in common."""
+    """Fields of embedders and middlewares."""
 
     scheme: Scheme = "Medium"
     """Empty, Shallow, Medium, Deep, or layers in order: [64, 64], or [{kind: conv2d, filters: 32, …}, …]."""
@@ -91,46 +91,46 @@ class NetworkParameters(OptimizerParameters):
     """Structure and optimizer of one network."""
 
     input_embedders_parameters: dict[str, EmbedderParameters] = Field(default_factory=dict)
-    """By observation name; an observation that is not named gets the default embedder."""
+    """Observation name -> embedder; other observations get the default one."""
     embedding_merger_type: Literal["Concat", "Sum"] = "Concat"
-    """How the embedders' outputs become one vector: one after the other, or their sum."""
+    """How the embedders' outputs become one vector: concatenated, or summed."""
     middleware_parameters: MiddlewareParameters = FCMiddlewareParameters()
     """The layers between the embedders and the heads."""
     heads_parameters: tuple[HeadParameters, ...] = ()
-    """By kind, in place of what the algorithm would take for its heads."""
+    """Heads by kind; they replace the algorithm's default heads of the same kind."""
     use_separate_networks_per_head: bool = False
-    """Every head gets embedders and a middleware of its own."""
+    """Give every head its own embedders and middleware."""
     create_target_network: bool = False
-    """A copy beside the online one, saved with it, which `update_target_network` alone moves."""
+    """Keep a second copy, saved with the online one, which only `update_target_network` moves."""
     l2_regularization: float = Field(0.0, ge=0.0)
-    """Adds this times half the sum of squares of all trainable weights to the loss."""
+    """Factor of half the sum of squares of all trainable weights, which is added to the loss."""
     replace_mse_with_huber_loss: bool = False
-    """Value losses are Huber's with delta 1."""
+    """Use Huber's loss with delta 1 for values."""
     softmax_temperature: float = Field(1.0, gt=0.0)
     """Categorical policies are softmax(x / temperature)."""
     force_cpu: bool = False
-    """On the CPU even where there is a GPU."""
+    """Compute on the CPU even where there is a GPU."""
     async_training: bool | None = None
-    """Gradient actors: apply every gradient as it comes, instead of one of every worker at a time. null: as the
-    algorithm's name says, a3c or a2c."""
+    """Gradient actors: apply every gradient as it arrives (a3c) instead of one of every worker at a time (a2c). null:
+    as the algorithm does."""
     shared_optimizer: bool = True
     """Gradient actors: one optimizer for all, instead of one for each."""
     scale_down_gradients_by_number_of_workers_for_sync_training: bool = True
-    """Gradient actors that wait for each other: the mean of their gradients, instead of the sum."""
+    """Gradient actors in rounds: apply the mean of their gradients instead of the sum."""
     compute_dtype: Literal["float32", "bfloat16", "auto"] = "float32"
-    """Type of activations while training; weights are float32 in any case. auto: bfloat16 where the learner's CPU has
-    instructions that multiply it."""
+    """Type of activations while training; weights are always float32. auto: bfloat16 where the learner's CPU has
+    instructions to multiply it."""
     wire_dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     """Type of published weights on their way to the actors."""
     model: str | None = Field(None, pattern=r"^[\w.]+:\w+$")
-    """package.module:Class, a keras.Model of the user's own in place of embedders and merger: it is called with all
-    inputs by name and returns [batch, width], which the middleware takes."""
+    """package.module:Class, your own keras.Model in place of embedders and merger: it is called with all inputs by name
+    and returns [batch, width] for the middleware."""
     model_arguments: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of that class."""
 
     @property
     def has_memory(self) -> bool:
-        """Its middleware carries state from step to step."""
+        """Whether its middleware carries state from step to step."""
         return self.middleware_parameters.kind in ("lstm", "gru")
 
     @property
@@ -152,6 +152,23 @@ class NetworkParameters(OptimizerParameters):
         if self.middleware_parameters.kind == "graph":
             raise ValueError("network.model puts out one vector; a graph middleware has no names to take it by")
         return self
+
+    def check_gradient_actors(self, algorithm: str, *, ships: str, in_rounds: bool) -> None:
+        """Refuse settings of gradient actors where there are none, or where they contradict the algorithm."""
+        mean = "scale_down_gradients_by_number_of_workers_for_sync_training"
+        if ships == "unrolls":
+            for field in ("async_training", "shared_optimizer", mean):
+                if getattr(self, field) != NetworkParameters.model_fields[field].default:
+                    raise ValueError(
+                        f"network.{field} is of gradient actors; those of algorithm {algorithm} ship unrolls"
+                    )
+            return
+        if self.async_training is not None and self.async_training == in_rounds:
+            raise ValueError(f"network.async_training: {self.async_training} contradicts algorithm.name: {algorithm}")
+        if not in_rounds and not getattr(self, mean):
+            raise ValueError(f"network.{mean} is of workers that wait for each other (a2c), not of {algorithm}")
+        if self.optimizer_type == "LBFGS":
+            raise ValueError(f"network.optimizer_type: LBFGS needs whole batches; {algorithm} applies single gradients")
 
     @field_validator("middleware_parameters", mode="before")
     @classmethod

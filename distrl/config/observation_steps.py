@@ -73,7 +73,7 @@ class BinaryStep(ObservationStep):
     step: Literal["binary"] = "binary"
     threshold: Real = 0.0
     sum_channels: bool = False
-    """Compares the sum over the last axis, which goes."""
+    """Compare the sum over the last axis, which is removed."""
     keep_axis: bool = False
     """With `sum_channels`: the last axis stays, with one element."""
 
@@ -119,15 +119,15 @@ class ScaleStep(ObservationStep):
 
 
 class ToDtypeStep(ObservationStep):
-    """Another type of number. Fractions are cut off, and what whole numbers cannot hold becomes the nearest of them;
-    what floats cannot hold is the environment's failure."""
+    """Converts the dtype. Fractions are cut off, and values beyond an integer type become its nearest value; a value
+    beyond a float type is an error of the environment."""
 
     step: Literal["to_dtype"] = "to_dtype"
     dtype: Literal["uint8", "int16", "int32", "int64", "float16", "float32", "float64"]
 
 
 class BoundedStep(ObservationStep):
-    """A step that needs to know where numbers begin and end."""
+    """A step that needs bounds of its input."""
 
     low: Real | None = None
     """null: the observation's own bound."""
@@ -142,13 +142,13 @@ class BoundedStep(ObservationStep):
 
 
 class ToUint8Step(BoundedStep):
-    """Maps [low, high] to 0 … 255, rounded down; what lies beyond is cut."""
+    """Maps [low, high] to 0 … 255, rounded down; values beyond are clipped."""
 
     step: Literal["to_uint8"] = "to_uint8"
 
 
 class CenterStep(BoundedStep):
-    """Maps [low, high] to [-1, 1]; what lies beyond stays beyond."""
+    """Maps [low, high] to [-1, 1]; values beyond stay beyond."""
 
     step: Literal["center"] = "center"
 
@@ -211,7 +211,7 @@ class ReshapeStep(ObservationStep):
 
     step: Literal["reshape"] = "reshape"
     shape: tuple[Annotated[int, Field(ge=-1, strict=True)], ...]
-    """At most one -1: what is left."""
+    """At most one -1, for the remaining elements."""
 
     @model_validator(mode="after")
     def _one_is_left(self) -> Self:
@@ -256,7 +256,7 @@ class ConcatStep(Section):
     of: tuple[str, ...] | None = Field(None, min_length=1)
     """Names of observations; null: all, in the environment's order."""
     to: str = Field("observation", pattern="^[^/]+$")
-    """Name of what comes of them; "/" is between the levels of nested spaces, and in no name."""
+    """Name of the result; it must not contain "/", which separates the levels of nested spaces."""
     axis: Whole = -1
 
 

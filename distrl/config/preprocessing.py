@@ -1,7 +1,6 @@
-"""Preprocessing as configuration: steps in order, between what an environment shows, pays and takes, and the policy.
+"""Preprocessing as configuration: ordered steps between an environment and the policy.
 
-A step is a mapping with its name under `step`. `environments/preprocessing/` says what becomes of the spaces, and does
-it.
+A step is a mapping with its name under `step`. `environments/preprocessing/` implements the steps.
 """
 
 from typing import Annotated, Any, Literal
@@ -36,7 +35,7 @@ from distrl.config.observation_steps import (
 from distrl.config.section import Section
 
 REWARD = "reward"
-"""What `of` says where the reward is meant."""
+"""Value of `of` for the reward."""
 
 Bins = Annotated[int, Field(ge=2, strict=True)]
 
@@ -61,7 +60,7 @@ Target = Annotated[
 
 
 class ActionStep(Section):
-    """One step for actions: the policy sees the space that comes of it, the environment gets what it had."""
+    """One step for actions: the policy acts in a new space, and its actions are mapped back to the environment's."""
 
     step: str
     of: str | None = None
@@ -87,7 +86,7 @@ class DiscretizeBoxStep(ActionStep):
     bins: BinCounts
     """Values from bound to bound, both included."""
     whole_bins: bool = False
-    """Cuts fractions off the values."""
+    """Truncate the values to whole numbers."""
 
 
 class MaskBoxStep(ActionStep):
@@ -143,18 +142,18 @@ PreprocessingStep = Annotated[
     | MapDiscreteStep,
     Field(discriminator="step"),
 ]
-"""As it is written: a mapping with the name of the step under `step`."""
+"""A step as it is written: a mapping with its name under `step`."""
 
 _STEPS: TypeAdapter[tuple[PreprocessingStep, ...]] = TypeAdapter(tuple[PreprocessingStep, ...])
 
 
 def steps_to_json(steps: tuple[PreprocessingStep, ...]) -> str:
-    """The steps as one line of JSON, as policies carry them."""
+    """Return the steps as one line of JSON, for the policy bundle."""
     return _STEPS.dump_json(steps).decode()
 
 
 def steps_from_json(text: str) -> tuple[PreprocessingStep, ...]:
-    """The inverse of `steps_to_json`.
+    """Invert `steps_to_json`.
 
     Raises:
         pydantic.ValidationError: These are not steps.

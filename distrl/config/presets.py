@@ -1,6 +1,6 @@
-"""The presets that come with distrl: one YAML file each, whose first comment line says what it is.
+"""The presets that come with distrl: one YAML file each, whose first comment line describes it.
 
-Beside the configuration a preset has the section `preset`: what it shall reach, what it needs, what to expect.
+Beside the configuration a preset has the section `preset`: the return it must reach, what it needs, what to expect.
 """
 
 from difflib import get_close_matches
@@ -16,24 +16,24 @@ from distrl.errors import ConfigError
 
 
 class Acceptance(Section):
-    """What a preset shall reach: a mean return within so many environment steps of training."""
+    """The mean return that a preset must reach within a number of environment steps of training."""
 
     mean_return: float
-    """Of 100 greedy episodes after the training, or at its end of the last 100 training episodes: see `measure`."""
+    """Mean return of 100 greedy episodes after the training, or of the last 100 training episodes: see `measure`."""
     env_steps: int = Field(ge=1)
     measure: str = Field("evaluation", pattern="^(evaluation|training)$")
 
 
 class PresetFacts(Section):
-    """What is known of a preset beside its configuration."""
+    """Facts about a preset beside its configuration."""
 
     acceptance: Acceptance
     needs: tuple[str, ...] = ()
-    """Extras of distrl that its environment needs, of `EXTRA_MODULES`."""
+    """Extras of distrl that its environment needs, keys of `EXTRA_MODULES`."""
     expected: tuple[tuple[int, float], ...] = ()
-    """(environment steps, mean return of the last 100 training episodes), as measured."""
+    """Measured (environment steps, mean return of the last 100 training episodes)."""
     expected_from: str | None = None
-    """Which seeds `expected` is of, such as `seed 101` or `the mean of three seeds`."""
+    """Seeds behind `expected`, such as `seed 101` or `the mean of three seeds`."""
 
     @model_validator(mode="after")
     def _expected_is_of_seeds(self) -> Self:
@@ -49,23 +49,23 @@ EXTRA_MODULES = {
     "envpool": "envpool",
     "mujoco": "mujoco",
 }
-"""Extra -> a module that comes with it."""
+"""Extra -> a module that it installs."""
 
 _FOLDER = files("distrl") / "presets"
 
 
 def preset_names() -> list[str]:
-    """The names of all presets, in order."""
+    """Return the names of all presets, in order."""
     return sorted(entry.name.removesuffix(".yaml") for entry in _FOLDER.iterdir() if entry.name.endswith(".yaml"))
 
 
 def presets() -> dict[str, str]:
-    """Name -> one line of description, by name."""
+    """Return name -> one line of description, in order."""
     return {name: read_preset(name).split("\n", 1)[0].lstrip("# ") for name in preset_names()}
 
 
 def read_preset(name: str) -> str:
-    """The preset's YAML text.
+    """Return the preset's YAML text.
 
     Raises:
         ConfigError: No preset has that name; names the nearest ones.
@@ -77,7 +77,7 @@ def read_preset(name: str) -> str:
 
 
 def preset_facts(name: str) -> PresetFacts:
-    """The preset's own section, which every one has.
+    """Return the section `preset` of a preset.
 
     Raises:
         ConfigError: No preset has that name; names the nearest ones.
@@ -86,12 +86,12 @@ def preset_facts(name: str) -> PresetFacts:
 
 
 def missing_extras(facts: PresetFacts) -> list[str]:
-    """Those that it needs and that are not installed."""
+    """Return the extras that it needs and that are not installed."""
     return [extra for extra in facts.needs if find_spec(EXTRA_MODULES[extra]) is None]
 
 
 def preset_tree(name: str) -> dict[str, Any]:
-    """The preset's configuration, as far as it says.
+    """Return the configuration that the preset gives.
 
     Raises:
         ConfigError: No preset has that name; names the nearest ones.
@@ -104,6 +104,6 @@ def _parsed(name: str) -> dict[str, Any]:
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """The end of an error message about an unknown name: the nearest known ones, or all there are."""
+    """Return the end of an error message about an unknown name: the nearest known names, or all of them."""
     close = get_close_matches(name.lower(), known, n=3)
     return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"

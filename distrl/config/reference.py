@@ -1,6 +1,6 @@
-"""Every setting with its values, default and meaning: a JSON schema, out of the sections' types and docstrings.
+"""Every setting with its values, default and meaning, as a JSON schema made of the sections' types and docstrings.
 
-`distrl config explain`, `distrl config schema` and docs/settings.md are made of it. Pydantic knows types and bounds.
+`distrl config explain`, `distrl config schema` and docs/settings.md print it. Types and bounds come from Pydantic.
 The meaning of a field is the docstring below it, which is read from the source on demand.
 """
 
@@ -29,10 +29,10 @@ class Setting(NamedTuple):
 
     Attributes:
         section: Name of the section's class.
-        kind: What selects the section among others, like "kind: lstm"; empty where there is one.
+        kind: Field and value that select the section among others, like "kind: lstm"; empty if it is the only one.
         values: Type and bounds, in words.
-        default: One line of YAML; "required" where there is none; empty for a section.
-        schema: Of its value.
+        default: One line of YAML; "required" if there is none; empty for a section.
+        schema: Schema of its value.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Setting(NamedTuple):
 
 
 class SectionReference(NamedTuple):
-    """One section: where it stands in a configuration, and its settings."""
+    """One section: its paths in a configuration, and its settings."""
 
     name: str
     kind: str
@@ -56,7 +56,7 @@ class SectionReference(NamedTuple):
 
 @cache
 def schema() -> Schema:
-    """The JSON schema (2020-12) of a configuration file, with the docstrings as descriptions."""
+    """Return the JSON schema (2020-12) of a configuration file, with the docstrings as descriptions."""
     whole = RunConfig.model_json_schema()
     whole["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     definitions = {"RunConfig": whole, **whole["$defs"]}
@@ -69,7 +69,7 @@ def schema() -> Schema:
 
 
 def sections() -> list[SectionReference]:
-    """Every section, in the order in which a reader of a configuration meets them."""
+    """Return every section, in the order in which a reader of a configuration meets them."""
     found: dict[str, SectionReference] = {}
     ahead: list[tuple[str, str]] = [("RunConfig", "")]
     while ahead:
@@ -90,9 +90,9 @@ def sections() -> list[SectionReference]:
 
 
 def find(dotted: str) -> list[Setting]:
-    """The setting at a path: one for each kind of section that has it; empty for an unknown path.
+    """Return the setting at a path: one for each kind of section that has it; empty for an unknown path.
 
-    Names of the user's own (of observations, for example) may be anything, and places in lists numbers.
+    The user's own names (of observations, for example) may be anything; positions in lists are numbers.
     """
     nodes: list[tuple[Schema, Setting | None]] = [({"$ref": f"{_DEFINITIONS}RunConfig"}, None)]
     for key in dotted.split("."):
@@ -101,12 +101,12 @@ def find(dotted: str) -> list[Setting]:
 
 
 def settings_of(value: Schema) -> list[Setting]:
-    """The settings of the sections that may stand at a value's place."""
+    """Return the settings of the sections that a value may be."""
     return [setting for name, below in _sections_in(value) if not below for setting in _settings(name)]
 
 
 def _step(node: Schema, key: str) -> Iterator[tuple[Schema, Setting | None]]:
-    """Yield the schemas of the values that may stand under a key, each with its setting if it is one."""
+    """Yield the schemas of the values that a key may have, each with its setting if it is one."""
     for each in _alternatives(node):
         if "$ref" in each:
             name = each["$ref"].removeprefix(_DEFINITIONS)
@@ -125,7 +125,7 @@ def _settings(name: str) -> Iterator[Setting]:
             continue
         default = "required" if key in required else _default(value)
         inner = [*_sections_in(value)]
-        # A section says by itself what it is for.
+        # A single section describes itself.
         of_section = _definition(inner[0][0]).get("description", "") if len(inner) == 1 else ""
         meaning = value.get("description") or of_section
         yield Setting(key, name, _kind(definition), _values(value), default, " ".join(meaning.split()), value)
@@ -133,13 +133,13 @@ def _settings(name: str) -> Iterator[Setting]:
 
 def _default(value: Schema) -> str:
     if "default" not in value:
-        return "{}"  # made anew for each
+        return "{}"  # from a default factory
     inner = value["default"]
     return "" if isinstance(inner, dict) and inner else scalar(inner)
 
 
 def _kind(definition: Schema) -> str:
-    """Return the field and value that select a section among others of its place; empty: none does."""
+    """Return the field and value that select a section among others at its place; empty if nothing does."""
     for field in _DISCRIMINATORS:
         value = definition.get("properties", {}).get(field, {})
         if "const" in value:
@@ -177,7 +177,7 @@ def _one(value: Schema) -> str:
 
 
 def _alternatives(value: Schema) -> list[Schema]:
-    """The members of a union; a schema that is none is its only one."""
+    """Return the members of a union; another schema is its own only one."""
     for union in ("anyOf", "oneOf"):
         if union in value:
             return [inner for member in value[union] for inner in _alternatives(member)]
@@ -185,13 +185,13 @@ def _alternatives(value: Schema) -> list[Schema]:
 
 
 def _named(value: Schema) -> Schema | None:
-    """The schema of the values of a mapping whose keys are the user's own names."""
+    """Return the schema of the values of a mapping whose keys are the user's own names."""
     patterns = [*value.get("patternProperties", {}).values(), value.get("additionalProperties")]
     return next((each for each in patterns if isinstance(each, dict)), None)
 
 
 def _sections_in(value: Schema) -> Iterator[tuple[str, str]]:
-    """(section, path below the value) of all that may stand in it."""
+    """Yield (section, path below the value) of all sections that it may hold."""
     for each in _alternatives(value):
         if "$ref" in each:
             name = each["$ref"].removeprefix(_DEFINITIONS)
@@ -209,7 +209,7 @@ def _definition(name: str) -> Schema:
 
 
 def _first_part(text: str) -> str:
-    """A docstring without its table of attributes."""
+    """Return a docstring without its table of attributes."""
     return " ".join(text.partition("Attributes:")[0].split())
 
 
@@ -220,7 +220,7 @@ def _models(model: type[Section]) -> Iterator[type[Section]]:
 
 
 def _describe(definition: Schema, model: type[Section]) -> None:
-    """Adds the docstrings of a section and of its fields."""
+    """Add the docstrings of a section and of its fields."""
     if "description" in definition:
         definition["description"] = _first_part(definition["description"])
     for key, value in definition.get("properties", {}).items():
@@ -233,7 +233,7 @@ def _describe(definition: Schema, model: type[Section]) -> None:
 
 
 def _meaning(model: type[Section], field: str) -> str:
-    """The docstring below a field, of the class or of the nearest one that it inherits it from."""
+    """Return the docstring below a field, in the class or in the nearest base class that declares it."""
     for kind in model.__mro__:
         if field in vars(kind).get("__annotations__", {}):
             meaning = _docstrings(kind.__module__).get((kind.__name__, field))
@@ -261,7 +261,7 @@ def _docstrings(module: str) -> Mapping[tuple[str, str], str]:
 
 
 def _simplify(value: Any) -> None:
-    """Drops titles that repeat names, and lets a section without its discriminator fit several kinds."""
+    """Drop titles that repeat names, and let a section without its discriminator match several kinds."""
     if isinstance(value, list):
         for each in value:
             _simplify(each)

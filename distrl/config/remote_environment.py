@@ -1,4 +1,4 @@
-"""What `environment.kwargs` may hold where `environment.id` is an address, and spaces written down as plain values."""
+"""Keys of `environment.kwargs` for remote environments, and descriptions of spaces as plain values."""
 
 import math
 from typing import Annotated, Any, Literal
@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 from distrl.config.section import Section
 
 MOST_NUMBERS = 25_000_000
-"""In one observation or action: 100 MB of float32, more than a message can carry."""
+"""Most numbers in one observation or action: 100 MB of float32, more than a message can carry."""
 
 Natural = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Axis = Annotated[int, Field(ge=0)]
@@ -17,7 +17,7 @@ Nested = Any  # whole numbers in lists within lists; gymnasium checks what it ma
 
 
 class Description(Section):
-    """A space in words that YAML, JSON and msgpack all have."""
+    """A space described by values that YAML, JSON and msgpack all have."""
 
 
 class BoxDescription(Description):
@@ -99,7 +99,7 @@ AnyDescription = Annotated[
 
 
 def _numbers(space: Description) -> int:
-    """In one value of the space; what is limited by the length of its own description counts as nothing."""
+    """Count the numbers in one value of the space; values bounded by their own description count as 0."""
     match space:
         case BoxDescription() | MultiBinaryDescription():
             return math.prod(space.shape)
@@ -117,11 +117,11 @@ def _check_size(space: AnyDescription) -> AnyDescription:
 
 
 Whole = Annotated[AnyDescription, AfterValidator(_check_size)]
-"""A space that is no part of another."""
+"""A top-level space, of bounded size."""
 
 
 class Spaces(BaseModel):
-    """What a server tells about its environment. Further keys are no error: servers may know more than this version."""
+    """A server's description of its environment. Unknown keys are ignored: servers may be newer than this version."""
 
     observation_space: Whole
     action_space: Whole
@@ -132,33 +132,33 @@ class Spaces(BaseModel):
 class RemoteParameters(Section):
     """`environment.kwargs` of a remote environment.
 
-    With both spaces given, the other side is never asked for them: four commands are all that it need know.
+    If both spaces are given, the client does not request them: the server needs only four commands.
     """
 
     observation_space: Whole | None = None
     action_space: Whole | None = None
     max_episode_steps: Natural | None = None
-    """Told by the environment unless spaces are given here."""
+    """Length of an episode. The environment reports it unless spaces are given here."""
     reward_threshold: float | None = None
-    """Likewise."""
+    """Return that counts as solved. The environment reports it unless spaces are given here."""
     token_file: str | None = None
-    """Holds the token that both sides know; without it the environment variable DISTRL_ENV_TOKEN does, if it is set."""
+    """File with the token that both sides know; null: the environment variable DISTRL_ENV_TOKEN, if it is set."""
     connect_timeout_s: float | None = Field(None, gt=0.0)
-    """How long the first connections of a process are tried for. null: 5 where we dial, as a wrong address is likely,
-    and 30 where the environment does, which somebody may be about to start."""
+    """How long a process tries to connect for the first time. null: 5 if distrl dials, as a wrong address is likely,
+    and 30 if the environment dials, as it may be started later."""
     message_timeout_s: float = Field(20.0, gt=0.0)
-    """Longest wait for a reply, and as long again for all of it to come. Several environments wait at the same time."""
+    """Longest wait for a reply to begin, and again for the rest of it. Several environments wait at the same time."""
     give_up_s: float = Field(30.0, gt=0.0)
-    """How long an environment that was there is tried to be reached again before it counts as failed.
-    Counts from the beginning of a step, or reset, of all environments of an actor."""
+    """How long an actor tries to reach a lost environment again before it counts as failed, from the beginning of a
+    step or reset of all its environments."""
     max_message_bytes: int = Field(99_999_999, ge=1_024, le=99_999_999)
     """Largest accepted reply."""
 
     def first_connection_s(self, *, dial: bool) -> float:
-        """`connect_timeout_s`, or what it is where it is not given.
+        """Return `connect_timeout_s` or its default.
 
         Args:
-            dial: Whether we dial.
+            dial: Whether distrl dials.
         """
         if self.connect_timeout_s is not None:
             return self.connect_timeout_s
@@ -169,5 +169,7 @@ class RemoteParameters(Section):
         if (self.observation_space is None) != (self.action_space is None):
             raise ValueError("observation_space and action_space come together or not at all")
         if self.observation_space is None and (self.max_episode_steps, self.reward_threshold) != (None, None):
-            raise ValueError("max_episode_steps and reward_threshold go with spaces given here; the environment tells")
+            raise ValueError(
+                "max_episode_steps and reward_threshold go with spaces given here; the environment reports them"
+            )
         return self

@@ -1,4 +1,4 @@
-"""Values that change as training goes on: pure functions of the environment steps that all actors have made together.
+"""Schedules: values that depend on the environment steps of all actors together.
 
 A schedule waits for `delay_steps` at `start`, moves to `end` within `steps`, and stays there. It never leaves the range
 between the two. With x = (t - delay_steps) / steps in [0, 1]:
@@ -9,7 +9,7 @@ between the two. With x = (t - delay_steps) / steps in [0, 1]:
 | linear      | start + (end - start) x                        |
 | polynomial  | end + (start - end) (1 - x)^power              |
 | exponential | end + (start - end) 2^(-half_lives x), for x < 1 |
-| piecewise   | of the piece that t falls into                 |
+| piecewise   | that of the piece that contains t              |
 """
 
 from abc import ABC, abstractmethod
@@ -21,7 +21,7 @@ from distrl.config.section import Section
 
 
 class ConstantSchedule(Section):
-    """The same value all the time."""
+    """A constant value."""
 
     kind: Literal["constant"] = "constant"
     value: float
@@ -63,11 +63,11 @@ class _Moving(Section, ABC):
 
     @abstractmethod
     def _left(self, moved: float) -> float:
-        """Which part of the way is left where `moved`, in (0, 1), of the time is over."""
+        """Return the share of the way that is left after the share `moved`, in (0, 1), of the time."""
 
 
 class LinearSchedule(_Moving):
-    """In a straight line."""
+    """Linear."""
 
     kind: Literal["linear"] = "linear"
 
@@ -76,7 +76,7 @@ class LinearSchedule(_Moving):
 
 
 class PolynomialSchedule(_Moving):
-    """As a power of the time that is left; above 1 it moves fast at first and slowly in the end."""
+    """A power of the time that is left; above 1 it moves fast at first and slowly at the end."""
 
     kind: Literal["polynomial"] = "polynomial"
     power: float = Field(2.0, gt=0.0)
@@ -86,7 +86,7 @@ class PolynomialSchedule(_Moving):
 
 
 class ExponentialSchedule(_Moving):
-    """The distance to `end` halves again and again; what is left of it after `steps` falls away at once."""
+    """The distance to `end` halves repeatedly; after `steps` the value jumps to `end`."""
 
     kind: Literal["exponential"] = "exponential"
     half_life_steps: float | None = Field(None, gt=0.0)
@@ -114,11 +114,11 @@ Stretch = Annotated[
 
 
 class Piece(Section):
-    """A schedule that holds for a while; it counts environment steps from its own beginning."""
+    """A schedule for a number of steps; it counts environment steps from its own beginning."""
 
     schedule: Stretch
     for_steps: int | None = Field(None, ge=1)
-    """null: from then on; the last piece alone."""
+    """Length of the piece; null, for the last piece only: no end."""
 
 
 class PiecewiseSchedule(Section):
@@ -149,7 +149,7 @@ class PiecewiseSchedule(Section):
 
     @property
     def extremes(self) -> tuple[float, float]:
-        """The lowest and the highest value there will be, or that a piece would come to if it lasted."""
+        """The lowest and the highest value of all pieces, even if a piece ends before it reaches them."""
         extremes = [piece.schedule.extremes for piece in self.pieces]
         return min(low for low, _ in extremes), max(high for _, high in extremes)
 
@@ -161,7 +161,7 @@ Schedule = Annotated[
 
 
 def within(name: str, schedule: Schedule, low: float, high: float) -> None:
-    """Raises ValueError unless every value of the schedule lies in [low, high]."""
+    """Raise ValueError unless every value of the schedule lies in [low, high]."""
     lowest, highest = schedule.extremes
     if not (low <= lowest and highest <= high):
         odd = lowest if lowest < low else highest

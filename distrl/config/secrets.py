@@ -1,6 +1,6 @@
-"""What must not be shown to whoever looks at a run: passwords in URLs, and values under secret names.
+"""Masking of secrets in what is shown of a run: passwords in URLs, and values under secret names.
 
-No promise: a secret under a name that does not say so is shown.
+A secret under a name that does not say so is shown.
 """
 
 import re
@@ -14,10 +14,10 @@ _ASSIGNED = re.compile(rf"""({_NAMES}['"]?\s*[=:]\s*)(?:'[^']*'|"[^"]*"|[^\s&,;'
 
 
 def masked(dotted: str, value: Any) -> Any:
-    """A configuration's value as it may be shown.
+    """Return a configuration's value with secrets masked.
 
     Args:
-        dotted: Its path, of which a part may say that it is a secret, like environment.kwargs.api_key.
+        dotted: Its path; a part of it may name a secret, like environment.kwargs.api_key.
     """
     if value is not None and any(map(_NAME.search, dotted.split("."))):
         return [MASK] * len(value) if isinstance(value, list) else MASK
@@ -31,5 +31,5 @@ def masked(dotted: str, value: Any) -> Any:
 
 
 def masked_text(text: str) -> str:
-    """Any text without the users and passwords of its URLs, and without what stands behind `password=` and its kind."""
+    """Mask users and passwords of URLs in a text, and values after `password=` and similar names."""
     return _ASSIGNED.sub(rf"\g<1>{MASK}", _USER.sub(f"://{MASK}@", text))

@@ -1,4 +1,4 @@
-"""What every configuration section has in common: frozen, and an unknown key is an error."""
+"""The base class of configuration sections: frozen, and an unknown key is an error."""
 
 from pydantic import BaseModel, ConfigDict
 

@@ -1,6 +1,6 @@
-"""A run's config.yaml as it is read later: every value under its dotted path, with its origin.
+"""A run's config.yaml read back: every value under its dotted path, with its origin.
 
-It is not checked against today's configuration, so that runs of older versions can be looked at, too.
+It is not checked against today's configuration, so that runs of older versions can be read, too.
 """
 
 import re
@@ -19,7 +19,7 @@ _NOTE = re.compile(r" \(not used by \w+\)$")
 
 
 class Setting(NamedTuple):
-    """One value, and where it came from: "default", "flag --actors" and so on; "" where the file does not say."""
+    """One value and its origin: "default", "flag --actors" and so on; "" where the file does not say."""
 
     value: Any
     origin: str
@@ -33,11 +33,11 @@ class Setting(NamedTuple):
 Settings = Mapping[str, Setting]
 """Dotted path -> value, in the file's order."""
 MOST_BYTES = 2**18
-"""Size of a config.yaml that is read back, thirty times as large as distrl's own; YAML takes seconds to parse that."""
+"""Largest config.yaml that is read back, thirty times as large as distrl's own; YAML takes seconds to parse it."""
 
 
 def read_settings(path: Path) -> Settings:
-    """The settings in a file config.yaml, secrets masked.
+    """Read the settings in a file config.yaml, secrets masked.
 
     Raises:
         ConfigError: The file cannot be read or is not YAML.
@@ -50,10 +50,10 @@ def read_settings(path: Path) -> Settings:
 
 
 def settings_in(text: str, where: str) -> Settings:
-    """The settings in what `distrl.config.load.dump` wrote, secrets masked; their origins are its comments.
+    """Parse what `distrl.config.load.dump` wrote, secrets masked; origins are its comments.
 
     Args:
-        where: The text is from, for errors.
+        where: Source of the text, for errors.
 
     Raises:
         ConfigError: It is not a mapping in YAML.
@@ -62,7 +62,7 @@ def settings_in(text: str, where: str) -> Settings:
     for keys, value in _flat(parse_mapping(text, where), ()):
         key = f"{'  ' * (len(keys) - 1)}{scalar(keys[-1])}:"
         written = f"{key} {scalar(value)}"
-        # What a hand has written in another way is passed over with its origin.
+        # A line that was edited by hand has no origin.
         line = next((line for line in lines if line.startswith(key)), "")
         comment = line.removeprefix(written).lstrip() if line.startswith(written) else ""
         dotted = ".".join(keys)
@@ -72,19 +72,19 @@ def settings_in(text: str, where: str) -> Settings:
 
 
 def settings_of(tree: Mapping[str, Any]) -> Settings:
-    """The settings of a configuration as data, secrets masked; nobody tells where they came from."""
+    """Return the settings of a configuration as data, secrets masked, without origins."""
     flat = {".".join(keys): value for keys, value in _flat(tree, ())}
     return {dotted: Setting(masked(dotted, value), "") for dotted, value in flat.items()}
 
 
 def different(runs: Sequence[Settings]) -> list[str]:
-    """Dotted paths whose values are not the same in all of them, in order; what one of them lacks is not the same."""
+    """Return the dotted paths whose values differ between the runs, in order; a missing value differs."""
     paths = dict.fromkeys(dotted for settings in runs for dotted in settings)
     return [dotted for dotted in paths if len({_text(settings, dotted) for settings in runs}) > 1]
 
 
 def value_of(settings: Settings, dotted: str) -> str:
-    """The value of a path, or of all that is below it, in one line.
+    """Return the value of a path, or all values below it, in one line.
 
     Raises:
         ConfigError: No such path; names the nearest ones.
@@ -106,7 +106,7 @@ def _text(settings: Settings, dotted: str) -> str | None:
 
 
 def _flat(tree: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """(keys, value) in order; an empty mapping is a value."""
+    """Yield (keys, value) in order; an empty mapping is a value."""
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
             yield from _flat(value, (*path, key))

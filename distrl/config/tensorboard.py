@@ -1,6 +1,7 @@
-"""TensorBoardConfig: what goes into a run's event files beside its numbers, and how often."""
+"""TensorBoardConfig: contents of a run's event files and how often they are written."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -37,30 +38,30 @@ OF_ROWS: tuple[Label, ...] = ("losses", "regularization", "inputs", "states", "a
 
 
 class TensorBoardConfig(Section):
-    """Event files of a run: all its numbers but those of losses and relu layers always, more by `labels`."""
+    """TensorBoard event files of a run. They hold all numbers except losses and relu layers; `labels` add more."""
 
     labels: tuple[Label, ...] = ("total-loss", "relu", "configuration")
     """total-loss: the loss. losses: it, and without regularization. regularization: its terms. variables: histograms of
     all weights. states, actions, rewards: histograms of a batch's; inputs: all three. gradients_scalar: mean and
     variance of every weight's gradient; gradients_histogram: histograms of them; gradients: both. relu: shares of zeros
-    in what relu layers put out. activations: histograms of what layers with an activation put out. configuration: every
+    in outputs of relu layers. activations: histograms of outputs of layers with an activation. configuration: every
     value as text, and `meta`. print_configuration: the same on standard output, before training begins."""
     directory: str | None = Field(None, min_length=1)
-    """Where the files go, seen from the run's directory; null: tensorboard/ in it. Each run needs its own."""
+    """Folder of the files, relative to the run's directory; null: tensorboard/. Each run needs its own."""
     every_s: float | None = Field(None, gt=0.0)
     """Seconds between two points of a curve; null: about one."""
     every_env_steps: int | None = Field(None, ge=1)
     """The same in environment steps, in place of seconds."""
     histograms_every_s: float = Field(30.0, gt=0.0)
-    """Seconds between two looks at what only `labels` ask for: histograms, gradients, terms of the loss. They take the
-    learner's time. In deterministic mode, whose snapshots come by updates, every snapshot is a look."""
+    """Seconds between two writes of what only `labels` request: histograms, gradients, terms of the loss. They take the
+    learner's time. In deterministic mode every snapshot, by updates, writes them."""
     tags: str | None = None
-    """A regular expression: of numbers and histograms, only those whose tag it matches somewhere; null: all."""
+    """A regular expression: only numbers and histograms with a matching tag are written; null: all."""
     meta: dict[str, JsonValue] = Field(default_factory=dict)
-    """Whatever else is to stand beside the configuration; lists of equally long lists become tables."""
+    """Further facts to show beside the configuration; lists of equally long lists become tables."""
 
     def has(self, *labels: Label) -> bool:
-        """Whether one of them is asked for."""
+        """Whether one of these labels is set."""
         return not set(labels).isdisjoint(self.labels)
 
     @property
@@ -70,16 +71,41 @@ class TensorBoardConfig(Section):
 
     @property
     def looks(self) -> bool:
-        """Whether there is anything for the learner to look at."""
+        """Whether a label needs histograms from the learner."""
         return self.has(*_OF_LOSS, *OF_ROWS, "variables")
 
     def folder(self, run_dir: Path) -> Path:
-        """Where the files of a run go."""
+        """Return the folder of a run's event files."""
         return run_dir / Path(self.directory or "tensorboard").expanduser()
 
     def wants(self, tag: str) -> bool:
-        """Whether `tags` lets it pass."""
+        """Whether `tags` matches a tag."""
         return self.tags is None or re.search(self.tags, tag) is not None
+
+    def check(self, paths: Iterable[str], *, deterministic: bool) -> None:
+        """Refuse names in `meta` that are settings, and an interval that deterministic mode does not use.
+
+        Args:
+            paths: Dotted paths of all settings of the run.
+        """
+        every_s = self.histograms_every_s
+        if deterministic and every_s != type(self).model_fields["histograms_every_s"].default:
+            raise ValueError(
+                f"tensorboard.histograms_every_s: {every_s:g} has no use with actors.count: 0, where every snapshot "
+                "writes histograms; leave it out"
+            )
+        for path in paths if self.meta else ():
+            for name in self.meta:
+                if name in (path, path.rpartition(".")[2]):
+                    raise ValueError(f"tensorboard.meta: {name} is the name of a setting, {path}; take another one")
+
+    def check_gradient_actors(self, algorithm: str) -> None:
+        """Refuse labels that need unrolls, which gradient actors keep to themselves."""
+        of_rows = [label for label in self.labels if label in OF_ROWS]
+        if of_rows:
+            raise ValueError(
+                f"tensorboard.labels: {of_rows[0]} is of unrolls; actors of algorithm {algorithm} ship gradients"
+            )
 
     @field_validator("tags")
     @classmethod
@@ -110,9 +136,9 @@ class TensorBoardConfig(Section):
         if self.every_s is not None and self.every_env_steps is not None:
             raise ValueError("every_s and every_env_steps contradict each other; set one of them")
         if not self.looks and self.histograms_every_s != type(self).model_fields["histograms_every_s"].default:
-            raise ValueError("histograms_every_s is of no use: none of `labels` asks for a look; leave it out")
+            raise ValueError("histograms_every_s is of no use: no label needs histograms; leave it out")
         if self.meta and not self.has("configuration", "print_configuration"):
-            raise ValueError("meta is told with the label configuration or print_configuration; ask for one of them")
+            raise ValueError("meta is written with the label configuration or print_configuration; add one of them")
         return self
 
 

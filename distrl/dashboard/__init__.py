@@ -1,1 +1,1 @@
-"""A web page beside trainings: what runs do and have done, and hands on those that run."""
+"""A web page that shows live and finished runs and controls live ones."""

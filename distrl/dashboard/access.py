@@ -1,9 +1,8 @@
-"""Tokens and the rights that they give, and the headers that keep foreign pages out.
+"""Tokens and their rights, and the headers that keep foreign pages out.
 
-On loopback without a token every user of this machine may look and act. A page from elsewhere that a browser shows may
-not: the Host header must name loopback (DNS rebinding), and requests that act need a header that no foreign page can
-send. With a token, every request without it gets 401: `Authorization: Bearer …`, or the cookie of a session that
-/login begins.
+On loopback without a token every user of this machine may read and control runs. Foreign pages in a browser may not:
+the Host header must name loopback (DNS rebinding), and requests that act need a header that a foreign page cannot send.
+With a token, every request needs `Authorization: Bearer …` or the cookie of a session from /login; others get 401.
 """
 
 import hashlib
@@ -42,7 +41,7 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-"""Of every answer."""
+"""Headers of every response."""
 CONTROL_HEADER = "x-distrl"
 
 
@@ -52,8 +51,8 @@ class Access:
 
     Args:
         host: The address that the server listens on.
-        token: Gives the right to act. Without any token, on loopback, every request has that right.
-        read_only_token: Gives the right to look.
+        token: Grants the right to act. Without any token, on loopback, every request has that right.
+        read_only_token: Grants the right to look.
 
     Raises:
         ConfigError: A host that others can reach, without a token; a token that is too short.
@@ -66,8 +65,8 @@ class Access:
     def __post_init__(self) -> None:
         if self.open and not is_loopback(self.host):
             raise ConfigError(
-                f"--host {self.host} can be reached from elsewhere and there is no token; write one to a file and add "
-                "--token-file FILE (or set DISTRL_DASHBOARD_TOKEN), or listen on 127.0.0.1"
+                f"--host {self.host} can be reached by other machines and there is no token; write one to a file and "
+                "add --token-file FILE (or set DISTRL_DASHBOARD_TOKEN), or listen on 127.0.0.1"
             )
         for token in self._tokens:
             if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
@@ -86,13 +85,13 @@ class Access:
         return {token: right for token, right in given if token is not None}
 
     def host_is_ours(self, header: str | None) -> bool:
-        """Whether the dashboard's own page would send this Host header. With a token any: cookies know their host."""
+        """Whether the dashboard's own page would send this Host header. With a token any host is accepted."""
         if not self.open:
             return True
         return header is not None and is_loopback(_hostname(header))
 
     def right_of_token(self, token: str) -> Right | None:
-        """Return the right that a token gives; None: none."""
+        """Return the right that a token grants, or None."""
         found: Right | None = None
         for ours, right in self._tokens.items():  # all of them, always
             if hmac.compare_digest(_digest(token), _digest(ours)):
@@ -101,12 +100,12 @@ class Access:
 
 
 def token_of_environment(variable: str) -> str | None:
-    """Return the token in an environment variable; None: there is none."""
+    """Return the token in an environment variable, or None."""
     return os.environ.get(variable) or None
 
 
 def access_of_environment(host: str) -> Access:
-    """Return the access to a dashboard that gets its tokens from the environment alone.
+    """Return the access to a dashboard whose tokens come from the environment only.
 
     Raises:
         ConfigError: A token is too short, or both are the same.
@@ -115,7 +114,7 @@ def access_of_environment(host: str) -> Access:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host's name or address is of this machine alone."""
+    """Whether a host name or address is loopback."""
     if host.lower() == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""The dashboard's addresses, and the application that answers them."""
+"""The dashboard's routes and application."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -30,7 +30,7 @@ SWEEP_S = 10.0
 
 
 def make_app(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> Starlette:
-    """The dashboard of the runs below `root`, and of those that these Redis servers know of."""
+    """Make the dashboard of the runs below `root` and of those in these Redis servers."""
     authenticator = Authenticator(access)
 
     routes = [
@@ -90,7 +90,7 @@ async def _scan(runs: Runs, redis_urls: Sequence[str]) -> None:
 
 
 def _answers() -> dict[Any, Callable[[Request, Exception], Response]]:
-    """Of what goes wrong."""
+    """Return a response for each kind of exception."""
     return {
         TooLargeError: _answering(413),
         TooLateError: _answering(409),
@@ -98,7 +98,7 @@ def _answers() -> dict[Any, Callable[[Request, Exception], Response]]:
         ConfigError: _answering(400),
         MemoryBackendError: _answering(409),
         OSError: _unreadable,
-        ClientDisconnect: _answering(400),  # to a client that has left before its body was there
+        ClientDisconnect: _answering(400),  # the client disconnected before it had sent its body
         HTTPException: _http_error,
     }
 
@@ -107,14 +107,14 @@ def _answering(status: int) -> Callable[[Request, Exception], Response]:
     def answer(request: Request, error: Exception) -> Response:
         told, root = " ".join(str(error).split()), request.app.state.runs.index.root
         for path in (root.resolve(), root.absolute()):
-            told = told.replace(f"{path}/", "")  # paths are named below the folder of the runs
+            told = told.replace(f"{path}/", "")  # paths relative to the folder of runs
         return Answer({"error": told}, status)
 
     return answer
 
 
 def _unreadable(request: Request, error: Exception) -> Response:
-    """A file that went, or that others may read; its path is nobody's business."""
+    """A file that was removed or cannot be read; the response hides its path."""
     return Answer({"error": "a file of the run cannot be read"}, 404)
 
 

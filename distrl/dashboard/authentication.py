@@ -1,8 +1,8 @@
-"""A right for each request, by token or by session; /login, which begins sessions, and /logout, which ends them.
+"""Authentication: the right of each request by token or session, sign-in and sign-out, and the middleware.
 
-A failed attempt waits, counts against its address, and is logged. After too many of them an address gets 429, whatever
-token it presents, until the failures are a minute old. Sessions that are there go on meanwhile: their identifiers have
-256 random bits and cannot be guessed.
+A failed attempt waits, counts against its address, and is logged. After too many of them an address gets 429 for any
+token until the failures are a minute old. Existing sessions continue: their identifiers have 256 random bits and cannot
+be guessed.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ LOGIN, LOGOUT = "/login", "/logout"
 READS = ("GET", "HEAD")
 MOST_BODY_BYTES = 16 * 1024
 WRONG_TOKEN_S = 0.5
-"""Every failed attempt waits for that long."""
+"""Delay of a failed attempt."""
 _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; display: grid; place-items: center; min-height: 90vh; margin: 0 16px; }
@@ -58,8 +58,8 @@ class Shown(NamedTuple):
     """The right of a request, and its session.
 
     Attributes:
-        right: None: none.
-        session: Identifier of the session that the request's cookie names; None: no session.
+        right: The right, or None.
+        session: Identifier of the session in the request's cookie, or None.
     """
 
     right: Right | None
@@ -67,7 +67,7 @@ class Shown(NamedTuple):
 
 
 class Authenticator:
-    """Decides which right a request has. Used on the event loop alone."""
+    """Decides the right of a request. Used only on the event loop."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -78,7 +78,7 @@ class Authenticator:
     async def pass_through(self, scope: Scope) -> Shown | Response:
         """Return the request's right, or the answer to a failed attempt.
 
-        A token in the Authorization header counts before the cookie.
+        A token in the Authorization header takes precedence over the cookie.
         """
         headers, address = Headers(scope=scope), _address(scope)
         if self._access.open:
@@ -96,20 +96,20 @@ class Authenticator:
         return answer
 
     def by_cookie(self, scope: Scope) -> Shown:
-        """Return the right of the session that the request's cookie names; exactly one cookie is read."""
+        """Return the right of the session in the request's cookie; several cookies grant none."""
         found = _cookies(scope)
         right = self._sessions.right(found[0]) if len(found) == 1 else None
         return Shown(right, found[0] if right is not None else None)
 
     async def sign_in(self, request: Request) -> Response:
         """Answer /login: show the form, or take a token and begin a session."""
-        # By the cookie alone: an answer that depended on other tokens would let them be guessed without a pause.
+        # By the cookie only: an answer that depended on other tokens would let them be guessed without a delay.
         shown = self.by_cookie(request.scope)
         if self._access.open or (request.method != "POST" and shown.right == "act"):
             return RedirectResponse("/", 303)
         if request.method != "POST":
             return login_page(401)
-        # A page from elsewhere cannot sign its visitor in with a token of its own.
+        # A foreign page must not sign its visitor in with its own token.
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             return login_page(403, "sign in from this page")
         body = (await read_body(request)).decode(errors="replace")
@@ -154,7 +154,7 @@ class Authenticator:
 
 
 def refused(headers: Headers) -> Response:
-    """Return the answer to a request without a right: the form for a browser that asks for a page, or an error."""
+    """Return the response to a request without a right: the form for a browser that requests a page, or an error."""
     if "text/html" in headers.get("accept", ""):
         return login_page(401)
     return JSONResponse(
@@ -165,7 +165,7 @@ def refused(headers: Headers) -> Response:
 
 
 def cookie_name(scope: Scope) -> str:
-    """Return the name of this dashboard's cookie. Browsers send cookies to every port of a host: the name holds it."""
+    """Return the name of this dashboard's cookie, with its port: browsers send cookies to every port of a host."""
     _, port = scope.get("server") or ("", 0)
     return f"distrl-{port}"
 
@@ -176,7 +176,7 @@ def _cookies(scope: Scope) -> list[str]:
 
 
 def login_page(status: int, problem: str = "") -> Response:
-    """Return the form that takes a token."""
+    """Return the sign-in form."""
     told = f'<p role="alert">{html.escape(problem)}</p>' if problem else ""
     return HTMLResponse(_PAGE.format(style=_STYLE, problem=told), status, {"Content-Security-Policy": LOGIN_POLICY})
 
@@ -185,7 +185,7 @@ async def read_body(request: Request) -> bytes:
     """Return a request's body.
 
     Raises:
-        TooLargeError: It is longer than anything the dashboard takes.
+        TooLargeError: It is longer than `MOST_BODY_BYTES`.
     """
     body = b""
     async for piece in request.stream():
@@ -196,7 +196,7 @@ async def read_body(request: Request) -> bytes:
 
 
 def _address(scope: Scope) -> str:
-    """Return the address at the other end of the connection, whatever a header says."""
+    """Return the peer address of the connection; headers are not considered."""
     address, _ = scope.get("client") or ("", 0)
     return str(address)
 

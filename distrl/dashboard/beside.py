@@ -1,4 +1,4 @@
-"""`distrl train --dashboard`: the page in a process of its own, of low priority, that ends with the training."""
+"""`distrl train --dashboard`: the dashboard in a low-priority process that ends with the training; and its socket."""
 
 import errno
 import os
@@ -23,22 +23,20 @@ NEEDED = {"starlette": "starlette", "uvicorn": "uvicorn", "prometheus_client": "
 
 
 def require_dashboard() -> None:
-    """Raises MissingExtraError unless what serves the page is installed."""
+    """Raise MissingExtraError unless the extra `dashboard` is installed."""
     for module, name in NEEDED.items():
         require(module, f"{name}, which the dashboard needs,", "dashboard")
 
 
 @contextmanager
 def dashboard_beside(run_dir: Path) -> Iterator[str]:
-    """While inside, a dashboard is up on loopback; the address of the run's page.
+    """Run a dashboard on loopback while inside; yield the address of the run's page.
 
-    It takes its tokens from the environment, as `distrl dashboard` does.
-
-    It shows the runs beside this one if they are in a folder `runs`, and this one alone otherwise: a folder of any
-    other name may hold anything, and much of it.
+    It takes its tokens from the environment, as `distrl dashboard` does. It shows the neighbouring runs if they are in
+    a folder `runs`, otherwise only this one: a folder of another name may hold many unrelated files.
 
     Raises:
-        MissingExtraError: What serves it is not installed.
+        MissingExtraError: The extra `dashboard` is not installed.
         ConfigError: No port is free; a token in the environment is too short.
     """
     require_dashboard()
@@ -47,11 +45,11 @@ def dashboard_beside(run_dir: Path) -> Iterator[str]:
     root = run_dir.parent if run_dir.parent.name == USUAL_ROOT else run_dir
     if root != run_dir:
         root.mkdir(parents=True, exist_ok=True)
-    # Opened here, so that the address is known before the server is up: who comes early waits in the queue.
+    # Opened here, so that the address is known before the server is up: early connections wait in the queue.
     with listen(HOST, None) as listening:
         child = subprocess.Popen(  # our own interpreter and arguments
             [sys.executable, "-P", "-m", "distrl.dashboard.server", str(root), str(listening.fileno())],
-            stdin=subprocess.PIPE,  # its lifeline: ends when we do, however that happens
+            stdin=subprocess.PIPE,  # its lifeline: closed when this process ends
             pass_fds=[listening.fileno()],
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
             process_group=0,  # Ctrl-C is for the training
@@ -70,13 +68,13 @@ def dashboard_beside(run_dir: Path) -> Iterator[str]:
 
 
 def listen(host: str, port: int | None) -> socket.socket:
-    """A socket that listens.
+    """Open a listening socket.
 
     Args:
-        port: None: `PORT`, or the next that is free.
+        port: None: `PORT`, or the next free one.
 
     Raises:
-        ConfigError: The port is taken, or the host is none of this machine's.
+        ConfigError: The port is taken, or the host does not belong to this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for number in range(PORT, PORT + PORTS_TRIED) if port is None else [port]:
@@ -91,13 +89,13 @@ def listen(host: str, port: int | None) -> socket.socket:
 
 
 def url_of(listening: socket.socket) -> str:
-    """Where a browser on this machine finds it."""
+    """Return the URL for a browser on this machine."""
     host, port = listening.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
     return f"http://{host}:{port}/"
 
 
 def page_of(root: Path, run_dir: Path) -> str:
-    """The address of a run's page, below the dashboard's own."""
+    """Return the address of a run's page, relative to the dashboard's."""
     path = run_dir.resolve().relative_to(root.resolve()).as_posix()
     return f"#/run/{id_of('' if path == '.' else path)}"

@@ -1,7 +1,7 @@
-"""GET /api/changes: a page asks about once a second, and gets what has changed since its last question.
+"""GET /api/changes: pages poll it about once a second for the changes since their last poll.
 
-A question holds no connection and no thread while nothing happens: a browser has six connections to a server, however
-many tabs show the page. Nothing is queued: a page that asks late gets the newest state alone.
+A poll returns at once: a browser has six connections to a server, shared by all tabs, and none of them is kept busy.
+Nothing is queued: a page that polls late gets only the newest state.
 """
 
 import secrets
@@ -15,10 +15,10 @@ from distrl.dashboard.payloads import Json, Runs, live_part, verdict_of
 from distrl.errors import ConfigError
 
 MOST_WATCHES = 256
-"""Pages whose last answer is remembered; one that is forgotten begins anew."""
+"""Most pages whose last answer is remembered; another page gets the whole state again."""
 
 Message = tuple[str, Json]
-"""Name of what has changed, and its data."""
+"""Name of a changed part, and its data."""
 
 
 class RunWatch:
@@ -45,7 +45,7 @@ class RunWatch:
         return found + self._news("events", {"events": [event._asdict() for event in events]}, events)
 
     def _news(self, name: str, data: Json, sign: Any = None) -> list[Message]:
-        """The message unless it is the one of the last time, by `sign` if that is shorter."""
+        """Return the message unless it equals the last one, compared by `sign` if that is given."""
         new = data if sign is None else sign
         if self._told.get(name) == new:
             return []
@@ -61,7 +61,7 @@ class ListWatch:
         self._told: dict[str, Json] | None = None
 
     def changes(self) -> list[Message]:
-        """One message: rows that changed, and ids that went; at first all rows."""
+        """Return one message with the changed rows and the ids that are gone; at first with all rows."""
         rows = {row["id"]: row for row in self._runs.listed()}
         before, self._told = self._told, rows
         if before is None:
@@ -79,7 +79,7 @@ class _Kept:
 
 
 class Watches:
-    """The last answer to each page. Safe for several threads."""
+    """Remembers the last answer to each page. Safe for several threads."""
 
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
@@ -90,7 +90,7 @@ class Watches:
         """Return the changes of a run, or of the list, since an answer.
 
         Args:
-            since: The `mark` of that answer. If it is not the last one that its page was given, everything is told.
+            since: The `mark` of that answer. If the page did not get the last one, it gets the whole state.
 
         Raises:
             NotThereError: No such run.
@@ -102,7 +102,7 @@ class Watches:
                 self._kept.move_to_end(name)
         if kept is not None and kept.about == run_id:
             with kept.lock:
-                if str(kept.answers) == answers:  # or the page has not got what it was told last
+                if str(kept.answers) == answers:  # else the page has not received the last answer
                     return self._answer(name, kept, fresh=False)
         name, kept = secrets.token_hex(8), _Kept(run_id, self._watch(run_id))
         with self._lock:
@@ -118,6 +118,6 @@ class Watches:
         return RunWatch(self._runs, self._runs.index.entry(run_id).id)
 
     def _answer(self, name: str, kept: _Kept, *, fresh: bool) -> Json:
-        kept.answers += 1  # first: what an error keeps from the page is told again, as the mark is another one
+        kept.answers += 1  # first, so that after an error the mark differs and the changes are sent again
         changes = kept.watch.changes()
         return {"mark": f"{name}.{kept.answers}", "fresh": fresh, "at": time.time(), "changes": changes}

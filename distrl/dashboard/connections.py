@@ -1,7 +1,7 @@
-"""uvicorn's protocol with bounds: seconds in which a client must send a request, and connections per address.
+"""uvicorn's protocol with time-outs for requests and a bound on connections per address.
 
-A client that sends nothing, half a request or a byte a second is disconnected. Where there are too many connections,
-the one that has owed a request for longest makes room, so that idle connections keep no client out.
+A client that sends nothing, half a request or a byte a second is disconnected. If there are too many connections, the
+one that has been idle for longest is closed, so that idle connections do not lock out clients.
 """
 
 import asyncio
@@ -10,9 +10,9 @@ from typing import Any
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_S = 10.0
-"""Most that a client may take for the headers of a request, and again for its body."""
+"""Time-out for the headers of a request, and again for its body."""
 STALLED_S = 30.0
-"""Most that an answer may wait for a client that does not read it."""
+"""Time-out for a client that does not read its response."""
 MOST_CONNECTIONS = 256
 MOST_PER_ADDRESS = 64
 
@@ -25,14 +25,14 @@ class BoundedProtocol(H11Protocol):
     _idle_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """As uvicorn calls it."""
+        """Start the time-out of the first request."""
         super().connection_made(transport)
         self._idle_since = self.loop.time()
         self._end_in(REQUEST_S)
         self._make_room()
 
     def data_received(self, data: bytes) -> None:
-        """As asyncio calls it."""
+        """Stop the time-out when a request is complete."""
         before = self.cycle
         super().data_received(data)
         if not self.owes:
@@ -42,31 +42,31 @@ class BoundedProtocol(H11Protocol):
             self._end_in(REQUEST_S)
 
     def on_response_complete(self) -> None:
-        """As uvicorn calls it, which closes connections that stay idle."""
+        """Wait for the next request; uvicorn closes connections that stay idle."""
         self._idle_since = self.loop.time()
         super().on_response_complete()
         if self.owes and self.timeout_keep_alive_task is None:
-            self._end_in(REQUEST_S)  # half of a next request came together with the one that is answered now
+            self._end_in(REQUEST_S)  # part of the next request arrived together with this one
 
     def pause_writing(self) -> None:
-        """As asyncio calls it."""
+        """Start the time-out of a response that is not read."""
         super().pause_writing()
         self._stalling = self.loop.call_later(STALLED_S, self._end)
 
     def resume_writing(self) -> None:
-        """As asyncio calls it."""
+        """Stop that time-out."""
         super().resume_writing()
         self._read_again()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """As asyncio calls it."""
+        """Stop all time-outs."""
         self._end_in(None)
         self._read_again()
         super().connection_lost(exc)
 
     @property
     def owes(self) -> bool:
-        """Whether the server waits for this client, and not the client for an answer."""
+        """Whether the server waits for this client to send."""
         return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
 
     def _make_room(self) -> None:

@@ -1,4 +1,4 @@
-"""What pages ask of a running job, as requests say it and as the job's `Steering` takes it."""
+"""Control requests of pages, and how they are applied to a running job through its `Steering`."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -21,8 +21,8 @@ class Request(BaseModel):
     """The body of a control request.
 
     Attributes:
-        value: Of "scale": the number of actors; of "set": {"path": …, "value": …}; otherwise none.
-        deadline: Seconds since 1970, by the server's clock, after which nothing is done any more; None: for ever.
+        value: For "scale" the number of actors; for "set" {"path": …, "value": …}; otherwise none.
+        deadline: Seconds since 1970 by the server's clock after which the request is refused; None: no deadline.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -33,7 +33,7 @@ class Request(BaseModel):
 
     @classmethod
     def read(cls, body: bytes) -> "Request":
-        """Raises ConfigError unless `body` is a request in JSON."""
+        """Parse a request in JSON, or raise ConfigError."""
         try:
             return cls.model_validate_json(body)
         except ValidationError as error:
@@ -43,29 +43,29 @@ class Request(BaseModel):
 
 
 def apply(request: Request, hands: Steering, now: Callable[[], float] = time.time) -> str:
-    """Does what is asked; says what was.
+    """Carry out a request; return a line that confirms it.
 
     Raises:
-        TooLateError: The request's deadline has passed: the server, or the way to it, was held up meanwhile.
-        ConfigError: A value that cannot be.
+        TooLateError: The deadline has passed, as the server or the network was blocked.
+        ConfigError: An invalid value.
     """
     late_s = 0.0 if request.deadline is None else now() - request.deadline
     if late_s > 0.0:
-        raise TooLateError(f"the request came {late_s:.0f} s too late and was not carried out; ask again")
+        raise TooLateError(f"the request came {late_s:.0f} s too late and was not carried out; repeat it")
     if request.action == "scale":
         actors = _whole(request.value)
         hands.scale(actors)
-        return f"asked for {actors} {'actor' if actors == 1 else 'actors'}"
+        return f"requested {actors} {'actor' if actors == 1 else 'actors'}"
     if request.action == "set":
         path, value = _assignment(request.value)
         hands.change({path: value})
-        return f"asked for {path} = {value}"
+        return f"requested {path} = {value}"
     verbs: Mapping[str, tuple[Callable[[], object], str]] = {
-        "pause": (hands.pause, "asked to pause"),
-        "resume": (hands.resume, "asked to go on"),
-        "stop": (hands.stop, "asked to stop"),
-        "checkpoint": (hands.checkpoint, "asked for a checkpoint"),
-        "evaluate": (hands.evaluate, "asked for an evaluation"),
+        "pause": (hands.pause, "pause requested"),
+        "resume": (hands.resume, "resume requested"),
+        "stop": (hands.stop, "stop requested"),
+        "checkpoint": (hands.checkpoint, "checkpoint requested"),
+        "evaluate": (hands.evaluate, "evaluation requested"),
     }
     do, told = verbs[request.action]
     do()
@@ -73,7 +73,7 @@ def apply(request: Request, hands: Steering, now: Callable[[], float] = time.tim
 
 
 def parameters(hands: Steering) -> list[dict[str, Any]]:
-    """What "set" takes, and the values by now."""
+    """Return the settings that "set" takes, with their current values."""
     return [asdict(parameter) for parameter in hands.steerable()]
 
 

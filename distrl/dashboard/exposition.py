@@ -1,4 +1,4 @@
-"""/metrics: what the running jobs say, in Prometheus' text format, under the names of metrics/snapshot.py."""
+"""/metrics: numbers of running jobs in Prometheus' text format, under the names of metrics/snapshot.py."""
 
 import logging
 import re
@@ -18,7 +18,7 @@ MEDIA_TYPE = CONTENT_TYPE_LATEST
 ROLE_NUMBERS = {
     "env_steps": "environment steps of this incarnation",
     "env_steps_per_s": "environment steps per second",
-    "weights_version": "version of the weights it acts with, or has made",
+    "weights_version": "version of the weights that it acts with or has published",
     "last_step_age_s": "seconds since its last finished step or update",
     "rss_mb": "resident memory, MB",
     "blocked_share": "share of its time spent waiting for the learner: 0 to 1",
@@ -58,7 +58,7 @@ class _Jobs(Collector):
 
 
 def exposition(runs: Runs) -> bytes:
-    """The text of /metrics: every series once."""
+    """Return the text of /metrics, each series once."""
     samples: dict[tuple[str, ...], Sample] = {}
     entries = runs.index.entries()
     looks = runs.looks(entries)

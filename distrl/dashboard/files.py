@@ -1,4 +1,4 @@
-"""Files of a run as the dashboard may read them: regular ones, inside the run's own directory, with secrets masked."""
+"""Files of a run that the dashboard may read: regular ones inside the run's directory, with secrets masked."""
 
 import hashlib
 import re
@@ -10,9 +10,9 @@ from distrl.config.secrets import masked_text
 from distrl.errors import ConfigError
 
 TAIL_BYTES = 64 * 1024
-"""What is shown of a log at first."""
+"""Size of the end of a log that is shown first."""
 PIECE_BYTES = 256 * 1024
-"""Most that is read of a log at once."""
+"""Most bytes of a log that are read at once."""
 MOST_EVENTS = 500
 FILMS = {".webm": "video/webm", ".mp4": "video/mp4"}
 """Suffix -> media type."""
@@ -21,14 +21,14 @@ _EVENT = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (.*)")
 
 
 class NotThereError(ConfigError):
-    """What was asked for does not exist, or is not the run's own."""
+    """A file or run that does not exist, or lies outside the run's directory."""
 
 
 class Piece(NamedTuple):
     """Part of a log.
 
     Attributes:
-        after: Where the next piece begins, in bytes.
+        after: First byte of the next piece.
     """
 
     text: str
@@ -36,14 +36,14 @@ class Piece(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One line of logs/events.log; `time` is local, as it was written, "" in a line that has none."""
+    """One line of logs/events.log; `time` is local time as written, "" in a line without one."""
 
     time: str
     text: str
 
 
 def inside(run_dir: Path, *parts: str) -> Path:
-    """A regular file of a run.
+    """Return the path of a regular file of a run.
 
     Raises:
         NotThereError: There is none, or a link leads out of the run's directory.
@@ -59,18 +59,18 @@ def inside(run_dir: Path, *parts: str) -> Path:
 
 
 def id_of(path: str) -> str:
-    """What stands for a run in addresses, by its path below the root: the same whenever it is asked."""
+    """Return the id of a run in addresses, a hash of its path below the root."""
     return hashlib.sha256(path.encode(errors="surrogateescape")).hexdigest()[:16]
 
 
 def log_names(run_dir: Path) -> list[str]:
-    """Names of the files logs/*.log of the run's own, without the suffix; the events are no role's."""
+    """Return the names of the roles' logs, logs/*.log without the suffix."""
     names = sorted(path.stem for path in (run_dir / "logs").glob("*.log") if path.stem != "events")
     return [name for name in names if _ROLE.fullmatch(name) and _is_inside(run_dir, "logs", f"{name}.log")]
 
 
 def log_piece(run_dir: Path, role: str, after: int | None) -> Piece:
-    """What a role has written since `after`, up to the last whole line; None: the end of its log.
+    """Return a role's log from `after` to the last whole line; None: the end of its log.
 
     Raises:
         NotThereError: No such log.
@@ -80,12 +80,12 @@ def log_piece(run_dir: Path, role: str, after: int | None) -> Piece:
     path = inside(run_dir, "logs", f"{role}.log")
     with path.open("rb") as file:
         size = file.seek(0, 2)
-        from_end = after is None or after > size  # longer than it is: the log has begun anew
+        from_end = after is None or after > size  # longer than the file: the log was started again
         begin = max(size - TAIL_BYTES, 0) if from_end or after is None else after
         file.seek(max(begin - 1, 0))
         before = file.read(1) if begin > 0 else b"\n"
         read = file.read(PIECE_BYTES)
-    if before != b"\n":  # the first line is torn: what masks secrets must see the whole
+    if before != b"\n":  # the first line is incomplete, and masking needs whole lines
         torn = read.find(b"\n") + 1
         begin, read = begin + (torn or len(read)), read[torn:] if torn else b""
     whole = read.rfind(b"\n") + 1 or len(read)
@@ -93,19 +93,19 @@ def log_piece(run_dir: Path, role: str, after: int | None) -> Piece:
 
 
 def events(run_dir: Path) -> list[Event]:
-    """The newest of the run's events, oldest first; none where the file is not there or cannot be read."""
+    """Return the newest of the run's events, oldest first; empty if the file cannot be read."""
     try:
         with inside(run_dir, "logs", "events.log").open("rb") as file:
             begin = file.seek(max(file.seek(0, 2) - PIECE_BYTES, 0))
             lines = file.read(PIECE_BYTES).decode(errors="replace").splitlines()[1 if begin else 0 :]
     except (NotThereError, OSError):
         return []
-    # Without a torn first line: what masks secrets must see the whole.
+    # Without an incomplete first line: masking needs whole lines.
     return [_event(line) for line in lines[-MOST_EVENTS:]]
 
 
 def film(run_dir: Path) -> Path | None:
-    """The newest film in the run's directory."""
+    """Return the newest film in the run's directory."""
     found: list[tuple[float, Path]] = []
     there = [path for pattern in ("*.*", "*/*.*") for path in run_dir.glob(pattern) if path.suffix.lower() in FILMS]
     for path in [path for path in there if not path.name.startswith(".")]:
@@ -126,7 +126,7 @@ def _is_inside(run_dir: Path, *parts: str) -> bool:
 
 
 def _shown(text: str) -> str:
-    """Replace what would not be shown as it is: escape sequences, and marks that turn the direction of text."""
+    """Replace characters that are not printable: escape sequences, and marks that change the direction of text."""
     return "".join(
         letter if letter.isprintable() or letter in "\n\r\t" else "\N{REPLACEMENT CHARACTER}" for letter in text
     )

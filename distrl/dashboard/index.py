@@ -1,7 +1,6 @@
-"""What the list of runs shows, kept in SQLite beside the runs: a run's files are read again when they have changed.
+"""The list of runs, cached in SQLite beside the runs: a run's files are read again when they have changed.
 
-The file is only a shortcut. If it is lost or damaged it is made anew from the run directories; where it cannot be
-written it is kept in memory.
+A lost or damaged cache is rebuilt from the run directories; if it cannot be written, it is kept in memory.
 """
 
 import json
@@ -29,11 +28,11 @@ from distrl.runs.summary import Summary
 
 INDEX_NAME = ".distrl-index.sqlite"
 NOWHERE = "redis"
-"""Stands for where runs are whose directories are not here; nothing is ever written there."""
+"""Folder name shown for runs without a directory here; nothing is ever written there."""
 FRESH_S = 1.0
-"""How long a look at the directories is good for, at the least."""
+"""Least seconds between two scans of the directories."""
 RESTS, LONGEST_REST_S = 100.0, 10.0
-"""And as many times what it took: thousands of runs are looked through for a hundredth of one core's time."""
+"""A scan is repeated after that many times its own duration: thousands of runs cost a hundredth of a core."""
 _VERSION = 4
 _FILES = ("run.json", "summary.json", "manifest.json", "config.yaml")
 _LONGEST_PROBLEM = 500
@@ -54,11 +53,11 @@ class Entry(BaseModel):
     """One run of the list.
 
     Attributes:
-        id: Stands for the run in addresses; says nothing about where it is.
-        path: Below the root, fit to be shown; "" for the root itself.
-        name: The last part of it; as many parts as tell it apart from other runs whose last part is the same.
-        numbers: What is in `SUMMARISED`, and `training_s`, see `Runs.latest`; empty until the run has ended.
-        problem: Why it is damaged.
+        id: Id of the run in addresses; does not reveal its path.
+        path: Path below the root, printable; "" for the root itself.
+        name: Last parts of the path, as many as distinguish it from other runs.
+        numbers: Values of `SUMMARISED`, and `training_s`, see `Runs.latest`; empty until the run has ended.
+        problem: Description of the damage.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -77,11 +76,11 @@ class Entry(BaseModel):
 
 
 class Index:
-    """The runs below one directory, and those that Redis knows of beside them. Safe for several threads.
+    """The runs below one directory, and remote runs. Safe for several threads.
 
     Args:
-        root: May be a run's own directory, which is then the only one.
-        elsewhere: Where to look for runs whose directories are not here, or are of another machine's processes.
+        root: A folder of runs, or one run's directory.
+        remote_runs: Runs without a directory here, or whose processes are on another machine.
     """
 
     def __init__(self, root: Path, remote_runs: RemoteRuns | None = None) -> None:
@@ -99,7 +98,7 @@ class Index:
         self._due = float("-inf")
 
     def entries(self) -> list[Entry]:
-        """Every run, the newest first; as they were `FRESH_S` ago, or longer where there are very many."""
+        """Return every run, the newest first, at most `FRESH_S` old, or older if there are very many."""
         with self._lock:
             if time.monotonic() >= self._due:
                 began = time.thread_time()
@@ -109,7 +108,7 @@ class Index:
             return list(self._entries.values())
 
     def entry(self, run: str) -> Entry:
-        """The run of an id.
+        """Return the run with an id.
 
         Raises:
             NotThereError: No run has it.
@@ -122,17 +121,17 @@ class Index:
         return found
 
     def directory(self, entry: Entry) -> Path:
-        """Where the run is, or would be."""
+        """Return the run's directory, which a remote run may lack."""
         with self._lock:
             return self._folders.get(entry.id, self.root / entry.path)
 
     def opened(self, entry: Entry) -> Run | None:
-        """A run that has not ended, as the last look found it."""
+        """Return a run that has not ended, as of the last scan."""
         with self._lock:
             return self._runs.get(entry.id)
 
     def configuration(self, entry: Entry) -> Settings:
-        """Every value of the run's configuration, with secrets masked.
+        """Return the run's configuration, with secrets masked.
 
         Raises:
             ConfigError: It has none, or a damaged one.
@@ -153,7 +152,7 @@ class Index:
         return kept[1]
 
     def _parsed(self, name: str, folder: Path, stamp: str) -> Settings | ConfigError:
-        """Takes seconds for the largest file that is read; the list is answered meanwhile."""
+        """Parse without the lock: the largest file takes seconds, and the list stays available."""
         try:
             settings = read_settings(inside(folder, "config.yaml"))
         except ConfigError as error:
@@ -163,7 +162,7 @@ class Index:
         return settings
 
     def close(self) -> None:
-        """Closes the file, and connections."""
+        """Close the file and the connections."""
         self.remote_runs.close()
         with self._lock:
             self._store.close()
@@ -196,7 +195,7 @@ class Index:
         self._entries = self._told_apart(ordered)
 
     def _told_apart(self, entries: dict[str, Entry]) -> dict[str, Entry]:
-        """The entries under names that differ; an entry whose name stays is the same object as at the last look."""
+        """Give runs distinct names; an entry whose name stays is the same object as before."""
         same: dict[str, list[Entry]] = {}
         for entry in entries.values():
             same.setdefault(entry.name, []).append(entry)
@@ -210,7 +209,7 @@ class Index:
         return entries
 
     def _add_remote(self, entries: dict[str, Entry], runs: dict[str, Run]) -> dict[str, Settings]:
-        """Adds runs that Redis alone knows of; what looks gone from here may run on another machine."""
+        """Add remote runs, and mark runs as running that look gone from here but run on another machine."""
         here = {entry.run_id: entry for entry in entries.values()}
         added = {}
         for run_id, found in self.remote_runs.runs().items():
@@ -230,7 +229,7 @@ class Index:
         return added
 
     def _entry_of(self, folder: Path, name: str, path: str) -> tuple[Entry, Run | None]:
-        """The entry, and the run unless it has ended; whatever a directory holds, it costs that entry alone."""
+        """Return the entry, and the run unless it has ended; a damaged directory affects only its own entry."""
         basics: dict[str, Any] = {"id": name, "path": path, "name": readable(folder.resolve().name)}
         try:
             _refuse_links(folder)
@@ -268,7 +267,7 @@ class Index:
 
 
 def _shown(problem: str, folder: Path) -> str:
-    """In one line, and without the path of the run's directory."""
+    """Return the problem in one line, without the path of the run's directory."""
     return readable(" ".join(problem.replace(f"{folder}/", "").split()))[:_LONGEST_PROBLEM]
 
 
@@ -280,11 +279,11 @@ def _expected(settings: Settings) -> dict[str, Any]:
 
 
 class _Store:
-    """The SQLite file. What goes wrong with it costs the shortcut alone, and is logged."""
+    """The SQLite file. Its errors are logged and cost only the cache."""
 
     def __init__(self, root: Path) -> None:
         path = root / INDEX_NAME
-        # In a run's own directory, where there is only that run (or soon will be), nothing is left behind.
+        # Nothing is written into a run's own directory.
         of_one_run = (root / "run.json").exists() or not root.is_dir()
         self._file = ":memory:" if of_one_run or path.is_symlink() else str(path)
         self._database = self._open()
@@ -340,7 +339,7 @@ class _Store:
         try:
             with self._database:
                 self._database.executemany(statement, rows)
-        except sqlite3.Error as error:  # full, locked by another dashboard, or removed: what is shown is right anyway
+        except sqlite3.Error as error:  # full, locked by another dashboard, or removed: the list is right anyway
             _LOG.warning("the index of runs cannot be written: %s: %s", self._file, error)
 
 
@@ -359,7 +358,7 @@ def _prepared(file: str) -> sqlite3.Connection:
 
 
 def _stamp(folder: Path, *names: str) -> str:
-    """Changes whenever one of the files does."""
+    """Return a stamp that changes whenever one of the files does."""
     told = []
     for name in names:
         try:
@@ -374,14 +373,14 @@ def _stamp(folder: Path, *names: str) -> str:
 def _refuse_links(folder: Path) -> None:
     for name in _FILES:
         path = folder / name
-        if path.is_symlink() or (path.exists() and not path.is_file()):  # a pipe would keep its reader for ever
+        if path.is_symlink() or (path.exists() and not path.is_file()):  # a pipe would block its reader
             raise ConfigError(f"{name} is not a file of the run's own")
 
 
 def _is_of_its_process(folder: Path, record: RunRecord) -> bool:
-    """Whether the process that a record names can have written it; no other record's Redis is connected to.
+    """Whether the process that a record names can have written it; the dashboard connects to no other record's Redis.
 
-    A record that came with an archive, or from another user, may name any process and any Redis.
+    A record from an archive or another user may name any process and any Redis.
     """
     if not Path("/proc/self").exists():
         return True

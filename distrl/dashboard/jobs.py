@@ -1,6 +1,6 @@
-"""What running jobs say of themselves in their Redis: one connection a run, looked through once a second at most.
+"""Live state of running jobs, read from their Redis: one connection a run, at most one read a second.
 
-A Redis that is gone or holds something odd is a `problem` to show, never an error of the page.
+A Redis that is unreachable or holds unexpected data is a `problem` to show, not an error of the page.
 """
 
 import math
@@ -33,34 +33,34 @@ from distrl.metrics.snapshot import Snapshot, Value
 from distrl.runs.directories import RunRecord
 
 LOOK_S = 0.9
-"""A look is good for that long: a little less than a second, at which pages ask."""
+"""How long a look is reused: a little less than the second between polls of a page."""
 FIRST_RETRY_S, LONGEST_RETRY_S = 2.0, 30.0
 IDLE_S = 30.0
-"""A run that nobody asks for is let go of after that long."""
+"""The connection to a run that no page shows is closed after that long."""
 KEPT = 240
 GIVE_UP_S = 1.0
 MOST_BYTES = 8 * 2**20
-"""Most that the Redis of a run may answer to one look, or to one action."""
+"""Most bytes that one look or one action may read from Redis."""
 MOST_S = 5.0
-"""How long it may take for that."""
+"""Time-out of one look or one action."""
 AT_ONCE = 8
-"""Threads that look; a Redis that hangs keeps one of them for `MOST_S` at most."""
+"""Threads that read; a Redis that hangs blocks one of them for at most `MOST_S`."""
 NOT_YET = "its Redis has not answered yet"
 
 ODD = (DistrlError, ArithmeticError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
-"""What reading a Redis can end with: unreachable, or bytes that no version of distrl has written."""
+"""Errors of reading a Redis: unreachable, or bytes that this version of distrl has not written."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """What was seen of a run.
+    """One read of a run's state.
 
     Attributes:
-        at: When, in seconds since 1970.
+        at: Time of the read, in seconds since 1970.
         snapshots: (id, snapshot), oldest first.
-        seen_s: Role and id -> age of its newest heartbeat, by the clock of Redis.
+        seen_s: (role, id) -> age of its newest heartbeat by the clock of Redis.
         redis: used_bytes, peak_bytes, limit_bytes (0: none), clients, version, url.
-        problem: Why this is not up to date; None if it is.
+        problem: Reason why this is out of date; None if it is not.
     """
 
     at: float = 0.0
@@ -74,7 +74,7 @@ class Look:
 
     @property
     def latest(self) -> Snapshot:
-        """The newest snapshot with what the supervisor adds to it; empty before the first."""
+        """The newest snapshot with the supervisor's numbers; empty before the first."""
         if not self.snapshots:
             return {}
         actors = sum(role.role == "actor" for role in self.roles)
@@ -83,7 +83,7 @@ class Look:
 
 
 class LiveRun:
-    """One running job. Safe for several threads, which take turns."""
+    """One running job. Safe for several threads."""
 
     def __init__(self, record: RunRecord, clock: Callable[[], float] = time.monotonic) -> None:
         self.record = record
@@ -100,16 +100,16 @@ class LiveRun:
 
     @property
     def newest(self) -> Look:
-        """The newest look, without any waiting."""
+        """The newest look, without waiting."""
         return self._look
 
     @property
     def is_due(self) -> bool:
-        """Whether what was seen last is too old."""
+        """Whether the newest look is too old."""
         return self._clock() >= self._due
 
     def look(self) -> Look:
-        """At most `LOOK_S` old; while Redis is gone, what was seen last, with the problem."""
+        """Return a look at most `LOOK_S` old; while Redis is unreachable, the last one with the problem."""
         self.asked = self._clock()
         with self._lock:
             if self._clock() >= self._due:
@@ -118,7 +118,7 @@ class LiveRun:
 
     @contextmanager
     def backend(self) -> Iterator[Backend]:
-        """To act on the run; nobody looks meanwhile.
+        """Lend the backend for an action on the run.
 
         Raises:
             ConfigError: The run has no Redis.
@@ -127,12 +127,12 @@ class LiveRun:
         with self._lock:
             self._meter.begin()
             backend = self._connected()
-            backend.config_json()  # raises for a run that is not there, before anything is written under its name
-            self._due = float("-inf")  # whoever looks next sees what was done
+            backend.config_json()  # raises for a run that is gone, before anything is written under its name
+            self._due = float("-inf")  # so that the next look shows the effect
             yield backend
 
     def close(self) -> None:
-        """Closes the connection; a later look opens it again."""
+        """Close the connection; a later look opens it again."""
         with self._lock:
             self._disconnect()
 
@@ -178,7 +178,7 @@ class LiveRun:
         if self._backend is None:
             url, run_id = self.record.redis_url, self.record.run_id
             if url is None:
-                raise ConfigError("one process without Redis (actors.count: 0): its files tell what it does")
+                raise ConfigError("one process without Redis (actors.count: 0); see its files")
             keys = RunKeys(run_id)
             no_producer = QueueCaps(entries=sys.maxsize, bytes=sys.maxsize)
             self._client = connect(url, name="dashboard", give_up_s=GIVE_UP_S, meter=self._meter)
@@ -192,7 +192,7 @@ class LiveRun:
 
 
 class LiveRuns:
-    """The running jobs that pages have asked for. Threads of their own look at them."""
+    """The running jobs that pages show, read by separate threads."""
 
     def __init__(self) -> None:
         self._runs: dict[str, LiveRun] = {}
@@ -201,23 +201,23 @@ class LiveRuns:
         self._threads = ThreadPoolExecutor(AT_ONCE, "look")
 
     def of(self, record: RunRecord) -> LiveRun:
-        """The one connection to this launch of a run."""
+        """Return the one connection to this launch of a run."""
         with self._lock:
             run = self._runs.get(record.run_id)
             if run is None or run.record != record:
-                if run is not None:  # launched anew under the same id
+                if run is not None:  # launched again under the same id
                     self._threads.submit(run.close)
                 run = self._runs[record.run_id] = LiveRun(record)
             return run
 
     def looks(self, records: Sequence[RunRecord], wait_s: float) -> list[Look]:
-        """One look each, several at a time; of what has not answered after `wait_s` in all, what was seen last."""
+        """Return one look each, read in parallel; after `wait_s` in all, the last looks of those without an answer."""
         runs = [self.of(record) for record in records]
         wait([future for run in runs if (future := self._refreshed(run)) is not None], wait_s)
         return [run.newest for run in runs]
 
     def _refreshed(self, run: LiveRun) -> "Future[Look] | None":
-        """Have a thread look at the run unless one does; None: what was seen last is new enough."""
+        """Start to read the run unless a thread does so; None: the last look is recent enough."""
         run.asked = time.monotonic()
         with self._lock:
             looking = self._looking.get(run)
@@ -229,7 +229,7 @@ class LiveRuns:
             return self._looking.get(run)
 
     def let_go(self, idle_s: float = IDLE_S) -> None:
-        """Close the connections to runs that no page has asked for."""
+        """Close the connections to runs that no page shows."""
         with self._lock:
             idle = [name for name, run in self._runs.items() if time.monotonic() - run.asked >= idle_s]
             gone = [self._runs.pop(name) for name in idle]
@@ -240,13 +240,13 @@ class LiveRuns:
 
 
 def finite(snapshot: Mapping[str, Any]) -> dict[str, Value]:
-    """The numbers and words of a snapshot; NaN and what else JSON cannot say is left out."""
+    """Return the numbers and texts of a snapshot without NaN and infinity, which JSON lacks."""
     known = {str(name): value for name, value in snapshot.items() if type(value) in (int, float, str)}
     return {name: value for name, value in known.items() if not isinstance(value, float) or math.isfinite(value)}
 
 
 def role_row(role: RoleStatus, look: Look) -> dict[str, Any]:
-    """A heartbeat as pages show it."""
+    """Return a heartbeat as pages show it."""
     newest = int(number(look.latest.get("weights_version")) or 0)
     row = asdict(role)
     del row["stacks"]

@@ -1,4 +1,4 @@
-"""Columns of metrics.csv of the runs that are looked at, kept in memory and read on where a file has grown."""
+"""Cached columns of metrics.csv; only new rows are read when a file has grown."""
 
 import math
 import threading
@@ -14,13 +14,13 @@ from distrl.runs.last_row import last_row
 from distrl.runs.metrics_csv import Column, Header, Table, extend_columns, read_header
 
 MOST_BYTES = 96 * 2**20
-"""Kept of all columns together, beside those of the newest question."""
+"""Most bytes kept of all columns together, in addition to those of the newest request."""
 _SEAM_BYTES = 256
-"""Before where reading goes on: if they have changed, the file is another."""
+"""Bytes compared before the position where reading continues; if they differ, the file was replaced."""
 
 
 class Tables:
-    """Safe for several threads, which wait for each other only at the same file."""
+    """Tables of metrics.csv. Safe for several threads, which wait for each other only at the same file."""
 
     def __init__(self) -> None:
         self._files: OrderedDict[Path, _File] = OrderedDict()
@@ -28,11 +28,11 @@ class Tables:
 
     @property
     def nbytes(self) -> int:
-        """Size of all columns that are kept."""
+        """Size of all kept columns."""
         return sum(one.nbytes for one in [*self._files.values()])
 
     def names(self, run_dir: Path) -> list[str]:
-        """The columns of numbers; empty where there are none yet.
+        """Return the columns of numbers; empty before the first row.
 
         Raises:
             ConfigError: metrics.csv is damaged.
@@ -45,7 +45,7 @@ class Tables:
             return [name for name in read_header(file, path).names if name not in TEXTS]
 
     def table(self, run_dir: Path, names: Sequence[str]) -> Table:
-        """These columns as they are now, without those that the file does not have.
+        """Return these columns as they are now, without those that the file lacks.
 
         Raises:
             ConfigError: metrics.csv is damaged.
@@ -64,7 +64,7 @@ class Tables:
         return table
 
     def last(self, run_dir: Path) -> Snapshot:
-        """The newest row, without the unknown values.
+        """Return the newest row without unknown values.
 
         Raises:
             ConfigError: metrics.csv is damaged.
@@ -78,7 +78,7 @@ class Tables:
 
 
 class _File:
-    """One metrics.csv: the columns that were asked for, all of them read up to the same byte."""
+    """The requested columns of one metrics.csv, all read up to the same byte."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -88,7 +88,7 @@ class _File:
         self._header = Header((), 0)
         self._end = 0
         self._seam = b""
-        self._columns: OrderedDict[str, Column] = OrderedDict()  # the newest question's are last
+        self._columns: OrderedDict[str, Column] = OrderedDict()  # those of the newest request are last
 
     @property
     def nbytes(self) -> int:
@@ -122,7 +122,7 @@ class _File:
             return Table({name: self._columns[name].values for name in known}, {})
 
     def _read_on(self, file: BinaryIO, size: int, names: Sequence[str]) -> None:
-        """Reads what is new for the columns that are kept; begins with `names` where the file is another."""
+        """Read new rows of the kept columns; start again with `names` if the file was replaced."""
         file.seek(self._end - len(self._seam))
         if self._end == 0 or size < self._end or file.read(len(self._seam)) != self._seam:
             self._forget()

@@ -1,4 +1,4 @@
-"""What pages get as JSON: lists of runs, one run, curves and comparisons."""
+"""JSON for pages: lists of runs, one run, curves and comparisons."""
 
 import json
 import math
@@ -29,15 +29,15 @@ LIVE_NUMBERS = (*LISTED, "training_s", "actors_up")
 UNROLLS = ("produced", "foreign", "trained", "queued", "in_flight", "dropped", "lost", "rolled_back")
 """Counts of the ledger, live or in a summary."""
 LIST_WAIT_S = 0.5
-"""The list waits no longer than that for every Redis together."""
+"""Time-out of the list for all Redis servers together."""
 RUN_WAIT_S = 2.0
-"""The answer about a run waits that long for its Redis."""
+"""Time-out of one run's page for its Redis."""
 ALL = "*"
-"""Groups all runs together, whatever their configuration."""
+"""Group of all runs, whatever their configuration."""
 
 
 class Runs:
-    """The runs below one directory, as pages see them."""
+    """The runs of an index, with their live state and metrics."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
@@ -46,13 +46,13 @@ class Runs:
         self._kept_rows: dict[str, tuple[Entry, Json]] = {}
 
     def listed(self) -> list[Json]:
-        """Every run, the newest first; those that run with what they say now."""
+        """Return every run, the newest first, running ones with their current numbers."""
         entries = self.index.entries()
         looks = self.looks(entries, LIST_WAIT_S)
         rows, kept_rows = [], {}
         for entry in entries:
             kept = self._kept_rows.get(entry.id)
-            # The same row again where nothing can have changed, so that it costs nothing.
+            # The same object again if nothing can have changed.
             row = kept[1] if kept is not None and kept[0] is entry else self._row(entry, looks.get(entry.id))
             if entry.state in ("ended", "gone"):
                 kept_rows[entry.id] = (entry, row)
@@ -61,25 +61,25 @@ class Runs:
         return rows
 
     def look(self, entry: Entry) -> Look | None:
-        """What a running job says; None for a run that does not run."""
+        """Return the live state of a running job; None for other runs."""
         return self.looks([entry]).get(entry.id)
 
     def looks(self, entries: Sequence[Entry], wait_s: float | None = None) -> dict[str, Look]:
-        """Return a look at each of these that runs, by id; wait `RUN_WAIT_S` for all of them together."""
+        """Return id -> look of the running ones; wait at most `RUN_WAIT_S` for all of them together."""
         running = {entry.id: run.record for entry in entries if (run := self.running(entry)) is not None}
         limit_s = RUN_WAIT_S if wait_s is None else wait_s
         return dict(zip(running, self.live.looks([*running.values()], limit_s), strict=True))
 
     def running(self, entry: Entry) -> Run | None:
-        """The run, if it runs."""
+        """Return the run if it is running."""
         run = self.index.opened(entry)
         return run if run is not None and run.state == "running" else None
 
     def latest(self, entry: Entry, look: Look | None) -> Snapshot:
-        """The newest numbers: of the files, and over them the job's own, or those of the summary of a run that ended.
+        """Return the newest numbers: those of metrics.csv, updated by the running job or by the summary.
 
-        `training_s` is the time of training over all resumptions; `wall_s` is the same while a run lasts, and the
-        time from launch to end of a run that has ended, as in its summary.
+        `training_s` is the training time over all resumptions. `wall_s` is the same while a run lasts, and the time
+        from launch to end, as in its summary, once it has ended.
         """
         try:
             row = dict(self.tables.last(self.index.directory(entry)))
@@ -98,7 +98,7 @@ class Runs:
         return Summary.read(files.inside(self.index.directory(entry), "summary.json"))
 
     def described(self, run_id: str) -> Json:
-        """All of one run but its curves, configuration and logs.
+        """Return one run, without its curves, configuration and logs.
 
         Raises:
             NotThereError: No such run.
@@ -119,7 +119,7 @@ class Runs:
         }
 
     def curves(self, run_id: str, names: Sequence[str], over: str, points: int, window: int) -> Json:
-        """Lines of one run: name -> {x, y}; an empty one where the run has no such number yet.
+        """Return lines of one run: name -> {x, y}; an empty line if the run has no such number yet.
 
         Raises:
             NotThereError: No such run.
@@ -132,7 +132,7 @@ class Runs:
     def compared(
         self, ids: Sequence[str], name: str, over: str, points: int, window: int, group: str, statistic: Statistic
     ) -> Json:
-        """Lines of several runs, their bands by group, and by what they can be grouped.
+        """Return lines of several runs, bands by group, and the keys by which they can be grouped.
 
         Args:
             group: A key of the configuration, `ALL`, or "" for no bands.
@@ -161,7 +161,7 @@ class Runs:
         }
 
     def configuration(self, run_id: str) -> Json:
-        """Every value of a run's configuration with its origin.
+        """Return every value of a run's configuration with its origin.
 
         Raises:
             NotThereError: No such run, or one without a configuration.
@@ -171,7 +171,7 @@ class Runs:
         return {"values": [{"path": path, **one._asdict(), "text": words(one.value)} for path, one in found.items()]}
 
     def fleet(self) -> Json:
-        """Hosts with the roles on them, and the Redis of every run that runs."""
+        """Return hosts with their roles, and the Redis of every running job."""
         hosts: dict[str, list[Json]] = {}
         redis = []
         entries = self.index.entries()
@@ -203,7 +203,7 @@ class Runs:
         return row
 
     def _ledger(self, entry: Entry, look: Look | None) -> Json | None:
-        """Where every unroll is, or was in the end; None where nobody knows."""
+        """Return the counts of unrolls, live or final; None for a run that is gone."""
         if look is not None:
             return {**asdict(look.counts), "imbalance": look.counts.imbalance}
         if entry.state != "ended":
@@ -212,7 +212,7 @@ class Runs:
         return {**{name: getattr(summary, name) for name in UNROLLS}, "imbalance": summary.imbalance}
 
     def _table(self, entry: Entry, names: Sequence[str]) -> Table:
-        """Columns of metrics.csv; where there is no such file, those that the run's Redis still has, of minutes."""
+        """Return columns of metrics.csv or, without such a file, those of the last minutes in the run's Redis."""
         folder = self.index.directory(entry)
         if self.tables.names(folder) or (look := self.look(entry)) is None:
             return self.tables.table(folder, names)
@@ -227,13 +227,13 @@ class Runs:
     def _settings(self, entry: Entry) -> dict[str, Any]:
         try:
             return {path: setting.value for path, setting in self.index.configuration(entry).items()}
-        except ConfigError:  # without one a run is of no group, and its own page says why
+        except ConfigError:  # the run then belongs to no group, and its page shows the error
             return {}
 
     def _curve_of(self, entry: Entry, name: str, over: str, window: int) -> Curve:
         try:
             table = self._table(entry, [X_AXES[over], name])
-        except (ConfigError, OSError):  # a damaged one: the run's own page says why
+        except (ConfigError, OSError):  # the run's page shows the error
             table = Table({}, {})
         if name not in table:
             return Curve(np.empty(0), np.empty(0))
@@ -242,7 +242,7 @@ class Runs:
 
 
 def _by_number(label: str) -> tuple[bool, float, str]:
-    """Numbers by their size, then words."""
+    """Sort numbers by size, then texts."""
     try:
         return False, float(label), label
     except ValueError:
@@ -254,14 +254,14 @@ def _timed(snapshot: Snapshot) -> Snapshot:
 
 
 def verdict_of(snapshot: Snapshot, look: Look | None) -> str | None:
-    """What limits the speed, in words; None before there is any."""
+    """Describe the bottleneck; None before it is known."""
     if look is not None and look.control.paused:
-        return "paused: the actors wait after the unroll in hand"
+        return "paused: each actor waits after its current unroll"
     return verdict(snapshot) if "bottleneck" in snapshot else None
 
 
 def live_part(look: Look) -> Json:
-    """What a running job says, beside its numbers."""
+    """Return the live state of a running job, without its numbers."""
     return {
         "at": look.at,
         "problem": look.problem,
@@ -274,7 +274,7 @@ def live_part(look: Look) -> Json:
 
 
 def metric_rows() -> list[Json]:
-    """The table of metrics: name, group, unit, meaning."""
+    """Return the table of metrics: name, group, unit, meaning."""
     return [
         {"name": metric.name, "group": metric.group, "unit": metric.unit, "meaning": metric.meaning}
         for metric in METRICS
@@ -283,7 +283,7 @@ def metric_rows() -> list[Json]:
 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Keys whose values are not the same in all of them; the seed is last, as it says the least."""
+    """Return the keys whose values differ; the seed comes last."""
     known = [one for one in settings if one]
     keys = dict.fromkeys(key for one in known for key in one)
     found = [key for key in keys if len({words(one.get(key)) for one in known}) > 1]
@@ -291,12 +291,12 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def words(value: Any) -> str:
-    """A value of a configuration in a line."""
+    """Return a value of a configuration in one line."""
     return value if isinstance(value, str) else shown(value, 200)
 
 
 def numbers(values: Iterable[float]) -> list[float | None]:
-    """Fit for JSON, with seven digits."""
+    """Round to seven digits; NaN and infinity become None."""
     return [float(f"{value:.7g}") if math.isfinite(value) else None for value in values]
 
 
@@ -318,18 +318,17 @@ def _band(lines: Sequence[Curve], statistic: Statistic) -> Json:
 
 
 def encoded(data: Any) -> str:
-    """ASCII JSON that every browser reads; numbers that JSON does not know become null."""
+    """Return ASCII JSON; numbers that JSON lacks become null."""
     try:
         return json.dumps(data, allow_nan=False, separators=(",", ":"))
-    except ValueError:  # rare, so that the data is searched only then
+    except ValueError:  # rare: the data is searched only then
         return json.dumps(_known(data), separators=(",", ":"))
 
 
 class Answer(JSONResponse):
-    """`encoded` as a response."""
+    """A JSON response, see `encoded`."""
 
     def render(self, content: Any) -> bytes:
-        """The body."""
         return encoded(content).encode()
 
 

@@ -1,4 +1,4 @@
-"""Runs that a Redis knows of, wherever they were launched: shown beside those whose directories are here."""
+"""Remote runs: found in Redis servers, shown beside those whose directories are here."""
 
 import json
 import logging
@@ -17,19 +17,19 @@ from distrl.memory_backend.redis_client import RedisClient, connect
 from distrl.runs.directories import RunRecord
 
 SCAN_S = 2.0
-"""From one look for runs to the next."""
+"""Seconds between two scans."""
 SILENT_S = 15.0
-"""A run none of whose roles has given a sign of life for that long is no longer shown."""
+"""A run without any heartbeat for that long is no longer shown."""
 _SCANNED = 1000
 _PREFIX, _SUFFIX = "distrl:", ":run"
 _LOG = logging.getLogger(__name__)
 
 
 class Found(NamedTuple):
-    """A run that Redis knows of and whose roles give signs of life.
+    """A run in Redis whose roles send heartbeats.
 
     Attributes:
-        settings: Its configuration, secrets masked; nobody there knows where values came from.
+        settings: Its configuration, secrets masked, without origins.
     """
 
     record: RunRecord
@@ -37,10 +37,10 @@ class Found(NamedTuple):
 
 
 class RemoteRuns:
-    """Looks for runs in Redis servers. `runs` may be called by any thread, and waits for nobody.
+    """Finds runs in Redis servers. Any thread may call `runs`, which does not wait.
 
     Args:
-        urls: Of the servers.
+        urls: URLs of the servers.
     """
 
     def __init__(self, urls: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
@@ -49,27 +49,27 @@ class RemoteRuns:
         self._found: Mapping[str, Found] = {}
 
     def runs(self) -> Mapping[str, Found]:
-        """Run id -> what is known, as the newest `scan` found it; of a Redis that is out of reach, as it was before."""
+        """Return run id -> run, as of the newest `scan`; an unreachable Redis keeps its last result."""
         return self._found
 
     def scan(self) -> None:
-        """Looks at every server; takes seconds where one does not answer."""
+        """Scan every server; takes seconds if one does not answer."""
         with self._scanning:
             self._found = {run_id: found for server in self._servers for run_id, found in server.runs().items()}
 
     def close(self) -> None:
-        """Closes the connections, as soon as nobody looks."""
+        """Close the connections after a scan in progress."""
         with self._scanning:
             for server in self._servers:
                 server.close()
 
 
 def check_reachable(urls: Sequence[str]) -> None:
-    """Asks each server once: a wrong address is told of at the start, an outage later on is waited out.
+    """Connect to each server once, so that a wrong address is reported at the start; later outages are waited out.
 
     Raises:
-        ConfigError: It is no Redis URL.
-        MemoryBackendError: Unreachable, or its keys may not be looked through.
+        ConfigError: It is not a Redis URL.
+        MemoryBackendError: The server is unreachable, or SCAN is not allowed.
     """
     for url in urls:
         client = connect(url, name="dashboard", give_up_s=GIVE_UP_S)
@@ -123,7 +123,7 @@ class _Server:
                 return found
 
     def _run(self, run_id: str) -> Found | None:
-        """None for one that gives no sign of life, and for what no distrl of this version has written."""
+        """Return None for a run without heartbeats, or one that this version of distrl has not written."""
         assert self._client is not None
         try:
             no_producer = QueueCaps(entries=sys.maxsize, bytes=sys.maxsize)
@@ -132,8 +132,8 @@ class _Server:
                 self._settings[run_id] = _read_settings(backend.config_json())
             beats = [(role.role, role.id, role.incarnation, role.beat) for role in backend.registry.roles()]
         except ODD as error:
-            self._client.call("PING")  # raises where it is Redis that is gone, and not this run that is odd
-            _LOG.debug("passed over run %s: %s", run_id, error)
+            self._client.call("PING")  # raises if Redis is unreachable; else only this run is odd
+            _LOG.debug("skipped run %s: %s", run_id, error)
             return None
         before, since = self._beats.get(run_id, (beats, float("-inf")))
         if before != beats:
@@ -152,12 +152,12 @@ class _Server:
 
 def _read_settings(description: str) -> Settings:
     config: Any = json.loads(description)["config"]
-    json.dumps(config, ensure_ascii=False).encode()  # raises for what no answer could hold
+    json.dumps(config, ensure_ascii=False).encode()  # raises if no response could hold it
     return settings_of(config)
 
 
 def _started(run_id: str) -> float:
-    """When the run was launched, by its name, which tells its launcher's local time; 0 where it does not."""
+    """Return the launch time from the run's name, which has its launcher's local time; 0 if it has not."""
     try:
         return max(time.mktime(time.strptime(run_id[:15], "%Y%m%d-%H%M%S")), 0.0)
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""The dashboard as a process: uvicorn on a socket, and an end at Ctrl-C, or with the training that started it."""
+"""The dashboard as a process: uvicorn on a socket, until Ctrl-C or the end of the training that started it."""
 
 import os
 import socket
@@ -15,18 +15,18 @@ from distrl.dashboard.connections import MOST_CONNECTIONS, BoundedProtocol
 
 GRACE_S = 2
 NICENESS = 10
-"""Beside a training: whatever the page costs, it costs after the roles."""
+"""Nice value beside a training: roles have priority."""
 
 
 def make_server(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> uvicorn.Server:
-    """Serves the runs below `root`, and those that these Redis servers know of, once it is run."""
+    """Make a server of the runs below `root` and of those in these Redis servers."""
     server = uvicorn.Server(
         uvicorn.Config(
             make_app(root, access, redis_urls),
             log_level="warning",
-            access_log=False,  # tokens must not end up in logs, and who looks is nobody's business
+            access_log=False,  # keeps tokens and readers out of logs
             server_header=False,
-            proxy_headers=False,  # failures are counted by address, which a header of the client's must not change
+            proxy_headers=False,  # failures are counted by address, which a client's header must not change
             timeout_graceful_shutdown=GRACE_S,
             h11_max_incomplete_event_size=64 * 1024,
             limit_concurrency=MOST_CONNECTIONS + 1,
@@ -39,7 +39,7 @@ def make_server(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> u
 
 
 def serve_beside(root: Path, descriptor: int) -> None:
-    """What `beside.py` starts: serves on an inherited socket until standard input ends."""
+    """Serve on an inherited socket until standard input ends; `beside.py` starts it."""
     os.nice(NICENESS)
     with socket.socket(fileno=descriptor) as listening:
         server = make_server(root, access_of_environment(listening.getsockname()[0]))

@@ -1,4 +1,4 @@
-"""Sessions of browsers that have signed in, and the limit of failed attempts per address. Both live in memory alone."""
+"""Sessions of signed-in browsers, and the limit of failed attempts per address. Both are kept only in memory."""
 
 import hashlib
 import logging
@@ -13,13 +13,13 @@ from typing import Literal
 
 Right = Literal["act", "look"]
 IDLE_S = 12 * 3600.0
-"""A session without any request for that long ends."""
+"""A session ends after that long without a request."""
 LONGEST_S = 7 * 24 * 3600.0
-"""A session ends after that long in any case."""
+"""Longest duration of a session."""
 MOST_SESSIONS = 1000
-"""Sessions of each right; beyond that, the oldest one ends."""
+"""Most sessions of each right; beyond that, the oldest one ends."""
 FAILURES = 10
-"""An address may fail that often; then it waits until one failure is `FORGIVE_S` old."""
+"""Most failures of an address; then it waits until one failure is `FORGIVE_S` old."""
 FORGIVE_S = 60.0
 MOST_ADDRESSES = 10_000
 REPORT_S = 60.0
@@ -35,10 +35,7 @@ class _Session:
 
 
 class Sessions:
-    """Random identifiers with the right that each stands for. Safe for several threads.
-
-    An identifier is a function of nothing; of each only a hash is kept.
-    """
+    """Random session identifiers and their rights. Safe for several threads. Only hashes of identifiers are kept."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock  # the wall clock: sessions also end while the machine sleeps
@@ -53,13 +50,15 @@ class Sessions:
             for key in [key for key, session in self._sessions.items() if self._is_over(session)]:
                 del self._sessions[key]
             alike = [key for key, session in self._sessions.items() if session.right == right]
-            for key in alike[: max(len(alike) - MOST_SESSIONS + 1, 0)]:  # readers end no session that may act
+            for key in alike[
+                : max(len(alike) - MOST_SESSIONS + 1, 0)
+            ]:  # sign-ins with one right do not end sessions of the other
                 del self._sessions[key]
             self._sessions[_key(identifier)] = _Session(right, now, now)
         return identifier
 
     def right(self, identifier: str) -> Right | None:
-        """Return the right of a session; None: there is no such session, or it is over."""
+        """Return the right of a session; None if it does not exist or is over."""
         with self._lock:
             session = self._sessions.get(_key(identifier))
             if session is None or self._is_over(session):
@@ -79,10 +78,10 @@ class Sessions:
 
 
 class Failures:
-    """Counts failed attempts per address, and logs them without what was presented.
+    """Counts failed attempts per address, and logs them without the presented secret.
 
     Args:
-        what: What fails, in log lines: "tokens".
+        what: Kind of attempt in log lines: "tokens".
     """
 
     def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -93,7 +92,7 @@ class Failures:
         self._unreported: dict[str, int] = {}
 
     def wait_s(self, address: str) -> float:
-        """Return how long an address must wait before its next attempt; 0: not at all."""
+        """Return how long an address must wait before its next attempt."""
         times = self._recent(_network(address))
         return max(times[-FAILURES] + FORGIVE_S - self._clock(), 0.0) if len(times) >= FAILURES else 0.0
 
@@ -121,7 +120,7 @@ class Failures:
 
 
 def _network(address: str) -> str:
-    """Return the address; of IPv6 the /64, as every host has that many addresses."""
+    """Return the address, or the /64 of an IPv6 address, as every host has that many addresses."""
     try:
         parsed = ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""One function an address: what a request asks for, checked, and the answer."""
+"""One function per route: it checks the request's parameters and returns the response."""
 
 import re
 import time
@@ -29,7 +29,7 @@ _SORTS = (
 
 
 def session(request: Request) -> Response:
-    """Who asks, and what metrics there are."""
+    """Return the session's right and the table of metrics."""
     runs = _runs(request)
     return Answer(
         {
@@ -45,7 +45,7 @@ def session(request: Request) -> Response:
 
 
 def listed(request: Request) -> Response:
-    """Every run; `filter` is words that all must occur, `state` one of the states, `sort` a column, `-` before it."""
+    """List runs: `filter` has words that must all occur, `state` is a state, `sort` a column with or without `-`."""
     words = _text(request, "filter", "").lower().split()
     state = _text(request, "state", "")
     sort = _text(request, "sort", "-started")
@@ -57,17 +57,17 @@ def listed(request: Request) -> Response:
 
     known = [row for row in rows if value(row) is not None]
     known.sort(key=value, reverse=sort.startswith("-"))
-    rows = known + [row for row in rows if value(row) is None]  # what is not known is last, either way
+    rows = known + [row for row in rows if value(row) is None]  # unknown values come last in both orders
     return Answer({"runs": rows})
 
 
 def described(request: Request) -> Response:
-    """One run."""
+    """Return one run."""
     return Answer(_runs(request).described(request.path_params["id"]))
 
 
 def curves(request: Request) -> Response:
-    """Lines of one run: `metric` (repeatable), `over`, `points`, `smooth`."""
+    """Return lines of one run: `metric` (repeatable), `over`, `points`, `smooth`."""
     found = _runs(request).curves(
         request.path_params["id"],
         _metrics(request),
@@ -79,7 +79,7 @@ def curves(request: Request) -> Response:
 
 
 def compared(request: Request) -> Response:
-    """Several runs: `id` (repeatable), `metric`, `over`, `points`, `smooth`, `group`, `statistic`."""
+    """Compare runs: `id` (repeatable), `metric`, `over`, `points`, `smooth`, `group`, `statistic`."""
     ids = request.query_params.getlist("id")
     if not 1 <= len(ids) <= MOST_RUNS:
         raise ConfigError(f"name 1 to {MOST_RUNS} runs: id=…&id=…")
@@ -96,19 +96,19 @@ def compared(request: Request) -> Response:
 
 
 def configuration(request: Request) -> Response:
-    """Every value with its origin, secrets masked."""
+    """Return every value with its origin, secrets masked."""
     return Answer(_runs(request).configuration(request.path_params["id"]))
 
 
 def events(request: Request) -> Response:
-    """The newest events, oldest first."""
+    """Return the newest events, oldest first."""
     runs = _runs(request)
     folder = runs.index.directory(runs.index.entry(request.path_params["id"]))
     return Answer({"events": [event._asdict() for event in files.events(folder)]})
 
 
 def log(request: Request) -> Response:
-    """A role's log from the byte `after` on; without it, the end."""
+    """Return a role's log from byte `after` on; without `after`, its end."""
     runs = _runs(request)
     folder = runs.index.directory(runs.index.entry(request.path_params["id"]))
     after = None if "after" not in request.query_params else _whole(request, "after", 0, 0, 2**62)
@@ -116,7 +116,7 @@ def log(request: Request) -> Response:
 
 
 def film(request: Request) -> Response:
-    """The newest film."""
+    """Return the newest film."""
     runs = _runs(request)
     found = files.film(runs.index.directory(runs.index.entry(request.path_params["id"])))
     if found is None:
@@ -127,12 +127,12 @@ def film(request: Request) -> Response:
 
 
 def fleet(request: Request) -> Response:
-    """Hosts, and the Redis of every running job."""
+    """Return hosts, and the Redis of every running job."""
     return Answer(_runs(request).fleet())
 
 
 def settable(request: Request) -> Response:
-    """What may change while a run goes on."""
+    """Return the settings that may change while a run trains."""
     runs = _runs(request)
     run = runs.running(runs.index.entry(request.path_params["id"]))
     if run is None:
@@ -142,13 +142,13 @@ def settable(request: Request) -> Response:
 
 
 def changes(request: Request) -> Response:
-    """Answer with the changes of `run`, or of the list without it, since the answer with the mark `since`."""
+    """Return the changes of `run`, or of the list, since the answer with the mark `since`."""
     since, run_id = _text(request, "since", ""), request.query_params.get("run")
     return Answer(request.app.state.watches.changes(run_id, since))
 
 
 async def act(request: Request) -> Response:
-    """Does something to a running job: {"action": …, "value": …}."""
+    """Control a running job: {"action": …, "value": …}."""
     asked = control.Request.read(await read_body(request))
     by = f"{request.client.host if request.client else 'unknown'}, dashboard"
     told = await run_in_threadpool(_act, _runs(request), request.path_params["id"], asked, by)
@@ -156,12 +156,12 @@ async def act(request: Request) -> Response:
 
 
 def metrics(request: Request) -> Response:
-    """Prometheus' text."""
+    """Return metrics in Prometheus' text format."""
     return Response(exposition.exposition(_runs(request)), media_type=exposition.MEDIA_TYPE)
 
 
 def healthy(request: Request) -> Response:
-    """That the server is up."""
+    """Confirm that the server is up."""
     return Answer({"ok": True})
 
 
@@ -187,7 +187,7 @@ def _fits(row: dict[str, Any], words: Sequence[str], state: str) -> bool:
 
 
 def _state_of(row: dict[str, Any]) -> str:
-    """The word that the list shows for a run's state, as `stateOf` in states.js."""
+    """Return the word that the list shows for a run's state, as `stateOf` in states.js."""
     if row["state"] == "running" and row.get("paused"):
         return "paused"
     if row["state"] == "ended":

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from distrl.config.action_mask import mask_of
+from distrl.config.environment_checks import mask_of
 from distrl.environments.spaces import random_actions
 from distrl.types import Array, EnvSpec
 

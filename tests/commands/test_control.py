@@ -336,7 +336,7 @@ def test_parameters_are_set_shown_and_written_down(capsys, configured, workplace
     assert out.splitlines() == [
         "network.learning_rate = 0.0001  # learning rate; a schedule is scaled by it",
         "algorithm.entropy_weight = 0.01  # weight of the entropy that the loss rewards",
-        "launch.log_level = debug  # what roles write",
+        "launch.log_level = debug  # lowest level that roles log",
     ]
     assert configured.registry.control().settings == {"network.learning_rate": 1e-4, "launch.log_level": "debug"}
     assert run(capsys, "set", "--run", "first")[1] == out  # what holds by now
@@ -349,7 +349,7 @@ def test_parameters_are_set_shown_and_written_down(capsys, configured, workplace
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["network.learning_rate=-1"], "network.learning_rate: -1 (from what was asked) must be greater than 0"),
+        (["network.learning_rate=-1"], "network.learning_rate: -1 (from the request) must be greater than 0"),
         (["network.learning_rate"], "distrl set wants path=value"),
         (["network.learning_rate="], "distrl set network.learning_rate= has no value"),
         (["actors.count=3"], "actors.count cannot change while the run goes on"),

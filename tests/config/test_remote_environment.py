@@ -18,8 +18,8 @@ def test_nothing_need_be_said():
     [
         ({"observation_space": SWITCH}, "come together or not at all"),
         ({"action_space": SWITCH}, "come together or not at all"),
-        ({"max_episode_steps": 5}, "the environment tells"),
-        ({"reward_threshold": 5.0}, "the environment tells"),
+        ({"max_episode_steps": 5}, "the environment reports them"),
+        ({"reward_threshold": 5.0}, "the environment reports them"),
         ({"prot": 6025}, "prot"),
         ({"give_up_s": 0}, "greater than 0"),
         ({"max_message_bytes": 10**8}, "less than or equal to 99999999"),

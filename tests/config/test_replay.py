@@ -69,7 +69,7 @@ def test_what_could_never_be_sampled_is_refused(replay, reason):
     [
         (
             {"algorithm": {"max_staleness_updates": 1}},
-            "algorithm.max_staleness_updates: the replay memory of test keeps unrolls however old; leave it out",
+            "algorithm.max_staleness_updates: the replay memory of test keeps unrolls of any age; leave it out",
         ),
         (
             {"algorithm": {"reward_normalization": {}}},

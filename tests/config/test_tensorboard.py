@@ -63,10 +63,10 @@ def test_other_names_are_free_also_those_that_settings_of_others_have():
     [
         ("every_s and every_env_steps contradict each other", {"every_s": 1.0, "every_env_steps": 5}),
         ("'\\(' is no regular expression: ", {"tags": "("}),
-        ("meta is told with the label configuration", {"meta": {"a": 1}, "labels": ["relu"]}),
+        ("meta is written with the label configuration", {"meta": {"a": 1}, "labels": ["relu"]}),
         ("'histogram'|Input should be", {"labels": ["histogram"]}),
         ("greater than 0", {"histograms_every_s": 0}),
-        ("histograms_every_s is of no use: none of `labels` asks", {"histograms_every_s": 5.0}),
+        ("histograms_every_s is of no use: no label needs", {"histograms_every_s": 5.0}),
         ("at least 1 character", {"directory": ""}),
         ("'~nobody-of-that-name/x': ", {"directory": "~nobody-of-that-name/x"}),
     ],

@@ -124,7 +124,7 @@ def test_steering_a_job(page, make_run, alive, redis_url):
     backend.create("{}")
     backend.registry.beat(RoleStatus("actor", 0, 1, "hera", 5, "acting", rss_mb=10.0))
     client, path = page(), f"/api/runs/{id_of('job')}/control"
-    asked = [("scale", 4, "asked for 4 actors"), ("pause", None, "asked to pause"), ("stop", None, "asked to stop")]
+    asked = [("scale", 4, "requested 4 actors"), ("pause", None, "pause requested"), ("stop", None, "stop requested")]
     for action, value, told in asked:
         answer = client.post(path, json={"action": action, "value": value}, headers=ACTING)
         assert (answer.status_code, answer.json()) == (200, {"told": told})

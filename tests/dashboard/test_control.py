@@ -23,17 +23,17 @@ class Hands:
 @pytest.mark.parametrize(
     ("body", "call", "words"),
     [
-        ('{"action": "pause"}', ("pause",), "asked to pause"),
-        ('{"action": "resume", "value": null}', ("resume",), "asked to go on"),
-        ('{"action": "stop"}', ("stop",), "asked to stop"),
-        ('{"action": "checkpoint"}', ("checkpoint",), "asked for a checkpoint"),
-        ('{"action": "evaluate"}', ("evaluate",), "asked for an evaluation"),
-        ('{"action": "scale", "value": 4}', ("scale", 4), "asked for 4 actors"),
-        ('{"action": "scale", "value": 1}', ("scale", 1), "asked for 1 actor"),
+        ('{"action": "pause"}', ("pause",), "pause requested"),
+        ('{"action": "resume", "value": null}', ("resume",), "resume requested"),
+        ('{"action": "stop"}', ("stop",), "stop requested"),
+        ('{"action": "checkpoint"}', ("checkpoint",), "checkpoint requested"),
+        ('{"action": "evaluate"}', ("evaluate",), "evaluation requested"),
+        ('{"action": "scale", "value": 4}', ("scale", 4), "requested 4 actors"),
+        ('{"action": "scale", "value": 1}', ("scale", 1), "requested 1 actor"),
         (
             '{"action": "set", "value": {"path": "network.learning_rate", "value": 1e-3}}',
             ("change", {"network.learning_rate": 1e-3}),
-            "asked for network.learning_rate = 0.001",
+            "requested network.learning_rate = 0.001",
         ),
     ],
 )
@@ -84,7 +84,7 @@ def test_a_request_after_its_deadline_is_not_carried_out():
     with pytest.raises(TooLateError, match="came 40 s too late and was not carried out; ask again"):
         apply(late, hands, lambda: 1040.5)
     assert hands.told == []
-    assert apply(late, hands, lambda: 1000.0) == "asked to pause"
+    assert apply(late, hands, lambda: 1000.0) == "pause requested"
     for odd in (b"NaN", b"1e999", b'"soon"', b"true"):
         with pytest.raises(ConfigError, match=r"deadline|Invalid JSON"):
             Request.read(b'{"action": "pause", "deadline": ' + odd + b"}")

@@ -212,7 +212,11 @@ def test_a_page_outlives_its_server(job, tmp_path, free_port, browser):
         lost, said = tab.locator("#connection"), tab.locator(".said")
         actors = tab.get_by_label("Actors", exact=True)
 
-        for typed, told in (("", "nothing is no number of actors"), ("0", "0 is no number"), ("-3", "-3 is no number")):
+        for typed, told in (
+            ("", "nothing is not a number of actors"),
+            ("0", "0 is not a number"),
+            ("-3", "-3 is not a number"),
+        ):
             actors.fill(typed)
             actors.press("Tab")
             said.filter(has_text=told).wait_for()

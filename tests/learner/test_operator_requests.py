@@ -136,7 +136,7 @@ def test_what_cannot_be_is_told_of_and_not_taken_over(run, steered, caplog):
     made.attend()
     assert [config.algorithm.entropy_weight for config in made.taken] == [0.25]
     assert [record.message for record in caplog.records][:1] == [
-        "not taken over: network.learning_rate: -1.0 (from what was asked) must be greater than 0"
+        "not taken over: network.learning_rate: -1.0 (from the request) must be greater than 0"
     ]
 
 

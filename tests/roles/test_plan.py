@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from distrl.config import RunConfig
-from distrl.config.evaluation import EvaluationConfig
 from distrl.config.replay import ReplayParameters
+from distrl.config.run import EvaluationConfig
 from distrl.errors import ConfigError
 from distrl.learner.replay_set_up import replay_schema
 from distrl.roles.plan import (

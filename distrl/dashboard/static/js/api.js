@@ -1,4 +1,4 @@
-// The server's answers. A browser that is not signed in is sent to the door.
+// Requests to the server. A browser that is not signed in is sent to the sign-in page.
 
 export class Refused extends Error {}
 

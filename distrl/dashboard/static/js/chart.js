@@ -6,7 +6,7 @@ const uPlot = window.uPlot;
 const probe = h("span", { hidden: true });
 document.documentElement.append(probe);
 
-/** The colour of a custom property in the theme of the moment. */
+/** The colour of a custom property in the current theme. */
 function colour(name, alpha = 1) {
   probe.style.color = `var(${name})`;
   const found = getComputedStyle(probe).color;
@@ -101,7 +101,7 @@ export class Chart {
     else if (this.plot.width !== width || this.plot.height !== this.drawnHeight()) this.plot.setSize({ width, height: this.drawnHeight() });
   }
 
-  /** As high as its place, where it is to fill that. */
+  /** Fits the height to its container if it should fill it. */
   drawnHeight() {
     return this.fill ? Math.max(this.height, this.canvas.clientHeight) : this.height;
   }

@@ -1,10 +1,10 @@
-// Hands on a running job: pause, number of actors, checkpoint, evaluation, parameters, stop.
+// Controls of a running job: pause, number of actors, checkpoint, evaluation, parameters, stop.
 import { announce, h, say } from "./dom.js";
 import { act, get } from "./api.js";
 import { whole } from "./format.js";
 
 const SETTLED_MS = 3000;
-const MOST_AT_ONCE = 8; // more new actors than that are asked about first
+const MOST_AT_ONCE = 8; // a larger increase must be confirmed
 
 export function controls(session, run) {
   const said = h("span", { class: "said", role: "status", "aria-live": "polite" });
@@ -22,7 +22,7 @@ export function controls(session, run) {
   }
 
   async function ask(action, value = null) {
-    tell("asking …");
+    tell("sending …");
     try {
       tell(await act(run.id, action, value));
       return true;
@@ -39,7 +39,7 @@ export function controls(session, run) {
     h("button", { type: "button", "aria-label": "One actor fewer", on: { click: () => scale(number.valueAsNumber - 1) } }, "−"), number,
     h("button", { type: "button", "aria-label": "One actor more", on: { click: () => scale(number.valueAsNumber + 1) } }, "+"));
   const stop = button("Stop …", async () => {
-    const text = "It saves a checkpoint and writes its summary. Later it can go on: distrl train --resume.";
+    const text = "It saves a checkpoint and writes its summary. You can resume it later: distrl train --resume.";
     if (await confirmed(`Stop ${run.name}?`, text, "Keep it running", "Stop the run", "danger")) ask("stop");
   }, "danger");
   const settings = h("details", { class: "settings", hidden: true }, h("summary", {}, "Change parameters"), h("div"));
@@ -49,9 +49,9 @@ export function controls(session, run) {
   async function scale(actors) {
     const before = target ?? 1, typed = number.value;
     number.value = before;
-    if (!Number.isInteger(actors) || actors < 1) return refuse(`${Number.isNaN(actors) ? typed || "nothing" : actors} is no number of actors: at least 1`);
+    if (!Number.isInteger(actors) || actors < 1) return refuse(`${Number.isNaN(actors) ? typed || "nothing" : actors} is not a number of actors; enter 1 or more`);
     if (actors === before) return;
-    const more = actors - before, text = `They are processes of their own, on this machine unless the run uses Ray. ${whole(before)} run now.`;
+    const more = actors - before, text = `Each actor is a process, on this machine unless the run uses Ray. ${whole(before)} are running now.`;
     if (more > MOST_AT_ONCE && !(await confirmed(`Start ${whole(more)} more actors?`, text, "Cancel", `Scale to ${whole(actors)}`, "primary"))) return;
     target = actors;
     number.value = actors;
@@ -79,11 +79,11 @@ export function controls(session, run) {
     say(pause, paused ? "Resume" : "Pause");
     pause.classList.toggle("primary", paused);
     const wanted = live.control.target_actors ?? live.roles.filter((role) => role.role === "actor").length;
-    const settled = performance.now() - scaledAt > SETTLED_MS; // the run has heard of what was asked here
+    const settled = performance.now() - scaledAt > SETTLED_MS; // the run has received the request by then
     if (settled && document.activeElement !== number && wanted !== target) { target = wanted; number.value = wanted; }
     stop.disabled = live.control.stop !== null;
     if (live.control.stop !== null) say(said, "stopping …");
-    const held = `${now.run_id} ${JSON.stringify(live.control.settings)}`; // changed here, by another page or by the command line
+    const held = `${now.run_id} ${JSON.stringify(live.control.settings)}`; // changed by this page, another page or the command line
     if (settingsFor !== held) { settingsFor = held; loadSettings(); }
   }
   return { element, update };
@@ -103,9 +103,9 @@ function settingsForm(settings, change, refuse) {
       const value = setting.kind === "choice" ? input.value : input.valueAsNumber;
       if (Number.isNaN(value)) {
         input.value = row.shown;
-        return refuse(`${setting.path}: type a number`);
+        return refuse(`${setting.path}: enter a number`);
       }
-      row.shown = input.value; // what others set from now on may take its place
+      row.shown = input.value; // later changes by others may replace it
       change(setting.path, value);
     };
     return h("form", { class: "row", novalidate: true, on: { submit: apply } }, h("label", { for: id, class: "mono" }, setting.path), input,
@@ -113,7 +113,7 @@ function settingsForm(settings, change, refuse) {
       h("span", { class: "hint" }, setting.meaning));
   }));
 
-  /** Shows values as they are by now, but where another one has been typed and not yet applied. */
+  /** Shows the current values, except where the user has typed another one and not yet applied it. */
   function update(found) {
     for (const { path, value } of found) {
       const row = rows.get(path);

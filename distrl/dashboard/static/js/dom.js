@@ -20,7 +20,7 @@ export function say(element, text) {
 
 let hideAgain = 0;
 
-/** Tells screen readers what has happened. */
+/** Announces a text to screen readers. */
 export function announce(text) {
   const status = document.getElementById("status");
   status.textContent = text;
@@ -45,7 +45,7 @@ export function slider(label, low, high, value, onChange) {
   return h("label", { class: "field" }, label, input, shown);
 }
 
-/** Calls `action` once nothing more has come for `ms`. */
+/** Calls `action` after `ms` without another call. */
 export function settled(ms, action) {
   let timer = 0;
   return () => { clearTimeout(timer); timer = setTimeout(action, ms); };

@@ -1,4 +1,4 @@
-// Asks the server again and again while the page is seen; says how old what is shown is, and tries again with back-off.
+// Polls the server while the page is visible; shows the age of the data, and retries with back-off.
 import { get } from "./api.js";
 import { say } from "./dom.js";
 import { duration } from "./format.js";
@@ -7,7 +7,7 @@ const CADENCE_MS = 1000;
 const STALE_S = 5;
 const LONGEST_MS = 8000; // from one attempt to the next
 
-/** Calls `ask(signal, again)`: `again` after an outage. Returns a promise of the first answer, and what ends it all. */
+/** Calls `ask(signal, again)`; `again` is true after an outage. Returns a promise of the first answer, and a function that ends the polling. */
 export function keepAsking(ask, everyMs = CADENCE_MS) {
   const lost = document.getElementById("connection"), heardOf = document.getElementById("heard");
   const leaving = new AbortController();
@@ -66,6 +66,6 @@ export function follow(params, listeners, again = () => {}) {
     const told = await get("changes", { ...params, since: mark }, signal);
     if (mark !== null && (outage || told.fresh)) await again();
     for (const [name, data] of told.changes) await listeners[name]?.(data);
-    mark = told.mark; // where a listener has failed, everything is told again
+    mark = told.mark; // after a failed listener, the server sends everything again
   });
 }

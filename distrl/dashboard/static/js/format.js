@@ -1,4 +1,4 @@
-// Numbers and times as people read them. What is not known yet is an en dash.
+// Numbers and times as text. Unknown values are an en dash.
 
 export const UNKNOWN = "–";
 const known = (value) => typeof value === "number" && Number.isFinite(value);

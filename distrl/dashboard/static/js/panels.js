@@ -1,4 +1,4 @@
-// Below the curves of a run: who takes part, configuration, events, logs, film. Each is loaded when it is first shown.
+// Below the curves of a run: roles, configuration, events, logs, film. Each is loaded when it is first shown.
 import { h, say } from "./dom.js";
 import { get } from "./api.js";
 import { bytes, duration, percent, UNKNOWN, whole } from "./format.js";
@@ -48,7 +48,7 @@ export function tabs(first) {
 
 function rolesPanel() {
   const body = h("tbody");
-  const none = h("p", { class: "empty" }, "The run has ended: nobody takes part any more.");
+  const none = h("p", { class: "empty" }, "The run has ended: it has no roles any more.");
   const table = h("div", { class: "scroll" }, h("table", {}, h("caption", { class: "visually-hidden" }, "Roles of the run"),
     h("thead", {}, h("tr", {}, ROLES.map(([text, kind]) => h("th", { scope: "col", class: kind }, text)))), body));
   const rows = new Map();
@@ -57,7 +57,7 @@ function rolesPanel() {
     const roles = live?.roles ?? [];
     none.hidden = roles.length > 0;
     table.hidden = roles.length === 0;
-    say(none, run.state === "running" ? "No role has reported yet." : "The run does not run: nobody takes part.");
+    say(none, run.state === "running" ? "No role has reported yet." : "The run is not running: it has no roles.");
     const wanted = roles.map((role) => {
       const key = `${role.role} ${role.id}`;
       if (!rows.has(key)) rows.set(key, roleRow(key));
@@ -101,14 +101,14 @@ function configurationPanel(id) {
     body.replaceChildren(...shown.map((value) => h("tr", { class: isGiven(value) ? "given" : "" }, h("th", { scope: "row" }, value.path),
       h("td", { class: "value" }, value.text), h("td", { class: "origin" }, value.origin))));
     none.hidden = shown.length > 0;
-    if (values) say(none, "Nothing fits the filter.");
+    if (values) say(none, "No setting matches the filter.");
   }
 
   async function open() {
     if (values) return;
     try { values = (await get(`runs/${id}/config`)).values; draw(); } catch (error) { none.hidden = false; say(none, error.message); }
   }
-  const element = h("div", {}, h("div", { class: "toolbar" }, filter, h("label", { class: "field" }, given, "Only what was given")),
+  const element = h("div", {}, h("div", { class: "toolbar" }, filter, h("label", { class: "field" }, given, "Only changed settings")),
     h("div", { class: "scroll" }, h("table", { class: "keys" }, h("caption", { class: "visually-hidden" }, "Configuration"),
       h("thead", {}, h("tr", {}, ["Key", "Value", "From"].map((text) => h("th", { scope: "col" }, text)))), body)), none);
   return { element, open };
@@ -118,7 +118,7 @@ const isGiven = (value) => value.origin !== "" && value.origin !== "default";
 
 function eventsPanel() {
   const list = h("ol", { class: "events" });
-  const none = h("p", { class: "empty" }, "No events: nothing out of the ordinary has happened.");
+  const none = h("p", { class: "empty" }, "No events yet.");
   const update = (events) => {
     none.hidden = events.length > 0;
     list.hidden = events.length === 0;
@@ -134,7 +134,7 @@ function filmPanel(id) {
     if (place.firstChild) return;
     const note = h("p", { class: "empty" }, h("a", { href: `/api/runs/${id}/video`, download: "" }, "Download the film"));
     const video = h("video", { src: `/api/runs/${id}/video`, controls: true, loop: true, "aria-label": "Film of an evaluation",
-      on: { error: () => { video.hidden = true; note.prepend("This browser cannot play its format. "); } } });
+      on: { error: () => { video.hidden = true; note.prepend("This browser cannot play the film. "); } } });
     place.append(video, note);
   };
   return { element: place, open };

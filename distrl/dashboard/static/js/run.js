@@ -1,4 +1,4 @@
-// One run: how it does, what limits it, who takes part; its configuration, events and logs; and hands on it.
+// One run: progress, bottleneck, roles, configuration, events, logs and controls.
 import { h, say, select, slider, settled } from "./dom.js";
 import { get } from "./api.js";
 import { Chart } from "./chart.js";
@@ -9,7 +9,7 @@ import { budget } from "./budget.js";
 import { tabs } from "./panels.js";
 import { outcome, pill, stateOf } from "./states.js";
 
-const REDRAW_MS = [1000, 10000]; // at the least and at the most; a long curve changes little in a second
+const REDRAW_MS = [1000, 10000]; // least and most; a long curve changes little in a second
 const REDRAW_MS_A_POINT = 8;
 const CURVE_MS = 60000; // the first curve of a long run takes a while
 const SMALL = [
@@ -82,7 +82,7 @@ class RunView {
       this.tabs.element);
   }
 
-  /** What the server said of the run: at first, and whenever it begins or ends. */
+  /** Shows the server's description of the run: at first, and whenever the run begins or ends. */
   apply(told) {
     this.run = told.run;
     this.pill.replaceChildren(pill(told.run));
@@ -175,17 +175,17 @@ class RunView {
       if (this.signal.signal.aborted) return;
       this.curveNote.hidden = false;
       say(this.curveNote, error.message);
-      this.main.show(over, []); // not the curve of another metric than the one that is chosen
+      this.main.show(over, []); // not the curve of a metric that is not chosen
       return;
     }
-    if (over !== kept.over) return; // another question has been asked meanwhile
+    if (over !== kept.over) return; // the axis has changed meanwhile
     this.curveNote.hidden = true;
     this.main.label = title(kept.metric);
     this.main.show(over, [kept.metric, kept.second].filter(Boolean).map((name, at) => ({
       key: at ? "second" : "first", label: title(name), colour: at, axis: at + 1, dashed: at === 1, ...main.curves[name] })));
     SMALL.forEach(([, all], at) => {
       const lines = all.filter(([name]) => rest.curves[name].x.length), both = lines.some(([, , side]) => side === 1);
-      this.cards[at].hidden = lines.length === 0 && this.columns.length > 0; // an algorithm has no such numbers
+      this.cards[at].hidden = lines.length === 0 && this.columns.length > 0; // the algorithm has no such numbers
       this.small[at].show(over, lines.map(([name, label, side, format], colour) => ({
         key: name, label, colour, axis: both ? side : 1, dashed: both && side === 2, format, ...rest.curves[name] })));
     });
@@ -214,7 +214,7 @@ class RunView {
   }
 }
 
-// label, (snapshot, whether the run has ended) -> [value, unit, what stands below]
+// label, (snapshot, whether the run has ended) -> [value, unit, text below]
 const TILES = [
   ["Return, last 100", (s) => [result(s.mean_return_100), "", `best ${result(s.best_mean_return_100)}`]],
   ["Environment steps", (s) => [compact(s.env_steps), "", `${compact(s.episodes)} episodes`]],

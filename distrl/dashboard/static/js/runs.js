@@ -11,7 +11,7 @@ const COLUMNS = [
 ];
 const STATES = [["", "All"], ["running", "Running"], ["ended", "Ended"], ["failed", "Failed"], ["gone", "Gone"]];
 const MOST_COMPARED = 60;
-const LONGEST = 160; // letters of an outcome; its run's page has all
+const LONGEST = 160; // letters of an outcome; the run's page shows all of it
 const kept = { filter: "", state: "", sort: "started", down: true, chosen: new Set() };
 
 export async function runsPage({ session }) {
@@ -81,7 +81,7 @@ export async function runsPage({ session }) {
     more.hidden = found.length <= limit;
     table.hidden = found.length === 0;
     none.hidden = found.length > 0;
-    none.replaceChildren(...(runs.size ? [h("p", {}, "No run fits the filter.")]
+    none.replaceChildren(...(runs.size ? [h("p", {}, "No run matches the filter.")]
       : [h("p", {}, `There is no run in ${session.root} yet.`), h("p", {}, "Start one: ", h("code", {}, "distrl train --preset cartpole-impala"))]));
     for (const id of kept.chosen) if (!runs.has(id)) kept.chosen.delete(id);
     chosenBar.hidden = kept.chosen.size === 0;

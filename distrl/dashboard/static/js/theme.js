@@ -1,4 +1,4 @@
-// Runs before the page is drawn, so that nobody sees the other theme flash.
+// Runs before the page is drawn, so that the other theme does not flash.
 "use strict";
 (() => {
   const stored = localStorage.getItem("distrl-theme");

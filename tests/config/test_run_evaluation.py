@@ -3,8 +3,8 @@
 import pytest
 
 from distrl.config import RunConfig
-from distrl.config.evaluation import EvaluationConfig
 from distrl.config.load import load
+from distrl.config.run import EvaluationConfig
 from distrl.errors import ConfigError
 
 
