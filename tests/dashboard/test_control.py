@@ -81,7 +81,7 @@ def test_values_that_no_parameter_has(value):
 def test_a_request_after_its_deadline_is_not_carried_out():
     hands = Hands()
     late = Request.read(b'{"action": "pause", "deadline": 1000.5}')
-    with pytest.raises(TooLateError, match="came 40 s too late and was not carried out; ask again"):
+    with pytest.raises(TooLateError, match="came 40 s too late and was not carried out; repeat it"):
         apply(late, hands, lambda: 1040.5)
     assert hands.told == []
     assert apply(late, hands, lambda: 1000.0) == "pause requested"

@@ -243,7 +243,7 @@ def test_a_redis_that_says_nothing_is_given_up(odd, monkeypatch):
 
 def test_without_redis():
     run = LiveRun(RunRecord(run_id="r", redis_url=None, pid=1))
-    assert run.look().problem == "one process without Redis (actors.count: 0): its files tell what it does"
+    assert run.look().problem == "one process without Redis (actors.count: 0); see its files"
     with pytest.raises(ConfigError, match="one process"), run.backend():
         pass
 
