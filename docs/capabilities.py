@@ -49,10 +49,12 @@ OTHERWISE = {
     "axes and swaps them back.",
     "L10.2": "As D104: running statistics are the network's, and divide by the deviation of what was seen before.",
     "E02": "gymnasium's `Space.contains`; what environments show is checked as it is read, but for a Box's bounds.",
+    "E04": "Names are paths without a leading separator or marks of tuples: `a`, `b/0`, `b/1`.",
     "E05": "Arrays have their batch axis from the vector of environments on; another number of axes is refused. "
     "A single sample gets one from `gymnasium.vector.utils.concatenate`.",
     "E06": "Spaces carry no ranks: `[T, B, …]` is stated by `UnrollSchema`, `[N, …]` by the network's Keras inputs.",
     "E07": "No placeholders: Keras makes its inputs from the `EnvSpec`. Buffers are gymnasium's `create_empty_array`.",
+    "E08": "A text is an array of tokens, [length], int32, because policies read numbers; all else as the row says.",
     "E10": "Spaces carry no ranks to be given or taken: `gymnasium.vector.utils.batch_space` makes another space.",
     "E11": "gymnasium's `create_empty_array` with its default `fn=numpy.zeros`: zeros in the space's own dtype.",
     "E20": "gymnasium's `batch_space(space, n).sample()` draws each part n times; `gymnasium.vector.utils.iterate` "
@@ -60,6 +62,10 @@ OTHERWISE = {
     "E21": "Equality of two `EnvSpec`s, or gymnasium's `is_space_dtype_shape_equiv`; without ranks none is wider.",
     "E22": "`UnrollBuilder` has an array for each name of the `EnvSpec`, for a whole unroll; no lists grow.",
     "E23": "Nothing infers spaces from operations: Keras infers shapes, and what goes in is stated by the `EnvSpec`.",
+    "H03": "Losses are means over valid steps, not sums over time, so that learning rates do not depend on the length "
+    "of unrolls.",
+    "O06": "Unrolls keep their length: their last rows use the steps that are left before the bootstrap.",
+    "D85": "Evaluation is greedy: it has no epsilon. Actors always evaluate the policy, which chance then overrides.",
     "L12.11": "The `lstm` middleware, on `keras.layers.LSTMCell`: state in, state out (rows D05, L05).",
     "D131": "The replay memory keeps and evicts whole unrolls, which hold pieces of episodes; n-step targets bootstrap "
     "at their ends.",

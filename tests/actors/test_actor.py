@@ -176,6 +176,7 @@ def test_unrolls_follow_each_other_without_a_gap(make_run):
     assert run.backend.ledger.counts().imbalance == 0
 
 
+@pytest.mark.row("L21", "G17")
 def test_actions_and_their_probabilities_are_those_of_the_policy(make_run):
     run = make_run()
     actor = run.actor(update=4)
@@ -456,6 +457,7 @@ def test_the_first_weights_are_taken_whole_and_later_ones_mixed_at_the_rate(make
     np.testing.assert_array_equal(found, twin.step(observations, {}).outputs[LOGITS])
 
 
+@pytest.mark.row("O11")
 def test_weights_are_fetched_once_per_version(make_run, monkeypatch):
     run = make_run()
     actor = run.actor()
@@ -487,6 +489,7 @@ def test_an_unroll_keeps_the_weights_it_began_with(make_run):
 # ------------------------------------------------------------------------------------------------------------ waits
 
 
+@pytest.mark.row("J04")
 def test_every_wait_has_a_name(make_run):
     run = make_run(caps=QueueCaps(2, 2**24))
     actor = run.actor()

@@ -164,7 +164,7 @@ def test_of_several_actions_errors_are_averaged_after_squaring():
     np.testing.assert_allclose(gradients["q/q/right"][0], [[1.0, 0.0]])
 
 
-@pytest.mark.row("G31", "D150")
+@pytest.mark.row("G31", "D150", "A19")
 def test_the_defaults_are_the_ancestors():
     parameters = make().config.algorithm
     assert (parameters.batch_size, parameters.target_update_every_updates) == (32, 10_000)
@@ -183,6 +183,7 @@ def test_dueling_selects_the_head():
         plain.build(SPEC)
 
 
+@pytest.mark.row("G14")
 def test_an_update_moves_values_towards_their_targets():
     """Everything terminates: values become the rewards, those of choices that nobody made stay apart."""
     algorithm = make(target_update_every_updates=1, target_update_rate=0.05)
@@ -216,6 +217,7 @@ def test_the_loss_of_each_item_without_an_update():
     np.testing.assert_allclose(losses, expected, rtol=1e-4)
 
 
+@pytest.mark.row("G08")
 @pytest.mark.parametrize(("every", "rate"), [(3, 1.0), (1, 0.25), (2, 0.5)])
 def test_when_and_how_far_the_target_network_moves(every, rate):
     algorithm = make(target_update_every_updates=every, target_update_rate=rate)

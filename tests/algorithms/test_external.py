@@ -269,6 +269,7 @@ def twin(logits, values, batch, *, discount, steps, temperature, scale, weight):
     return np.mean(policy), weight * np.mean(value), np.mean(entropy)
 
 
+@pytest.mark.row("G35")
 @pytest.mark.parametrize("steps", [1, 3, 20])
 def test_the_example_is_its_twin(steps):
     rng = np.random.default_rng(steps)

@@ -50,7 +50,7 @@ UNIFORM = np.zeros((3, 1, 2), "float32")
 VALUES = np.array([[1.0], [2.0], [3.0]], "float32")
 
 
-@pytest.mark.row("H03")
+@pytest.mark.row("H03", "H12")
 def test_loss_by_hand():
     """gamma .5, V = [1, 2], bootstrap 3, rewards [1, 1] x reward_scale 2, a uniform policy over two actions.
 

@@ -61,6 +61,7 @@ def test_without_the_extra(capsys, monkeypatch):
     assert refused(capsys) == f"uvicorn, which the dashboard needs, is not installed: {how_to_install('dashboard')}"
 
 
+@pytest.mark.row("P14")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_from_start_to_interrupt(workplace, free_port, number):
     environment = {

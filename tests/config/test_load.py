@@ -83,7 +83,7 @@ def test_set_is_typed_and_validated():
     assert loaded.config.network.middleware_parameters.scheme == (8, 8)
 
 
-@pytest.mark.row("D41")
+@pytest.mark.row("D41", "T06")
 def test_set_never_evaluates(tmp_path):
     marker = tmp_path / "executed"
     attack = f"__import__('pathlib').Path({str(marker)!r}).touch()"
@@ -253,6 +253,7 @@ trees = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.row("G01")
 @settings(max_examples=50)
 @given(trees)
 def test_any_configuration_survives_its_file(tree):

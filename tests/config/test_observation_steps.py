@@ -61,6 +61,6 @@ def test_a_factor_of_zero_is_refused(factor):
         ScaleStep(**factor)
 
 
-@pytest.mark.row("D111")
+@pytest.mark.row("D111", "T09")
 def test_a_limit_of_zero_is_a_limit():
     assert (ClipStep(high=0).low, ClipStep(high=0).high) == (None, 0.0)

@@ -93,3 +93,11 @@ def test_the_page_has_every_section_of_the_schema():
     known = {name for name, definition in reference.schema()["$defs"].items() if "properties" in definition}
     assert known - listed == {"Declared"}
     assert json.dumps(reference.schema())
+
+
+@pytest.mark.row("G24")
+def test_every_concern_of_a_learning_agent_is_a_setting():
+    paths = """algorithm.discount network.middleware_parameters network.force_cpu checkpoint.every_s actors.count
+        network.optimizer_type environment.preprocessing exploration.kind algorithm.reward_clipping
+        network.heads_parameters algorithm.entropy_weight tensorboard.labels"""
+    assert [path for path in paths.split() if not reference.find(path)] == []

@@ -99,7 +99,7 @@ def test_a_schedule_stays_between_its_ends_and_never_turns_back(schedule, steps)
     assert schedule.at(schedule.delay_steps + schedule.steps) == schedule.end
 
 
-@pytest.mark.row("K03")
+@pytest.mark.row("K03", "T16")
 @given(st.integers(1, 9_999))
 def test_an_exponential_schedule_heads_for_its_end_all_the_time(steps):
     """Once, one decayed towards 0 within its window and jumped to its end after it."""

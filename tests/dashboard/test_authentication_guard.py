@@ -30,6 +30,7 @@ def addresses(root, run_id):
     return [*found, "/static/style.css", "/static/js/main.js", "/static/../app.py", "/nothing", "/api/", "//"]
 
 
+@pytest.mark.row("P14")
 def test_without_a_token_nothing_is_answered(page, root, run_id):
     client = page(EVERYWHERE, token=TOKEN)
     for path in addresses(root, run_id):

@@ -97,6 +97,15 @@ def test_a_damaged_mark_of_the_best_is_no_mark(tmp_path, mark):
     assert steps(tmp_path) == [2]
 
 
+@pytest.mark.row("G13")
+@pytest.mark.parametrize("keep", [1, 2])
+def test_two_saves_are_as_many_as_are_kept(tmp_path, keep):
+    for step in (3, 4):
+        save(tmp_path, step, arrays(float(step)), META, keep=keep)
+    assert steps(tmp_path) == [3, 4][-keep:]
+    assert value_of(load_newest(tmp_path)) == 4.0
+
+
 def test_the_same_step_is_replaced(tmp_path):
     save(tmp_path, 3, arrays(1.0), META, keep=2)
     save(tmp_path, 3, arrays(2.0), META, keep=2)
@@ -154,6 +163,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.row("D26")
 @pytest.mark.parametrize("name", DAMAGE)
 def test_damage_falls_back_to_the_one_before(tmp_path, name):
     save(tmp_path, 1, arrays(1.0), META, keep=5)

@@ -76,7 +76,7 @@ def test_a_lost_life_costs_its_reward(vectorization):
     assert costly[0].sum() == 1
 
 
-@pytest.mark.row("M03")
+@pytest.mark.row("M03", "T12")
 @pytest.mark.parametrize(
     ("env_id", "kwargs"),
     [

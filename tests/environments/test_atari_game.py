@@ -57,14 +57,14 @@ def test_observations_and_rewards_are_gymnasiums_until_the_game_is_over(sticky):
     assert rewards > 0
 
 
-@pytest.mark.row("M03")
+@pytest.mark.row("M03", "D190")
 def test_frames_are_four_for_every_step_until_the_game_is_over():
     frames = [info["episode_frames"] for *_, info in play(game())]
     assert frames[:-1] == list(range(4, 4 * len(frames), 4))
     assert 0 < frames[-1] - frames[-2] <= 4
 
 
-@pytest.mark.row("M03")
+@pytest.mark.row("M03", "T12")
 def test_a_game_that_is_over_inside_a_skip_shows_its_last_frame():
     """RLgraph showed what it had shown before, as gymnasium does."""
     console = AtariEnv("breakout", obs_type="grayscale", frameskip=1, repeat_action_probability=0.0)
@@ -111,6 +111,7 @@ class Console:
         return 0
 
 
+@pytest.mark.row("D190")
 @pytest.mark.parametrize(
     ("over_at", "reward", "left", "right"),
     [(9, 4, 3, 4), (4, 4, 3, 4), (3, 3, 3, 0), (2, 2, 0, 2), (1, 1, 1, 0)],
@@ -136,7 +137,7 @@ def test_without_pooling_the_last_frame_is_shown():
     assert (observation[:, 43:] == 4).all()
 
 
-@pytest.mark.row("M03")
+@pytest.mark.row("M03", "T12")
 def test_a_range_of_frames_is_drawn_anew_at_every_step():
     """RLgraph failed on the first step: range of a tuple."""
     frames = [info["episode_frames"] for *_, info in play(game("pong", frame_skip=(2, 5)), 300)]
@@ -147,7 +148,7 @@ def test_a_range_of_frames_is_drawn_anew_at_every_step():
     assert again == frames
 
 
-@pytest.mark.row("M03")
+@pytest.mark.row("M03", "D190")
 def test_a_game_begins_after_one_to_n_no_ops():
     made = game("pong", noop_max=30)
     counts = Counter()

@@ -369,7 +369,7 @@ def test_samples_of_any_number(space: Space) -> None:
     assert all(space.contains(row) for row in iterate(several, action_writer("Env-v0", space)(drawn)))
 
 
-@pytest.mark.row("E09", "E16")
+@pytest.mark.row("E09", "E16", "T11")
 def test_samples_of_one_value() -> None:
     np.testing.assert_array_equal(create_empty_array(FOUR, 5, full(7)), np.full((5, 4), 7.0))
     switches = create_empty_array(MultiBinary(3), 2, full(True))
@@ -411,7 +411,7 @@ def test_whole_numbers_end_below_their_number(dtype: type) -> None:
     assert spec_of(Box(0, 5, (2,), dtype)).observations["observation"].dtype == dtype.__name__
 
 
-@pytest.mark.row("E14")
+@pytest.mark.row("E14", "T11")
 def test_categories_are_counted_from_where_they_start() -> None:
     five, three = Discrete(5), Discrete(3, start=2)  # 2, 3, 4; RLgraph made five categories of it
     assert (flatdim(five), flatdim(three)) == (5, 3)
@@ -427,14 +427,14 @@ def test_samples_without_bounds_are_finite() -> None:
     assert np.isfinite(random_actions(spec_of(FOUR, space).actions, 10, np.random.default_rng(0))["action"]).all()
 
 
-@pytest.mark.row("E17")
+@pytest.mark.row("E17", "T11")
 def test_texts() -> None:
     assert Text(5).contains("abc")
     rows = observation_reader("Env-v0", Text(5), 2)(("abc", np.str_("abc")))["observation"]
     np.testing.assert_array_equal(rows[0], rows[1])
 
 
-@pytest.mark.row("E20")
+@pytest.mark.row("E20", "T11")
 def test_samples_of_a_container_in_both_directions() -> None:
     """RLgraph repeated one sample."""
     space = Dict({"a": Discrete(1000), "b": Tuple((Discrete(1000),))})

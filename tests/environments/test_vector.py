@@ -232,7 +232,7 @@ def zeros(count: int) -> dict[str, np.ndarray]:
     return {"action": np.zeros(count, np.int32)}
 
 
-@pytest.mark.row("M02", "M10")
+@pytest.mark.row("M02", "M10", "T17")
 @pytest.mark.parametrize("vectorization", ["own", "sync"])
 @pytest.mark.parametrize(
     ("terminate_at", "truncate_at", "terminated", "truncated"),
@@ -678,6 +678,7 @@ def test_a_seed_that_comes_twice_is_drawn_again(monkeypatch: pytest.MonkeyPatch)
     assert environment_seeds(0, 3) == [1, 2, 4]
 
 
+@pytest.mark.row("D45")
 def test_actors_share_no_seed() -> None:
     """As `Actor.reset` seeds its environments: 40 actors and two incarnations of each, 64 environments."""
     seeds: list[int] = []

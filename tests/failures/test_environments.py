@@ -322,6 +322,7 @@ def test_an_environment_that_fails_within_its_first_episode_is_exit_2(distrl_com
     assert not os.path.exists(module / "run")
 
 
+@pytest.mark.row("O02")
 def test_an_environment_that_cannot_start_is_exit_2_with_its_own_traceback(distrl_command, module):
     (module / "broken.py").write_text(
         "from distrl.environments.worlds.toy import StepCounter\n"

@@ -28,7 +28,7 @@ def crafted(array: dict[bytes, object]) -> bytes:
     return msgpack.packb({"observations": {"observation": array}, "actions": None})
 
 
-@pytest.mark.row("D61")
+@pytest.mark.row("D61", "T05")
 def test_payloads_that_would_execute_code_are_counted_kept_and_never_decoded(start_run, unhurried, tmp_path):
     trap = tmp_path / "executed"
     pickled = crafted({b"nd": True, b"kind": b"O", b"shape": [1], b"type": "|O", b"data": pickle.dumps(Touches(trap))})

@@ -22,7 +22,7 @@ def damage(checkpoint: Path) -> None:
     file.write_bytes(file.read_bytes()[:-10])
 
 
-@pytest.mark.row("Q02")
+@pytest.mark.row("Q02", "D42")
 def test_a_run_goes_on_with_more_or_fewer_actors_and_past_a_damaged_checkpoint(
     start_run, unhurried, distrl_command, assert_ended_cleanly
 ):

@@ -85,6 +85,7 @@ def test_however_the_process_ends_it_is_told_in_words(exit_code, words):
     assert external_algorithm._ended(exit_code, 60.0) == words
 
 
+@pytest.mark.row("G35", "H10")
 @pytest.mark.slow
 @pytest.mark.redis
 def test_it_trains_from_the_users_own_file(command, tmp_path):

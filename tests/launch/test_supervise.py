@@ -170,6 +170,7 @@ def test_a_learner_that_ends_cleanly_ends_the_run(world):
     assert (outcome.exit_code, outcome.stop_reason) == (0, "asked")
 
 
+@pytest.mark.row("O09")
 def test_a_dead_actor_is_replaced_and_its_ticket_goes_back(world):
     world.backend.tickets.issue(1, world.backend.acquire_fence())
     assert world.backend.tickets.take((0, 1), 0.0)

@@ -16,6 +16,7 @@ from distrl.memory_backend.registry_interface import BestEvaluation, Evaluation
 from distrl.types import PolicyBundle, Weights
 
 
+@pytest.mark.row("D48")
 def test_the_files_act_as_the_network_does(prepared, tmp_path):
     made = prepared()
     online = made.networks["main"].online

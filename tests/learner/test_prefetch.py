@@ -82,6 +82,7 @@ def test_while_it_has_nothing_the_learner_can_do_something_else(run, prefetch):
     assert set(waited) == {threading.current_thread()}
 
 
+@pytest.mark.row("T15", "O05")
 def test_an_error_of_the_thread_reaches_the_caller(run, prefetch):
     feed = prefetch()
     run.push(0, 0, payload=b"\xc1")  # to be rejected, which only the newest learner may

@@ -145,6 +145,7 @@ def test_a_batch_is_given_when_it_is_due_and_unrolls_are_taken_in_before(q_run):
     assert run.backend.weights.version() == 3
 
 
+@pytest.mark.row("A19")
 def test_batches_are_transitions_of_the_environment(q_run):
     """`Identity` pays 1 for the action that the observation names, and its episodes have three steps."""
     run = q_run(n_step=2)
@@ -187,6 +188,7 @@ def test_how_far_it_has_filled_is_shown(q_run, monkeypatch):
     assert shown == [*filling, "training", "training"]
 
 
+@pytest.mark.row("O05")
 def test_priorities_of_the_loss_come_back_to_the_items_they_are_of(q_run, monkeypatch):
     run = q_run(sampler={"kind": "prioritized", "alpha": 1.0, "epsilon": 0.0})
     run.learner.start()

@@ -59,7 +59,7 @@ def test_a_round_is_over_when_everybody_has_answered(world):
     assert world.rounds.missing == [0, 1, 2]
 
 
-@pytest.mark.row("B11")
+@pytest.mark.row("B11", "T03")
 def test_a_round_goes_on_after_the_time_out_and_says_without_whom(world, caplog):
     world.rounds.begin(7)
     take(world, 1, version=7)

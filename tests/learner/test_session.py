@@ -226,7 +226,7 @@ def test_an_unroll_that_comes_twice_counts_once_in_the_scale_of_rewards(train):
 # --------------------------------------------------------------------------------------------------------- restarts
 
 
-@pytest.mark.row("N03", "Q02")
+@pytest.mark.row("N03", "Q02", "H09")
 def test_another_run_from_the_checkpoint_goes_on_with_its_counters(train):
     first = train(stop__updates=3)
     first.run()
@@ -485,7 +485,7 @@ def outstanding(backend):
 
 @pytest.mark.parametrize("k", [0, 1, 2])
 @pytest.mark.parametrize("kinds", [(VectorEnvironment, VectorEnvironment, Slow), (VectorEnvironment, Faulty, Slow)])
-@pytest.mark.row("D66", "D67", "O14")
+@pytest.mark.row("D66", "D67", "O14", "T07", "G17")
 def test_no_unroll_is_older_than_k_updates_and_nothing_dead_locks(prepared, toy_config, k, kinds):
     config = toy_config(
         algorithm__max_staleness_updates=k, stop__updates=40, learner__batch_size=2, actors__unroll_length_steps=3

@@ -7,7 +7,7 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 
-@pytest.mark.row("D50")
+@pytest.mark.row("D50", "D40")
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
 def test_the_preset_solves_cartpole_within_a_million_steps(train_preset, tmp_path, seed):
     run_dir = tmp_path / "run"
@@ -26,6 +26,7 @@ def test_the_preset_solves_cartpole_within_a_million_steps(train_preset, tmp_pat
     assert (run_dir / "policy" / "graph.onnx").stat().st_size > 0
 
 
+@pytest.mark.row("G36")
 @pytest.mark.long
 @pytest.mark.parametrize("preset", ["cartpole-ppo", "cartpole-appo"])
 def test_several_epochs_on_every_batch_solve_it_in_half_as_many_steps(train_preset, preset):

@@ -31,6 +31,7 @@ def learned_values(train_here, *sets: str) -> np.ndarray:
     return policy.step({"observation": np.eye(5, dtype=np.float32)}, {}).outputs["value"].ravel() / SCALE
 
 
+@pytest.mark.row("T17")
 def test_with_a_time_limit_values_are_those_of_the_endless_chain(train_here):
     found = learned_values(train_here, "environment.kwargs={end: time_limit}")
     np.testing.assert_allclose(found, endless_values(), rtol=0.02)

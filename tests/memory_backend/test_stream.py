@@ -268,7 +268,7 @@ def test_an_empty_stream_has_room_whatever_a_forger_did_to_the_count(run):
     assert backend.unrolls.admission().has_room
 
 
-@pytest.mark.row("D61")
+@pytest.mark.row("D61", "T05")
 def test_a_rejected_payload_is_kept_in_part_and_counted(run):
     backend = run.backend
     fence = backend.acquire_fence()
@@ -316,7 +316,7 @@ def test_an_unknown_reason_is_refused(backend):
     assert balanced(backend).in_flight == 1
 
 
-@pytest.mark.row("D61")
+@pytest.mark.row("D61", "T05")
 def test_10000_unrolls_are_used_once_each_while_learners_come_and_go(run):
     producer, total, burst = run.connect(QueueCaps(entries=10**6, bytes=10**9)), 10_000, 1000
     used, pushed = [], 0

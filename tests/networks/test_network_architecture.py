@@ -87,7 +87,7 @@ def test_several_devices_are_an_error_and_not_a_silent_drop(build, devices):
         Architecture.construct("main", devices, network.parameters, network.spec, network.head_parameters, 1)
 
 
-@pytest.mark.row("B02")
+@pytest.mark.row("B02", "F04")
 def test_built_from_cartpoles_spaces_it_predicts(build):
     cartpole = EnvSpec("CartPole-v1", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
     network = build(cartpole, (PolicyHeadParameters(),))
@@ -113,6 +113,7 @@ def test_predict_returns_what_is_asked_for(build):
     assert [array.shape for array in single.predict(X, squeeze_output=False)] == [(3, 2)]
 
 
+@pytest.mark.row("F06")
 @pytest.mark.parametrize(
     ("inputs", "outputs", "message"),
     [
@@ -373,7 +374,7 @@ def test_set_weights_mixes(build, rate, expected):
         np.testing.assert_array_equal(array, np.full_like(array, expected))
 
 
-@pytest.mark.row("B15")
+@pytest.mark.row("B15", "G11")
 @pytest.mark.parametrize(
     ("spoil", "rate", "message"),
     [

@@ -71,6 +71,7 @@ def test_without_normalised_inputs_there_is_nothing_to_tell(build, batch_for):
     assert statistics.state_arrays() == {"statistics": {}}
 
 
+@pytest.mark.row("Q04")
 def test_moments_come_back_exactly(copies, batch_for):
     one, other = (Statistics(copies, RewardNormalizationParameters()) for _ in range(2))
     one.observe(batch_for(copies[0])._replace(reward_moments=MOMENTS))

@@ -123,7 +123,7 @@ def test_set_weights_goes_to_online_alone(wrap):
     assert [value(copy) for copy in network.copies.values()] == [0.0, 1.0, 0.0]
 
 
-@pytest.mark.row("A21")
+@pytest.mark.row("A21", "F07")
 def test_target_stays_until_it_is_updated(wrap, batch_for):
     network = wrap(has_target=True)
     start = network.target.get_weights()
@@ -241,7 +241,7 @@ def test_reset_gradients_resets_when_it_is_true(wrap, has_global, reset):
     assert np.all(kept == (0.0 if reset else 1.0))
 
 
-@pytest.mark.row("C10")
+@pytest.mark.row("C10", "I11")
 @pytest.mark.parametrize("has_global", [True, False])
 def test_train_and_sync_networks(wrap, has_global):
     network = wrap(has_global=has_global, heads=VALUE, **SGD)

@@ -31,6 +31,7 @@ def test_in_the_long_run_it_is_the_ratio(ratio):
     assert allowed - 64 < limiter.sampled_steps <= allowed
 
 
+@pytest.mark.row("O07")
 def test_without_a_ratio_only_the_first_steps_are_waited_for():
     limiter = RateLimiter(None, 10)
     limiter.insert(9)
@@ -45,3 +46,20 @@ def test_progress_while_it_fills():
     limiter = RateLimiter(1.0, 1000)
     limiter.insert(400)
     assert limiter.progress == "filling the replay: 400 of 1,000"
+
+
+@pytest.mark.parametrize(
+    ("updates_every_4_steps", "warm_up", "updates"),
+    [
+        pytest.param(2, 0, 50, marks=pytest.mark.row("D24")),
+        pytest.param(1, 20, 20, marks=pytest.mark.row("G08")),
+    ],
+)
+def test_updates_of_a_hundred_steps(updates_every_4_steps, warm_up, updates):
+    limiter, batch, made = RateLimiter(updates_every_4_steps * 64 / 4, warm_up), 64, 0
+    for _ in range(100):
+        limiter.insert(1)
+        while limiter.may_sample(batch):
+            limiter.sample(batch)
+            made += 1
+    assert made == updates

@@ -29,7 +29,7 @@ def chances(sampler, items, draws=4000, env_steps=0):
     return counts / counts.sum(), weights
 
 
-@pytest.mark.row("J02")
+@pytest.mark.row("J02", "D130")
 def test_uniform_draws_pass_a_chi_square_test():
     sampler = UniformSampler(4, 5)
     for slot in range(4):

@@ -185,6 +185,7 @@ def test_it_plays_what_gymnasium_makes(made):
     vector.close()
 
 
+@pytest.mark.row("G22")
 def test_drawing_is_by_the_policys_distribution_and_the_callers_generator(made):
     network, _, path = made(DISCRETE)
     policy = load_policy(path)
@@ -197,6 +198,7 @@ def test_drawing_is_by_the_policys_distribution_and_the_callers_generator(made):
     np.testing.assert_array_equal(drawn, again)
     np.testing.assert_allclose(np.bincount(drawn - 2, minlength=3) / 20_000, probabilities, atol=0.015)
     assert (policy.act(many, deterministic=False).action != drawn).any()
+    assert {int(policy.act(observation).action) for _ in range(100)} == {2 + int(np.argmax(logits))}
 
 
 def test_values_take_the_best_in_either_case(made):

@@ -206,7 +206,7 @@ def test_environments_explore_as_often_as_their_step_says():
     np.testing.assert_allclose(log_probabilities, np.log(expected), rtol=1e-5)
 
 
-@pytest.mark.row("K08")
+@pytest.mark.row("K08", "T22")
 def test_epsilon_by_episode_is_random_below_one_in_so_many_episodes():
     chooser = explorer(EpsilonByEpisode(), crowd=Crowd(0, 1, 2))
     for _ in range(4):

@@ -160,6 +160,30 @@ def test_gae_by_hand(terminated, advantages):
     check(result, values[:-1] + column(*advantages), column(*advantages))
 
 
+@pytest.mark.row("H07")
+@pytest.mark.parametrize(
+    ("horizon", "returns"),
+    [(3, [2.95, 1.45125, 1.3775, 1.45, 1, 94]), (None, [4.19319, 2.30862, 1.3775, 1.45, 1, 94])],
+)
+def test_discounted_rewards_up_to_a_horizon_and_a_final_reward(horizon, returns):
+    """discount .95, terminated in the fifth step; 100 follows the last. Without a horizon: GAE with lambda 1."""
+    known = {
+        "values": column(0, 0, 0, 0, 0, 0, 100),
+        "rewards": column(2, 1, 0, 0.5, 1, -1),
+        "discounts": step_discounts(flags("....x."), 0.95),
+        "valid": np.ones((6, 1), bool),
+    }
+    computed = n_step(**known, steps=horizon) if horizon else gae(**known, trace_lambda=1.0)
+    np.testing.assert_allclose(ops.convert_to_numpy(computed.value_targets), column(*returns), rtol=1e-5)
+
+
+@pytest.mark.row("H08")
+def test_cumulative_discount_from_a_start():
+    known = {"values": column(0, 0, 0, 4), "rewards": column(1, 2, 3), "valid": np.ones((3, 1), bool)}
+    computed = gae(**known, discounts=step_discounts(flags("..."), 0.5), trace_lambda=1.0)
+    np.testing.assert_allclose(ops.convert_to_numpy(computed.value_targets), column(3.25, 4.5, 5), rtol=1e-6)
+
+
 def test_discounts_are_zero_where_terminated_alone():
     np.testing.assert_allclose(ops.convert_to_numpy(step_discounts(flags(".x."), 0.9)), column(0.9, 0.0, 0.9))
 

@@ -11,7 +11,7 @@ def all_of(acted, spec, *steps):
     return acted(spec, np.arange(kind.n, dtype=np.int32), *steps)[1]
 
 
-@pytest.mark.row("D116")
+@pytest.mark.row("D116", "T09")
 def test_boxes_become_evenly_spaced_choices(acted, box):
     """The ancestor's check of an int for the number of bins failed on its length."""
     five = all_of(acted, box(-1.0, 1.0), {"step": "discretize_box", "bins": 5})

@@ -33,7 +33,7 @@ def test_a_crop_beyond_the_image_is_refused(pipeline, crop, why):
         pipeline(ArraySpec((10, 10), "uint8"), {"step": "crop", **crop})
 
 
-@pytest.mark.row("L08.6", "L10.5")
+@pytest.mark.row("L08.6", "L10.5", "T21")
 @pytest.mark.parametrize("channels", [None, 1, 3, 4, 5, 9])
 @pytest.mark.parametrize("interpolation", ["area", "bilinear", "nearest", "bicubic", "lanczos"])
 def test_resize_to_width_and_height(through, channels, interpolation):

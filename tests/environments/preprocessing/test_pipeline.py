@@ -112,6 +112,7 @@ def test_what_comes_out_lies_in_one_piece(pipeline):
     assert (out.shape, out.flags.c_contiguous) == ((2, 4, 5, 3), True)
 
 
+@pytest.mark.row("G09")
 def test_without_steps_nothing_changes(pipeline):
     made = pipeline(COLOUR)
     assert made.spec is made.raw
@@ -119,6 +120,10 @@ def test_without_steps_nothing_changes(pipeline):
     rewards = np.float32([3, 0])
     assert made.rewards(rewards, np.array([True, False])) is rewards
     assert made.actions({"action": np.int32([1])})["action"].tolist() == [1]
+    images = {"observation": np.full((2, *COLOUR.shape), 7, COLOUR.dtype)}
+    np.testing.assert_array_equal(
+        made.observations(images, np.array([True, True]))["observation"], images["observation"], strict=True
+    )
 
 
 def narrow(raw, *steps):

@@ -44,7 +44,7 @@ def test_the_moving_average_is_subtracted(pipeline):
     assert rewarded(made, 20) == [0]
 
 
-@pytest.mark.row("D114")
+@pytest.mark.row("D114", "T09")
 def test_each_environment_has_an_average_and_resets_pay_nothing(pipeline):
     made = pipeline(SPEC, {"step": "ewma_baseline", "alpha": 0.5})
     assert rewarded(made, 1, 0, valid=[True, False]) == [0, 0]

@@ -7,7 +7,7 @@ from distrl.types import ArraySpec
 IMAGE = np.arange(100).reshape(10, 10)
 
 
-@pytest.mark.row("D102")
+@pytest.mark.row("D102", "T09")
 def test_slice_with_minus_one_for_the_end(through):
     """The ancestor indexed with a list of slices, which NumPy takes for an array of indices."""
     cut = through(IMAGE, {"step": "slice", "low": [2, 2], "high": [-1, 5]})

@@ -11,7 +11,7 @@ def shown(made, *values, valid=GOES_ON):
     return made.observations({"observation": np.float32([[value] for value in values])}, valid)["observation"].tolist()
 
 
-@pytest.mark.row("D109", "L08.11", "L10.6")
+@pytest.mark.row("D109", "L08.11", "L10.6", "T21")
 def test_the_first_frame_fills_the_stack_and_the_newest_is_last(pipeline):
     made = pipeline(ArraySpec((1,), "float32"), {"step": "stack", "frames": 4})
     assert [shown(made, 1), shown(made, 2), shown(made, 3)] == [[[1, 1, 1, 1]], [[1, 1, 1, 2]], [[1, 1, 2, 3]]]

@@ -122,7 +122,7 @@ def tensorforce(request):
     return {"status": "error", "message": f"unknown command {request['cmd']}"}
 
 
-@pytest.mark.row("N30", "M16")
+@pytest.mark.row("N30", "M16", "M02")
 def test_the_four_commands(game, open_):
     other = game(tensorforce)
     environment = open_(other.environment(**COUNTER))

@@ -38,14 +38,14 @@ def receive(channel):
     return channel.receive(first_byte_s=LONG_S)
 
 
-@pytest.mark.row("N31")
+@pytest.mark.row("N31", "T23")
 def test_a_request_is_eight_digits_and_a_map(pair):
     channel, raw = pair
     channel.send({"cmd": "seed", "value": 200})
     assert raw.recv(1000) == b"00000018" + b"\x82\xa3cmd\xa4seed\xa5value\xcc\xc8"
 
 
-@pytest.mark.row("N31")
+@pytest.mark.row("N31", "T23")
 def test_one_byte_at_a_time_is_still_parsed(pair):
     channel, raw = pair
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

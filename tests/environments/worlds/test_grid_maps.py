@@ -46,7 +46,7 @@ def test_every_map_has_its_size_and_a_safe_way_to_the_goal(name, size, way, save
     assert set(MAPS) == {"chain", "2x2", "4x4", "8x8", "8x16", "16x16"}
 
 
-@pytest.mark.row("M06")
+@pytest.mark.row("M06", "T13")
 def test_in_save_mode_holes_are_walls_and_fires_stay():
     """As the documentation that the row quotes says; the ancestor made fires of them."""
     own = ["S HF", "WHG "]
@@ -108,7 +108,7 @@ def test_moves():
     assert grid.moved(start, DOWN, -1) == start
 
 
-@pytest.mark.row("M06")
+@pytest.mark.row("M06", "T13")
 def test_the_rewards_of_every_field():
     """The row's own test (a step -1, the goal 1) decides between the ancestor's code and its documentation."""
     assert {name: [table[field] for field in "HFG S"] for name, table in REWARDS.items()} == {

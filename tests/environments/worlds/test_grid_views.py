@@ -40,7 +40,7 @@ def test_every_state_is_in_the_space_and_none_is_like_another(name, representati
     assert len({np.asarray(state).tobytes() for state in states}) == len(states)
 
 
-@pytest.mark.row("M07")
+@pytest.mark.row("M07", "T13")
 def test_the_8x16_map_has_128_states_and_the_last_is_127():
     grid = GridMap.of("8x16")
     view = state_view(grid, "discr", turns=False)

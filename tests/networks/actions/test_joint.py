@@ -202,3 +202,9 @@ def test_softmax_of_twice_the_logits():
     # Temperature .5, as the head applies it: softmax([1, 2] / .5).
     log_p = Categorical().log_probability(np.tile(np.float32([2, 4]), (2, 1)), np.array([0, 1], np.int32))
     np.testing.assert_allclose(np.exp(numpy(log_p)), [0.1192, 0.8808], atol=5e-5)
+
+
+@pytest.mark.row("H06")
+def test_softmax_of_huge_logits_is_stable():
+    log_p = Categorical().log_probability(np.full((2, 2), 1000, np.float32), np.array([0, 1], np.int32))
+    np.testing.assert_allclose(np.exp(numpy(log_p)), [0.5, 0.5], rtol=1e-6)

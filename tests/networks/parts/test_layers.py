@@ -304,6 +304,7 @@ def test_layers_take_one_tensor_with_a_batch_axis(x):
         layers.apply_scheme(x, (), block=BlockParameters(), prefix="p", seed=1)
 
 
+@pytest.mark.row("F05")
 @pytest.mark.parametrize(
     ("layer", "shape", "message"),
     [

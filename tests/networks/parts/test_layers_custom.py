@@ -80,3 +80,13 @@ def test_seeds_that_keras_makes_up_follow_from_ours_and_nothing_else_notices():
     assert random.random() == expected
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - other).max() > 0.01
+
+
+@pytest.mark.row("F16")
+def test_a_scheme_pipes_its_layers():
+    """Add 1, then multiply by 2: 3 becomes 8."""
+    add = CustomLayer(layer="keras.layers:Rescaling", arguments={"scale": 1.0, "offset": 1.0})
+    multiply = CustomLayer(layer="keras.layers:Rescaling", arguments={"scale": 2.0})
+    x = keras.Input((1,))
+    model = keras.Model(x, apply_scheme(x, (add, multiply), block=LayerDefaults(), prefix="p", seed=1))
+    np.testing.assert_array_equal(np.asarray(model(np.float32([[3]]))), [[8]])

@@ -116,7 +116,7 @@ def test_merging_the_moments_of_others_equals_their_rows():
     np.testing.assert_array_equal(merged.mean, before)
 
 
-@pytest.mark.row("D104", "L10.2")
+@pytest.mark.row("D104", "L10.2", "T21")
 def test_what_was_seen_scales_what_comes_next():
     """Two workers saw one row each. The ancestor divided by the deviation of the newest row instead."""
     moments, other = moments_of(np.float32([[0]]), shape=(1,)), moments_of(np.float32([[2]]), shape=(1,))

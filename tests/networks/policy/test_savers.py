@@ -35,7 +35,7 @@ def test_saved_weights_come_back_in_another_network(saved, build, tmp_path):
         np.testing.assert_array_equal(other.named_weights()[name], array)
 
 
-@pytest.mark.row("B20")
+@pytest.mark.row("B20", "D48")
 @pytest.mark.parametrize("compute_dtype", ["float32", "bfloat16"])
 def test_the_onnx_file_needs_nothing_else(build, disturb, tmp_path, compute_dtype):
     network, exact = build(compute_dtype=compute_dtype), build()
