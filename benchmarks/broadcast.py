@@ -31,11 +31,10 @@ from distrl.launch.processes import ProcessLauncher
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.backend import Entry as StreamEntry
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
-from distrl.roles.description import RunDescription
+from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.framework import select_framework
-from distrl.roles.join import open_backend
-from distrl.roles.plan import Role, RoleHome
-from distrl.roles.trust import new_key, signature
+from distrl.roles.plan import Role
+from distrl.roles.trust import Trust, new_key, signature
 from distrl.runs.summary import duration
 
 ACTORS = {"1": 1, "4": 4, "16": 16}
@@ -131,10 +130,11 @@ def configured(actors: int) -> RunConfig:
 
 
 @contextmanager
-def actor_processes(config: RunConfig, url: str, folder: Path) -> Iterator[None]:
+def actor_processes(run: Run) -> Iterator[None]:
     """All actors of a run; they end with the block."""
-    launcher = ProcessLauncher(RoleHome(url, "broadcast", folder, learner_threads=1, learner_gpu=False, run_key=KEY))
-    handles = [launcher.start(Role("actor", actor)) for actor in range(config.actors.count)]
+    run.log_dir.mkdir(exist_ok=True)
+    launcher = ProcessLauncher(run)
+    handles = [launcher.start(Role("actor", actor)) for actor in range(run.config.actors.count)]
     try:
         yield
     finally:
@@ -162,12 +162,13 @@ def measure(name: str, publications: int) -> Entry:
         description = RunDescription(
             run_id="broadcast", run_dir=str(folder), config=config, spec=probe(config.environment)
         )
-        backend = open_backend(url, description, "learner")
+        run = Run(RunAddress(url, "broadcast", Trust(KEY)), description)
+        backend = run.open_backend("learner")
         cleanup.callback(backend.close)
         text = description.published()
         backend.create(text, signature(KEY, text))
         prepared = prepare(config, description.spec, Place(folder), "broadcast", backend)
-        drain = Drain(open_backend(url, description, "feed"), prepared.fence)
+        drain = Drain(run.open_backend("feed"), prepared.fence)
         publisher = publishing.Publisher(backend, prepared.fence, prepared.algorithm.memory, wire_dtypes(prepared))
         original = publishing.encode_weights
 
@@ -178,7 +179,7 @@ def measure(name: str, publications: int) -> Entry:
         publishing.encode_weights = counted
         cleanup.callback(setattr, publishing, "encode_weights", original)
         weights = prepared.networks["main"].online.policy_weights()
-        cleanup.enter_context(actor_processes(config, url, folder))
+        cleanup.enter_context(actor_processes(run))
         drain.start()
         cleanup.callback(drain.stop)
         publisher.publish(weights, 1, 0)

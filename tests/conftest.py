@@ -21,9 +21,8 @@ from distrl.environments.probe import probe
 from distrl.errors import ConfigError
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
 from distrl.memory_backend.redis_backend import RedisBackend
-from distrl.roles.description import RunDescription
-from distrl.roles.join import open_backend
-from distrl.roles.trust import new_key, signature
+from distrl.roles.description import Run, RunAddress, RunDescription
+from distrl.roles.trust import Trust, new_key, signature
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -149,7 +148,8 @@ def described_run(redis_url, run_key, tmp_path) -> Iterator[Callable[..., RedisB
         config = RunConfig.model_validate({"actors": {"count": 1, "environments": 4}, **sections})
         spec = probe(config.environment)
         description = RunDescription(run_id=tmp_path.name, run_dir=str(tmp_path), config=config, spec=spec)
-        opened.append(open_backend(redis_url, description, "test"))
+        run = Run(RunAddress(redis_url, tmp_path.name, Trust(run_key)), description)
+        opened.append(run.open_backend("test"))
         published = description.published()
         opened[-1].create(published, signature(run_key, published))
         return opened[-1]

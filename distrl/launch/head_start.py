@@ -27,6 +27,7 @@ from distrl.roles.lifeline import LIFELINE_VARIABLE
 
 if TYPE_CHECKING:
     from distrl.config import RunConfig
+    from distrl.roles.description import RunAddress
 
 
 class HeadStart:
@@ -49,10 +50,8 @@ class HeadStart:
                 process_group=0,
             )
 
-    def become_learner(
-        self, *, redis_url: str, run_id: str, run_key: str, log: Path
-    ) -> "subprocess.Popen[bytes] | None":
-        """Lets the child join a run; None if it has done so before, or has ended.
+    def become_learner(self, address: "RunAddress", log: Path) -> "subprocess.Popen[bytes] | None":
+        """Let the child join a run; None if it has done so before, or has ended.
 
         Args:
             log: The learner's log, to which goes also what the child has said so far.
@@ -60,9 +59,9 @@ class HeadStart:
         assert self._process.stdin is not None
         if self._given or self._process.poll() is not None:
             return None
-        run = {"redis_url": redis_url, "run_id": run_id, "run_key": run_key, "log": str(log.resolve())}
+        run = {"redis_url": address.redis_url, "run_id": address.run_id, "run_key": address.trust.key}
         try:
-            self._process.stdin.write(json.dumps(run).encode() + b"\n")
+            self._process.stdin.write(json.dumps({**run, "log": str(log.resolve())}).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:  # it ends just now
             return None
@@ -86,8 +85,7 @@ def head_start(config: "RunConfig") -> Iterator[HeadStart | None]:
     Raises:
         MissingExtraError: The framework is not installed.
     """
-    from distrl.roles.framework import require_framework
-    from distrl.roles.variables import role_variables
+    from distrl.roles.framework import require_framework, role_variables
 
     require_framework(config.learner.backend)
     if config.deterministic or config.launch.launcher != "process":

@@ -54,8 +54,8 @@ class Monitor:
         self.peak_rss_mb: dict[str, float] = {}
         self.restarts = 0
 
-    def tell_configuration(self, settings: Settings) -> None:
-        """Writes the settings down where `tensorboard.labels` ask for them; secrets in them are masked."""
+    def write_configuration(self, settings: Settings) -> None:
+        """Write the settings where `tensorboard.labels` ask for them, without secrets."""
         parameters = self._config.tensorboard
         texts = {"configuration": settings_text(settings)}
         if parameters.meta:
@@ -96,8 +96,8 @@ class Monitor:
         shown = self.latest and {**self.latest, **rates_while_paused(roles)}
         self._view.update(shown, [asdict(role) for role in roles], self._config)
 
-    def tell_of_requests(self, backend: Backend) -> None:
-        """Writes down what operators have asked since the last call."""
+    def report_requests(self, backend: Backend) -> None:
+        """Record requests of operators since the last call."""
         for entry_id, request in backend.registry.requests(self._requests_after):
             self._requests_after = entry_id
             self.event(f"asked: {request.what} (by {request.by})")

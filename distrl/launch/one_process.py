@@ -13,7 +13,7 @@ from distrl.config.run import LogLevel
 from distrl.errors import DistrlError
 from distrl.interrupt import Interrupt
 from distrl.launch.monitor import Monitor, Snapshot
-from distrl.launch.supervise import FATAL_CODES, Outcome
+from distrl.launch.outcome import Outcome
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.memory_backend.registry_interface import RoleStatus
@@ -25,7 +25,6 @@ from distrl.runs.run_directory import write_run_json
 
 SAVE_EVERY_UNROLLS = 100
 """An update each, or as many as a replay memory makes of one. A checkpoint abandons open episodes: few of all."""
-REASONS = {**FATAL_CODES, 3: "environment failed"}
 
 
 def train_here(description: RunDescription, monitor: Monitor, interrupt: Interrupt) -> Outcome:
@@ -59,7 +58,7 @@ def train_here(description: RunDescription, monitor: Monitor, interrupt: Interru
             outcome = Outcome(interrupt.code or 0, interrupt.name or reason)
         except DistrlError as error:
             traceback.print_exc()
-            outcome = Outcome(error.exit_code, REASONS.get(error.exit_code, "failed"), str(error))
+            outcome = Outcome.of(error)
     monitor.ledger = backend.ledger.counts()
     return outcome
 

@@ -12,8 +12,9 @@ from typing import IO
 
 from distrl.launch.fleet import last_error
 from distrl.launch.head_start import HeadStart
+from distrl.roles.description import Run
 from distrl.roles.lifeline import LIFELINE_VARIABLE, Lifeline
-from distrl.roles.plan import Role, RoleHome
+from distrl.roles.plan import Role
 from distrl.roles.trust import KEY_VARIABLE
 
 REDIS_URL_VARIABLE = "DISTRL_REDIS_URL"
@@ -86,15 +87,15 @@ class ProcessLauncher:
 
     Args:
         head_start: An interpreter that is on its way already, for the first learner.
-        tell: Takes one line for the user.
+        report: Takes one line for the user.
     """
 
     def __init__(
-        self, home: RoleHome, head_start: HeadStart | None = None, tell: Callable[[str], None] = lambda text: None
+        self, run: Run, head_start: HeadStart | None = None, report: Callable[[str], None] = lambda text: None
     ) -> None:
-        self._home = home
+        self._run = run
         self._head_start = head_start
-        self._tell = tell
+        self._report = report
         self._without_log: set[Role] = set()
         self._lifeline = Lifeline()
 
@@ -104,7 +105,7 @@ class ProcessLauncher:
         log_start = os.fstat(log.fileno()).st_size
         if role.kind == "learner" and (learner := self._started_before(path)) is not None:
             return ProcessHandle(role, learner, log, log_start)
-        command = [sys.executable, "-P", "-m", "distrl", role.kind, "--run-id", self._home.run_id]
+        command = [sys.executable, "-P", "-m", "distrl", role.kind, "--run-id", self._run.address.run_id]
         if role.kind == "actor":
             command += ["--id", str(role.id)]
         process = subprocess.Popen(  # our own interpreter and arguments
@@ -124,13 +125,13 @@ class ProcessLauncher:
 
     def _open_log(self, role: Role) -> tuple[IO[bytes], Path | None]:
         """The role's log and its path; an unnamed temporary file where it cannot be opened, which the user is told."""
-        path = self._home.log_dir / role.log_name
+        path = self._run.log_dir / role.log_name
         try:
             return path.open("a+b"), path
         except OSError as error:
             if role not in self._without_log:
                 self._without_log.add(role)
-                self._tell(f"{role.name} runs without a log ({error}); only the error that ends it is shown")
+                self._report(f"{role.name} runs without a log ({error}); only the error that ends it is shown")
             return tempfile.TemporaryFile(), None
 
     def _started_before(self, log: Path | None) -> "subprocess.Popen[bytes] | None":
@@ -139,18 +140,15 @@ class ProcessLauncher:
         if log is None:  # it opens its log by name
             self._head_start.close()
             return None
-        home = self._home
-        return self._head_start.become_learner(
-            redis_url=home.redis_url, run_id=home.run_id, run_key=home.run_key, log=log
-        )
+        return self._head_start.become_learner(self._run.address, log)
 
     def _environment(self, role: Role) -> dict[str, str]:
         return {
             **os.environ,
             # In the environment rather than in the arguments, which every user of the machine can read.
-            REDIS_URL_VARIABLE: self._home.redis_url,
-            KEY_VARIABLE: self._home.run_key,
+            REDIS_URL_VARIABLE: self._run.address.redis_url,
+            KEY_VARIABLE: self._run.address.trust.key or "",
             LIFELINE_VARIABLE: str(self._lifeline.read_fd),
             "PYTHONUNBUFFERED": "1",
-            **self._home.variables(role),
+            **self._run.variables(role),
         }

@@ -20,10 +20,10 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from distrl.launch.fleet import last_error
 from distrl.memory_backend.private_directory import make_private_directory
+from distrl.roles.description import Run, RunAddress
 from distrl.roles.join import give_way
-from distrl.roles.plan import Role, RoleHome
+from distrl.roles.plan import Role
 from distrl.roles.running import run_role
-from distrl.roles.trust import Trust
 
 LOCAL_CPUS = 1024  # as a bound on actors; roles are OS processes and share the cores there are
 OBJECT_STORE_BYTES = 80 * 1024 * 1024  # Ray's minimum: unrolls travel through Redis, not through Ray
@@ -32,8 +32,8 @@ OBJECT_STORE_BYTES = 80 * 1024 * 1024  # Ray's minimum: unrolls travel through R
 class RayRole:
     """Runs inside a Ray worker process. Two threads: `run` occupies one, `stop` needs the other."""
 
-    def __init__(self, role: Role, redis_url: str, run_id: str, run_key: str, log: str) -> None:
-        self._role, self._redis_url, self._run_id, self._trust = role, redis_url, run_id, Trust(run_key)
+    def __init__(self, role: Role, address: RunAddress, log: str) -> None:
+        self._role, self._address = role, address
         self._stop = threading.Event()
         self._log = _open_log(Path(log))
         self._log_start = os.fstat(self._log.fileno()).st_size
@@ -47,7 +47,7 @@ class RayRole:
     def run(self) -> tuple[int, str | None]:
         """Exit code and last logged error of the role, whose log may be on another host than the supervisor."""
         give_way(self._role)
-        code = run_role(self._role, redis_url=self._redis_url, run_id=self._run_id, stop=self._stop, trust=self._trust)
+        code = run_role(self._role, self._address, self._stop)
         return code, last_error(self._log, self._log_start)
 
     def stop(self) -> None:
@@ -139,8 +139,8 @@ def _own_sigterm_handler() -> Iterator[None]:
 class RayLauncher:
     """Starts roles as Ray actors, without Ray's own restarts: the supervise loop is the same for all launchers."""
 
-    def __init__(self, home: RoleHome, address: str | None) -> None:
-        self._home = home
+    def __init__(self, run: Run, address: str | None) -> None:
+        self._run = run
         self._directory: Path | None = None
         self._lock = -1
         self._guard: subprocess.Popen[bytes] | None = None
@@ -152,23 +152,20 @@ class RayLauncher:
 
     def start(self, role: Role) -> RayHandle:
         """Starts one role in a worker process of its own."""
-        home, log = self._home, self._home.log_dir / role.log_name
-        gpus = (
-            1 if role.kind == "learner" and self._home.learner_gpu and ray.cluster_resources().get("GPU", 0) >= 1 else 0
-        )
-        needs = {"CPU": home.threads(role)} | ({"GPU": gpus} if gpus else {})
+        run, log = self._run, self._run.log_dir / role.log_name
+        gpus = 1 if role.kind == "learner" and run.learner_gpu and ray.cluster_resources().get("GPU", 0) >= 1 else 0
+        needs = {"CPU": run.threads(role)} | ({"GPU": gpus} if gpus else {})
         place = placement_group([needs])
         options: dict[str, Any] = {
-            "num_cpus": home.threads(role),
+            "num_cpus": run.threads(role),
             "num_gpus": gpus,
             "scheduling_strategy": PlacementGroupSchedulingStrategy(place),
             "max_restarts": 0,
             "max_concurrency": 2,  # so that `stop` gets through while `run` runs
-            "runtime_env": {"env_vars": home.variables(role)},
+            "runtime_env": {"env_vars": run.variables(role)},
         }
         # The key travels as an argument: Ray's dashboard and state API show every actor's runtime environment.
-        arguments = (role, home.redis_url, home.run_id, home.run_key, str(log))
-        actor = ray.remote(RayRole).options(**options).remote(*arguments)
+        actor = ray.remote(RayRole).options(**options).remote(role, run.address, str(log))
         return RayHandle(role, actor, place, ", ".join(f"{count} {kind}" for kind, count in needs.items()), log)
 
     def close(self) -> None:

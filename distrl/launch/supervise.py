@@ -1,11 +1,9 @@
 """The one supervise loop, for processes and Ray alike: watch, restart, scale, time out, and end the run in order."""
 
-import re
 import signal
 import time
-from collections import defaultdict, deque
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from distrl.config import RunConfig
@@ -14,8 +12,9 @@ from distrl.interrupt import Interrupt
 from distrl.launch.fleet import Fleet, Handle, Launcher, Member, end, have_ended
 from distrl.launch.hang_watch import HangWatch
 from distrl.launch.monitor import Monitor
+from distrl.launch.outcome import ENDS, UNKNOWN, Outcome
+from distrl.launch.repeated_errors import SAME_ERROR, RepeatedErrors
 from distrl.launch.stall_report import stall_report
-from distrl.learner.intake import DEATHS
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.registry_interface import RoleStatus
 from distrl.metrics.phrases import role_states
@@ -33,24 +32,8 @@ PATIENCE_S = 5.0
 """For a role to get its place on a cluster, before the user is told and actors make room for the learner."""
 STARTS_PER_ROUND = 2
 """Roles that are started before signals and operators are looked at again."""
-SAME_ERROR = DEATHS + 1
-"""So often in a row, and nothing learned in between: another start would end in the same way.
-
-Once more than learners may die of one unroll, which the next one drops.
-"""
-SAME_ERROR_CODES = (1, EnvironmentFailedError.exit_code, MemoryBackendError.exit_code)
 QUIET_S = 15.0
 """Without an update, after which the user is told who waits for what; where updates take long, three of them."""
-FATAL_CODES = {2: "configuration", 5: "non-finite training", 6: "memory backend"}
-
-
-@dataclass
-class Outcome:
-    """How the run ended."""
-
-    exit_code: int
-    stop_reason: str
-    error: str | None = None
 
 
 class Supervisor:
@@ -79,7 +62,7 @@ class Supervisor:
         self._watch = HangWatch(config.environment.step_timeout_s, self._awake)
         self._learner_trains = False
         self._hung: dict[Role, str] = {}  # killed and not yet found dead: why
-        self._errors: dict[Role, deque[tuple[str, tuple[int, ...]]]] = defaultdict(lambda: deque(maxlen=SAME_ERROR))
+        self._repeats = RepeatedErrors()
         self._target, self._most = config.actors.count, most_actors(config)
         self._scaling_from: int | None = None
         self._reported: set[Role] = set()  # roles with a heartbeat
@@ -114,7 +97,7 @@ class Supervisor:
             while (outcome := self._round()) is None:
                 time.sleep(TICK_S)
         except MemoryBackendError as error:
-            return Outcome(error.exit_code, FATAL_CODES[error.exit_code], str(error))
+            return Outcome.of(error)
         if outcome.error is not None and outcome.exit_code != MemoryBackendError.exit_code:
             self._tell_of_failure(outcome)
         return outcome
@@ -142,7 +125,7 @@ class Supervisor:
 
     def _look_at_registry(self) -> Outcome | None:
         control = self._backend.registry.control()
-        self._monitor.tell_of_requests(self._backend)
+        self._monitor.report_requests(self._backend)
         if control.stop is not None and not self._learner_decided(control.stop):
             return self._asked_to_stop(control.stop, 0)
         if control.target_actors is not None and control.target_actors != self._target:
@@ -173,30 +156,36 @@ class Supervisor:
         return Outcome(code, reason)
 
     def _bury(self, member: Member) -> Outcome | None:
-        """A role has ended: done, fatal, or to be started again."""
+        """Handle the end of a role: return the run's outcome if it is over, else schedule another start."""
         role, code = member.role, member.last_code
         assert code is not None  # it is among the dead
-        if role.kind == "learner" and code == 0:
-            return Outcome(0, self._backend.registry.control().stop or "asked")
-        if role.kind == "learner" and code > 0 and (reached := self._reached_end()) is not None:
-            return Outcome(code, reached, f"learner: {self._unsaved() or member.last_error or f'exit code {code}'}")
         hung = self._hung.pop(role, None)
-        error = hung or (member.last_error if code > 0 else None)  # what a signal ends logs no error
-        unreachable = code == MemoryBackendError.exit_code and role.kind != "learner"  # from its host, perhaps alone
-        if code in FATAL_CODES and not unreachable:
-            return Outcome(code, FATAL_CODES[code], f"{role.name}: {error or f'exit code {code}'}")
+        error = hung or (member.last_error if code > 0 else None)  # a role that a signal ends logs no error
+        if role.kind == "learner" and (outcome := self._learner_is_done(member, code)) is not None:
+            return outcome
+        end = ENDS.get(code, UNKNOWN)
+        if end.fatal_to in ("all", role.kind):
+            return Outcome(code, end.reason, f"{role.name}: {error or f'exit code {code}'}")
         self._let_go(role)  # raises where Redis cannot be reached from here either
         if code == 0 and self._backend.registry.control().stop is not None:
             return None
-        if self._is_hopeless(role, code, error if code in SAME_ERROR_CODES else None):
+        if self._repeats.is_hopeless(role, code, error, self._reached, self._monitor.ledger.produced):
             return Outcome(code, "keeps failing", f"{role.name} failed {SAME_ERROR} times in the same way: {error}")
         how = f"{f'signal {-code}' if code < 0 else f'exit code {code}'}{f': {error}' if error else ''}"
-        delay = self.fleet.restart_later(member, outage=unreachable)
+        delay = self.fleet.restart_later(member, outage=code == MemoryBackendError.exit_code)
         if delay is None:
             final = EnvironmentFailedError.exit_code if hung else max(code, 1)
             budget = f"more often than actors.restart_budget {self._config.actors.restart_budget} allows"
             return Outcome(final, "restart budget spent", f"{role.name} ended {budget} ({how})")
         self._monitor.event(f"{role.name} ended ({how}); starting again in {delay:.1f} s")
+        return None
+
+    def _learner_is_done(self, member: Member, code: int) -> Outcome | None:
+        """Return the outcome if the learner has ended as asked, or has failed when it had reached its end."""
+        if code == 0:
+            return Outcome(0, self._backend.registry.control().stop or "asked")
+        if code > 0 and (reached := self._reached_end()) is not None:
+            return Outcome(code, reached, f"learner: {self._unsaved() or member.last_error or f'exit code {code}'}")
         return None
 
     def _reached_end(self) -> str | None:
@@ -214,21 +203,6 @@ class Supervisor:
         last = snapshots[-1][1] if snapshots else {}
         unsaved = last.get("unsaved") if last.get("stop_reason") is not None else None
         return str(unsaved) if unsaved else None
-
-    def _is_hopeless(self, role: Role, code: int, error: str | None) -> bool:
-        """Record a role's end; return whether its last ends had one error and nothing was produced or learned since.
-
-        Errors are compared without their numbers, such as that of a step. An environment that has produced unrolls in
-        this run may only be away for a while, such as a simulator on another host: the budget decides then.
-        """
-        errors = self._errors[role]
-        if error is None:
-            errors.clear()
-            return False
-        produced = self._monitor.ledger.produced if role.kind != "learner" else 0
-        errors.append((re.sub(r"\d+", "#", error), (*self._reached, produced)))
-        may_come_back = code == EnvironmentFailedError.exit_code and produced > 0
-        return len(errors) == SAME_ERROR and len(set(errors)) == 1 and not may_come_back
 
     @property
     def _reached(self) -> tuple[int, int]:
@@ -314,7 +288,7 @@ class Supervisor:
         for member in retired:
             self._let_go(member.role)
             self._hung.pop(member.role, None)
-            self._errors.pop(member.role, None)
+            self._repeats.forget(member.role)
             self._backend.registry.forget_actor(member.role.id)
 
     def _kill_if_hung(self, status: RoleStatus) -> None:
@@ -353,7 +327,7 @@ class Supervisor:
             return None
         what = f"no update for {age_s:.0f} s (learner.stall_timeout_s)"
         error = StalledError(f"{what}; {self._keep_report(stall_report(self._backend, what))}")
-        return Outcome(error.exit_code, "stalled", str(error))
+        return Outcome.of(error)
 
     def _keep_report(self, report: str) -> str:
         """Where it is to be found. The disk may be what everybody waits for."""

@@ -13,11 +13,11 @@ from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
 from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.roles.description import RunAddress
 from distrl.roles.framework import import_framework
-from distrl.roles.join import Heartbeat, await_bundle, here, join, log, make_environment, open_backend, rounded
+from distrl.roles.join import Heartbeat, await_bundle, here, join, log, make_environment, rounded
 from distrl.roles.plan import Role
 from distrl.roles.suspend_clock import AwakeClock
-from distrl.roles.trust import Trust
 
 
 class ActorRole:
@@ -26,16 +26,14 @@ class ActorRole:
     Args:
         actor: The actor's id; its incarnation comes from the registry.
         stop: Set from outside to end the role after the unroll in hand.
-        trust: What the role may believe of the run's description.
     """
 
-    def __init__(self, *, redis_url: str, run_id: str, actor: int, stop: threading.Event, trust: Trust) -> None:
-        self._redis_url = redis_url
+    def __init__(self, *, address: RunAddress, actor: int, stop: threading.Event) -> None:
         self._id = actor
         self._stop = stop
-        self._backend, self._description = join(redis_url, run_id, Role("actor", actor), trust)
+        self._backend, self._run = join(address, Role("actor", actor))
         self._producer = (actor, self._backend.registry.register_actor(actor))
-        self._config = self._description.config
+        self._config = self._run.config
         self._steering = threading.Lock()
         self._actor: Actor | None = None
         self._awake = AwakeClock()
@@ -48,10 +46,10 @@ class ActorRole:
         Raises:
             EnvironmentFailedError: The environment raised; the supervisor restarts the role within its budget.
         """
-        config = self._description.config
+        config = self._run.config
         with ExitStack() as cleanup:
             cleanup.callback(self._backend.close)
-            connection = open_backend(self._redis_url, self._description, f"actor {self._id} heartbeat")
+            connection = self._run.open_backend(f"actor {self._id} heartbeat")
             beats = Heartbeat(connection, self.status, self._stop, config, self._steer)
             beats.start()
             cleanup.callback(beats.close)
@@ -107,7 +105,7 @@ class ActorRole:
 
     def _make_shipper(self, environment: VectorEnvironment) -> Shipper | None:
         """What a gradient actor differentiates with; None for others, which carry no framework."""
-        config = self._description.config
+        config = self._run.config
         if config.algorithm.ships == "unrolls":
             return None
         self._enter("starting: importing the framework")
@@ -124,7 +122,7 @@ class ActorRole:
         """The actor with its environments reset; it has not acted yet."""
         if policy.spec != environment.spec:
             raise ConfigError(f"the policy was made for {policy.spec}, this actor's environment is {environment.spec}")
-        config = self._description.config
+        config = self._run.config
         actor = Actor(config, self._backend, policy, environment, self._producer, self._stop.is_set, shipper)
-        actor.reset(self._description.resumed_update)
+        actor.reset(self._run.description.resumed_update)
         return actor

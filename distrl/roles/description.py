@@ -1,10 +1,20 @@
-"""What every role of a run reads from the memory backend before it starts: the run, as data."""
+"""A run as its roles and its launcher know it: where it is, and what it is."""
+
+from dataclasses import dataclass
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
 from distrl.config import RunConfig
+from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.memory_backend.redis_client import public_url
+from distrl.roles.framework import role_variables
+from distrl.roles.plan import Role
+from distrl.roles.trust import Trust
 from distrl.types import EnvSpec
+
+EMBEDDED_GIVE_UP_S = 5.0  # a server of the run's own that has died does not come back
 
 
 class RunDescription(BaseModel):
@@ -37,3 +47,54 @@ class RunDescription(BaseModel):
         public = memory.model_copy(update={"url": public_url(memory.url)})
         config = self.config.model_copy(update={"memory": public})
         return self.model_copy(update={"config": config}).model_dump_json()
+
+
+@dataclass(frozen=True)
+class RunAddress:
+    """All that a role must be given in order to join a run; the description it reads from Redis.
+
+    Attributes:
+        redis_url: May hold a password.
+    """
+
+    redis_url: str
+    run_id: str
+    trust: Trust
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that exists: the one object from which launchers and roles take what they need."""
+
+    address: RunAddress
+    description: RunDescription
+
+    @property
+    def config(self) -> RunConfig:
+        return self.description.config
+
+    @property
+    def log_dir(self) -> Path:
+        """Takes one log per role."""
+        return Path(self.description.run_dir) / "logs"
+
+    @property
+    def learner_gpu(self) -> bool:
+        """Whether the learner may use a GPU; no other role does."""
+        return self.config.device != "cpu"
+
+    def threads(self, role: Role) -> int:
+        """Numeric threads of a role."""
+        return self.config.learner.threads if role.kind == "learner" else 1
+
+    def variables(self, role: Role) -> dict[str, str]:
+        """Environment variables of the role's process."""
+        return role_variables(role.kind, self.threads(role))
+
+    def open_backend(self, name: str, *, give_up_s: float | None = None) -> RedisBackend:
+        """Open one more connection for one more thread; it gives up after `memory.give_up_s` by default."""
+        memory = self.config.memory
+        if give_up_s is None:
+            give_up_s = memory.give_up_s if memory.url is not None else min(memory.give_up_s, EMBEDDED_GIVE_UP_S)
+        address, caps = self.address, QueueCaps.of(self.config)
+        return RedisBackend.open(address.redis_url, address.run_id, caps, name=name, give_up_s=give_up_s)

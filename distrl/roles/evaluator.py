@@ -9,10 +9,10 @@ from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.errors import ConfigError, FencedError
 from distrl.memory_backend.registry import newest_evaluator
 from distrl.memory_backend.registry_interface import RoleStatus
-from distrl.roles.join import Heartbeat, await_bundle, here, join, log, make_environment, open_backend
+from distrl.roles.description import RunAddress
+from distrl.roles.join import Heartbeat, await_bundle, here, join, log, make_environment
 from distrl.roles.plan import Role
 from distrl.roles.suspend_clock import AwakeClock
-from distrl.roles.trust import Trust
 
 POLL_S = 0.1
 
@@ -22,15 +22,13 @@ class EvaluatorRole:
 
     Args:
         stop: Set from outside to end the role; an evaluation that has not ended is dropped.
-        trust: What the role may believe of the run's description.
 
     A run has one evaluator: whoever registers last. An earlier one ends when it notices; what it finds does not count.
     """
 
-    def __init__(self, *, redis_url: str, run_id: str, stop: threading.Event, trust: Trust) -> None:
-        self._redis_url = redis_url
+    def __init__(self, *, address: RunAddress, stop: threading.Event) -> None:
         self._stop = stop
-        self._backend, self._description = join(redis_url, run_id, Role("evaluator"), trust)
+        self._backend, self._run = join(address, Role("evaluator"))
         self._incarnation = self._backend.registry.register_evaluator()
         self._evaluator: PublishedEvaluator | None = None
         self._awake = AwakeClock()
@@ -43,12 +41,14 @@ class EvaluatorRole:
             ConfigError: The run has nothing to evaluate, or its policy is for another environment.
             EnvironmentFailedError: The environment raised; the supervisor restarts the role within its budget.
         """
-        config = self._description.config
+        config = self._run.config
         if config.evaluation.every_env_steps is None:
-            raise ConfigError(f"run {self._description.run_id} has no evaluation.every_env_steps: nothing to evaluate")
+            raise ConfigError(
+                f"run {self._run.description.run_id} has no evaluation.every_env_steps: nothing to evaluate"
+            )
         with ExitStack() as cleanup:
             cleanup.callback(self._backend.close)
-            connection = open_backend(self._redis_url, self._description, "evaluator heartbeat")
+            connection = self._run.open_backend("evaluator heartbeat")
             beats = Heartbeat(connection, self.status, self._stop, config)
             beats.start()
             cleanup.callback(beats.close)

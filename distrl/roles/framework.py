@@ -1,4 +1,4 @@
-"""The numeric framework of this process: chosen before Keras is imported, and never changed after."""
+"""The numeric framework of a process: chosen before Keras is imported, and never changed after."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ _one_at_a_time = threading.Lock()
 
 
 def require_framework(backend: str) -> None:
-    """Raises MissingExtraError unless Keras and `backend`, "tensorflow" or "jax", are installed."""
+    """Raise MissingExtraError unless Keras and `backend`, "tensorflow" or "jax", are installed."""
     if backend == "jax":
         require("jax", "JAX, the learner's framework (learner.backend: jax),", "jax")
     else:
@@ -19,11 +19,11 @@ def require_framework(backend: str) -> None:
 
 
 def select_framework(backend: str) -> None:
-    """Makes Keras run on `backend` in this process.
+    """Make Keras run on `backend` in this process.
 
     Raises:
         MissingExtraError: It is not installed.
-        ConfigError: Keras runs on the other one already, in a process that somebody else began.
+        ConfigError: Keras runs on the other one already, which something else imported first.
     """
     require_framework(backend)
     if "keras" not in sys.modules:
@@ -36,9 +36,9 @@ def select_framework(backend: str) -> None:
 
 
 def import_framework(backend: str) -> None:
-    """`select_framework`, and imports it, in a process of distrl's own: see `lean_import`.
+    """Select the framework and import it, in a process of distrl's own (see `lean_import`).
 
-    Where another thread has begun with that, waits for it.
+    Wait for another thread that has begun with it.
 
     Raises:
         MissingExtraError, ConfigError: As `select_framework`.
@@ -48,3 +48,13 @@ def import_framework(backend: str) -> None:
     with _one_at_a_time:
         select_framework(backend)
         import_keras(backend)
+
+
+def role_variables(kind: str, threads: int) -> dict[str, str]:
+    """Return environment variables that bound a role's numeric threads and hide the GPU from all but the learner."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    variables = dict.fromkeys(names, str(threads))
+    variables["TF_CPP_MIN_LOG_LEVEL"] = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2")
+    if kind != "learner":
+        variables["CUDA_VISIBLE_DEVICES"] = ""
+    return variables

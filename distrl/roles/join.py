@@ -23,31 +23,30 @@ from distrl.errors import ConfigError, EnvironmentFailedError, MemoryBackendErro
 from distrl.memory_backend.backend import Backend, QueueCaps
 from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.memory_backend.registry_interface import Control, RoleStatus, Setting
-from distrl.roles.description import RunDescription
+from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.lifeline import watch_lifeline
 from distrl.roles.plan import Role
 from distrl.roles.stacks import stacks
-from distrl.roles.trust import Trust
 from distrl.types import PolicyBundle
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 HEARTBEAT_S = 1.0
 BUNDLE_POLL_S = 0.1
-EMBEDDED_GIVE_UP_S = 5.0  # a server of the run's own that has died does not come back
 NICENESS = 10
-"""Of whoever is not the learner: a tenth of its weight."""
+"""Nice value of every role but the learner; gives it a tenth of the learner's CPU weight."""
 log = logging.getLogger("distrl")
 
 
-def join(redis_url: str, run_id: str, role: Role, trust: Trust) -> tuple[RedisBackend, RunDescription]:
+def join(address: RunAddress, role: Role) -> tuple[RedisBackend, Run]:
     """Open the backend of a run that exists, with the bounds that its configuration gives.
 
     Raises:
         MemoryBackendError: No such run, or one of another version of distrl.
         ConfigError: The description is not signed by the run's key, or names code that the role must not import.
     """
+    run_id, trust = address.run_id, address.trust
     unbounded = QueueCaps(sys.maxsize, sys.maxsize)
-    first = RedisBackend.open(redis_url, run_id, unbounded, name=role.name, give_up_s=5.0)
+    first = RedisBackend.open(address.redis_url, run_id, unbounded, name=role.name, give_up_s=5.0)
     try:
         text = first.config_json()
         trust.check_signature(run_id, text, first.signature())
@@ -64,18 +63,8 @@ def join(redis_url: str, run_id: str, role: Role, trust: Trust) -> tuple[RedisBa
     if description.run_id != run_id:
         raise ConfigError(f"the description of run {run_id} in Redis is of run {description.run_id}: it was rewritten")
     trust.check_code(run_id, description.config, role.kind)
-    return open_backend(redis_url, description, role.name), description
-
-
-def open_backend(
-    redis_url: str, description: RunDescription, name: str, *, give_up_s: float | None = None
-) -> RedisBackend:
-    """One more connection for one more thread of a role; it gives up after `memory.give_up_s` unless told otherwise."""
-    config = description.config
-    if give_up_s is None:
-        longest_s = EMBEDDED_GIVE_UP_S if config.memory.url is None else config.memory.give_up_s
-        give_up_s = min(config.memory.give_up_s, longest_s)
-    return RedisBackend.open(redis_url, description.run_id, QueueCaps.of(config), name=name, give_up_s=give_up_s)
+    run = Run(address, description)
+    return run.open_backend(role.name), run
 
 
 def become(name: str, stop: threading.Event) -> None:

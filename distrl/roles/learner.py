@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from distrl.errors import MemoryBackendError
 from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.roles.description import RunAddress
 from distrl.roles.framework import import_framework
-from distrl.roles.join import Heartbeat, here, join, log, open_backend, rounded
+from distrl.roles.join import Heartbeat, here, join, log, rounded
 from distrl.roles.plan import Role
 from distrl.roles.suspend_clock import AwakeClock
-from distrl.roles.trust import Trust
 from distrl.runs.run_directory import is_directory_of
 
 if TYPE_CHECKING:
@@ -27,13 +27,11 @@ class LearnerRole:
 
     Args:
         stop: Set from outside to end the role: it finishes the update in hand, saves and returns.
-        trust: What the role may believe of the run's description.
     """
 
-    def __init__(self, *, redis_url: str, run_id: str, stop: threading.Event, trust: Trust) -> None:
-        self._redis_url = redis_url
+    def __init__(self, *, address: RunAddress, stop: threading.Event) -> None:
         self._stop = stop
-        self._backend, self._description = join(redis_url, run_id, Role("learner"), trust)
+        self._backend, self._run = join(address, Role("learner"))
         self._session: Session | None = None
         self._awake = AwakeClock()
         self._state = "starting: importing the framework"
@@ -46,18 +44,18 @@ class LearnerRole:
             NonFiniteError: Loss or weights are not finite; nothing of that was published.
             UnsavedError: The training has ended, and the run's directory does not take its last updates.
         """
-        description = self._description
+        description = self._run.description
         with ExitStack() as cleanup:
             cleanup.callback(self._backend.close)
             beats = Heartbeat(
-                open_backend(self._redis_url, description, "learner heartbeat"),
+                self._run.open_backend("learner heartbeat"),
                 self.status,
                 self._stop,
                 description.config,
             )
             beats.start()
             cleanup.callback(beats.close)
-            feed_backend = open_backend(self._redis_url, description, "learner feed")
+            feed_backend = self._run.open_backend("learner feed")
             cleanup.callback(feed_backend.close)
             import_framework(description.config.learner.backend)
             # Imported here: the framework takes seconds, of which the heartbeat tells.

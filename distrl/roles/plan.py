@@ -1,14 +1,12 @@
 """The plan: which roles a run has, as data. Launchers turn each into a process or a Ray actor."""
 
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Literal
 
 from distrl.config import RunConfig
 from distrl.errors import ConfigError
 from distrl.learner.replay_set_up import fitting_replay, replay_schema
 from distrl.roles.machine import cores
-from distrl.roles.variables import role_variables
 from distrl.types import EnvSpec
 
 
@@ -26,33 +24,6 @@ class Role:
     @property
     def log_name(self) -> str:
         return f"actor-{self.id}.log" if self.kind == "actor" else f"{self.kind}.log"
-
-
-@dataclass(frozen=True)
-class RoleHome:
-    """What every launcher gives its roles.
-
-    Attributes:
-        redis_url: Where the run's memory backend is; may hold a password.
-        log_dir: Takes one log per role.
-        learner_threads: Numeric threads of the learner; all others have one each.
-        learner_gpu: The learner may use a GPU; no other role does.
-        run_key: Signs the run's description, see `trust`.
-    """
-
-    redis_url: str
-    run_id: str
-    log_dir: Path
-    learner_threads: int
-    learner_gpu: bool
-    run_key: str = field(repr=False)
-
-    def threads(self, role: Role) -> int:
-        return self.learner_threads if role.kind == "learner" else 1
-
-    def variables(self, role: Role) -> dict[str, str]:
-        """Environment variables of the role's process."""
-        return role_variables(role.kind, self.threads(role))
 
 
 def roles_beside_actors(config: RunConfig) -> list[Role]:

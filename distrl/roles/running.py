@@ -10,24 +10,21 @@ from typing import Protocol
 from distrl.errors import ConfigError, DistrlError
 from distrl.memory_backend.keys import checked_actor
 from distrl.networks.framework.lean_import import collector_at_rest
+from distrl.roles.description import RunAddress
 from distrl.roles.join import HEARTBEAT_S, be_done, become, give_way, join, log
 from distrl.roles.lifeline import LIFELINE_VARIABLE
 from distrl.roles.plan import Role
 from distrl.roles.trust import Trust, given_key
 
 
-def run_role(role: Role, *, redis_url: str, run_id: str, stop: threading.Event, trust: Trust) -> int:
-    """Blocks until the role has ended.
-
-    Args:
-        stop: Set from outside to end it cleanly.
-        trust: What the role may believe of the run's description.
+def run_role(role: Role, address: RunAddress, stop: threading.Event) -> int:
+    """Run a role until it ends by itself, or because `stop` was set.
 
     Returns:
         The exit code of errors.py. Errors are logged as one line behind 'distrl: error:', tracebacks above it.
     """
     try:
-        _make_role(role, redis_url, run_id, stop, trust).run()
+        _make_role(role, address, stop).run()
     except DistrlError as error:
         log.info("traceback", exc_info=True)
         log.error("distrl: error: %s", error)
@@ -43,19 +40,19 @@ class _RoleToRun(Protocol):
     def run(self) -> object: ...
 
 
-def _make_role(role: Role, redis_url: str, run_id: str, stop: threading.Event, trust: Trust) -> _RoleToRun:
+def _make_role(role: Role, address: RunAddress, stop: threading.Event) -> _RoleToRun:
     # Imported here: no role has a use for another one's modules.
     if role.kind == "actor":
         with collector_at_rest():
             from distrl.roles.actor import ActorRole
-        return ActorRole(redis_url=redis_url, run_id=run_id, actor=role.id, stop=stop, trust=trust)
+        return ActorRole(address=address, actor=role.id, stop=stop)
     if role.kind == "evaluator":
         with collector_at_rest():
             from distrl.roles.evaluator import EvaluatorRole
-        return EvaluatorRole(redis_url=redis_url, run_id=run_id, stop=stop, trust=trust)
+        return EvaluatorRole(address=address, stop=stop)
     from distrl.roles.learner import LearnerRole
 
-    return LearnerRole(redis_url=redis_url, run_id=run_id, stop=stop, trust=trust)
+    return LearnerRole(address=address, stop=stop)
 
 
 def run_actor(*, redis_url: str, run_id: str, actor: int, allowed: Iterable[str] = ()) -> int:
@@ -68,12 +65,12 @@ def run_actor(*, redis_url: str, run_id: str, actor: int, allowed: Iterable[str]
         ConfigError: The id is not allowed.
     """
     checked_actor(actor)
-    return _run_here(Role("actor", actor), redis_url, run_id, Trust(given_key(), frozenset(allowed)))
+    return _run_here(Role("actor", actor), RunAddress(redis_url, run_id, Trust(given_key(), frozenset(allowed))))
 
 
 def run_evaluator(*, redis_url: str, run_id: str, allowed: Iterable[str] = ()) -> int:
     """`distrl evaluator`: this process becomes the evaluator of the run; `allowed` as of `run_actor`."""
-    return _run_here(Role("evaluator"), redis_url, run_id, Trust(given_key(), frozenset(allowed)))
+    return _run_here(Role("evaluator"), RunAddress(redis_url, run_id, Trust(given_key(), frozenset(allowed))))
 
 
 def run_learner(*, redis_url: str, run_id: str) -> int:
@@ -82,15 +79,15 @@ def run_learner(*, redis_url: str, run_id: str) -> int:
     Raises:
         ConfigError: The run has one. Two would fence each other out and write the same checkpoints.
     """
-    trust = Trust(given_key())
+    address = RunAddress(redis_url, run_id, Trust(given_key()))
     if LIFELINE_VARIABLE not in os.environ:  # by hand: a supervisor knows that its learner is gone
-        refuse_second_learner(redis_url, run_id, trust)
-    return _run_here(Role("learner"), redis_url, run_id, trust)
+        refuse_second_learner(address)
+    return _run_here(Role("learner"), address)
 
 
-def refuse_second_learner(redis_url: str, run_id: str, trust: Trust) -> None:
+def refuse_second_learner(address: RunAddress) -> None:
     """Raise ConfigError if the run's learner gives signs of life within two heartbeats."""
-    with closing(join(redis_url, run_id, Role("learner"), trust)[0]) as backend:
+    with closing(join(address, Role("learner"))[0]) as backend:
         before = [role for role in backend.registry.roles() if role.role == "learner"]
         if not before:
             return
@@ -98,15 +95,16 @@ def refuse_second_learner(redis_url: str, run_id: str, trust: Trust) -> None:
         now = next((role for role in backend.registry.roles() if role.role == "learner"), before[0])
     if (now.incarnation, now.pid, now.beat) != (before[0].incarnation, before[0].pid, before[0].beat):
         raise ConfigError(
-            f"run {run_id} has a learner, process {now.pid} on {now.host}; stop it first, or let its supervisor do it"
+            f"run {address.run_id} has a learner, process {now.pid} on {now.host}; stop it first, "
+            "or let its supervisor do it"
         )
 
 
-def _run_here(role: Role, redis_url: str, run_id: str, trust: Trust) -> int:
+def _run_here(role: Role, address: RunAddress) -> int:
     stop = threading.Event()
     become(role.name, stop)
     give_way(role)
     try:
-        return run_role(role, redis_url=redis_url, run_id=run_id, stop=stop, trust=trust)
+        return run_role(role, address, stop)
     finally:
         be_done()

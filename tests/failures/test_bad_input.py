@@ -92,7 +92,7 @@ def test_what_cannot_be_trained_is_refused_before_launch_and_leaves_nothing(
     capfd, monkeypatch, tmp_path, arguments, words
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("distrl.launch.training._train_with_roles", lambda *_: pytest.fail("it was launched"))
+    monkeypatch.setattr("distrl.launch.training.train_with_roles", lambda *_: pytest.fail("it was launched"))
     code = main.main(["train", *arguments])
     assert words in one_line(subprocess.CompletedProcess([], code, *capfd.readouterr()), 2)
     assert not [*tmp_path.glob("runs/*")]

@@ -11,7 +11,8 @@ from distrl.config import RunConfig
 from distrl.interrupt import Interrupt
 from distrl.launch import fleet, stall_report, supervise
 from distrl.launch.monitor import Monitor
-from distrl.launch.supervise import Outcome, Supervisor
+from distrl.launch.outcome import Outcome
+from distrl.launch.supervise import Supervisor
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.memory_backend.registry_interface import RoleStatus

@@ -12,7 +12,8 @@ import pytest
 from distrl.config import RunConfig
 from distrl.launch.head_start import HeadStart, head_start
 from distrl.launch.processes import ProcessLauncher
-from distrl.roles.plan import Role, RoleHome
+from distrl.roles.plan import Role
+from tests.launched_run import run_in
 
 # In the child's place: it says something at once, and then what it is told, to whom it is told to.
 CHILD = """#!{python}
@@ -47,11 +48,11 @@ def wait_until(condition):
 
 
 def test_the_child_becomes_the_learner_once_and_its_log_has_all_it_said(child, tmp_path):
-    home = RoleHome("unix:///r.sock", "r1", tmp_path, learner_threads=3, learner_gpu=False, run_key="k")
-    log = tmp_path / "learner.log"
+    run = run_in(tmp_path, "unix:///r.sock", "k")
+    log = run.log_dir / "learner.log"
     log.write_text("of an earlier launch\n")
     with head_start(RunConfig.model_validate({"learner": {"backend": "jax", "threads": 3}})) as started:
-        launcher = ProcessLauncher(home, started)
+        launcher = ProcessLauncher(run, started)
         handle = launcher.start(Role("learner"))
         told = json.dumps({"redis_url": "unix:///r.sock", "run_id": "r1", "run_key": "k", "log": str(log.resolve())})
         wait_until(lambda: "told" in log.read_text())
@@ -60,7 +61,7 @@ def test_the_child_becomes_the_learner_once_and_its_log_has_all_it_said(child, t
         learner = handle._process.pid
         assert (os.getpgid(learner), os.getsid(learner)) == (learner, os.getsid(0))  # beside the other roles
         # One that is started again begins from the beginning.
-        assert started.become_learner(redis_url="unix:///r.sock", run_id="r1", run_key="k", log=log) is None
+        assert started.become_learner(run.address, log) is None
         launcher.close()
     wait_until(lambda: handle.poll() is not None)
     assert handle.poll() == 0  # its lifeline has ended
@@ -78,10 +79,7 @@ def test_a_child_that_has_ended_is_replaced_by_an_ordinary_process(child, tmp_pa
     started._process.stdin.write(b"end\n")
     started._process.stdin.flush()
     assert started._process.wait(10) == 3
-    assert (
-        started.become_learner(redis_url="unix:///r.sock", run_id="r1", run_key="k", log=tmp_path / "learner.log")
-        is None
-    )
+    assert started.become_learner(run_in(tmp_path, "unix:///r.sock", "k").address, tmp_path / "learner.log") is None
     monkeypatch.setattr(os, "killpg", lambda *_: pytest.fail("its number may be another process's by now"))
     started.close()
 

@@ -66,10 +66,10 @@ def test_what_all_roles_take_is_told_together(make_monitor, backend, tmp_path):
 def test_what_operators_ask_is_written_down_once(make_monitor, backend, tmp_path, view):
     monitor = make_monitor()
     backend.registry.add_request(Request("ada@box, dashboard", "pause"))
-    monitor.tell_of_requests(backend)
-    monitor.tell_of_requests(backend)
+    monitor.report_requests(backend)
+    monitor.report_requests(backend)
     backend.registry.add_request(Request("ada@box, command line", "resume"))
-    monitor.tell_of_requests(backend)
+    monitor.report_requests(backend)
     told = ["asked: pause (by ada@box, dashboard)", "asked: resume (by ada@box, command line)"]
     assert view.events == told
     assert [line[20:] for line in (tmp_path / "logs" / "events.log").read_text().splitlines()] == told
@@ -215,7 +215,7 @@ SETTINGS = {"seed": Setting(3, "flag --seed"), "memory.url": Setting("redis://â€
 @pytest.mark.row("P02.12", "P03")
 def test_the_configuration_and_more_are_in_tensorboard_as_text(make_monitor, tmp_path):
     monitor = make_monitor(tensorboard={"meta": {"note": "why", "api_key": "s3cret", "ones": [[1, 1], [1, 1]]}})
-    monitor.tell_configuration(SETTINGS)
+    monitor.write_configuration(SETTINGS)
     texts = read_events(tmp_path / "tensorboard").texts
     assert texts.keys() == {"configuration", "meta"}
     assert "| seed | 3 | flag --seed |" in texts["configuration"]
@@ -234,7 +234,7 @@ def test_the_configuration_and_more_are_in_tensorboard_as_text(make_monitor, tmp
 )
 def test_a_label_says_where_the_configuration_is_told(make_monitor, view, tmp_path, labels, texts, told):
     monitor = make_monitor(tensorboard={"labels": labels})
-    monitor.tell_configuration(SETTINGS)
+    monitor.write_configuration(SETTINGS)
     assert read_events(tmp_path / "tensorboard").texts.keys() == texts
     assert view.events == told
 

@@ -10,7 +10,8 @@ import pytest
 
 from distrl.launch.processes import ProcessLauncher
 from distrl.roles.lifeline import LIFELINE_VARIABLE
-from distrl.roles.plan import Role, RoleHome
+from distrl.roles.plan import Role
+from tests.launched_run import run_in
 
 URL = "redis://:secret@host:6379"
 ROLE = """#!/bin/sh
@@ -48,8 +49,7 @@ def launched(tmp_path, monkeypatch, run_key):
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
     told = []
-    home = RoleHome(URL, "r1", tmp_path, learner_threads=3, learner_gpu=False, run_key=run_key)
-    launcher = ProcessLauncher(home, tell=told.append)
+    launcher = ProcessLauncher(run_in(tmp_path, URL, run_key), report=told.append)
     handles = []
 
     def start(role):
@@ -95,7 +95,7 @@ def test_a_role_is_asked_first_and_its_code_is_told(launched, tmp_path):
     handle.terminate()
     wait_until(lambda: handle.poll() is not None)
     assert handle.poll() == 7
-    assert (tmp_path / "actor-0.log").read_text().endswith("asked\n")
+    assert (tmp_path / "logs" / "actor-0.log").read_text().endswith("asked\n")
 
 
 def test_a_kill_takes_along_what_the_environment_has_started(launched):
@@ -129,7 +129,7 @@ def test_a_number_that_has_been_reaped_gets_no_signal(launched, monkeypatch):
 
 @pytest.mark.parametrize("role", [Role("actor", 0), Role("learner")])
 def test_a_role_whose_log_cannot_be_opened_runs_and_tells_its_error_and_the_user_is_told_once(launched, tmp_path, role):
-    (tmp_path / role.log_name).mkdir()
+    (tmp_path / "logs" / role.log_name).mkdir()
     for _ in range(2):
         handle, log = launched(role)
         assert "arguments: -P -m distrl" in log
@@ -142,7 +142,7 @@ def test_a_role_whose_log_cannot_be_opened_runs_and_tells_its_error_and_the_user
 
 def test_an_error_that_was_logged_is_known_although_the_log_was_removed(launched, tmp_path):
     handle, _ = launched(Role("actor", 0))
-    (tmp_path / "actor-0.log").unlink()
+    (tmp_path / "logs" / "actor-0.log").unlink()
     handle.terminate()
     wait_until(lambda: handle.poll() is not None)
     assert handle.error == "what is wrong"

@@ -12,11 +12,12 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 # In a process of its own: Ray stays in whatever process has imported it.
 SCRIPT = """
-import dataclasses, json, os, signal, sys, time
+import json, os, signal, sys, time
 from pathlib import Path
-from distrl.launch.ray_token import make_private_token
+from distrl.launch.distributed import make_private_token
 make_private_token()
-from distrl.roles.plan import Role, RoleHome
+from distrl.roles.plan import Role
+from tests.launched_run import run_in
 from distrl.launch.ray_actors import RayLauncher
 
 def end(handle):
@@ -27,7 +28,7 @@ def end(handle):
 logs = Path(sys.argv[1])
 signal.signal(signal.SIGTERM, handler := lambda number, frame: None)
 os.environ["RAY_ADDRESS"] = "10.77.0.1:6380"  # of a cluster that is not meant
-launcher = RayLauncher(RoleHome(f"unix://{logs}/nowhere", "r", logs, 1, False, "0" * 64), None)
+launcher = RayLauncher(run_in(logs, f"unix://{logs}/nowhere", "0" * 64, threads=1), None)
 directory = launcher._directory
 told = {"handler": signal.getsignal(signal.SIGTERM) is handler, "private": oct(directory.stat().st_mode & 0o777)}
 unreachable, killed = launcher.start(Role("actor", 0)), launcher.start(Role("actor", 1))
@@ -39,7 +40,7 @@ while asked.waits_for is not None:
     time.sleep(0.05)
 asked.terminate()
 told["asked"] = end(asked)
-launcher._home = dataclasses.replace(launcher._home, learner_threads=2000)
+launcher._run = run_in(logs, f"unix://{logs}/nowhere", "0" * 64, threads=2000)
 large = launcher.start(Role("learner"))
 time.sleep(3)
 told["waits"], told["code"] = large.waits_for, large.poll()

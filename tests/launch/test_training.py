@@ -12,14 +12,14 @@ from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig, load
 from distrl.errors import ConfigError, MemoryBackendError, MissingExtraError
 from distrl.interrupt import Interrupt
-from distrl.launch import training
+from distrl.launch import checks, distributed, training
 from distrl.launch.monitor import Monitor
-from distrl.launch.supervise import Outcome
-from distrl.launch.training import settled_config, summarize, train
+from distrl.launch.outcome import Outcome, summarize
+from distrl.launch.training import settled_config, train
 from distrl.memory_backend.backend import LedgerCounts
 from distrl.memory_backend.registry_interface import Request
-from distrl.roles.description import RunDescription
-from distrl.roles.join import open_backend
+from distrl.roles.description import Run, RunAddress, RunDescription
+from distrl.roles.trust import Trust
 from distrl.runs.run_directory import Opened, open_run_directory
 from distrl.runs.summary import Summary
 from distrl.terminal.console import PlainView
@@ -95,7 +95,9 @@ def told(tmp_path):
 )
 def test_a_summary_that_cannot_be_written_hides_neither_the_cause_nor_the_ledger(told, tmp_path, outcome, code, error):
     made, monitor, view, lines = told
-    found = training._account_for(made, Opened(), monitor, outcome, 0.0, 0.0, view)
+    checked = checks.Checked(loaded(), SPEC, ())
+    launch = training._Launch(checked, tmp_path, Opened(), view, None, None, training._Clock())
+    found = launch._sum_up(made, monitor, outcome)
     assert found.exit_code == code
     assert found.error.startswith(error)
     text = "\n".join(lines)
@@ -126,9 +128,9 @@ def test_what_is_raised_is_in_the_summary_and_in_the_closing_lines(tmp_path, mon
 
 
 def test_the_last_look_at_a_redis_that_is_gone_is_told_and_no_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "LAST_LOOK_S", 0.1)
+    monkeypatch.setattr(distributed, "LAST_LOOK_S", 0.1)
     told = monitor()
-    training._last_look(description(tmp_path), f"unix://{tmp_path}/gone.sock", told)
+    distributed._last_look(Run(RunAddress(f"unix://{tmp_path}/gone.sock", "r1", Trust()), description(tmp_path)), told)
     (event,) = told.events
     assert event.startswith("the numbers are those of the last look, and keys may be left behind: Redis at unix://")
 
@@ -139,7 +141,8 @@ def test_the_last_look_at_a_redis_that_is_gone_is_told_and_no_error(tmp_path, mo
 def test_the_last_look_removes_every_key_of_a_run_that_cannot_be_read(tmp_path, redis_url, damaged, how):
     given, (key, prefix) = description(tmp_path), (f"distrl:r1:{damaged}", "distrl:r1:*")
     (tmp_path / "logs").mkdir()
-    with closing(open_backend(redis_url, given, "test")) as backend, redis.Redis.from_url(redis_url) as client:
+    run = Run(RunAddress(redis_url, "r1", Trust()), given)
+    with closing(run.open_backend("test")) as backend, redis.Redis.from_url(redis_url) as client:
         backend.create("{}", "")
         backend.unrolls.push(UnrollHeader(0, backend.registry.register_actor(0), 0, 1, 1), b"x")
         backend.registry.add_snapshot({"updates": 1})
@@ -149,7 +152,7 @@ def test_the_last_look_removes_every_key_of_a_run_that_cannot_be_read(tmp_path, 
         if how == "wrong type":
             client.set(key, "nothing of distrl")
         watching = Monitor(given.config, tmp_path, PlainView(write=lambda line: None))
-        training._last_look(given, redis_url, watching)
+        distributed._last_look(run, watching)
         watching.close()
         assert list(client.scan_iter(prefix)) == []
 
@@ -186,14 +189,14 @@ def test_a_configuration_that_is_no_text_is_refused_with_its_path(tmp_path):
 def test_a_run_that_another_took_the_directory_from_leaves_it_alone(tmp_path, monkeypatch):
     """Two runs that start at once find an empty directory; the environment of one takes longer to try out."""
     run_dir, first = tmp_path / "run", ExitStack()
-    probe = training.probe
+    probe = checks.probe
 
     def slow(*given, **named):
         first.enter_context(open_run_directory(run_dir, None))
         (run_dir / "run.json").write_text("{}")
         return probe(*given, **named)
 
-    monkeypatch.setattr(training, "probe", slow)
+    monkeypatch.setattr(checks, "probe", slow)
     with first, pytest.raises(ConfigError, match="already holds a run"):
         train(loaded(environment={"id": "CartPole-v1"}), run_dir=run_dir, resume=None, view=None)
     assert (run_dir / "run.json").read_text() == "{}"

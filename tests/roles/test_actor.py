@@ -11,6 +11,7 @@ import redis
 
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.roles.actor import ActorRole
+from distrl.roles.description import RunAddress
 from distrl.roles.trust import Trust, new_key, signature
 
 pytestmark = pytest.mark.redis
@@ -26,7 +27,7 @@ def wait_until(condition):
 def test_an_actor_waits_for_the_policy_and_ends_when_asked(described_run, redis_url, tmp_path):
     backend = described_run()
     stop = threading.Event()
-    role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=3, stop=stop, trust=Trust())
+    role = ActorRole(address=RunAddress(redis_url, tmp_path.name, Trust()), actor=3, stop=stop)
     thread = threading.Thread(target=role.run)
     thread.start()
     wait_until(lambda: [status.state for status in backend.registry.roles()] and role.status().state != "starting")
@@ -44,7 +45,7 @@ def test_an_actor_that_waits_for_the_policy_does_not_read_the_configuration_agai
 ):
     backend = described_run()
     stop = threading.Event()
-    role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=3, stop=stop, trust=Trust())
+    role = ActorRole(address=RunAddress(redis_url, tmp_path.name, Trust()), actor=3, stop=stop)
     thread = threading.Thread(target=role.run)
     thread.start()
     wait_until(lambda: role.status().state == "waiting: policy")
@@ -67,7 +68,7 @@ def test_every_start_is_a_new_incarnation(described_run, redis_url, tmp_path):
     stop.set()
     incarnations = []
     for _ in range(2):
-        role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=stop, trust=Trust())
+        role = ActorRole(address=RunAddress(redis_url, tmp_path.name, Trust()), actor=0, stop=stop)
         role.run()
         incarnations.append(role.status().incarnation)
     assert incarnations == [1, 2]
@@ -87,7 +88,7 @@ def test_while_its_environment_is_made_the_age_goes_on(described_run, redis_url,
 
     monkeypatch.setattr("distrl.roles.join.VectorEnvironment", Slow)
     stop = threading.Event()
-    role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=stop, trust=Trust())
+    role = ActorRole(address=RunAddress(redis_url, tmp_path.name, Trust()), actor=0, stop=stop)
     thread = threading.Thread(target=role.run)
     thread.start()
     assert entered.wait(20)
@@ -102,7 +103,7 @@ def test_while_its_environment_is_made_the_age_goes_on(described_run, redis_url,
 
 def test_a_run_that_is_not_there_is_an_error(redis_url):
     with pytest.raises(MemoryBackendError, match="no-such-run"):
-        ActorRole(redis_url=redis_url, run_id="no-such-run", actor=0, stop=threading.Event(), trust=Trust())
+        ActorRole(address=RunAddress(redis_url, "no-such-run", Trust()), actor=0, stop=threading.Event())
 
 
 def test_actors_carry_no_framework():
@@ -119,7 +120,7 @@ def test_an_actor_imports_named_code_with_the_key_or_by_name_alone(described_run
     stop.set()
 
     def join(trust: Trust) -> int:
-        role = ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=stop, trust=trust)
+        role = ActorRole(address=RunAddress(redis_url, tmp_path.name, trust), actor=0, stop=stop)
         role.run()
         return role.status().incarnation
 
@@ -139,4 +140,4 @@ def test_the_description_of_another_run_does_not_do(described_run, redis_url, ru
     text = json.dumps(description)
     backend._client.call("HSET", backend._keys.run, "config", text, "signature", signature(run_key, text))
     with pytest.raises(ConfigError, match="is of run other: it was rewritten"):
-        ActorRole(redis_url=redis_url, run_id=tmp_path.name, actor=0, stop=threading.Event(), trust=Trust(run_key))
+        ActorRole(address=RunAddress(redis_url, tmp_path.name, Trust(run_key)), actor=0, stop=threading.Event())

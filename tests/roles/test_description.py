@@ -4,7 +4,10 @@ import pytest
 from pydantic import ValidationError
 
 from distrl.config import RunConfig
-from distrl.roles.description import RunDescription
+from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.roles.description import Run, RunAddress, RunDescription
+from distrl.roles.plan import Role
+from distrl.roles.trust import Trust
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
 SPEC = EnvSpec("X", {"a": ArraySpec((4,), "float32", -1.0, 1.0)}, {"action": DiscreteSpec(3, start=-1)}, 475.0, 500)
@@ -20,3 +23,34 @@ def test_a_field_of_another_version_is_refused():
     text = RunDescription(run_id="r", run_dir="/r", config=RunConfig(), spec=SPEC).model_dump_json()
     with pytest.raises(ValidationError, match="surprise"):
         RunDescription.model_validate_json(text.replace('{"run_id"', '{"surprise":1,"run_id"', 1))
+
+
+def run(**sections):
+    config = RunConfig.model_validate(sections)
+    description = RunDescription(run_id="r", run_dir="/x", config=config, spec=SPEC)
+    return Run(RunAddress("unix:///x", "r", Trust()), description)
+
+
+@pytest.mark.parametrize(
+    ("url", "given", "patience_s"), [(None, None, 5.0), ("redis://h", None, 60.0), (None, 3.0, 3.0)]
+)
+def test_only_a_redis_that_can_come_back_is_waited_for(monkeypatch, url, given, patience_s):
+    opened = {}
+    monkeypatch.setattr(RedisBackend, "open", lambda *_, **options: opened.update(options))
+    run(memory={"url": url}).open_backend("actor 1", give_up_s=given)
+    assert opened == {"name": "actor 1", "give_up_s": patience_s}
+
+
+def test_only_the_learner_may_see_a_gpu():
+    home = run(learner={"threads": 3})
+    found = {role.kind: home.variables(role) for role in (Role("learner"), Role("actor"), Role("evaluator"))}
+    assert {kind: one.get("CUDA_VISIBLE_DEVICES") for kind, one in found.items()} == {
+        "learner": None,
+        "actor": "",
+        "evaluator": "",
+    }
+    assert {kind: one["OMP_NUM_THREADS"] for kind, one in found.items()} == {
+        "learner": "3",
+        "actor": "1",
+        "evaluator": "1",
+    }

@@ -11,7 +11,7 @@ from distrl.errors import ConfigError
 from distrl.memory_backend.codec import encode_weights
 from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.roles import evaluator
-from distrl.roles.description import RunDescription
+from distrl.roles.description import RunAddress, RunDescription
 from distrl.roles.evaluator import EvaluatorRole
 from distrl.roles.trust import Trust
 from distrl.types import PolicyBundle, Weights
@@ -54,7 +54,7 @@ class Joined:
 
     def __init__(self, redis_url, run_id, run_key):
         self.stop = threading.Event()
-        self.role = EvaluatorRole(redis_url=redis_url, run_id=run_id, stop=self.stop, trust=Trust(run_key))
+        self.role = EvaluatorRole(address=RunAddress(redis_url, run_id, Trust(run_key)), stop=self.stop)
         self.thread = threading.Thread(target=self.role.run, daemon=True)
         self.thread.start()
 
@@ -138,10 +138,10 @@ def test_a_policy_of_another_environment_is_refused(described_run, redis_url, ru
     monkeypatch.setattr(evaluator, "Policy", First)
     backend.weights.put_bundle(PolicyBundle(b"", ""))
     with pytest.raises(ConfigError, match="the policy was made for another, here the environment is EnvSpec"):
-        EvaluatorRole(redis_url=redis_url, run_id=tmp_path.name, stop=threading.Event(), trust=Trust(run_key)).run()
+        EvaluatorRole(address=RunAddress(redis_url, tmp_path.name, Trust(run_key)), stop=threading.Event()).run()
 
 
 def test_a_run_without_evaluations_has_no_use_for_one(described_run, redis_url, run_key, tmp_path):
     described_run(**TASK)
     with pytest.raises(ConfigError, match=r"has no evaluation\.every_env_steps: nothing to evaluate"):
-        EvaluatorRole(redis_url=redis_url, run_id=tmp_path.name, stop=threading.Event(), trust=Trust(run_key)).run()
+        EvaluatorRole(address=RunAddress(redis_url, tmp_path.name, Trust(run_key)), stop=threading.Event()).run()

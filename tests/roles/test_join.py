@@ -16,11 +16,9 @@ from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
 from distrl.errors import ConfigError, EnvironmentFailedError, MemoryBackendError
 from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.memory_backend.registry_interface import RoleStatus
 from distrl.roles import join
-from distrl.roles.description import RunDescription
-from distrl.roles.join import Heartbeat, here, make_environment, memory_mb, open_backend
+from distrl.roles.join import Heartbeat, here, make_environment, memory_mb
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
 SPEC = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
@@ -150,17 +148,6 @@ def test_queue_caps_are_batches_or_bytes():
 def test_nothing_but_the_round_bounds_a_round(workers):
     caps = QueueCaps.of(config(algorithm={"name": "a2c"}, actors={"count": workers}))
     assert min(caps.entries, caps.bytes) > 10**15
-
-
-@pytest.mark.parametrize(
-    ("url", "told", "patience_s"), [(None, None, 5.0), ("redis://h", None, 60.0), (None, 3.0, 3.0)]
-)
-def test_only_a_redis_that_can_come_back_is_waited_for(monkeypatch, url, told, patience_s):
-    opened = {}
-    monkeypatch.setattr(RedisBackend, "open", lambda *_, **options: opened.update(options))
-    description = RunDescription(run_id="r", run_dir="/x", config=config(memory={"url": url}), spec=SPEC)
-    open_backend("unix:///x", description, "actor 1", give_up_s=told)
-    assert opened == {"name": "actor 1", "give_up_s": patience_s}
 
 
 def test_memory_is_that_of_this_process_not_of_the_one_that_forked_it():

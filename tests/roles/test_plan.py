@@ -1,7 +1,6 @@
 """The plan is data: one learner, as many actors as configured, an evaluator if it is."""
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,6 @@ from distrl.errors import ConfigError
 from distrl.learner.replay_set_up import replay_schema
 from distrl.roles.plan import (
     Role,
-    RoleHome,
     check_queue,
     most_actors,
     oversubscription_warning,
@@ -55,21 +53,6 @@ def test_most_actors(monkeypatch, sections, most):
 def test_more_actors_than_the_most_are_refused():
     with pytest.raises(ValueError, match=r"actors.count: 3 is more than actors.max_count: 2; set one of them"):
         RunConfig.model_validate({"actors": {"count": 3, "max_count": 2}})
-
-
-def test_only_the_learner_may_see_a_gpu():
-    home = RoleHome("redis://h", "r", Path("logs"), learner_threads=3, learner_gpu=True, run_key="k")
-    found = {role.kind: home.variables(role) for role in (Role("learner"), Role("actor"), Role("evaluator"))}
-    assert {kind: one.get("CUDA_VISIBLE_DEVICES") for kind, one in found.items()} == {
-        "learner": None,
-        "actor": "",
-        "evaluator": "",
-    }
-    assert {kind: one["OMP_NUM_THREADS"] for kind, one in found.items()} == {
-        "learner": "3",
-        "actor": "1",
-        "evaluator": "1",
-    }
 
 
 def test_only_too_many_roles_are_worth_a_warning(monkeypatch):

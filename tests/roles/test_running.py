@@ -14,6 +14,7 @@ import distrl
 from distrl.errors import ConfigError, EnvironmentFailedError, FencedError, NonFiniteError
 from distrl.memory_backend.registry_interface import RoleStatus
 from distrl.roles import actor, learner, running
+from distrl.roles.description import RunAddress
 from distrl.roles.lifeline import LIFELINE_VARIABLE
 from distrl.roles.plan import Role
 from distrl.roles.running import run_role
@@ -41,7 +42,7 @@ def role(request, monkeypatch):
 
 
 def run(role):
-    return run_role(role, redis_url="unix:///nowhere", run_id="r", stop=threading.Event(), trust=Trust())
+    return run_role(role, RunAddress("unix:///nowhere", "r", Trust()), threading.Event())
 
 
 @pytest.mark.parametrize(
@@ -69,10 +70,7 @@ def test_a_clean_end_is_0(role, caplog):
 
 
 def test_a_redis_that_is_not_there_is_6(caplog, tmp_path):
-    assert (
-        run_role(Role("actor"), redis_url=f"unix://{tmp_path}/s", run_id="r", stop=threading.Event(), trust=Trust())
-        == 6
-    )
+    assert run_role(Role("actor"), RunAddress(f"unix://{tmp_path}/s", "r", Trust()), threading.Event()) == 6
     assert "distrl: error: Redis at unix://" in caplog.text
 
 
@@ -88,16 +86,17 @@ def test_a_second_learner_joins_only_when_the_first_is_gone(backend, monkeypatch
     monkeypatch.setattr(running, "join", lambda *_: (backend, None))
     monkeypatch.setattr(running.time, "sleep", two_heartbeats_pass)
     if not lives:
-        running.refuse_second_learner("unix:///x", "r", Trust())
+        running.refuse_second_learner(RunAddress("unix:///x", "r", Trust()))
         return
     with pytest.raises(ConfigError, match="run r has a learner, process 42 on host; stop it first"):
-        running.refuse_second_learner("unix:///x", "r", Trust())
+        running.refuse_second_learner(RunAddress("unix:///x", "r", Trust()))
 
 
 DONE = """
 import os, signal, sys
 from distrl.roles import running as roles
 from distrl.roles.lifeline import LIFELINE_VARIABLE
+from distrl.roles.description import RunAddress
 from distrl.roles.plan import Role
 from distrl.roles.trust import Trust
 
@@ -106,7 +105,7 @@ class Ends:
         os.kill(os.getpid(), signal.SIGTERM)  # is noted: a role is asked to end so
 
 roles._make_role = lambda *_: Ends()
-code = roles._run_here(Role("actor"), "unix:///nowhere", "r", Trust())
+code = roles._run_here(Role("actor"), RunAddress("unix:///nowhere", "r", Trust()))
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
     assert signal.getsignal(number) == signal.SIG_IGN  # Python leaves this as it is when it ends, and no handler
     os.kill(os.getpid(), number)

@@ -2,7 +2,7 @@
 
 import os
 
-from distrl.launch.ray_token import make_private_token
+from distrl.launch.distributed import make_private_token
 
 
 def test_the_token_is_long_and_stays(monkeypatch):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from distrl.launch.last_policy import keep_published
+from distrl.launch.distributed import keep_published
 from distrl.learner.policy_files import write_weights
 from distrl.memory_backend.codec import decode_weights, encode_weights
 from distrl.types import Weights

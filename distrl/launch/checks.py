@@ -1,0 +1,75 @@
+"""The first phase of a training: refuse what cannot work before a directory is made or a process is started."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from distrl.config import RunConfig
+from distrl.config.environment_checks import check_fit, unused_mask_note
+from distrl.config.load import LoadedConfig
+from distrl.environments.probe import probe
+from distrl.errors import ConfigError, require
+from distrl.launch.external_algorithm import settled
+from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.embedded_redis import find_server
+from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.networks.parts.schemes import check_windows
+from distrl.roles.framework import require_framework
+from distrl.roles.plan import check_queue, oversubscription_warning, publication_note, replay_note
+from distrl.runs.run_directory import require_free
+from distrl.types import EnvSpec
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A configuration that may be launched.
+
+    Attributes:
+        loaded: With all that a class of the user's own declares.
+        spec: The environment, as the probe found it.
+        notes: Lines for the user.
+    """
+
+    loaded: LoadedConfig
+    spec: EnvSpec
+    notes: tuple[str, ...]
+
+
+def check(loaded: LoadedConfig, run_dir: Path, resume: str | None) -> Checked:
+    """Check everything that can be known before the launch, the cheapest first.
+
+    Raises:
+        ConfigError, MemoryBackendError: It would fail.
+    """
+    loaded = settled(loaded)
+    config = loaded.config
+    _check_launchable(config)
+    require_free(run_dir, resume)
+    spec = probe(config.environment, action_mask=config.network.action_mask)
+    check_fit(config, spec)
+    check_windows(config.network, spec)
+    check_queue(config, spec)
+    notes = (
+        oversubscription_warning(config),
+        replay_note(config, spec),
+        publication_note(config),
+        unused_mask_note(config, spec),
+    )
+    return Checked(loaded, spec, tuple(filter(None, notes)))
+
+
+def _check_launchable(config: RunConfig) -> None:
+    """Check extras, Redis, and whether all roles can reach it."""
+    require_framework(config.learner.backend)
+    if config.deterministic:
+        return
+    if config.launch.launcher == "ray":
+        require("ray", "Ray", "ray")
+    if config.memory.url is None:
+        find_server()
+        if config.launch.ray_address is not None:
+            raise ConfigError(
+                f"launch.ray_address {config.launch.ray_address}: roles on other hosts cannot reach an embedded Redis; "
+                "name one that they can with --redis-url"
+            )
+    else:
+        RedisBackend.open(config.memory.url, "check", QueueCaps.of(config), name="check", give_up_s=3.0).close()

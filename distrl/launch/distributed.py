@@ -1,0 +1,144 @@
+"""A training of several roles: learner and actors as processes or Ray actors over Redis, under a supervisor."""
+
+import os
+import secrets
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+from distrl.errors import DecodeError, DistrlError, MemoryBackendError
+from distrl.interrupt import Interrupt
+from distrl.launch.fleet import Launcher
+from distrl.launch.head_start import HeadStart
+from distrl.launch.monitor import Monitor
+from distrl.launch.outcome import Outcome
+from distrl.launch.processes import ProcessLauncher
+from distrl.launch.supervise import Supervisor
+from distrl.learner.policy_files import write_weights
+from distrl.memory_backend.backend import Backend
+from distrl.memory_backend.codec import decode_weights
+from distrl.memory_backend.embedded_redis import EmbeddedRedis
+from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.roles.description import Run, RunAddress, RunDescription
+from distrl.roles.trust import KEY_FILE, Trust, new_key, signature
+from distrl.runs.run_directory import usable, write_private, write_run_json
+
+LAST_LOOK_S = 3.0
+
+
+def train_with_roles(
+    description: RunDescription, monitor: Monitor, interrupt: Interrupt, head_start: HeadStart | None
+) -> Outcome:
+    """Train with a learner and actors as processes or Ray actors over Redis."""
+    config, run_dir = description.config, Path(description.run_dir)
+    with ExitStack() as cleanup:
+        redis_url = config.memory.url
+        if redis_url is None:
+            redis_url = cleanup.enter_context(_embedded_redis(description)).url
+        run = Run(RunAddress(redis_url, description.run_id, Trust(new_key())), description)
+        backend = run.open_backend("supervisor")
+        cleanup.callback(backend.close)
+        _publish(run, backend)
+        cleanup.callback(_last_look, run, monitor)
+        write_run_json(run_dir, description.run_id, redis_url)
+        launcher = _make_launcher(run, head_start, monitor.event)
+        cleanup.callback(launcher.close)
+        outcome = Supervisor(config, launcher, backend, monitor, run.log_dir, interrupt).run()
+        if outcome.exit_code == DistrlError.exit_code:
+            _keep_published(run_dir, backend, monitor)
+    return outcome
+
+
+def _publish(run: Run, backend: RedisBackend) -> None:
+    """Write the signed description to Redis, and the key to the run directory."""
+    key, published = run.address.trust.key, run.description.published()
+    assert key is not None
+    with usable(Path(run.description.run_dir)):
+        write_private(Path(run.description.run_dir) / KEY_FILE, key + "\n")
+    backend.create(published, signature(key, published))
+
+
+def _keep_published(run_dir: Path, backend: Backend, monitor: Monitor) -> None:
+    try:
+        kept = keep_published(run_dir, backend)
+    except MemoryBackendError as error:
+        kept = f"the published weights are not kept: {error}"
+    if kept is not None:
+        monitor.event(kept)
+
+
+def _last_look(run: Run, monitor: Monitor) -> None:
+    """Read the last numbers, then remove the run's keys, also where they can no longer be read.
+
+    If Redis is gone, or what it holds has been damaged, the last known numbers stand.
+    """
+    try:
+        with closing(run.open_backend("supervisor", give_up_s=LAST_LOOK_S)) as backend:
+            try:
+                monitor.report_requests(backend)  # such as to stop, which the learner may have seen first
+                monitor.update(backend, backend.registry.roles())
+            except MemoryBackendError as error:
+                monitor.event(f"the numbers are those of the last look: {error}")
+            backend.delete()
+    except MemoryBackendError as error:
+        monitor.event(f"the numbers are those of the last look, and keys may be left behind: {error}")
+
+
+def _embedded_redis(description: RunDescription) -> EmbeddedRedis:
+    caps = description.config.memory.queue_bytes
+    # Room for the queue, one unroll per actor beyond it, and weights of any size that fits a laptop.
+    return EmbeddedRedis.start(maxmemory_bytes=4 * caps + 2**30, max_bulk_bytes=2**29)
+
+
+def _make_launcher(run: Run, head_start: HeadStart | None, report: Callable[[str], None]) -> Launcher:
+    config = run.config
+    if config.launch.launcher == "ray":
+        if config.launch.ray_address is None:
+            make_private_token()
+            if named := os.environ.get("RAY_ADDRESS"):
+                report(f"RAY_ADDRESS {named} is not used; --ray-address auto joins that cluster")
+        # Imported here: Ray is an extra, and takes a second.
+        from distrl.launch.ray_actors import RayLauncher
+
+        return RayLauncher(run, config.launch.ray_address)
+    return ProcessLauncher(run, head_start, report)
+
+
+def keep_published(run_dir: Path, backend: Backend) -> str | None:
+    """Write the published weights to policy/ if they are newer: Redis forgets them with the run.
+
+    Returns:
+        One line for the user; None if there is nothing newer, or the directory does not take it: then the run's own
+        error says what refuses.
+
+    Raises:
+        MemoryBackendError: Redis does not answer.
+    """
+    found, policy = backend.weights.fetch(), run_dir / "policy"
+    if found is None:
+        return None
+    try:
+        weights = decode_weights(found.blob)
+        if weights.version <= _saved_version(policy / "weights.msgpack"):
+            return None
+        write_weights(policy, weights)
+    except (OSError, DecodeError):
+        return None
+    return (
+        f"policy/ holds the newest published weights, which no checkpoint does (version {found.version:,}, "
+        f"{found.env_steps:,} steps): distrl evaluate {run_dir}"
+    )
+
+
+def _saved_version(path: Path) -> int:
+    """Version of the weights in a file; 0 if it is not there."""
+    return decode_weights(path.read_bytes()).version if path.exists() else 0
+
+
+def make_private_token() -> None:
+    """Hands this process and its children a token of their own, one for all the clusters that it starts.
+
+    Ray would otherwise keep one in the home directory.
+    """
+    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token")
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))

@@ -1,0 +1,126 @@
+"""How a run ends: the table of exit codes, the outcome, and the summary that says so."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from distrl.errors import (
+    EXIT_INTERRUPTED,
+    ConfigError,
+    DistrlError,
+    EnvironmentFailedError,
+    MemoryBackendError,
+    NonFiniteError,
+    StalledError,
+    failure,
+)
+from distrl.launch.monitor import Monitor
+from distrl.roles.description import RunDescription
+from distrl.runs.run_directory import Opened
+from distrl.runs.summary import PolicyLag, Summary
+
+COUNTS = ("env_steps", "updates", "episodes", "trained_steps", "weights_version")
+
+
+class End(NamedTuple):
+    """The meaning of an exit code.
+
+    Attributes:
+        reason: As summaries give it.
+        fatal_to: Roles for which another start would be in vain; the run ends at the first such end.
+        repeats: The same error of one role several times in a row, and no progress in between, ends the run, too.
+    """
+
+    reason: str
+    fatal_to: Literal["all", "learner", "none"] = "none"
+    repeats: bool = False
+
+
+ENDS: Mapping[int, End] = {
+    DistrlError.exit_code: End("failed", repeats=True),
+    ConfigError.exit_code: End("configuration", fatal_to="all"),
+    EnvironmentFailedError.exit_code: End("environment failed", repeats=True),
+    StalledError.exit_code: End("stalled"),
+    NonFiniteError.exit_code: End("non-finite training", fatal_to="all"),
+    # An actor's host may be the only one that does not reach Redis.
+    MemoryBackendError.exit_code: End("memory backend", fatal_to="learner", repeats=True),
+}
+"""Exit code -> meaning. What is not here, such as a signal, is followed by another start."""
+UNKNOWN = End("failed")
+
+
+@dataclass
+class Outcome:
+    """The end of a run."""
+
+    exit_code: int
+    stop_reason: str
+    error: str | None = None
+
+    @staticmethod
+    def of(error: BaseException) -> "Outcome":
+        """Return the outcome of a run that an exception has ended."""
+        code, text = failure(error)
+        if code == EXIT_INTERRUPTED:
+            return Outcome(code, text)
+        reason = ENDS.get(code, UNKNOWN).reason if isinstance(error, DistrlError) else "unexpected error"
+        return Outcome(code, reason, text)
+
+
+def summarize(
+    description: RunDescription, opened: Opened, monitor: Monitor, outcome: Outcome, started: float, wall_s: float
+) -> Summary:
+    """Make the summary from the newest snapshot, the ledger and the outcome.
+
+    Args:
+        started: Time of the launch in seconds since 1970: the learner reports its first update by that clock.
+        wall_s: Duration by the monotonic clock.
+    """
+    config, latest, ledger = description.config, monitor.latest, monitor.ledger
+    first_update = latest.get("first_update_unix_s")
+    resumed = {"env_steps": opened.env_steps, "updates": opened.update}
+    counts = {name: max(int(latest.get(name) or 0), resumed.get(name, 0)) for name in COUNTS}
+    return Summary(
+        run_id=description.run_id,
+        algorithm=config.algorithm.name,
+        env=config.environment.id,
+        seed=config.seed,
+        **counts,
+        mean_return_100=_number(latest.get("mean_return_100")),
+        best_mean_return_100=_number(latest.get("best_mean_return_100")),
+        evaluation_mean_return=_number(latest.get("evaluation_mean_return")),
+        evaluation_env_steps=_whole(latest.get("evaluation_env_steps")),
+        best_evaluation_return=_number(latest.get("best_evaluation_return")),
+        wall_s=wall_s,
+        time_to_first_update_s=None if first_update is None else float(first_update) - started,
+        env_steps_per_s=monitor.rate("env_steps"),
+        updates_per_s=monitor.rate("updates"),
+        stop_reason=outcome.stop_reason,
+        exit_code=outcome.exit_code,
+        error=outcome.error,
+        produced=ledger.produced,
+        foreign=ledger.foreign,
+        trained=ledger.trained,
+        queued=ledger.queued,
+        in_flight=ledger.in_flight,
+        dropped=dict(ledger.dropped),
+        lost=ledger.lost,
+        rolled_back=ledger.rolled_back,
+        policy_lag=PolicyLag(**{name: _number(latest.get(f"policy_lag_{name}")) for name in ("mean", "p95", "max")}),
+        bottleneck=str(latest.get("bottleneck") or "-"),
+        peak_rss_mb=monitor.peak_rss_mb,
+        restarts=monitor.restarts,
+        learner_idle_share=_number(latest.get("learner_wait_share")),
+        actors_blocked_share=_number(latest.get("actors_blocked_share")),
+        resumed_env_steps=opened.env_steps,
+        resumed_updates=opened.update,
+        resumed_wall_s=opened.wall_s,
+    )
+
+
+def _number(value: float | int | str | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _whole(value: float | int | str | None) -> int | None:
+    return None if value is None else int(value)
