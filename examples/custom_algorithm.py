@@ -1,10 +1,10 @@
-"""An algorithm of your own: an actor-critic that is paid for keeping its choices open.
+"""An algorithm of your own: an actor-critic whose reward includes the entropy of its policy.
 
     distrl train --algorithm examples.custom_algorithm:MaximumEntropy --env CartPole-v1
 
-This file is all there is to it, wherever it lies: in the working directory or on PYTHONPATH. A class with `heads`, a
-`loss` and, if it has settings, `Parameters` gets actors, networks, the compiled update, checkpoints, `--set
-algorithm.temperature=0.02` and errors in one line. Nothing of it is imported by actors, which run the exported policy.
+This file is complete. Put yours into the working directory or on PYTHONPATH. Write `heads`, a `loss` and, if you need
+settings, `Parameters`. distrl adds actors, networks, the compiled update, checkpoints, `--set
+algorithm.temperature=0.02` and errors in one line. Actors do not import this file: they run the exported policy.
 """
 
 from collections.abc import Mapping
@@ -25,11 +25,11 @@ from distrl.types import Batch
 class MaximumEntropy(GradientAlgorithm):
     """A2C with soft returns (Schulman et al. 2017, "Equivalence between policy gradients and soft Q-learning").
 
-    Most actor-critics add the entropy of the action at hand to the loss. Here entropy is a part of the reward,
+    Most actor-critics add the entropy of the current action to the loss. Here entropy is part of the reward,
 
         r'_t = r_t - temperature log pi(a_t | o_t)
 
-    so that values tell how much choice is still to come, and the policy seeks places where much can be done.
+    so that values include the entropy still to come, and the policy prefers states with many good actions.
 
         loss = mean(-A_t log pi(a_t | o_t)) + value_loss_weight mean(0.5 (G_t - V_t)^2)
 
@@ -37,14 +37,14 @@ class MaximumEntropy(GradientAlgorithm):
     """
 
     class Parameters(AlgorithmSection):
-        """The section `algorithm` of the configuration: these, and what every algorithm has, such as `discount`."""
+        """The section `algorithm` of the configuration: these, beside the common settings such as `discount`."""
 
         max_staleness_updates: int | None = 0
-        """Synchronous unless asked otherwise: nothing here corrects for actions of an older policy."""
+        """Synchronous by default: nothing here corrects for actions of an older policy."""
         steps: int = Field(8, ge=1)
-        """Rewards before the value of what is left."""
+        """Rewards before the bootstrap value."""
         temperature: float = Field(0.01, ge=0.0)
-        """What one nat of entropy pays, in units of `reward_scale` times the reward."""
+        """Reward for one nat of entropy, in units of `reward_scale` times the reward."""
         value_loss_weight: float = Field(0.5, ge=0.0)
 
     heads = (PolicyHeadParameters(), ValueHeadParameters())
@@ -62,14 +62,14 @@ class MaximumEntropy(GradientAlgorithm):
             batch: N unrolls of T steps. `valid` is False on the row after an episode's end, which is no step.
         """
         parameters = self.parameters
-        acting = {name: rows[:-1] for name, rows in outputs.items()}  # nothing was done at the last one
+        acting = {name: rows[:-1] for name, rows in outputs.items()}  # no action follows the last one
         values = outputs["value"]
         log_probabilities = self.distribution.log_probability(acting, batch.actions)
         paid = parameters.reward_scale * batch.rewards - parameters.temperature * ops.stop_gradient(log_probabilities)
         returns = n_step(
             values=values,
             rewards=ops.where(batch.valid, paid, 0.0),
-            # Zero where an episode terminated. Where it was cut short by a time limit, V goes on from there.
+            # Zero where an episode terminated. After a time limit, the return continues with V.
             discounts=step_discounts(batch.terminated, parameters.discount),
             valid=batch.valid,
             steps=parameters.steps,
@@ -79,7 +79,7 @@ class MaximumEntropy(GradientAlgorithm):
         return Loss(
             # One term per head, named like it.
             terms={"policy": policy_loss, "value": parameters.value_loss_weight * value_loss},
-            # Whatever shall be in metrics.csv and TensorBoard.
+            # Columns of metrics.csv, and curves in TensorBoard.
             metrics={
                 "policy_loss": policy_loss,
                 "value_loss": value_loss,

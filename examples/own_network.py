@@ -2,9 +2,9 @@
 
     distrl train --env my_package:MyEnvironment --set network.model=examples.own_network:Attention
 
-A class like this is all it takes. It is called with every observation by name, raw as the environment gives it, and
-returns one vector per row, which the middleware and the heads take from there. Actors need neither this file nor
-Keras: they get the network as ONNX.
+Write a class like this. Its `call` receives every observation by name, raw as the environment returns it, and
+returns one vector per row, the input of the middleware and the heads. Actors need neither this file nor Keras: they
+run the network as ONNX.
 """
 
 import math

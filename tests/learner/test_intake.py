@@ -54,6 +54,18 @@ def test_unrolls_become_a_batch_in_order_of_arrival(run):
     assert (run.ledger.in_flight, run.ledger.trained, run.backend.unrolls.highest()) == (0, 3, made.receipts[0].highest)
 
 
+@pytest.mark.row("G26")
+def test_five_unrolls_in_batches_of_two_are_two_updates_and_one_is_left(run):
+    for sequence in range(5):
+        run.push(0, sequence, version=1)
+    feed = run.feed(batch_size=2, first_version=2)
+    for _ in range(2):
+        made = feed.collect()
+        assert made.batch.observations["observation"].shape[0] == made.batch.rewards.shape[0] + 1  # to bootstrap from
+        run.use(made)
+    assert (run.ledger.trained, run.ledger.queued + run.ledger.in_flight) == (4, 1)
+
+
 def test_actions_and_state_are_stacked_by_name_along_the_environments(unroll):
     unrolls = []
     for number in (1, 2):

@@ -54,6 +54,7 @@ def test_stacks_are_told_while_somebody_asks_for_them(heartbeat, backend):
     wait_until(lambda: backend.registry.roles()[0].stacks == "")
 
 
+@pytest.mark.row("D47")
 def test_what_operators_change_is_told_once_and_the_log_level_holds(backend, monkeypatch):
     monkeypatch.setattr(join, "HEARTBEAT_S", 0.01)
     told, before = [], logging.getLogger().level

@@ -53,6 +53,7 @@ def test_before_the_first_episode_the_line_says_so():
     assert "nan" not in text
 
 
+@pytest.mark.row("D47")
 def test_plain_lines_come_every_few_seconds_and_events_at_once():
     clock, lines = Clock(), []
     view = PlainView(every_s=5.0, clock=clock, write=lines.append)
@@ -79,6 +80,7 @@ def test_the_end_is_told(view_class, tmp_path):
     assert str(tmp_path / "first") in text
 
 
+@pytest.mark.row("D47")
 def test_quiet_says_events_and_no_progress():
     lines = []
     view = QuietView(write=lines.append)
