@@ -7,8 +7,10 @@ import threading
 import time
 from contextlib import ExitStack
 
-from distrl.actors.actor import FOR_THE_LEARNER, Actor, Shipper
+from distrl.actors.actor import Actor
+from distrl.actors.admission import FOR_THE_LEARNER
 from distrl.actors.policy import Policy
+from distrl.actors.shipping import Shipper
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError

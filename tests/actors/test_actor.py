@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import redis
 
-from distrl.actors.actor import LONGEST_POLL_S, Actor
+from distrl.actors.actor import Actor
+from distrl.actors.admission import LONGEST_POLL_S
 from distrl.actors.policy import Policy, PolicyOutput
 from distrl.config import RunConfig
 from distrl.config.exploration import EpsilonGreedyParameters, ParameterNoiseParameters, PolicySamplingParameters
@@ -516,8 +517,8 @@ def test_what_is_waited_for_is_counted_by_name(make_run, monkeypatch):
     now = [0.0]
     run = make_run(configure(algorithm__max_staleness_updates=0))
     actor = run.actor()
-    actor.waits = Waits(lambda: now[0])
-    monkeypatch.setattr("distrl.actors.actor.time.sleep", lambda seconds: now.__setitem__(0, now[0] + 1.0))
+    actor._gate.waits = Waits(lambda: now[0])
+    monkeypatch.setattr("distrl.actors.admission.time.sleep", lambda seconds: now.__setitem__(0, now[0] + 1.0))
     told = iter(
         [Admission(False, 1, False, False), Admission(True, 1, True, False), *[Admission(True, 1, False, False)] * 9]
     )
@@ -534,7 +535,8 @@ def test_what_is_waited_for_is_counted_by_name(make_run, monkeypatch):
         return next(taken)
 
     monkeypatch.setattr(run.backend.tickets, "take", take)
-    start = actor._await_start(Admission(False, 1, False, False))  # room, room, paused, two looks for a ticket
+    # Room, room, paused, and two looks for a ticket.
+    start = actor._gate.wait(Admission(False, 1, False, False), actor.weights_version)
     assert (start.has_room, start.paused) == (True, False)
     assert actor.waits.shares() == {"waiting: room": 2 / 7, "paused": 1 / 7, "waiting: ticket": 4 / 7}
 
@@ -549,7 +551,7 @@ def test_an_actor_that_waits_for_room_asks_redis_ten_times_a_second_at_most(make
         backend.create("{}")
         backend.weights.publish(1, b"", 0, backend.acquire_fence())
         backend.unrolls.push(UnrollHeader(0, 1, 0, 1, 1), b"x")
-        actor._backend = backend
+        actor._backend = actor._gate._backend = backend
         run.start(actor)
         with redis.Redis.from_url(redis_url) as admin:
             wait_until(lambda: actor.progress.state == "waiting: room")

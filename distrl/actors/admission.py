@@ -1,0 +1,140 @@
+"""Between two unrolls: the actor waits until the next one may start."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from distrl.config import RunConfig
+from distrl.errors import MemoryBackendError
+from distrl.memory_backend.backend import Admission, Backend
+from distrl.memory_backend.registry_interface import Producer
+from distrl.metrics.counters import Waits
+from distrl.types import UnrollHeader
+
+log = logging.getLogger(__name__)
+POLL_S = 0.0005
+LONGEST_POLL_S = 0.1
+REMOVALS = ("waiting: room", "waiting: round")
+"""Waits that end when the learner has removed entries from the stream, of which Redis tells an actor that waits."""
+FOR_THE_LEARNER = ("waiting: room", "waiting: round", "waiting: ticket")
+"""Waits that end when the learner has gone on."""
+LOOKS = 0.1
+"""From one look for a push that may be lost to the next, in `learner.sync_timeout_s`."""
+
+
+@dataclass
+class ActorProgress:
+    """What the heartbeat reads while the actor works. Written by the actor's thread alone."""
+
+    state: str = "starting"
+    env_steps: int = 0
+    last_step_at: float = 0.0  # monotonic seconds
+
+
+class Gate:
+    """Opens when there are weights, room in the stream, a new round, and a ticket where staleness is bounded.
+
+    Args:
+        stop: Called while waiting.
+        progress: Every wait is named in its `state`.
+
+    Attributes:
+        waits: Time spent waiting, by the states of `progress`.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        backend: Backend,
+        producer: Producer,
+        stop: Callable[[], bool],
+        progress: ActorProgress,
+    ) -> None:
+        self._backend = backend
+        self._producer = producer
+        self._stop = stop
+        self._progress = progress
+        self._needs_ticket = config.algorithm.max_staleness_updates is not None
+        self._in_rounds = config.in_rounds
+        self._sync_timeout_s = config.learner.sync_timeout_s
+        self._newest: UnrollHeader | None = None  # of the newest push
+        self._look_at = 0.0  # monotonic seconds from when on to check whether it was lost
+        self.waits = Waits()
+
+    def pushed(self, header: UnrollHeader) -> None:
+        """Take note of the newest push."""
+        self._newest = header
+        self._look_at = time.monotonic() + self._sync_timeout_s
+
+    def wait(self, admission: Admission, version: int) -> Admission | None:
+        """Wait until the next unroll may start; None: stop.
+
+        Args:
+            admission: What the newest round trip said.
+            version: Of the weights that the actor has; 0 before the first.
+
+        Returns:
+            The newest admission.
+        """
+        pause_s = POLL_S
+        while not (self._stop() or admission.stop):
+            obstacle = self._obstacle(admission, version)
+            if obstacle is None and not self._needs_ticket:
+                return admission
+            self._progress.state = obstacle or "waiting: ticket"
+            with self.waits.measure(self._progress.state):
+                told = obstacle in REMOVALS
+                if obstacle is not None and not told:
+                    time.sleep(pause_s)
+                    pause_s = min(2 * pause_s, LONGEST_POLL_S)
+                taken = obstacle is None and self._backend.tickets.take(self._producer, block_s=1.0)
+                # After a ticket as well: the version may have moved, and the ticket promises the newest one.
+                admission = self._backend.unrolls.admission(LONGEST_POLL_S if told else 0.0)
+            if taken:
+                return admission
+        return None
+
+    def _obstacle(self, admission: Admission, version: int) -> str | None:
+        """Why no unroll may start now, as the state to show; None if nothing is in the way.
+
+        Raises:
+            MemoryBackendError: The run is gone.
+        """
+        if admission.paused:
+            return "paused"
+        if admission.weights_version == 0:
+            if version > 0:  # versions never go back
+                raise MemoryBackendError("the run is gone: it has ended, or Redis has lost its data")
+            return "waiting: weights"
+        if self._in_rounds and admission.weights_version == self._shipped_version and not self._was_lost():
+            return "waiting: round"
+        if not admission.has_room:
+            return "waiting: room"
+        return None
+
+    @property
+    def _shipped_version(self) -> int:
+        """Of the weights behind the newest push; 0 before the first."""
+        return 0 if self._newest is None else self._newest.weights_version
+
+    def _was_lost(self) -> bool:
+        """Whether the newest push is gone and nothing has come of it, so that its round needs another one.
+
+        First asked `learner.sync_timeout_s` after the push. The learner acknowledges a round after it has published
+        what came of it: what is no longer in the stream while the version is the same was refused, or Redis lost it.
+        """
+        now = time.monotonic()
+        if self._newest is None or now < self._look_at:
+            return False
+        self._look_at = now + LOOKS * self._sync_timeout_s
+        # The version after the stream: it may have moved since admission.
+        if self._backend.unrolls.holds_newest_push() or self._backend.weights.version() != self._shipped_version:
+            return False
+        log.warning(
+            "the gradient of version %d is gone or was refused, and no newer version came within %g s "
+            "(learner.sync_timeout_s): contributing again",
+            self._shipped_version,
+            self._sync_timeout_s,
+        )
+        return True
