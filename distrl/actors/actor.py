@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 
 from distrl.actors.admission import ActorProgress, Gate
-from distrl.actors.exploring.epsilon_greedy import Crowd
 from distrl.actors.exploring.exploration import Exploration
+from distrl.actors.exploring.explorers import Crowd
 from distrl.actors.policy import Policy
 from distrl.actors.priorities import FirstPriorities
 from distrl.actors.shipping import Shipper, UnrollShipper

@@ -5,12 +5,19 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Protocol
 
 import numpy as np
 
 from distrl.networks.actions import FamilySpec
-from distrl.networks.actions.family import Sampler, Seed, Tensor, policy_output, total
+from distrl.networks.actions.family import Seed, Tensor, policy_output, total
 from distrl.types import Array, FloatArray
+
+
+class Draws(Protocol):
+    """Draws one action; see `Sampler.sample`."""
+
+    def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]: ...
 
 
 class ActionSelector:
@@ -19,18 +26,18 @@ class ActionSelector:
     Args:
         specs: Action -> how it is taken; actions are drawn in this order.
         head: The policy head whose outputs these are.
-        samplers: Action -> its sampler where that is not its family's.
+        explorers: Action -> how it is drawn, where exploration draws it and not its family's sampler.
     """
 
     def __init__(
         self,
         specs: Mapping[str, FamilySpec],
         head: str = "policy",
-        samplers: Mapping[str, Sampler] = MappingProxyType({}),
+        explorers: Mapping[str, Draws] = MappingProxyType({}),
     ) -> None:
-        self._samplers = [
-            (action, spec.output_of(action, head), samplers.get(action) or spec.sampler())
-            for action, spec in specs.items()
+        self._samplers = [(action, spec.output_of(action, head), spec.sampler()) for action, spec in specs.items()]
+        self._draws: list[tuple[str, str, Draws]] = [
+            (action, output, explorers.get(action, sampler)) for action, output, sampler in self._samplers
         ]
 
     def sample(
@@ -48,7 +55,7 @@ class ActionSelector:
         """
         actions: dict[str, Array] = {}
         log_probabilities: FloatArray | None = None
-        for action, output, how in self._samplers:
+        for action, output, how in self._draws:
             actions[action], one = how.sample(outputs[output], rng)
             log_probabilities = one if log_probabilities is None else log_probabilities + one
         assert log_probabilities is not None, "an environment has at least one action"

@@ -36,7 +36,7 @@ from distrl.networks.policy.description import (
     WeightSpec,
     are_inputs,
 )
-from distrl.networks.policy.exploration import check_exploration
+from distrl.networks.policy.exploration_checks import check_exploration
 from distrl.networks.policy.export_process import export_in_child
 from distrl.networks.weights import is_mixed, to_numpy
 from distrl.types import Array, ArraySpec, EnvSpec, PolicyBundle

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from distrl.actors.exploring.epsilon_greedy import Crowd
 from distrl.actors.exploring.exploration import Exploration
+from distrl.actors.exploring.explorers import Crowd
 from distrl.config.exploration import ExplorationParameters
 from distrl.networks.actions.bernoulli import BernoulliSpec
 from distrl.networks.actions.beta import BetaSpec

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from distrl.actors.exploring.uniform import uniform_of
+from distrl.actors.exploring.explorers import uniform_of
 from distrl.networks.actions.bernoulli import BernoulliSpec
 from distrl.networks.actions.beta import BetaSpec
 from distrl.networks.actions.categorical import CategoricalSpec, MultiCategoricalSpec
@@ -85,4 +85,3 @@ def test_a_number_beyond_the_bounds_cannot_be_drawn():
     actions = np.array([[0, 1], [-2, 3.5], [2.001, 1], [0, 0.49]], np.float32)
     found = uniform.log_probability(np.zeros((4, 4), np.float32), actions)
     np.testing.assert_allclose(found, [-np.log(12), -np.log(12), -np.inf, -np.inf], rtol=1e-6)
-    np.testing.assert_array_equal(uniform.mode(np.zeros((2, 4), np.float32)), [[0, 2], [0, 2]])

@@ -11,7 +11,7 @@ from distrl.networks.actions.deterministic import DeterministicSpec
 from distrl.networks.actions.gaussian import GaussianSpec
 from distrl.networks.actions.squashed_gaussian import SquashedGaussianSpec
 from distrl.networks.actions.values import MultiValuesSpec, ValuesSpec
-from distrl.networks.policy.exploration import check_exploration, of_each
+from distrl.networks.policy.exploration_checks import check_exploration, of_each
 from distrl.types import BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec
 
 read = TypeAdapter(ExplorationParameters).validate_python
