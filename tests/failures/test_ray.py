@@ -1,7 +1,11 @@
-"""The same training as Ray actors on a private cluster: the same accounts, and nothing left, however it ends."""
+"""The same training as Ray actors: the same accounts, and nothing left on a private cluster, however it ends."""
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -36,6 +40,40 @@ def test_a_run_on_ray_balances_survives_a_kill_and_leaves_nothing(start_run, end
     assert set(summary.peak_rss_mb) == {"learner", "actor 0", "actor 1"}
     assert len(processes) > 5  # Ray's own among them
     run.wait_until(lambda: not any(map(run.alive, processes)), "every process has ended")
+
+
+@pytest.mark.row("O01")
+@pytest.mark.long
+def test_a_run_joins_a_cluster_and_leaves_it_running(start_run, endless, redis_url, free_port, tmp_path):
+    directory = f"/tmp/ray-{free_port}"  # Ray's sockets lie in it, whose paths must be short
+    options = [f"--port={free_port}", "--num-cpus=4", "--include-dashboard=false", f"--temp-dir={directory}"]
+    command = [
+        str(Path(sys.executable).parent / "ray"),
+        "start",
+        "--head",
+        "--block",
+        "--disable-usage-stats",
+        *options,
+    ]
+    with (tmp_path / "ray.log").open("wb") as log:
+        head = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        deadline = time.monotonic() + 60
+        while b"--block" not in (tmp_path / "ray.log").read_bytes() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        cluster = tree(head.pid)
+        address = ["--launcher", "ray", "--ray-address", f"127.0.0.1:{free_port}", "--redis-url", redis_url]
+        summary = start_run(*endless, *address, "--set", "stop.updates=5").finish()
+        assert (summary.exit_code, summary.stop_reason, summary.updates, summary.imbalance) == (0, "updates", 5, 0)
+        assert len(cluster) > 3
+        assert all(map(psutil.pid_exists, cluster))
+    finally:
+        processes = psutil.Process(head.pid).children(recursive=True)
+        head.terminate()
+        head.wait(30)
+        for process in psutil.wait_procs(processes, 10)[1]:
+            process.kill()
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.mark.long
