@@ -1,4 +1,4 @@
-"""The exception tree. Every error is one line: what happened, the value, what to do; the CLI exits with `exit_code`.
+"""The exception tree. Each message is one line: the problem, the value, the remedy. The CLI exits with `exit_code`.
 
 DistrlError                     1   unexpected
 ├── ConfigError                 2   usage or configuration; also an environment that cannot be started
@@ -27,13 +27,13 @@ EXIT_INTERRUPTED = 130
 
 
 class DistrlError(Exception):
-    """Root of everything distrl raises on purpose."""
+    """Root of distrl's own errors."""
 
     exit_code = 1
 
 
 class ConfigError(DistrlError):
-    """Usage or configuration is wrong; the message names the value and what would be right."""
+    """Wrong usage or configuration; the message names the value and a right one."""
 
     exit_code = 2
 
@@ -52,7 +52,7 @@ class EnvironmentFailedError(DistrlError):
 
 
 class StalledError(DistrlError):
-    """Nothing moved for longer than allowed."""
+    """No progress for `learner.stall_timeout_s`."""
 
     exit_code = 4
 
@@ -112,13 +112,13 @@ class NonFiniteUnrollError(RejectedError):
 
 
 class PoisonError(RejectedError):
-    """Bytes that one learner after the other has died of."""
+    """An entry during whose decoding several learners have died."""
 
     reason = "poison"
 
 
 def failure(error: BaseException) -> tuple[int, str]:
-    """Return the exit code and the line of text for what ended a command."""
+    """Return the exit code and the line of text for an error that ended a command."""
     if isinstance(error, KeyboardInterrupt):
         return EXIT_INTERRUPTED, "interrupted"
     if isinstance(error, DistrlError):
@@ -127,7 +127,7 @@ def failure(error: BaseException) -> tuple[int, str]:
 
 
 def printable(text: str) -> str:
-    """Replace what a terminal would take for a command, such as escape sequences in a name or an error, by '?'."""
+    """Replace characters that could command a terminal, such as escape sequences in a name or an error, by '?'."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
@@ -143,7 +143,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def require(module: str, what: str, extra: str) -> None:
-    """Raises MissingExtraError unless `module` can be imported. Finds it without importing it."""
+    """Raise MissingExtraError unless `module` can be imported; do not import it."""
     from importlib.util import find_spec
 
     if find_spec(module) is None:
@@ -151,7 +151,7 @@ def require(module: str, what: str, extra: str) -> None:
 
 
 def how_to_install(extra: str = "") -> str:
-    """The pip command that adds an extra to this installation of distrl, from where distrl itself came."""
+    """Return the pip command that adds an extra to this installation of distrl, from the same source."""
     import json
     import shlex
     from importlib.metadata import PackageNotFoundError, distribution
@@ -163,7 +163,7 @@ def how_to_install(extra: str = "") -> str:
         source = str(checkout)
     else:
         try:
-            # Written by pip and uv for what did not come from an index (PEP 610).
+            # pip and uv write it unless the package came from an index (PEP 610).
             url = json.loads(distribution("distrl").read_text("direct_url.json") or "{}").get("url", "distrl")
         except PackageNotFoundError:
             url = "distrl"

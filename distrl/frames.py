@@ -1,7 +1,7 @@
-"""Stacks of frames: n observations one after the other along the last axis, the newest at its end.
+"""Stacks of frames: n observations along the last axis, the newest last.
 
-Actors make stacks and ship single frames; the learner makes the same stacks of them again. Both call `advanced`, so
-that what is learned from is what was acted on.
+Actors stack frames and ship single ones; the learner rebuilds the stacks. Both call `advanced`, so that the learner
+trains on the stacks that the actor acted on.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from distrl.types import Array, BoolArray
 
 
 def joined(frames: Array) -> Array:
-    """The frames of a first stack, in the order of time, as that stack.
+    """Stack frames that are in the order of time.
 
     Args:
         frames: [n, B, ..., C], the newest last.
@@ -26,47 +26,36 @@ def joined(frames: Array) -> Array:
 
 
 def split(stacks: Array, frames: int) -> Array:
-    """The frames of stacks, in the order of time: the inverse of `joined`.
-
-    Args:
-        stacks: [B, ..., n * C].
-        frames: n.
-
-    Returns:
-        [n, B, ..., C].
-    """
+    """Invert `joined`: [B, ..., n * C] -> [n, B, ..., C], in the order of time."""
     return np.moveaxis(stacks.reshape(*stacks.shape[:-1], frames, -1), -2, 0)
 
 
 def filled(frame: Array, frames: int) -> Array:
-    """Stacks in which every frame is the same, as at the beginning of an episode: [B, ..., C] -> [B, ..., n * C]."""
+    """Stack one frame n times, as at the beginning of an episode: [B, ..., C] -> [B, ..., n * C]."""
     return joined(np.broadcast_to(frame, (frames, *frame.shape)))
 
 
 def newest(stacks: Array, frames: int) -> Array:
-    """The newest frame of each stack: [..., n * C] -> [..., C], a view."""
+    """Return a view of the newest frame of each stack: [..., n * C] -> [..., C]."""
     return stacks[..., stacks.shape[-1] - stacks.shape[-1] // frames :]
 
 
 def advanced(stacks: Array, frame: Array, begins: BoolArray, frames: int, out: Array | None = None) -> Array:
-    """The stacks of the next step.
+    """Return the stacks of the next step.
 
     Args:
-        stacks: [B, ..., n * C], of this step, contiguous.
-        frame: [B, ..., C], the next.
-        begins: bool [B]. Where a new episode begins with `frame`, which then fills the whole stack.
+        stacks: [B, ..., n * C]. The stacks of this step, contiguous.
+        frame: [B, ..., C]. The next frame.
+        begins: bool [B]. True where a new episode begins with `frame`, which then fills the whole stack.
         frames: n.
-        out: [B, ..., n * C], contiguous, to write to; None: a fresh array.
-
-    Returns:
-        `out`.
+        out: [B, ..., n * C]. The contiguous result; None: a new array.
     """
     result = np.empty_like(stacks, order="C") if out is None else out
     channels = frame.shape[-1]
     assert stacks.flags.c_contiguous
     assert result.flags.c_contiguous  # else `reshape` would write to a copy
-    # One copy of all bytes, moved by one frame: whatever it drags over a stack's end is overwritten by the newest.
-    # Moving each stack by itself takes ten times as long, as its last axis is a few bytes.
+    # One copy of all bytes, moved by one frame; the newest frame overwrites what crosses the end of a stack. Moving
+    # each stack by itself takes ten times as long, as its last axis has few bytes.
     result.reshape(-1)[:-channels] = stacks.reshape(-1)[channels:]
     result[..., -channels:] = frame
     if begins.any():
@@ -75,7 +64,7 @@ def advanced(stacks: Array, frame: Array, begins: BoolArray, frames: int, out: A
 
 
 def rebuilt(rows: Array, valid: BoolArray, frames: int) -> Array:
-    """The stacks that an unroll's single frames came from.
+    """Rebuild the stacks of an unroll from its single frames.
 
     Args:
         rows: [T + n, N, ..., C]. The older n - 1 frames of row 0's stack, then the newest frame of every row.

@@ -1,7 +1,4 @@
-"""The only tree code: arrays in dictionaries and tuples, any depth. Leaves are whatever is neither dict nor tuple.
-
-None is a tree without leaves, as TensorFlow and JAX have it.
-"""
+"""Trees: dictionaries and tuples of any depth; everything else is a leaf. None is a tree without leaves, as in JAX."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -12,7 +9,7 @@ Tree = Any
 
 
 def map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:  # read as nest.map
-    """Applies `function` to corresponding leaves; the result has the structure of `tree`.
+    """Apply `function` to corresponding leaves; the result has the structure of `tree`.
 
     Raises:
         ValueError: The trees differ in structure.
@@ -32,13 +29,13 @@ def map(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:  # rea
         return type(tree)(*children) if hasattr(tree, "_fields") else tuple(children)
     if tree is None:
         if any(other is not None for other in others):
-            raise ValueError("trees differ: nothing against something")
+            raise ValueError("trees differ: None against a tree with leaves")
         return None
     return function(tree, *others)
 
 
 def leaves(tree: Tree) -> Iterator[tuple[str, Any]]:
-    """Yields (path, leaf); keys and indices are joined by '/', in the tree's own order."""
+    """Yield (path, leaf) in the tree's own order; keys and indices are joined by '/'."""
     if isinstance(tree, dict):
         items: Any = tree.items()
     elif isinstance(tree, tuple):
@@ -54,5 +51,5 @@ def leaves(tree: Tree) -> Iterator[tuple[str, Any]]:
 
 
 def concatenate(trees: Sequence[Tree], axis: int) -> Tree:
-    """Joins corresponding leaves along an existing axis."""
+    """Concatenate corresponding leaves along an existing axis."""
     return map(lambda *arrays: np.concatenate(arrays, axis), *trees)

@@ -1,12 +1,12 @@
-"""The one msgpack encoder and strict decoder: trees of arrays to bytes and back, without pickle on any path.
+"""The msgpack encoder and strict decoder: trees of arrays to bytes and back, without pickle.
 
 Arrays and NumPy scalars travel in msgpack-numpy's plain encoding: maps with the *binary* keys ``nd``, ``type``,
 ``kind``, ``shape`` and ``data``. msgpack-numpy's own decoder is never used: it unpickles object arrays and builds
-arrays of Python objects over foreign bytes. `unpack` is an allow-list instead: what is not on it is a `DecodeError`.
+arrays of Python objects over foreign bytes. `unpack` is an allow-list and raises `DecodeError` for everything else.
 
     allowed   None, bool, int (64 bits), float, str, bytes, maps with str keys, sequences (decoded as tuples), arrays
     arrays    kinds b, i, u, f, c of the sizes in `_DTYPES`, either byte order; shape * itemsize == length of the data
-    refused   other dtypes, extension types, timestamps, other or repeated keys, trailing bytes, what exceeds the caps
+    refused   other dtypes, extension types, timestamps, other or repeated keys, trailing bytes, trees beyond the limits
 """
 
 import math
@@ -28,15 +28,15 @@ MAX_ITEMS = 65_536
 
 _MAX_DIMENSIONS = 32
 _ARRAY_ITEMS = 48
-"""Elements of one array's description, with its name, at most."""
+"""Most elements of one array's description, with its name."""
 _LONGEST_KEPT = 256
-"""Longest key that is remembered: foreign trees are decoded and encoded too, and their keys may be of any length."""
+"""Longest key that is cached: foreign trees may have keys of any length."""
 _MOST_KEPT = 4096
-"""Keys that are remembered, until one more makes room by having all forgotten."""
+"""Most cached keys; one more clears the cache."""
 _SHORT = 512
-"""Longest map or sequence that is decoded before anybody has looked at the nesting. msgpack's own limit is a depth of
-1024, it makes room for a whole container at its head, and its hooks count one when it has ended: 5 KB of nothing but
-heads were 66 MB, and containers that never end held any number of elements uncounted."""
+"""Longest map or sequence that is decoded before the nesting is checked. msgpack itself allows a depth of 1024,
+allocates a whole container when it reads its head, and calls the hooks only at its end: 5 KB of heads alone would
+allocate 66 MB, and a container without end could hold any number of uncounted elements."""
 _ARRAY_KEYS = frozenset({b"nd", b"type", b"kind", b"shape", b"data"})
 _SCALAR_KEYS = frozenset({b"nd", b"type", b"data"})
 # Type strings are looked up, never given to np.dtype(): its parser accepts structured and object types.
@@ -52,7 +52,7 @@ _DTYPES = {
 
 
 def pack(tree: Tree) -> bytes:
-    """Encodes a tree.
+    """Encode a tree.
 
     Args:
         tree: dicts with str keys, tuples, lists, NumPy arrays and scalars (bool, integer, float, complex kinds), None,
@@ -66,7 +66,7 @@ def pack(tree: Tree) -> bytes:
 
 
 def pieces(tree: Tree) -> list[Any]:
-    """What `pack` joins: bytes, and arrays themselves if they are contiguous."""
+    """Return the parts that `pack` joins: bytes, and arrays themselves if they are contiguous."""
     parts: list[Any] = []
     _write(tree, parts)
     return parts
@@ -75,27 +75,27 @@ def pieces(tree: Tree) -> list[Any]:
 def unpack(
     data: bytes | memoryview, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH, max_items: int = MAX_ITEMS
 ) -> Tree:
-    """Decodes what `pack` wrote; safe on bytes from anybody.
+    """Decode what `pack` wrote; safe on untrusted bytes.
 
     Args:
         data: The encoded tree.
         max_bytes: Longest accepted `data`, in bytes.
         max_depth: Deepest accepted nesting of maps and sequences; an array counts as a leaf.
-        max_items: Most accepted elements over all maps and sequences, array descriptions included; bounds the memory
+        max_items: Most accepted elements of all maps and sequences, array descriptions included; bounds the memory
             that decoding takes beyond `data` itself.
 
     Returns:
         The tree; sequences are tuples, arrays are read-only views of the decoded bytes.
 
     Raises:
-        DecodeError: `data` is not on the allow-list; no other exception leaves this function.
+        DecodeError: `data` is not on the allow-list. The function raises no other exception.
     """
     if len(data) > max_bytes:
         raise DecodeError(f"{len(data)} bytes exceed the limit of {max_bytes} bytes")
     try:
         try:
             plain = _decoded(data, max_items, min(max_items, _SHORT))
-        except ValueError:  # a container is longer, or it is no msgpack at all
+        except ValueError:  # a longer container, or not msgpack at all
             _check_nesting(data, max_depth, max_items)
             plain = _decoded(data, max_items, max_items)
     except (ValueError, TypeError, OverflowError, RecursionError, MemoryError, msgpack.UnpackException) as error:
@@ -104,12 +104,12 @@ def unpack(
 
 
 def items_of(arrays: int) -> int:
-    """`max_items` for a tree of so many arrays, or plain values, and a few maps around them: whoever knows, says so."""
+    """Return `max_items` for a tree of so many arrays, or plain values, and a few maps around them."""
     return _ARRAY_ITEMS * (arrays + 8)
 
 
 def _write(tree: Tree, parts: list[Any]) -> None:
-    """Appends the encoded tree; what arrays hold is not copied."""
+    """Append the encoded tree without copying the data of arrays."""
     if isinstance(tree, np.ndarray):
         parts += (_head(tree.dtype, tree.shape), tree if tree.flags.c_contiguous else tree.tobytes())
     elif isinstance(tree, dict):
@@ -134,7 +134,7 @@ def _write(tree: Tree, parts: list[Any]) -> None:
 
 @lru_cache(maxsize=1024)
 def _head(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """What stands before the data of such an array, its length in bytes being the last of it."""
+    """Return the encoding of an array up to its data; it ends with the length of the data in bytes."""
     _check_dtype(dtype)
     size = math.prod(shape) * dtype.itemsize
     code, digits = (b"\xc4", 1) if size < 2**8 else (b"\xc5", 2) if size < 2**16 else (b"\xc6", 4)
@@ -158,7 +158,7 @@ def _check_dtype(dtype: np.dtype[Any]) -> None:
 
 
 def _decoded(data: bytes | memoryview, max_items: int, longest: int) -> Any:
-    """msgpack's types; ValueError where a map or sequence has more than `longest` elements, and in other cases."""
+    """Decode into msgpack's types; ValueError if a container has more than `longest` elements, among other errors."""
     count = _ItemCount(max_items)
     return msgpack.unpackb(
         data,
@@ -175,10 +175,10 @@ _kept: set[str | bytes] = set(_ARRAY_KEYS)
 
 
 def _keep(keys: Collection[Any]) -> None:
-    """Lets the keys of a map live on for the next message that has them; those of foreign trees may be any number.
+    """Keep the keys of a map alive for later messages.
 
-    msgpack interns every key. Names that died with their message, as those of weights did, were added to Python's table
-    of interned strings with every message; and that table, 2 MB in an actor, is made anew whenever they have filled it.
+    msgpack interns every key. Keys that die with their message would enter Python's table of interned strings again
+    with every message, and Python rebuilds that table (2 MB in an actor) whenever it is full.
     """
     if len(keys) > _MOST_KEPT:
         return
@@ -188,7 +188,7 @@ def _keep(keys: Collection[Any]) -> None:
 
 
 class _ItemCount:
-    """msgpack's hooks: counts elements while they are decoded, before a small message has become a large tree."""
+    """Hooks of msgpack that count elements while they are decoded, before a small message becomes a large tree."""
 
     def __init__(self, max_items: int) -> None:
         self._left = max_items
@@ -218,9 +218,9 @@ _NUMBER_BYTES = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 
 
 
 def _check_nesting(data: bytes | memoryview, max_depth: int, max_items: int) -> None:
-    """Raises DecodeError if containers are nested too deeply or have too many elements together; builds none of them.
+    """Raise DecodeError if containers are nested too deeply or have too many elements in all; build none of them.
 
-    Whatever else is wrong is left to msgpack, which meets it in the same place.
+    msgpack reports all other errors.
     """
     at, to_come, left = 0, [1], max_items
     while to_come and at < len(data):
@@ -234,12 +234,12 @@ def _check_nesting(data: bytes | memoryview, max_depth: int, max_items: int) -> 
             left -= elements
         if left < 0:
             raise DecodeError(f"more than {max_items} elements")
-        if len(to_come) > max_depth + 3:  # what holds the tree itself; an array's map and its shape are no depth
+        if len(to_come) > max_depth + 3:  # 3: the root, and an array's map and shape
             raise DecodeError("nested too deeply")
 
 
 def _after_head(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """(how many elements the container that begins here has, where the first of them, or what follows, begins)."""
+    """Return (elements of the container that begins here, position of the first of them or of the next value)."""
     head = data[at]
     at += 1
     if head in _LENGTH_BYTES:
@@ -262,7 +262,7 @@ def _refuse_extension(code: int, _data: bytes) -> Any:
 
 
 def _checked(plain: Any, depth_left: int) -> Tree:
-    """Turns msgpack's types into the tree's, or raises DecodeError."""
+    """Convert msgpack's types into the tree's, or raise DecodeError."""
     if plain is None or type(plain) in (bool, int, float, str, bytes):
         return plain
     if depth_left <= 0:
@@ -280,7 +280,7 @@ def _checked(plain: Any, depth_left: int) -> Tree:
 
 
 def _array(plain: dict[Any, Any]) -> Any:
-    """One array or NumPy scalar as a view of its bytes."""
+    """Return one array or NumPy scalar as a view of its bytes."""
     is_array = plain[b"nd"]
     if plain.keys() != (_ARRAY_KEYS if is_array is True else _SCALAR_KEYS) or type(is_array) is not bool:
         raise DecodeError(f"not an array's keys: {str(sorted(map(_short, islice(plain, 10))))[:200]}")
@@ -302,7 +302,7 @@ def _array(plain: dict[Any, Any]) -> Any:
 
 
 def _short(value: Any) -> str:
-    """A few characters of it for a message: as text, bytes are four times as long, and there may be millions."""
+    """Return a few characters of a value for a message; the value may have millions."""
     if isinstance(value, dict | list):
         return type(value).__name__
     return str(value[:50] if isinstance(value, str | bytes) else value)[:50]

@@ -69,5 +69,5 @@ def test_none_is_a_tree_without_leaves():
     tree = {"a": 1, "b": None, "c": (None, 2)}
     assert nest.map(lambda leaf: 2 * leaf, tree) == {"a": 2, "b": None, "c": (None, 4)}
     assert dict(nest.leaves(tree)) == {"a": 1, "c/1": 2}
-    with pytest.raises(ValueError, match="nothing against something"):
+    with pytest.raises(ValueError, match="None against a tree"):
         nest.map(lambda one, other: one, None, 1)

@@ -18,11 +18,11 @@ from distrl.types import Array, Batch
 
 
 class Differential(NamedTuple):
-    """The loss of a batch and what it is made of.
+    """Loss and gradients of a batch.
 
     Attributes:
-        loss: As it is minimised.
-        regularization: Its terms, "<network>/<number>" -> value; they are in `loss`.
+        loss: The loss that training minimises.
+        regularization: "<network>/<number>" -> one of the terms of `loss`.
         gradients: Name of a weight -> its gradient, before any clipping.
     """
 
@@ -32,11 +32,11 @@ class Differential(NamedTuple):
 
 
 class LossInspection:
-    """Loss, regularization and gradients of a batch; nothing is changed by it, and no random generator moves on.
+    """Computes loss, regularization and gradients of a batch; changes nothing, random generators included.
 
     Args:
-        networks: By name; all of their online weights are differentiated by.
-        objective: What their algorithm minimises.
+        networks: Networks by name; gradients are by all of their online weights.
+        objective: The algorithm's objective.
     """
 
     def __init__(self, networks: Mapping[str, NetworkWrapper], objective: Objective) -> None:
@@ -49,11 +49,11 @@ class LossInspection:
 
     @property
     def traces(self) -> int:
-        """How often it was compiled: once per batch shape, when it is first asked."""
+        """Number of compilations: one per batch shape."""
         return self._compiled.traces
 
     def __call__(self, batch: Batch) -> Differential:
-        """Of a whole batch at once, also where an update takes it in minibatches or several times."""
+        """Inspect a whole batch at once, also if an update takes it in minibatches or several times."""
         loss, terms, gradients = self._compiled(batch)
         named = dict(zip(self._names, gradients, strict=True))
         return Differential(loss, {name: float(term) for name, term in terms.items()}, named)
@@ -69,18 +69,14 @@ class LossInspection:
 
 
 class Activations:
-    """What every layer that ends in an activation puts out in inference."""
+    """Computes the outputs of every layer that ends in an activation, in inference."""
 
     def __init__(self, assembly: Assembly, variables: list[Any]) -> None:
         self._assembly = assembly
         self._compiled = Outputs(self._outputs, variables)
 
     def __call__(self, batch: Batch) -> dict[str, Array]:
-        """Layer -> its outputs for the valid rows, [rows, ...].
-
-        Args:
-            batch: Unrolls, [T, N].
-        """
+        """Return layer -> outputs for the valid rows of a batch [T, N], as [rows, ...]."""
         return {name: rows[:-1][batch.valid] for name, rows in self._compiled(batch).items()}
 
     def _outputs(self, batch: Any) -> tuple[Any, dict[str, Tensor]]:
@@ -88,7 +84,7 @@ class Activations:
 
 
 def few_sequences(batch: Batch, rows: int) -> Batch:
-    """The first sequences of a batch [T, N]: one at least, and no more than hold so many rows. They have no weights."""
+    """Return the first sequences of a batch [T, N], at least one, with at most that many rows and without weights."""
     count = max(rows // batch.valid.shape[0], 1)
     bare = batch._replace(recurrent_state={}, reward_moments={}, importance_weights=None)
     few: Batch = nest.map(lambda each: each[:, :count], bare)
@@ -96,12 +92,7 @@ def few_sequences(batch: Batch, rows: int) -> Batch:
 
 
 class ReluZeros:
-    """Share of zeros in the outputs of every relu layer, over a batch's valid rows; compiled apart from any update.
-
-    Args:
-        network: The copy that is looked at. Nothing of it is changed: no noise is drawn, nothing is dropped, and batch
-            normalisation uses its averages.
-    """
+    """Computes the share of zeros in the outputs of every relu layer of a network, in inference."""
 
     def __init__(self, network: NetworkCopy) -> None:
         self._assembly = network.assembly
@@ -109,16 +100,13 @@ class ReluZeros:
 
     @property
     def traces(self) -> int:
-        """How often it was compiled: once per batch shape, when it is first asked."""
+        """Number of compilations: one per batch shape."""
         return self._compiled.traces
 
     def __call__(self, batch: Batch) -> dict[str, float]:
-        """Layer -> share of zeros, in [0, 1], in the network's order.
+        """Return layer -> share of zeros over the valid rows of a batch [T, N], in the network's order.
 
-        Empty without relu layers, of which those inside a user's own model are not seen, and without valid rows.
-
-        Args:
-            batch: Unrolls, [T, N].
+        The result is empty without valid rows, and without relu layers outside a user's own model.
         """
         layers = self._assembly.relu_layers
         if not layers or not batch.valid.any():
@@ -133,7 +121,7 @@ class ReluZeros:
 
 
 def _share_of_zeros(rows: Tensor, valid: Tensor) -> Tensor:
-    """rows [T, N, ...], valid float32 [T, N] -> the share of zeros in the valid rows."""
+    """Rows [T, N, ...], valid float32 [T, N] -> share of zeros in the valid rows."""
     zeros = ops.cast(ops.equal(rows, 0.0), "float32")
     of_rows = ops.mean(ops.reshape(zeros, (*valid.shape, -1)), axis=-1)  # [T, N, ...] -> [T, N]
     return ops.sum(of_rows * valid) / ops.sum(valid)

@@ -1,9 +1,8 @@
 """One copy of a network: its computations, its weights, and Coach's methods to train it from Python.
 
-Observations go in by name, outputs come out by name. Weights are known by their Keras paths,
-``<network>/<layer>/<kernel or bias>``. Paths and order depend on the structure alone, so every copy, process and
-checkpoint of one structure agrees on them. `Architecture` has Coach's method names; the learner's compiled step works
-on the same variables.
+Inputs and outputs are named. Weights are named by their Keras paths, ``<network>/<layer>/<kernel or bias>``; paths and
+order depend on the structure alone, so that every copy, process and checkpoint of one structure agrees on them.
+`Architecture` has Coach's method names; the learner's compiled step works on the same variables.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,16 +26,15 @@ from distrl.types import Array, EnvSpec
 
 
 class NetworkCopy:
-    """Embedders, merger, middleware and heads, without what trains them: see `Architecture`.
+    """Embedders, merger, middleware and heads. `Architecture` adds gradients and an optimizer.
 
     Attributes:
-        assembly: The layers.
         model: The Keras model of one step: {name: [batch, ...]} -> {name: [batch, ...]}.
-        variables: All variables by name: weights in the network's order, states of random generators among them, and
-            then the heads' adjustable numbers.
-        coefficients: Numbers by name that a loss reads and that may be changed while training: see `add_coefficient`.
+        variables: All variables by name: weights in the network's order with states of random generators, then the
+            heads' adjustable numbers.
+        coefficients: See `add_coefficient`.
         name: First part of every weight's path.
-        parameters: What the network was built from; `compute_dtype` is never auto.
+        parameters: The network's configuration, with `compute_dtype` resolved.
 
     Args:
         seed: Equal seeds give bit-equal weights.
@@ -65,7 +63,7 @@ class NetworkCopy:
         self.is_training = False
         self.coefficients: dict[str, Any] = {}
         self._together: dict[tuple[int, ...], Outputs] = {}
-        self._mixes: dict[tuple[NetworkCopy, bool], Mix] = {}  # by the copy that is pulled from, and whether as it is
+        self._mixes: dict[tuple[NetworkCopy, bool], Mix] = {}  # by source and rate == 1
         self._reads: dict[tuple[str, ...], Read] = {}
 
     def unroll(
@@ -77,15 +75,15 @@ class NetworkCopy:
         training: bool = False,
         burn_in_steps: int = 0,
     ) -> dict[str, Any]:
-        """The heads' outputs for every row of a batch of unrolls.
+        """Return the heads' outputs for every row of a batch of unrolls.
 
         Args:
             observations: name -> [T+1, N, ...].
-            recurrent_state: name -> [N, ...], the state before row 0; without entries for networks without memory.
-            valid: bool [T, N]; recurrent state restarts after a row that is not valid. Others ignore it.
+            recurrent_state: name -> [N, ...], the state before row 0; empty for networks without memory.
+            valid: bool [T, N]; recurrent state restarts after a row that is not valid.
             training: Dropout and noise act, batch normalisation uses and keeps the batch's own statistics.
-            burn_in_steps: Rows at the start that only bring a stored state up to date (Kapturowski et al. 2019): their
-                outputs are there, but memory takes no gradient into them.
+            burn_in_steps: Rows at the start that only bring a stored state up to date (Kapturowski et al. 2019); no
+                gradient flows through the state in them.
 
         Returns:
             Output name -> float32 [T+1, N, ...].
@@ -97,26 +95,26 @@ class NetworkCopy:
     def predict(
         self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None, squeeze_output: bool = True
     ) -> Array | list[Array]:
-        """Coach's `predict`: the heads' outputs as NumPy arrays. For looking at; actors use the policy bundle.
+        """Return the heads' outputs as NumPy arrays, for inspection; actors use the policy bundle.
 
         Args:
             inputs: name -> [batch, ...]; recurrent state that is not among them is zero.
-            outputs: Names of the outputs wanted, in this order, ``next_<state>`` allowed; None: all of the heads.
+            outputs: Names of the outputs, in order, ``next_<state>`` allowed; None: all of the heads.
             squeeze_output: Return a single output bare instead of in a list.
 
         Raises:
-            ValueError: An output does not exist, an input is missing, unknown or of another shape.
+            ValueError: An output does not exist, or an input is missing, unknown or of another shape.
         """
         names = list(self.assembly.outputs) if outputs is None else list(outputs)
         if unknown := [name for name in names if name not in self.model.output]:
-            raise ValueError(f"no output {unknown[0]!r}; there are {', '.join(self.model.output)}")
+            raise ValueError(f"unknown output {unknown[0]!r}; choose from {', '.join(self.model.output)}")
         computed = self._train_forward(inputs) if self.is_training else self.model(self._with_state(inputs))
         arrays = [to_numpy(computed[name]) for name in names]
         return arrays[0] if squeeze_output and len(arrays) == 1 else arrays
 
     @staticmethod
     def parallel_predict(network_inputs: Sequence[tuple["NetworkCopy", Mapping[str, Array]]]) -> list[Any]:
-        """One `predict` per (network, inputs), in the given order; in one compiled call unless one of them trains."""
+        """Call `predict` for each (network, inputs), in order; in one compiled call unless one of them trains."""
         networks = [network for network, _ in network_inputs]
         if not networks or any(network.is_training for network in networks):
             return [network.predict(inputs) for network, inputs in network_inputs]
@@ -132,44 +130,44 @@ class NetworkCopy:
         return results
 
     def set_is_training(self, state: bool) -> None:
-        """Whether `predict` computes as in training: with dropout, noise and the batch's own statistics."""
+        """Let `predict` compute as in training or not: with dropout, noise and the batch's own statistics."""
         self.is_training = state
 
     def get_variable_value(self, name: str) -> float:
-        """A head's adjustable number, such as ``ppo/kl_coefficient``."""
+        """Return a head's adjustable number, such as ``ppo/kl_coefficient``."""
         return float(to_numpy(self._scalar(name)))
 
     def set_variable_value(self, name: str, value: float) -> None:
-        """Sets such a number; the next loss uses it."""
+        """Set such a number; the next loss uses it."""
         self._scalar(name).assign(value)
 
     def add_coefficient(self, name: str, value: float) -> Any:
-        """A number that losses compiled from now on read, float32 []: what it is assigned, the next update sees."""
+        """Return a new float32 [] variable for losses compiled from now on; the next update sees assignments to it."""
         variable = keras.Variable(value, trainable=False, name=name, dtype="float32")
         self.coefficients[name] = variable
         return variable
 
     def get_weights(self) -> list[Array]:
-        """Copies of all weights, in the network's order."""
+        """Return copies of all weights, in the network's order."""
         return list(self.named_weights().values())
 
     def named_weights(self) -> dict[str, Array]:
-        """Copies of all weights by name, in the network's order."""
+        """Return copies of all weights by name, in the network's order."""
         return self._read(self._weights)
 
     @cached_property
     def policy_variables(self) -> dict[str, Any]:
-        """The weights that inference reads, by name: what policies are exported and published with."""
+        """Weights that inference reads, by name; policies are exported and published with them."""
         unread = {id(variable) for variable in training_only(self.model)}
         return self._named([variable for variable in self.model.weights if id(variable) not in unread])
 
     def policy_weights(self) -> dict[str, Array]:
-        """Copies of these weights by name, in the network's order."""
+        """Return copies of `policy_variables` by name, in the network's order."""
         return self._read(self.policy_variables)
 
     @property
     def noisy(self) -> tuple[NoisyWeights, ...]:
-        """The noisy layers' weights by name."""
+        """Names of the noisy layers' weights."""
         names = {id(variable): name for name, variable in self.variables.items()}
         return tuple(
             NoisyWeights(
@@ -182,22 +180,21 @@ class NetworkCopy:
         )
 
     def noise_weights(self) -> dict[str, Array]:
-        """Copies of how strong the noise in noisy layers is, by name: what acting with noise reads besides."""
+        """Return copies of the noise scales of noisy layers by name; acting with noise needs them."""
         names = [name for layer in self.noisy for name in (layer.kernel_sigma, layer.bias_sigma) if name is not None]
         return self._read({name: self.variables[name] for name in names})
 
     def set_weights(self, weights: Sequence[Array], rate: float = 1.0) -> None:
-        """``new = rate * given + (1 - rate) * old`` for every trainable weight.
+        """Set ``new = rate * given + (1 - rate) * old`` for every trainable weight.
 
-        Integers and weights that are not trainable (running statistics) are never mixed: they become what is given,
-        unless the rate is 0.
+        Integers and weights that are not trainable (running statistics) are copied, not mixed, unless the rate is 0.
 
         Args:
             weights: In the order of `get_weights`.
             rate: In [0, 1].
 
         Raises:
-            ValueError: The rate, the number of weights, a shape is wrong or a value is not finite. Nothing was changed.
+            ValueError: The rate, the number of weights or a shape is wrong, or a value is not finite. Nothing changed.
         """
         check_rate(rate)
         variables = self.model.weights
@@ -211,11 +208,7 @@ class NetworkCopy:
                 variable.assign(given)
 
     def pull(self, source: "NetworkCopy", rate: float) -> None:
-        """`set_weights` from another copy of the same network, on the device.
-
-        Raises:
-            ValueError: The rate is outside [0, 1].
-        """
+        """Do `set_weights` from another copy of the same network, on the device."""
         check_rate(rate)
         if rate == 0.0:
             return
@@ -229,17 +222,17 @@ class NetworkCopy:
 
     @property
     def state_variables(self) -> list[Any]:
-        """Variables that a step may assign although no gradient moves them: averages, states of random generators.
+        """Variables that a step may assign and no gradient moves.
 
-        The heads' adjustable numbers and coefficients are among them, as a loss that is compiled must see what they
-        become.
+        These are averages, states of random generators, and the heads' adjustable numbers and coefficients, because a
+        compiled loss must see assignments to them.
         """
         scalars = [scalar for head in self.assembly.heads for scalar in head.scalars.values()]
         return [*self.model.non_trainable_variables, *scalars, *self.coefficients.values()]
 
     @property
     def random_states(self) -> list[Any]:
-        """States of the generators that noise and dropout draw from."""
+        """States of the random generators of noise and dropout."""
         return random_states(self.model)
 
     @cached_property
@@ -247,7 +240,7 @@ class NetworkCopy:
         return self._named(self.model.weights)
 
     def _read(self, variables: Mapping[str, Any]) -> dict[str, Array]:
-        """Copies by name, in one transfer."""
+        """Return copies by name, in one transfer."""
         names = tuple(variables)
         if names not in self._reads:
             self._reads[names] = Read(list(variables.values()))
@@ -258,7 +251,7 @@ class NetworkCopy:
         return {name: variable for name, variable in self.variables.items() if id(variable) in wanted}
 
     def _train_forward(self, inputs: Mapping[str, Array]) -> Any:
-        """The outputs as in training; noise is drawn, and averages stay as they are."""
+        """Compute the outputs as in training; random generators advance, averages do not."""
         with keras.StatelessScope() as scope:
             computed = self.model(self._with_state(inputs), training=True)
         for state in self.random_states:
@@ -266,10 +259,10 @@ class NetworkCopy:
         return computed
 
     def _with_state(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """All of the model's inputs, recurrent state zero where it is not given; raises ValueError if others lack."""
+        """Return all inputs of the model, with zeros for recurrent state that is not given."""
         states, expected = self.assembly.recurrent_state, self.model.input
         if unknown := [name for name in inputs if name not in expected]:
-            raise ValueError(f"network {self.name} has no input {unknown[0]!r}; there are {', '.join(expected)}")
+            raise ValueError(f"network {self.name} has no input {unknown[0]!r}; choose from {', '.join(expected)}")
         if missing := [name for name in expected if name not in inputs and name not in states]:
             raise ValueError(f"network {self.name}: input {missing[0]!r} is missing")
         batch = len(next(iter(inputs.values())))
@@ -278,7 +271,7 @@ class NetworkCopy:
     def _scalar(self, name: str) -> Any:
         scalars = {f"{head.name}/{key}": value for head in self.assembly.heads for key, value in head.scalars.items()}
         if name not in scalars:
-            raise ValueError(f"network {self.name} has no number {name!r}; there are {', '.join(scalars) or 'none'}")
+            raise ValueError(f"network {self.name} has no number {name!r}; it has {', '.join(scalars) or 'none'}")
         return scalars[name]
 
     def __str__(self) -> str:
@@ -288,7 +281,7 @@ class NetworkCopy:
 
 
 def _outputs_of(networks: Sequence[NetworkCopy]) -> Outputs:
-    """Inputs by position of the network -> ``<position>/<output>``, compiled."""
+    """Compile: inputs by position of the network -> ``<position>/<output>``."""
 
     def function(data: Any) -> tuple[Any, dict[str, Any]]:
         named: dict[str, Any] = {}
@@ -297,13 +290,13 @@ def _outputs_of(networks: Sequence[NetworkCopy]) -> Outputs:
             named |= {f"{index}/{name}": computed[name] for name in network.assembly.outputs}
         return 0.0, named
 
-    # Once each, as one network may be asked twice.
+    # Once each: one network may occur twice.
     variables = {id(variable): variable for network in networks for variable in network.model.variables}
     return Outputs(function, list(variables.values()))
 
 
 class Accumulated(NamedTuple):
-    """What `accumulate_gradients` and `train_on_batch` tell.
+    """Result of `accumulate_gradients` and `train_on_batch`.
 
     Attributes:
         total_loss: Sum of `losses`.
@@ -319,7 +312,7 @@ class Accumulated(NamedTuple):
 
 
 class Architecture(NetworkCopy):
-    """A network copy, its accumulated gradients and its optimizer; for its arguments see `NetworkCopy`."""
+    """A network copy with accumulated gradients and an optimizer; for the arguments see `NetworkCopy`."""
 
     def __init__(
         self, parameters: NetworkParameters, spec: EnvSpec, heads: Sequence[HeadParameters], name: str, seed: int
@@ -340,11 +333,7 @@ class Architecture(NetworkCopy):
         heads: Sequence[HeadParameters],
         seed: int,
     ) -> "Architecture":
-        """A network under the name `variable_scope`, its variables on the one device given, as "cpu:0".
-
-        Raises:
-            ValueError: Several devices; a batch is spread over them by learner.replicas.
-        """
+        """Return a network named `variable_scope` with its variables on the one device given, such as "cpu:0"."""
         if len(devices) != 1:
             raise ValueError(
                 f"a network lives on one device, not {list(devices)}; learner.replicas spreads batches, with JAX"
@@ -360,17 +349,17 @@ class Architecture(NetworkCopy):
         importance_weights: Array | None = None,
         no_accumulation: bool = False,
     ) -> Accumulated:
-        """Adds the gradients of one batch to the accumulator; weights stay as they are.
+        """Add the gradients of one batch to the accumulator; weights stay as they are.
 
         Args:
             inputs: name -> [batch, ...].
-            targets: One per head, as its `loss` takes it.
-            additional_fetches: Names ``<head>/<what>`` of what the heads can tell, such as ``policy/entropy``.
+            targets: One per head, in the form that its `loss` takes.
+            additional_fetches: Names of the heads' metrics, such as ``policy/entropy``.
             importance_weights: float32 [batch]; multiplies every sample's loss.
-            no_accumulation: Replace what was accumulated instead of adding to it.
+            no_accumulation: Replace the accumulated gradients instead of adding to them.
 
         Raises:
-            ValueError: Too few or too many targets, an unknown fetch, or inputs or importance weights that do not fit.
+            ValueError: The number of targets, a fetch, the inputs or the importance weights do not fit.
         """
         heads = self.assembly.heads
         if len(targets) != len(heads):
@@ -394,26 +383,22 @@ class Architecture(NetworkCopy):
 
     @property
     def accumulated_gradients(self) -> list[Array]:
-        """Copies of the accumulated gradients, one per trainable weight in the network's order; zeros before any."""
+        """Copies of the accumulated gradients, one per trainable weight in the network's order; zeros at first."""
         if self._accumulated is None:
             return [np.zeros(variable.shape, np.float32) for variable in self.model.trainable_variables]
         return [gradient.copy() for gradient in self._accumulated]
 
     def set_accumulated_gradients(self, gradients: Sequence[Array]) -> None:
-        """Puts gradients that were computed elsewhere into the accumulator, in place of what is there.
-
-        Raises:
-            ValueError: As `apply_gradients`.
-        """
+        """Replace the accumulated gradients by gradients that were computed elsewhere."""
         self._accumulated = [gradient.copy() for gradient in self._checked_gradients(gradients)]
 
     def reset_accumulated_gradients(self) -> None:
-        """Forgets what was accumulated."""
+        """Empty the accumulator."""
         self._accumulated = None
 
     @property
     def optimizer(self) -> Any:
-        """This copy's own optimizer, made when it is first asked for."""
+        """This copy's own optimizer, created on first use."""
         if self._optimizer is None:
             self._optimizer = create_optimizer(self.parameters)
             self._optimizer.build(self.model.trainable_variables)
@@ -421,7 +406,7 @@ class Architecture(NetworkCopy):
         return self._optimizer
 
     def set_learning_rate(self, rate: float) -> None:
-        """Goes on as if `parameters.learning_rate` were `rate`: see `optimizers.set_learning_rate`."""
+        """Change the learning rate; see `optimizers.set_learning_rate`."""
         self._learning_rate = rate
         if self._optimizer is not None:
             set_learning_rate(self._optimizer, self.parameters, rate)
@@ -432,10 +417,10 @@ class Architecture(NetworkCopy):
         scaler: float = 1.0,
         additional_inputs: Mapping[str, Array] | None = None,
     ) -> None:
-        """One step of this copy's own optimizer with ``scaler * gradients``; the caller's arrays stay as they are.
+        """Apply ``scaler * gradients`` by this copy's own optimizer; the caller's arrays stay as they are.
 
         Args:
-            additional_inputs: Inputs by name that batch normalisation takes its moving averages from.
+            additional_inputs: See `update_statistics`.
 
         Raises:
             ValueError: The number of gradients or a shape is wrong. Nothing was changed.
@@ -452,14 +437,14 @@ class Architecture(NetworkCopy):
         scaler: float = 1.0,
         additional_inputs: Mapping[str, Array] | None = None,
     ) -> None:
-        """`apply_gradients`, then `reset_accumulated_gradients`."""
+        """Do `apply_gradients`, then `reset_accumulated_gradients`."""
         self.apply_gradients(gradients, scaler, additional_inputs)
         self.reset_accumulated_gradients()
 
     def update_statistics(self, inputs: Mapping[str, Array] | None) -> None:
-        """Moves batch normalisation's averages towards those of `inputs`; nothing without them.
+        """Move the averages of batch normalisation towards those of `inputs`; do nothing without inputs.
 
-        Nothing else does so here; in the learner's compiled step every batch does.
+        In the learner's compiled step every batch moves them; here only this method does.
         """
         if inputs is not None:
             self.model(self._with_state(inputs), training=True)
@@ -472,17 +457,17 @@ class Architecture(NetworkCopy):
         additional_fetches: Sequence[str] = (),
         importance_weights: Array | None = None,
     ) -> Accumulated:
-        """`accumulate_gradients`, then `apply_and_reset_gradients` of all that is accumulated."""
-        told = self.accumulate_gradients(inputs, targets, additional_fetches, importance_weights)
+        """Do `accumulate_gradients`, then `apply_and_reset_gradients` with the accumulated gradients."""
+        accumulated = self.accumulate_gradients(inputs, targets, additional_fetches, importance_weights)
         self.apply_and_reset_gradients(self.accumulated_gradients, scaler)
-        return told
+        return accumulated
 
     def collect_savers(self, parent_path_suffix: str = "") -> list[WeightsSaver | OnnxSaver]:
-        """One saver of the weights and one of the network as ONNX, under ``<parent>/<network>``."""
+        """Return a saver of the weights and one of the network as ONNX, under ``<parent>/<network>``."""
         return savers_of(self, parent_path_suffix)
 
     def in_float32(self) -> "Architecture":
-        """The network itself, or its twin that computes in float32: what ONNX Runtime is fast and exact in."""
+        """Return the network itself, or its twin that computes in float32, in which ONNX Runtime is fast and exact."""
         if self.parameters.compute_dtype == "float32":
             return self
         parameters = self.parameters.model_copy(update={"compute_dtype": "float32"})

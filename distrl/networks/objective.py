@@ -1,7 +1,7 @@
-"""What a network's gradient is taken of: every head's loss times its weight, and then regularisation.
+"""The scalar that training minimises: every head's loss times its weight, plus regularisation.
 
-The same sum serves the learner's compiled step, whose algorithm states one loss per head over unrolls, and Coach's
-methods, where every head has a loss of its own over single rows.
+The learner's compiled step uses it with one loss per head over unrolls, from the algorithm. Coach's methods use it with
+the heads' own losses over single rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,14 +20,14 @@ UnrollLoss = Callable[[dict[str, Tensor], Batch], tuple[Mapping[str, Tensor], di
 
 
 TARGET = "target/"
-"""What names of the target copy's outputs begin with."""
+"""Prefix of the names of the target copy's outputs."""
 
 
 def outputs_of(assembly: Assembly, batch: Batch, target: Assembly | None, *, training: bool) -> dict[str, Tensor]:
-    """What a loss sees: the heads' outputs for every row, [T+1, N, ...], and the target copy's under `TARGET`.
+    """Return the heads' outputs for every row, [T+1, N, ...], and the target copy's under `TARGET`.
 
     Args:
-        training: As of `Assembly.unroll`; the target copy is never in training, and its outputs have no gradient.
+        training: As for `Assembly.unroll`. The target copy is never in training, and its outputs have no gradient.
     """
     rows = (batch.observations, batch.recurrent_state, batch.valid)
     outputs = assembly.unroll(*rows, training=training)
@@ -40,13 +40,13 @@ def outputs_of(assembly: Assembly, batch: Batch, target: Assembly | None, *, tra
 def over_unrolls(
     assembly: Assembly, parameters: NetworkParameters, loss: UnrollLoss, target: Assembly | None = None
 ) -> LossFunction:
-    """The objective of a batch of unrolls.
+    """Return the objective of a batch of unrolls.
 
     Args:
-        target: The target copy, if the loss reads its outputs, by `TARGET` and their names. They have no gradient.
+        target: The target copy, if there is one; see `outputs_of`.
 
     Raises:
-        KeyError: While tracing, if `loss` names a head that the network does not have, or leaves one out.
+        KeyError: While tracing, if `loss` names an unknown head or omits one.
     """
 
     def objective(batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -57,13 +57,13 @@ def over_unrolls(
 
 
 def weighted_sum(assembly: Assembly, parameters: NetworkParameters, terms: Mapping[str, Tensor]) -> Tensor:
-    """Every head's loss times its weight, and regularisation: what is minimised, a scalar.
+    """Return every head's loss times its weight, plus regularisation, as a scalar.
 
     Args:
         terms: Head name -> scalar loss.
 
     Raises:
-        KeyError: `terms` names a head that the network does not have, or leaves one out.
+        KeyError: `terms` names an unknown head or omits one.
     """
     weights = {head.name: head.parameters.loss_weight for head in assembly.heads}
     if terms.keys() != weights.keys():
@@ -75,34 +75,34 @@ def weighted_sum(assembly: Assembly, parameters: NetworkParameters, terms: Mappi
 
 
 RANDOM_STATES = "random_states"
-"""Under this name `over_rows` tells where random generators have got to."""
+"""Name under which `over_rows` returns the states of random generators after its draws."""
 
 
 def over_rows(
     assembly: Assembly, parameters: NetworkParameters, fetches: Sequence[str], random_states: Sequence[Any]
 ) -> LossFunction:
-    """Coach's objective: every head's own loss, a mean over rows times importance weights.
+    """Return Coach's objective: every head's own loss, a mean over rows times importance weights.
 
-    The function takes {"inputs", "targets" (by index of head), "weights" [batch]} and tells "losses" (one per head,
-    then one per regularisation), the fetches, and the values of `random_states` after its draws, stacked.
+    The function takes {"inputs", "targets" (by index of head), "weights" [batch]} and returns "losses" (one per head,
+    then one per regularisation), the fetches, and the states of random generators after its draws, stacked.
 
     Raises:
-        ValueError: While tracing, if no head tells a fetch.
+        ValueError: While tracing, if no head has a fetch.
     """
 
     def objective(data: Any) -> tuple[Tensor, dict[str, Tensor]]:
         outputs = assembly.model(data["inputs"], training=True)
         losses: list[Tensor] = []
-        told: dict[str, Tensor] = {}
+        available: dict[str, Tensor] = {}
         for index, head in enumerate(assembly.heads):
             target = data["targets"][index]
             loss = ops.mean(data["weights"] * head.loss(outputs, target))
             losses.append(head.parameters.loss_weight * loss)
-            told |= {f"{head.name}/{name}": value for name, value in head.fetches(outputs, target).items()}
-        if unknown := [name for name in fetches if name not in told]:
-            raise ValueError(f"nothing to fetch by the name {unknown[0]!r}; there are {', '.join(told) or 'none'}")
+            available |= {f"{head.name}/{name}": value for name, value in head.fetches(outputs, target).items()}
+        if unknown := [name for name in fetches if name not in available]:
+            raise ValueError(f"unknown fetch {unknown[0]!r}; choose from {', '.join(available) or 'none'}")
         losses += regularization(assembly, parameters)
-        named = {"losses": ops.stack(losses), **{name: told[name] for name in fetches}}
+        named = {"losses": ops.stack(losses), **{name: available[name] for name in fetches}}
         if random_states:
             named[RANDOM_STATES] = ops.stack([state.value for state in random_states])
         return sum(losses), named
@@ -111,7 +111,7 @@ def over_rows(
 
 
 def regularization(assembly: Assembly, parameters: NetworkParameters) -> list[Tensor]:
-    """``l2_regularization`` times half the sum of squares of all trainable weights; then what single layers ask for."""
+    """Return ``l2_regularization`` times half the sum of squares of trainable weights, then the layers' own terms."""
     terms = []
     if parameters.l2_regularization > 0.0:
         squares = sum(ops.sum(ops.square(variable.value)) for variable in assembly.model.trainable_variables)

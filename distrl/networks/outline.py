@@ -1,4 +1,4 @@
-"""A network as text: its layers in order, with shapes and parameter counts."""
+"""A network as text: layers in order, with shapes and numbers of weights."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -6,17 +6,11 @@ from typing import Any, NamedTuple
 from distrl.networks.network import Architecture
 
 _PARTS = {"embedder": ("embedder_", "normalization_"), "merger": ("merger",), "middleware": ("middleware_",)}
-"""Part -> what its layers' names contain; what is none of these, such as a user's own model, is other."""
+"""Part -> words in the names of its layers. All other layers, such as a user's own model, are "other"."""
 
 
 class Line(NamedTuple):
-    """One line of the tree.
-
-    Attributes:
-        depth: 0 for the network, 1 for its parts, 2 for their layers.
-        shape: Without batch axis; None where there is none to speak of.
-        parameters: Weights in it, trained and not; None for what has none by its nature.
-    """
+    """One line of the tree; `depth` is 0 for the network, 1 for its parts, 2 for their layers."""
 
     depth: int
     name: str
@@ -26,7 +20,7 @@ class Line(NamedTuple):
 
 
 def tree(network: Architecture) -> str:
-    """The network's parts, their layers, output shapes and numbers of weights, aligned for reading."""
+    """Return the network's parts, their layers, output shapes and numbers of weights, in aligned columns."""
     lines = list(_lines(network))
     names = [f"{'  ' * line.depth}{line.name}" for line in lines]
     shapes = ["" if line.shape is None else str(list(line.shape)) for line in lines]
@@ -47,7 +41,7 @@ def _lines(network: Architecture) -> Iterator[Line]:
     for name, tensor in model.input.items():
         kind = "recurrent state" if name in assembly.recurrent_state else str(tensor.dtype)
         yield Line(2, name, kind, tuple(tensor.shape[1:]), None)
-    parts: dict[str, list[Any]] = {}  # by depth alone, layers of several inputs would alternate
+    parts: dict[str, list[Any]] = {}  # Keras' order alternates between the layers of several inputs
     for layer in model.layers:
         if type(layer).__name__ != "InputLayer":
             parts.setdefault(_part(layer.name, network), []).append(layer)
@@ -70,6 +64,6 @@ def _part(layer: str, network: Architecture) -> str:
 
 
 def _shape(output: Any) -> tuple[int, ...]:
-    # A recurrent cell puts out its features and its state.
+    # A recurrent cell returns its features and its state.
     first = output[0] if isinstance(output, list | tuple) else output
     return tuple(first.shape[1:])

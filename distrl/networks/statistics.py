@@ -1,4 +1,4 @@
-"""What one network normalises by: statistics of inputs, which are weights of every copy, and of the rewards."""
+"""Statistics that one network normalises by: of inputs, which are weights of every copy, and of rewards."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,15 +17,11 @@ StateArrays = dict[str, dict[str, Array]]
 
 
 class Statistics:
-    """Moments of what has been seen, and the layers of all copies that normalise by them.
+    """Running moments, and the layers of all copies of one network that normalise by them.
 
     Attributes:
         moments: Input name -> statistics of the inputs that the network normalises.
-        rewards: What normalises the rewards that it learns from; None: nothing.
-
-    Args:
-        copies: Of one network, at least one.
-        reward_normalization: How rewards are normalised; None: they are not.
+        rewards: Normalisation of rewards; None: rewards are not normalised.
     """
 
     def __init__(
@@ -46,14 +42,14 @@ class Statistics:
         }
 
     def adopt(self, rows: int) -> None:
-        """Go on from the mean and variance that the layers hold, as if they were of so many rows."""
+        """Continue from the mean and variance in the layers, as statistics of that many rows."""
         for name, moments in self.moments.items():
             layer = self._layers[name]
             mean, variance = (to_numpy(weight).astype(np.float64) for weight in (layer.mean, layer.variance))
             moments.restore({"count": np.array(float(rows)), "mean": mean, "squares": variance * rows})
 
     def observe(self, batch: Batch) -> None:
-        """Adds a batch's valid rows; the copies normalise by them from now on."""
+        """Add a batch's valid rows and its reward moments; write the new statistics into every copy."""
         for name, moments in self.moments.items():
             rows = batch.observations[name][:-1]  # the last row is the first of the next unroll
             moments.add(rows[batch.valid])
@@ -61,18 +57,18 @@ class Statistics:
         self.observe_rewards(batch.reward_moments)
 
     def observe_moments(self, moments: Mapping[str, Mapping[str, Array]]) -> None:
-        """`observe` of rows that others have seen, by their count, mean and squares."""
+        """Add rows by input name as count, mean and squares, which gradient actors send."""
         for name, of_rows in moments.items():
             self.moments[name].merge(float(of_rows["count"]), of_rows["mean"], of_rows["squares"])
             self._write(name)
 
     def observe_rewards(self, moments: Mapping[str, Array]) -> None:
-        """Merges what actors tell of their rewards; nothing where they are not normalised."""
+        """Merge the reward moments of actors; do nothing if rewards are not normalised."""
         if self.rewards is not None:
             self.rewards.observe(moments)
 
     def state_arrays(self) -> StateArrays:
-        """Moments by group: of inputs, and of rewards where they are normalised."""
+        """Return moments by group: "statistics" of inputs, and "rewards" if they are normalised."""
         inputs = {
             f"{name}/{key}": array for name, moments in self.moments.items() for key, array in moments.state().items()
         }
@@ -80,7 +76,7 @@ class Statistics:
         return {"statistics": inputs, **rewards}
 
     def check(self, network: str, state: Mapping[str, Mapping[str, Array]]) -> None:
-        """Raises CheckpointError unless `restore` can take the groups of `state_arrays` that are in `state`."""
+        """Raise CheckpointError unless `restore` accepts the groups of `state_arrays` in `state`."""
         for group, expected in self.state_arrays().items():
             where, given = f"{network}/{group}", state[group]
             if odd := sorted(expected.keys() ^ given.keys()):
@@ -90,13 +86,13 @@ class Statistics:
                     raise CheckpointError(f"{where}: {name} must be finite and of shape {expected[name].shape}")
 
     def restore(self, state: Mapping[str, Mapping[str, Array]]) -> None:
-        """Sets moments to what `state_arrays` returned; the layers' weights are in the copies' own state."""
+        """Restore the moments that `state_arrays` returned; the layers' weights are part of the copies' state."""
         for name, moments in self.moments.items():
             moments.restore({key: state["statistics"][f"{name}/{key}"] for key in moments.state()})
         if self.rewards is not None:
             self.rewards.restore(dict(state["rewards"]))
 
     def _write(self, name: str) -> None:
-        """Sets mean and variance of one normalised input to what `moments` holds, in every copy."""
+        """Write mean and variance of one input into every copy."""
         moments = self.moments[name]
         self._writes[name]([moments.mean.astype(np.float32), moments.variance.astype(np.float32)])

@@ -1,4 +1,4 @@
-"""What may become a variable's value: copies, checks, and which variables mixing rates apply to."""
+"""Values of variables: copies, checks, stable names, and which variables are mixed."""
 
 import re
 from collections.abc import Sequence
@@ -10,35 +10,34 @@ from distrl.types import Array
 
 
 def to_numpy(variable: Any) -> Array:
-    """A copy that never shares memory with the tensor or variable."""
-    # Not keras.ops.convert_to_numpy: it asks TensorFlow for a copy, to which NumPy 2 answers with a warning.
+    """Return a copy that shares no memory with the tensor or variable."""
+    # keras.ops.convert_to_numpy asks TensorFlow for a copy in a way that NumPy 2 warns about.
     return np.array(np.asarray(variable))
 
 
 def is_mixed(variable: Any) -> bool:
-    """Whether mixing rates apply to this variable: trainable floating-point weights alone."""
+    """Return whether mixing rates apply to this variable: only to trainable floating-point weights."""
     return bool(variable.trainable) and np.issubdtype(np.dtype(variable.dtype), np.floating)
 
 
 def check_rate(rate: float) -> None:
-    """Raises ValueError unless `rate` is in [0, 1]."""
+    """Raise ValueError unless `rate` is in [0, 1]."""
     if not 0.0 <= rate <= 1.0:
         raise ValueError(f"rate must be in [0, 1], not {rate}")
 
 
 def checked_array(variable: Any, given: Array) -> Array:
-    """`given` as an array that fits `variable`.
+    """Return `given` in the dtype of `variable`.
 
     Raises:
-        ValueError: The shape differs, or a value is NaN or infinite or not one of the variable's dtype; the message
-            names the variable.
+        ValueError: The shape differs, or a value is not finite or does not fit the dtype; names the variable.
     """
     array, dtype = np.asarray(given), np.dtype(variable.dtype)
     if array.shape != tuple(variable.shape):
         raise ValueError(f"weight {variable.path} has shape {tuple(variable.shape)}, given {array.shape}")
     if array.dtype.kind not in "fiub":
         raise ValueError(f"weight {variable.path}: the given values are not numbers but {array.dtype}")
-    with np.errstate(over="ignore", invalid="ignore"):  # what does not fit is told below
+    with np.errstate(over="ignore", invalid="ignore"):  # reported below
         fitting = array.astype(dtype)
     if not (np.isfinite(array).all() and np.isfinite(fitting).all()):
         raise ValueError(f"weight {variable.path}: the given values are not finite")
@@ -48,16 +47,16 @@ def checked_array(variable: Any, given: Array) -> Array:
 
 
 _KERAS_COUNTS = "seed_generator"
-"""The name of random generators inside Keras' own layers, which it counts through the process."""
+"""Name of random generators inside Keras' own layers, which Keras numbers through the process."""
 
 
 def stable_names(variables: Sequence[Any], counted: Sequence[str]) -> list[str]:
-    """Names of variables that are the same in every copy and process: their Keras paths.
+    """Return names of a model's variables that are the same in every copy and process: their Keras paths.
 
     Args:
-        variables: Of one model, in its order.
-        counted: Layers of users' own classes. Keras names what is in them by counting through the process, "dense_7";
-            here it is counted anew: "dense", "dense_1" in the order of the variables.
+        variables: In the model's order.
+        counted: Layers of users' own classes. Keras numbers the layers inside them through the process, as "dense_7";
+            they are renumbered "dense", "dense_1" in the order of the variables.
     """
     renamed: dict[tuple[str, str], dict[str, str]] = {}
     taken: dict[str, int] = {}

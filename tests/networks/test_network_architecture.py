@@ -117,9 +117,9 @@ def test_predict_returns_what_is_asked_for(build):
 @pytest.mark.parametrize(
     ("inputs", "outputs", "message"),
     [
-        (X, ["advantage"], "no output 'advantage'; there are policy/action, value"),
-        ({"foo": ROWS}, None, "network main has no input 'foo'; there are observation"),
-        (X | {"foo": ROWS}, None, "network main has no input 'foo'; there are observation"),
+        (X, ["advantage"], "unknown output 'advantage'; choose from policy/action, value"),
+        ({"foo": ROWS}, None, "network main has no input 'foo'; choose from observation"),
+        (X | {"foo": ROWS}, None, "network main has no input 'foo'; choose from observation"),
         ({}, None, "network main: input 'observation' is missing"),
         ({"observation": np.ones((3, 5), np.float32)}, None, r"expected shape=\(None, 4\), found shape=\(3, 5\)"),
     ],
@@ -264,7 +264,7 @@ def test_fetches_come_in_their_order(build):
     told = network.accumulate_gradients(X, [policy, ONES], ["policy/kl", "policy/entropy"])
     kl = 2 * (0.25 * np.log(0.5) + 0.75 * np.log(1.5)) / 3
     assert [float(value) for value in told.fetched] == pytest.approx([kl, np.log(2.0)], rel=1e-5)
-    with pytest.raises(ValueError, match="nothing to fetch by the name 'policy/foo'; there are policy/entropy"):
+    with pytest.raises(ValueError, match="unknown fetch 'policy/foo'; choose from policy/entropy"):
         network.accumulate_gradients(X, [policy, ONES], ["policy/foo"])
 
 
@@ -466,9 +466,9 @@ def test_a_heads_number_is_read_and_written_and_the_next_loss_uses_it(build):
     assert network.get_variable_value("policy/kl_coefficient") == pytest.approx(0.3)
     second = network.accumulate_gradients(X, [targets])
     assert second.total_loss == pytest.approx(1.5 * first.total_loss, rel=1e-5)
-    with pytest.raises(ValueError, match="network main has no number 'kl'; there are policy/kl_coefficient"):
+    with pytest.raises(ValueError, match="network main has no number 'kl'; it has policy/kl_coefficient"):
         network.get_variable_value("kl")
-    with pytest.raises(ValueError, match="no number 'policy/kl'; there are none"):
+    with pytest.raises(ValueError, match="no number 'policy/kl'; it has none"):
         build().set_variable_value("policy/kl", 1.0)
 
 

@@ -318,7 +318,7 @@ def test_functions_that_call_each_other_are_refused_before_they_are_unfolded(mad
 
     _, _, path = made(DISCRETE)
     forged(path, change)
-    with pytest.raises(DistrlError, match=r"policy .*: its graph has functions of its own"):
+    with pytest.raises(DistrlError, match=r"policy .*: its graph defines functions"):
         load_policy(path)
 
 

@@ -21,17 +21,17 @@ LossAndGradients = Callable[[list[Array]], tuple[float, list[Array]]]
 
 @dataclass(frozen=True)
 class LbfgsResult:
-    """How a minimisation went.
+    """Result of a minimisation.
 
     Attributes:
-        initial_loss: At the given weights.
-        initial_gradient_norm: Euclidean, of all gradients at the given weights together.
-        loss: At the returned weights; never above `initial_loss`.
+        initial_loss: Loss at the given weights.
+        initial_gradient_norm: Euclidean norm of all gradients together at the given weights.
+        loss: Loss at the returned weights; never above `initial_loss`.
         iterations: Steps taken.
         evaluations: Calls of the loss function.
         finite: False if a loss or gradient was NaN or infinite; the weights are those of the last step before.
-        converged: Whether the search ended by itself at a minimum, within tolerance.
-        reason: Why it ended, in SciPy's words.
+        converged: The search ended at a minimum, within tolerance.
+        reason: SciPy's reason for the end.
     """
 
     initial_loss: float
@@ -51,19 +51,19 @@ def minimise(
     max_iterations: int,
     tolerance: float = 1e-7,
 ) -> tuple[list[Array], LbfgsResult]:
-    """Minimises a deterministic loss by L-BFGS-B without bounds (Byrd, Lu, Nocedal, Zhu 1995), memory of 10 steps.
+    """Minimise a deterministic loss by L-BFGS-B without bounds (Byrd, Lu, Nocedal, Zhu 1995), memory of 10 steps.
 
-    The search is in float64 on one flat vector; the loss function sees weights of the given shapes and dtypes. Nothing
-    is remembered from one call to the next.
+    The search is in float64 on one flat vector; the loss function sees weights of the given shapes and dtypes. Each
+    call starts without curvature.
 
     Args:
-        weights: Where to start; not changed.
-        max_iterations: At most so many steps.
-        tolerance: Ends once a step lowers the loss by less than this share of max(|loss|, 1), or no element of the
-            gradient is larger. The default is about what a loss in float32 can resolve.
+        weights: Start of the search; not changed.
+        max_iterations: Most steps.
+        tolerance: The search ends once a step lowers the loss by less than this share of max(|loss|, 1), or no element
+            of the gradient is larger. The default is about the resolution of a loss in float32.
 
     Returns:
-        The new weights, in the shapes and dtypes of the given ones, and how it went.
+        The new weights, in the shapes and dtypes of the given ones, and the result.
 
     Raises:
         MissingExtraError: SciPy is not installed.
@@ -79,7 +79,7 @@ def minimise(
         )
         finite, converged, reason = True, bool(end.success), str(end.message)
     except FloatingPointError as error:
-        # SciPy's line search does not recover from NaN, so it is not shown one.
+        # SciPy's line search does not recover from NaN.
         finite, converged, reason = False, False, str(error)
     result = LbfgsResult(
         initial_loss=search.initial_loss,
@@ -95,7 +95,7 @@ def minimise(
 
 
 class _Search:
-    """The loss over a flat vector, and the last point that the search went on from."""
+    """The loss over a flat vector, and the last accepted point of the search."""
 
     def __init__(self, loss_and_gradients: LossAndGradients, weights: Sequence[Array]) -> None:
         self._loss_and_gradients = loss_and_gradients
@@ -105,7 +105,7 @@ class _Search:
         self.iterations = self.evaluations = 0
 
     def evaluate(self, point: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        """Loss and flat gradient; FloatingPointError if they are NaN or infinite."""
+        """Return loss and flat gradient; FloatingPointError if they are NaN or infinite."""
         loss, gradients = self._loss_and_gradients(self.arrays(point))
         loss, gradient = float(loss), _flat(gradients)
         self.evaluations += 1
@@ -122,7 +122,7 @@ class _Search:
         self.iterations += 1
 
     def arrays(self, point: NDArray[np.float64]) -> list[Array]:
-        """The flat vector as arrays of the shapes and dtypes of the weights."""
+        """Return the flat vector as arrays of the shapes and dtypes of the weights."""
         parts = np.split(point, np.cumsum([size for _, _, size in self._like])[:-1])
         return [part.reshape(shape).astype(dtype) for part, (shape, dtype, _) in zip(parts, self._like, strict=True)]
 
@@ -132,15 +132,15 @@ def _flat(arrays: Sequence[Array]) -> NDArray[np.float64]:
 
 
 _OTHER = "other variable "
-"""Metrics of these names are values of variables, for this module alone."""
+"""Prefix of metrics that carry the values of variables, within this module."""
 
 
 class FullBatchStep:
-    """Minimises the loss of each batch anew; see `backend.Step`, whose place it takes.
+    """Minimises the loss of each batch from scratch, in place of `backend.Step`.
 
-    The gradient is compiled, the search is SciPy's. Moving averages and random generators stay as they are while it
-    searches, as the loss must be one function; then they become what the first evaluation made them, as in one step of
-    any other optimizer.
+    The gradient is compiled, the search is SciPy's. During the search moving averages and random generators stay fixed,
+    because the loss must be one function; afterwards they take their values after the first evaluation, as in one step
+    of any other optimizer.
     """
 
     def __init__(
@@ -150,13 +150,13 @@ class FullBatchStep:
         others: Sequence[Any],
         parameters: OptimizerParameters,
     ) -> None:
-        def telling(data: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        def with_others(data: Any) -> tuple[Tensor, dict[str, Tensor]]:
             loss, named = function(data)
             after = {f"{_OTHER}{index}": other.value for index, other in enumerate(self._others)}
             return loss, {**named, **after}
 
         self._variables, self._others = list(trainable), list(others)
-        self._gradients = Gradients(telling, trainable, others)
+        self._gradients = Gradients(with_others, trainable, others)
         self._parameters = parameters
 
     @property
@@ -164,7 +164,7 @@ class FullBatchStep:
         return self._gradients.traces
 
     def __call__(self, batch: Batch) -> Metrics:
-        """One search. Metrics are those of the weights before it; gradient_norm too; learning_rate is 0."""
+        """Search once. Metrics and gradient_norm are those of the weights before it; learning_rate is 0."""
         before = [to_numpy(variable) for variable in self._variables]
         first: dict[str, Array] = {}
 

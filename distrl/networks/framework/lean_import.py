@@ -1,9 +1,8 @@
-"""Importing Keras and the framework under it into a process of our own, without what they would bring and nobody uses.
+"""Import Keras and its framework into one of distrl's own processes, without packages that no role uses.
 
-TensorFlow and Keras import some packages where these are installed, for conversions, plots and file formats that no
-role makes: on a machine that has them they are a third of the time and a fifth of the memory of `import tensorflow`.
-The garbage collector, which passes over every object again and again while these only ever become more, is another
-fifth of the time.
+If certain packages are installed, TensorFlow and Keras import them for conversions, plots and file formats that no role
+makes: a third of the time and a fifth of the memory of `import tensorflow`. The garbage collector, which scans an
+ever-growing number of objects during the import, takes another fifth of the time.
 """
 
 import gc
@@ -12,17 +11,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 UNUSED = {"tensorflow": ("jax", "matplotlib", "cv2"), "jax": ("matplotlib", "cv2")}
-"""Framework -> packages that it, or Keras on it, imports only if they are there."""
+"""Framework -> packages that it, or Keras on it, imports only if they are installed."""
 
 
 def import_keras(framework: str) -> None:
-    """Imports Keras, whose framework must have been chosen.
+    """Import Keras on a framework, tensorflow or jax, that KERAS_BACKEND already names.
 
-    For processes that nobody else's code shares by then: modules that looked for an unused package in vain go without
-    it from now on. Whoever wants one of these packages later can import it.
-
-    Args:
-        framework: tensorflow or jax.
+    Use it only in processes without users' code so far: modules that did not find an unused package stay without it.
+    Later imports of these packages work.
     """
     if "keras" in sys.modules:
         return
@@ -32,7 +28,7 @@ def import_keras(framework: str) -> None:
 
 @contextmanager
 def collector_at_rest() -> Iterator[None]:
-    """While inside, there is no garbage collection; what is there at the end is never looked at by one again."""
+    """Suspend garbage collection inside, and exempt all objects that exist at the end from later collections."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -45,9 +41,9 @@ def collector_at_rest() -> Iterator[None]:
 
 @contextmanager
 def _absent(packages: Sequence[str]) -> Iterator[None]:
-    """While inside, importing one of `packages` fails as if it were not installed, unless it has been imported."""
+    """Let imports of `packages` fail inside as if they were not installed, unless they have been imported before."""
     hidden = [name for name in packages if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None there means: not to be found
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: ModuleNotFoundError
     try:
         yield
     finally:

@@ -1,6 +1,6 @@
-"""Optimizers, learning rates and clipping from `OptimizerParameters`. Formulas are Keras' own where it has them.
+"""Optimizers, learning rates and clipping from `OptimizerParameters`, by Keras' formulas where it has them.
 
-A rate depends on the optimizer's count of updates alone, which is part of its variables: a resumed run goes on with it.
+A rate depends only on the optimizer's count of updates, which is one of its variables: a resumed run continues it.
 """
 
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ from distrl.config.optimizers import OptimizerParameters
 from distrl.errors import ConfigError
 
 _HEADS = r"_head(?![a-z])"
-"""Paths of the heads' weights: policy_head/kernel, q_head_1/hidden_0/kernel, …"""
+"""Pattern of paths of the heads' weights: policy_head/kernel, q_head_1/hidden_0/kernel, …"""
 
 
 def create_optimizer(parameters: OptimizerParameters) -> Any:
-    """The Keras optimizer that `parameters` describes. It does not clip: see `clip_gradients`.
+    """Create the Keras optimizer that `parameters` describes, without clipping (see `clip_gradients`).
 
     The optimizer's name is fixed, so that its variables have the same paths in every process and checkpoint.
 
-    Muon (https://kellerjordan.github.io/posts/muon, scaled as in arXiv:2502.16982) moves matrices; vectors, and all
-    weights of the heads, go by AdamW, as its authors advise for what a network ends in.
+    Muon (https://kellerjordan.github.io/posts/muon, scaled as in arXiv:2502.16982) moves matrices; AdamW moves vectors
+    and all weights of the heads, as Muon's authors advise for last layers.
 
     Raises:
         ConfigError: LBFGS, which searches on a whole batch instead of taking gradients; see `lbfgs.minimise`.
@@ -60,16 +60,16 @@ def create_optimizer(parameters: OptimizerParameters) -> Any:
         return make(learning_rate=rate, name="optimizer", **arguments)
     scaled = Scaled(rate)
     optimizer = make(learning_rate=scaled, name="optimizer", **arguments)
-    # As the rate itself is where it is a number: what a compiled step reads, it must know of.
+    # The optimizer tracks a rate that is a number; a compiled step must know all variables that it reads.
     optimizer._track_variable(scaled.factor)
     return optimizer
 
 
 def set_learning_rate(optimizer: Any, parameters: OptimizerParameters, rate: float) -> None:
-    """Goes on as if `parameters.learning_rate` were `rate`; a schedule is scaled as a whole. Nothing is compiled anew.
+    """Continue as if `parameters.learning_rate` were `rate`; a schedule is scaled as a whole. Nothing is recompiled.
 
     Args:
-        optimizer: Made by `create_optimizer` of these parameters.
+        optimizer: The result of `create_optimizer` for these parameters.
     """
     schedule = optimizer._learning_rate
     if isinstance(schedule, Scaled):
@@ -79,17 +79,17 @@ def set_learning_rate(optimizer: Any, parameters: OptimizerParameters, rate: flo
 
 
 def state_variables(optimizer: Any) -> dict[str, Any]:
-    """What an optimizer keeps from update to update, by path: counts and moments."""
-    # The learning rate is configuration, not state: a run resumed with another one shall use that.
+    """Return an optimizer's state by path: counts and moments."""
+    # The learning rate is configuration, not state: a run resumed with another rate must use that one.
     schedule = optimizer._learning_rate
     rate = schedule.factor if isinstance(schedule, Scaled) else schedule
     return {variable.path: variable for variable in optimizer.variables if variable is not rate}
 
 
 def learning_rate(parameters: OptimizerParameters) -> Any:
-    """The rate as a number if it never changes, otherwise as a Keras schedule of the count of updates before.
+    """Return the rate as a number if it is constant, otherwise as a Keras schedule of the count of previous updates.
 
-    With ``u`` that count, less the updates of the warm-up:
+    With ``u`` that count less the updates of the warm-up:
         staircase: ``learning_rate * decay_rate ** floor(u / decay_steps)``
         linear: ``learning_rate + (final - learning_rate) * min(u / updates, 1)``
         cosine: ``final + (learning_rate - final) * (1 + cos(pi * min(u / updates, 1))) / 2`` (arXiv:1608.03983)
@@ -111,11 +111,11 @@ def learning_rate(parameters: OptimizerParameters) -> Any:
 class WarmUp(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
     """Linear from 0 to a schedule's first rate, then the schedule from its start (arXiv:1706.02677, section 2.2).
 
-    Keras has this for its cosine alone.
+    Keras has a warm-up only for its cosine schedule.
 
     Args:
         then: A rate, or the schedule of the updates after the warm-up.
-        updates: Length of the warm-up. The first update has rate 0, the one after the last of these the full rate.
+        updates: Length of the warm-up. The first update has rate 0, the first one after the warm-up the full rate.
     """
 
     def __init__(self, then: Any, updates: int) -> None:
@@ -123,7 +123,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[m
         self._updates = updates
 
     def __call__(self, step: Any) -> Any:
-        """The rate of the update that `step` updates came before."""
+        """Return the rate of the update after `step` updates."""
         step = ops.convert_to_tensor(step)
         then = self._then(ops.maximum(step - self._updates, 0)) if callable(self._then) else self._then
         return then * (ops.cast(ops.minimum(step, self._updates), "float32") / self._updates)
@@ -141,17 +141,17 @@ class Scaled(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[m
         self.factor = keras.Variable(1.0, trainable=False, name="learning_rate_factor", dtype="float32")
 
     def __call__(self, step: Any) -> Any:
-        """The rate of the update that `step` updates came before."""
+        """Return the rate of the update after `step` updates."""
         return self._schedule(step) * self.factor.value
 
 
 def global_norm(gradients: Sequence[Any]) -> Any:
-    """Euclidean norm of all elements of all gradients together, float32 []."""
+    """Return the Euclidean norm of all elements of all gradients together, float32 []."""
     return ops.sqrt(sum(ops.sum(ops.square(gradient)) for gradient in gradients))
 
 
 def clip_gradients(gradients: Sequence[Any], parameters: OptimizerParameters) -> list[Any]:
-    """Limits gradients to `parameters.clip_gradients`; the gradients as they are where that is None.
+    """Limit gradients to `parameters.clip_gradients`; None: return them unchanged.
 
     ClipByGlobalNorm scales all gradients by one factor so that their joint norm is at most the threshold, ClipByNorm
     does so for each variable alone, ClipByValue cuts every element to ± threshold.
@@ -187,9 +187,9 @@ class _RMSProp(keras.optimizers.RMSprop):  # type: ignore[misc]
 
 
 class _Nadam(keras.optimizers.Nadam):  # type: ignore[misc]
-    """Nadam whose product of momentum factors has a name of its own.
+    """Nadam with a fixed name for the product of momentum factors.
 
-    Keras names it by a counter of the process, so that a second network's would not be found in a checkpoint.
+    Keras numbers it through the process, so that a checkpoint could not find that of a second network.
     """
 
     _u_product: Any

@@ -1,9 +1,9 @@
 """Keras network -> policy bundle: an ONNX graph without its weights, and its description.
 
 Actors supply weights under their Keras paths, and need neither TensorFlow nor the network's Python code. Weights are
-inputs of the graph or external initializers (`description.are_inputs`). Ordinary initializers would not do: ONNX
-Runtime folds them into other constants, and replacing them later is silently wrong.
-Every bundle, cached or fresh, is checked against Keras with random weights and random inputs before it is used.
+inputs of the graph or external initializers (`description.are_inputs`). Ordinary initializers would be silently wrong:
+ONNX Runtime folds them into other constants, which replacing them later does not reach.
+Every bundle, cached or fresh, is checked against Keras with random weights and inputs before it is used.
 """
 
 import hashlib
@@ -46,13 +46,13 @@ TOLERANCE = 1e-5
 """Largest difference between ONNX and Keras, absolute up to magnitude 1 and relative above."""
 
 _NOWHERE = "/dev/null"
-"""Where ONNX Runtime looks for external data, as actors do: a graph that reads files is refused before it is used."""
+"""Folder of external data for ONNX Runtime, here and in actors, so that a graph that reads files is refused."""
 
 logger = logging.getLogger(__name__)
 
 
 class Exportable(Protocol):
-    """What an export reads of `Architecture`, which offers its exports itself."""
+    """The part of `Architecture` that an export reads; `Architecture` itself imports this module."""
 
     name: str
     parameters: NetworkParameters
@@ -76,17 +76,16 @@ def export_bundle(
     rewards: RewardStatistics | None = None,
     cache_dir: Path | None = None,
 ) -> PolicyBundle:
-    """The policy bundle of a network's structure; its weights travel apart.
+    """Return the policy bundle of a network's structure; weights travel separately.
 
     Args:
-        architecture: The network whose heads' outputs the policy puts out.
-        exploration: How actors shall explore.
-        rewards: In which scale of rewards it learns.
-        cache_dir: Where graphs are kept by structure; None: ``$XDG_CACHE_HOME/distrl/bundles`` or ``~/.cache/…``.
+        exploration: How actors explore.
+        rewards: The scale of rewards in which the policy learns.
+        cache_dir: Folder of graphs by structure; None: ``$XDG_CACHE_HOME/distrl/bundles`` or ``~/.cache/…``.
 
     Raises:
         ConfigError: The exploration does not fit the actions or the network.
-        DistrlError: The graph computes something else than the network; names the output.
+        DistrlError: Graph and network compute different outputs; names the output.
         MissingExtraError: tf2onnx is not installed and the cache has no valid graph.
     """
     network, spec = architecture.in_float32(), architecture.spec
@@ -116,11 +115,7 @@ def export_bundle(
 
 
 def export_whole(architecture: Exportable) -> bytes:
-    """The network as one ONNX model with its weights inside.
-
-    Raises:
-        DistrlError, MissingExtraError: As `export_graph`.
-    """
+    """Return the network as one ONNX model with its weights inside; for errors see `export_graph`."""
     graph = _graph_of(architecture.in_float32())
     from distrl.networks.policy import onnx_graph
 
@@ -128,25 +123,25 @@ def export_whole(architecture: Exportable) -> bytes:
 
 
 def export_graph(model: Any, weights: Mapping[str, Any] | None = None) -> bytes:
-    """A Keras model as ONNX with a free batch axis; every weight is an input or an external initializer, by its name.
+    """Convert a Keras model to ONNX with a free batch axis and every weight an input or an external initializer.
 
     Args:
-        model: Called with {name: [batch, ...]}, returns {name: [batch, ...]}; runs in inference mode.
-        weights: Its variables by name, all that inference reads; None: under their Keras paths.
+        model: Takes and returns {name: [batch, ...]}; converted in inference mode.
+        weights: Variables that inference reads, by name; None: under their Keras paths.
 
     Raises:
         DistrlError: A weight reaches no output, outputs were renamed on the way, or Keras does not run on TensorFlow.
         MissingExtraError: tf2onnx is not installed.
     """
     if NAME != "tensorflow":
-        raise DistrlError(f"policy export: graphs are made of Keras on TensorFlow, and here it runs on {NAME}")
+        raise DistrlError(f"policy export: the conversion needs Keras on TensorFlow, but Keras runs on {NAME}")
     require("tf2onnx", "tf2onnx, which exports policies,", "cpu")
     import tensorflow as tf
 
-    from distrl.networks.policy import onnx_graph  # brings onnx, which a start from the cache can do without
+    from distrl.networks.policy import onnx_graph  # imports onnx, which a start from the cache does not need
 
     weights = _by_path(model) if weights is None else weights
-    # Neutral names on the way: tf2onnx rewrites characters such as '/', and gives up on some.
+    # Neutral names: tf2onnx rewrites characters such as '/', and fails on some.
     inputs = {f"input_{index}": name for index, name in enumerate(model.input)}
     neutral = {f"weight_{index}": name for index, name in enumerate(weights)}
     outputs = {f"output_{index}": name for index, name in enumerate(model.output)}
@@ -161,7 +156,7 @@ def export_graph(model: Any, weights: Mapping[str, Any] | None = None) -> bytes:
     def call(*arguments: Any) -> Any:
         given = dict(zip(model.input, arguments, strict=False))
         computed = _stateless_call(model, given, weights, arguments[len(given) :])
-        # Each through an operation of its own: an output that is also another's, or an input, would lose its name.
+        # An identity each: an output that is also an input or another output would lose its name.
         return {key: tf.identity(computed[name]) for key, name in outputs.items()}
 
     graph_model = _convert(tf.function(call, input_signature=signature, autograph=False), signature)
@@ -181,16 +176,16 @@ def verify_graph(
     weights: Mapping[str, Any] | None = None,
     specs: Mapping[str, ArraySpec] = MappingProxyType({}),
 ) -> None:
-    """Compares ONNX with Keras on random inputs and random weights, two batch sizes.
+    """Compare ONNX with Keras on random inputs and random weights, with two batch sizes.
 
-    The weights are not the model's own: near its initialisation small kernels and zero biases would hide mistakes, and
-    weights that were folded into the graph would go unnoticed.
+    Random weights reveal mistakes that small kernels and zero biases near initialisation hide, and weights that were
+    folded into the graph.
 
     Args:
-        specs: What inputs are, by name, so that tokens are drawn from the whole of their vocabulary.
+        specs: Specifications of inputs by name, so that tokens are drawn from their whole vocabulary.
 
     Raises:
-        DistrlError: ONNX Runtime refuses the graph, or an output differs; names it.
+        DistrlError: ONNX Runtime refuses the graph, or an output differs; names the output.
     """
     rng = np.random.default_rng(0)
     weights = _by_path(model) if weights is None else weights
@@ -198,7 +193,7 @@ def verify_graph(
     fed = arrays if are_inputs(_weight_specs(weights)) else {}
     try:
         session = _open_session(graph, {} if fed else arrays)
-    except Exception as error:  # ONNX Runtime's errors have no common ancestor but Exception
+    except Exception as error:  # ONNX Runtime's errors have no closer common ancestor
         raise DistrlError(f"policy export: ONNX Runtime refuses the graph: {error}") from error
     for batch in (1, 5):
         inputs = {name: _random_input(tensor, batch, specs.get(name), rng) for name, tensor in model.input.items()}
@@ -214,7 +209,7 @@ def verify_graph(
 
 
 def _graph_of(network: Exportable) -> bytes:
-    """As `export_graph`, by a process of its own where Keras does not run on TensorFlow."""
+    """Do `export_graph`, in a child process unless Keras runs on TensorFlow."""
     if NAME == "tensorflow":
         return export_graph(network.model, network.policy_variables)
     return export_in_child(network.parameters, network.head_parameters, network.spec, network.name)
@@ -232,7 +227,7 @@ def _stateless_call(model: Any, inputs: dict[str, Any], weights: Mapping[str, An
 
 def _convert(function: Any, signature: list[Any]) -> Any:
     with warnings.catch_warnings():
-        # tf2onnx and the onnx helpers it calls still use names that NumPy and protobuf have deprecated.
+        # tf2onnx and onnx still use names that NumPy and protobuf have deprecated.
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.simplefilter("ignore", FutureWarning)
         import tf2onnx
@@ -243,7 +238,7 @@ def _convert(function: Any, signature: list[Any]) -> Any:
 
 def _open_session(graph: bytes, weights: dict[str, Array]) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # a refused graph is reported by whoever called
+    options.log_severity_level = 4  # the caller reports a refused graph
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", _NOWHERE)
     values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
@@ -292,7 +287,7 @@ def _structure_key(architecture: Exportable) -> str:
 
 
 def _read_cached(path: Path, model: Any, weights: Mapping[str, Any], specs: Mapping[str, ArraySpec]) -> bytes | None:
-    """The cached graph; None if there is none or it is not what the network computes."""
+    """Return the cached graph; None if there is none or it does not compute what the network computes."""
     try:
         graph = path.read_bytes()
         verify_graph(graph, model, weights, specs)

@@ -1,10 +1,9 @@
-"""An exported policy as one file: an ONNX model with its weights inside, and in its metadata what distrl knows of it.
+"""An exported policy as one file: an ONNX model with its weights inside and its description in the metadata.
 
 The file is an ordinary ONNX model, which ONNX Runtime opens as it is. The last two of its `metadata_props` are
 `distrl`, with the value of `Exported.to_json`, and `distrl.sha256`, the sha256 of that value; every other byte is the
-graph, whose sha256 the description holds. Both directions read and write protobuf's outermost layer alone, so that
-nothing of a file is interpreted, let alone run, before it is known to be whole. The hashes tell damage, not forgery:
-whoever can write the file can write the hashes.
+graph, whose sha256 the description holds. Only protobuf's outermost layer is read and written here, so that no part of
+a file is interpreted, let alone run, before the file is known to be whole. The hashes detect damage, not forgery.
 """
 
 import hashlib
@@ -20,7 +19,7 @@ from distrl.types import PolicyBundle
 KEY = "distrl"
 HASH_KEY = "distrl.sha256"
 EXPORT_FORMAT = 1
-"""Raised whenever an older reader would misread a newer file."""
+"""Incremented whenever an older reader would misread a newer file."""
 
 # onnx.proto: ModelProto.metadata_props, and StringStringEntryProto's two fields.
 _METADATA_PROPS, _ENTRY_KEY, _ENTRY_VALUE = 14, 1, 2
@@ -30,13 +29,11 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 @dataclass(frozen=True)
 class Exported:
-    """What is known of an exported policy.
+    """Description of an exported policy and its training.
 
     Attributes:
-        policy: As of the run's bundle, but that no weight is outside the graph; `sha256` is of the file's graph.
-        algorithm: What it was trained with.
-        env_steps: Environment steps of training behind it; None where the run does not tell them any more.
-        weights_version: Version of its weights.
+        policy: The description of the run's bundle, without weights; `sha256` is that of the file's graph.
+        env_steps: Environment steps of training; None if the run no longer records them.
         format: `EXPORT_FORMAT` at the time of writing.
     """
 
@@ -47,7 +44,7 @@ class Exported:
     format: int = EXPORT_FORMAT
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         return _EXPORTED.dump_json(self).decode()
 
 
@@ -55,10 +52,10 @@ _EXPORTED = TypeAdapter(Exported)
 
 
 def sealed(graph: bytes, exported: Exported) -> bytes:
-    """The file for a model with its weights inside.
+    """Return the file's content.
 
     Args:
-        graph: A serialised ONNX model without external data.
+        graph: A serialised ONNX model with its weights inside.
         exported: Its description; sha256 and weights are set here.
     """
     policy = replace(exported.policy, weights=(), sha256=hashlib.sha256(graph).hexdigest())
@@ -67,14 +64,11 @@ def sealed(graph: bytes, exported: Exported) -> bytes:
 
 
 def opened(content: bytes) -> tuple[PolicyBundle, Exported]:
-    """The inverse of `sealed`.
-
-    Returns:
-        A bundle that takes no weights, and what is known of it. Its graph is the one that the description vouches for.
+    """Invert `sealed`: return a bundle that takes no weights, checked against its description, and the description.
 
     Raises:
-        DistrlError: Not an ONNX model, not whole, without description or with one that is not valid or does not fit
-            itself; without the file's name.
+        DistrlError: The content is not a whole ONNX model, or its description is missing, not valid or contradicts
+            itself. The message does not contain the file's name.
     """
     rest, own = [], {KEY.encode(): b"", HASH_KEY.encode(): b""}
     for number, wire_type, begin, body, end in _fields(content):
@@ -83,14 +77,14 @@ def opened(content: bytes) -> tuple[PolicyBundle, Exported]:
             if (key := entry.get(_ENTRY_KEY)) in own:
                 own[key] = entry.get(_ENTRY_VALUE, b"")
                 continue
-        if number == _FUNCTIONS:  # a few that call each other twice keep ONNX Runtime busy for ever
-            raise DistrlError("its graph has functions of its own, which no policy of distrl has; export it again")
+        if number == _FUNCTIONS:  # few functions that call each other twice can keep ONNX Runtime busy endlessly
+            raise DistrlError("its graph defines functions, which no policy of distrl does; export it again")
         rest.append(content[begin:end])
-    described, told = own.values()
+    described, digest = own.values()
     if not described:
         raise DistrlError("it has no description by distrl; write one with: distrl export RUN")
-    if (found := hashlib.sha256(described).hexdigest()).encode() != told:
-        raise DistrlError(f"it is damaged: its description's sha256 is {found}, {HASH_KEY} is {told[:64]!r}")
+    if (found := hashlib.sha256(described).hexdigest()).encode() != digest:
+        raise DistrlError(f"it is damaged: its description's sha256 is {found}, {HASH_KEY} is {digest[:64]!r}")
     exported = _read(described)
     graph = b"".join(rest)
     if (found := hashlib.sha256(graph).hexdigest()) != exported.policy.sha256:
@@ -130,10 +124,10 @@ def _varint(value: int) -> bytes:
 
 
 def _fields(content: bytes, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, int, int, int, int]]:
-    """Yields (number, wire type, where it begins, where its value begins, where it ends) of every field of a message.
+    """Yield (number, wire type, start, start of the value, end) of every field of a message.
 
     Raises:
-        DistrlError: The bytes are no message, or not a whole one.
+        DistrlError: The bytes are not a whole message.
     """
     end = len(content) if end is None else end
     while begin < end:
@@ -145,7 +139,7 @@ def _fields(content: bytes, begin: int = 0, end: int | None = None) -> Iterator[
             length, at = _read_varint(content, at, end)
             stop = at + length
         else:
-            stop = at + {_FIXED64: 8, _FIXED32: 4}.get(wire_type, end + 1)  # others are past any end
+            stop = at + {_FIXED64: 8, _FIXED32: 4}.get(wire_type, end + 1)  # other types: past any end
         if number == 0 or stop > end:
             raise DistrlError("it is no ONNX model, or not a whole one")
         yield number, wire_type, begin, at, stop
@@ -153,7 +147,7 @@ def _fields(content: bytes, begin: int = 0, end: int | None = None) -> Iterator[
 
 
 def _read_varint(content: bytes, at: int, end: int) -> tuple[int, int]:
-    """(value, where it ends)."""
+    """Return (value, end)."""
     value = 0
     for shift in range(0, 70, 7):
         if at + shift // 7 >= end:

@@ -1,4 +1,4 @@
-"""Changes to an exported ONNX graph: names, and weights that turn from inputs into external initializers."""
+"""Changes to an exported ONNX graph: rename its parts, turn inputs into external initializers, embed weights."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,12 +11,7 @@ from distrl.types import Array
 
 
 def rename(graph: Any, names: Mapping[str, str]) -> None:
-    """Renames graph inputs and outputs, and their uses in nodes, inside control flow too.
-
-    Args:
-        graph: An ONNX GraphProto, changed in place.
-        names: Old name -> new name; names that are not in it stay.
-    """
+    """Rename graph inputs and outputs of a GraphProto in place, and their uses in nodes, inside control flow too."""
     for value in [*graph.input, *graph.output]:
         value.name = names.get(value.name, value.name)
     for node in graph.node:
@@ -30,18 +25,16 @@ def rename(graph: Any, names: Mapping[str, str]) -> None:
 
 
 def check_used(graph: Any, weights: Sequence[str]) -> None:
-    """Raises DistrlError if no node uses a weight: ONNX Runtime would drop it and then not find it."""
+    """Raise DistrlError if no node uses a weight: ONNX Runtime would drop it and then not find it."""
     used = _used_names(graph)
     if unused := [name for name in weights if name not in used]:
         raise DistrlError(f"policy export: weight {unused[0]} reaches no output of the network")
 
 
 def externalise(graph: Any, weights: Sequence[str]) -> None:
-    """Turns inputs into initializers whose data is not in the graph: whoever opens it must inject them by name.
+    """Turn the inputs `weights` of a GraphProto in place into initializers without data, which a session must inject.
 
-    Args:
-        graph: An ONNX GraphProto, changed in place.
-        weights: Names of graph inputs; others are left out.
+    Names in `weights` that are no inputs are ignored.
     """
     for value in [value for value in graph.input if value.name in weights]:
         tensor_type = value.type.tensor_type
@@ -51,17 +44,17 @@ def externalise(graph: Any, weights: Sequence[str]) -> None:
             dims=[axis.dim_value for axis in tensor_type.shape.dim],
             data_location=TensorProto.EXTERNAL,
         )
-        tensor.external_data.add(key="location", value="weights")  # demanded by ONNX; nothing is ever read from there
+        tensor.external_data.add(key="location", value="weights")  # ONNX requires it; nothing is read from there
         graph.initializer.append(tensor)
         graph.input.remove(value)
 
 
 def embed(graph: bytes, weights: Mapping[str, Array]) -> bytes:
-    """The model of a bundle with its weights inside: a file that needs nothing else.
+    """Return the model of a bundle with its weights inside.
 
     Args:
         graph: A serialised ONNX model.
-        weights: Name -> array, for every weight, be it an input or an external initializer; others are left out.
+        weights: Name -> array for every weight, input or external initializer; other names are ignored.
     """
     model = onnx.load_model_from_string(graph)
     externalise(model.graph, list(weights))

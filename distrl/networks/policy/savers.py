@@ -1,4 +1,4 @@
-"""Savers: a network's weights in a file, and the network as one ONNX file that needs no other code."""
+"""Savers: a network's weights as .npz, and the network with its weights as .onnx."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,20 +14,18 @@ from distrl.types import Array
 
 
 class Saved(Exportable, Protocol):
-    """What savers ask of `Architecture`, which offers its savers itself."""
+    """The part of `Architecture` that savers use; `Architecture` itself imports this module."""
 
     def named_weights(self) -> dict[str, Array]: ...
     def set_weights(self, weights: Sequence[Array], rate: float = 1.0) -> None: ...
 
 
 class WeightsSaver:
-    """Weights by name as ``<name>.npz``.
-
-    Attributes:
-        name: Path of the file within a directory, without its ending.
+    """Saves weights by name in ``<name>.npz``.
 
     Args:
-        statistics: Moments of normalised inputs by name, which go with the weights.
+        name: Path of the file within a directory, without its suffix.
+        statistics: Moments of normalised inputs by name, saved with the weights.
         restored: Called after the weights have been restored.
     """
 
@@ -44,7 +42,7 @@ class WeightsSaver:
         self._restored = restored
 
     def save(self, directory: Path) -> Path:
-        """Writes the file and returns its path."""
+        """Write the file and return its path."""
         path = directory / f"{self.name}.npz"
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
@@ -52,20 +50,20 @@ class WeightsSaver:
         return path
 
     def restore(self, directory: Path) -> None:
-        """Sets the weights to what was saved.
+        """Restore saved weights.
 
         Raises:
-            CheckpointError: The file is missing or is of another network; nothing was changed.
+            CheckpointError: The file is missing or belongs to another network; nothing was changed.
         """
         path = directory / f"{self.name}.npz"
         names, moments = list(self._network.named_weights()), self._moments()
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 if odd := sorted(set(arrays.files) ^ {*names, *moments}):
-                    raise CheckpointError(f"{path} is of another network: {odd[0]}")
+                    raise CheckpointError(f"{path} belongs to another network: {odd[0]}")
                 read = {name: arrays[name] for name in moments}
                 if wrong := [name for name in moments if read[name].shape != moments[name].shape]:
-                    raise CheckpointError(f"{path} is of another network: {wrong[0]}")
+                    raise CheckpointError(f"{path} belongs to another network: {wrong[0]}")
                 self._network.set_weights([arrays[name] for name in names])
         except (OSError, ValueError, EOFError, BadZipFile) as error:
             raise CheckpointError(f"{path} cannot be restored: {error}") from error
@@ -83,22 +81,14 @@ class WeightsSaver:
 
 
 class OnnxSaver:
-    """The network and its weights as ``<name>.onnx``.
-
-    Attributes:
-        name: Path of the file within a directory, without its ending.
-    """
+    """Saves the network with its weights as ``<name>.onnx``, which needs no other code."""
 
     def __init__(self, name: str, network: Saved) -> None:
         self.name = name
         self._network = network
 
     def save(self, directory: Path) -> Path:
-        """Writes the file and returns its path.
-
-        Raises:
-            MissingExtraError: tf2onnx is not installed.
-        """
+        """Write the file and return its path; MissingExtraError without tf2onnx."""
         path = directory / f"{self.name}.onnx"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(export_whole(self._network))
@@ -111,6 +101,6 @@ def savers_of(
     statistics: Mapping[str, RunningMoments] | None = None,
     restored: Callable[[], None] | None = None,
 ) -> list[WeightsSaver | OnnxSaver]:
-    """Both savers of one network copy, under ``<parent>/<network>``; for the rest see `WeightsSaver`."""
+    """Return both savers of one network copy, under ``<parent>/<network>``; for the arguments see `WeightsSaver`."""
     name = f"{parent_path_suffix}/{network.name}" if parent_path_suffix else network.name
     return [WeightsSaver(name, network, statistics or {}, restored), OnnxSaver(name, network)]

@@ -33,7 +33,7 @@ from pathlib import Path
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import DistrlError
-from distrl.networks import bundle, export_process
+from distrl.networks.policy import bundle, export_process
 from distrl.networks.network import Architecture
 from distrl.types import EnvSpec
 
@@ -145,7 +145,7 @@ def test_a_learner_on_jax_exports_verifies_and_reads_the_cache_without_tensorflo
     assert done.returncode == 0, done.stderr
     told = done.stdout.splitlines()
     assert told[0].startswith("policy export: output 'policy/action' differs from the network by")
-    assert told[1] == "policy export: graphs are made of Keras on TensorFlow, and here it runs on jax"
+    assert told[1] == "policy export: the conversion needs Keras on TensorFlow, but Keras runs on jax"
     assert told[2].startswith("policy export: the TensorFlow process ended with 2: network.heads_parameters: a network")
     assert told[3] == "[]"
 

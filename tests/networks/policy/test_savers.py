@@ -55,7 +55,10 @@ def test_the_onnx_file_needs_nothing_else(build, disturb, tmp_path, compute_dtyp
         (lambda path: path.write_bytes(b""), "cannot be restored: No data left in file"),
         (lambda path: path.write_bytes(b"garbage"), "cannot be restored: "),
         (lambda path: path.write_bytes(path.read_bytes()[:-200]), "cannot be restored: File is not a zip file"),
-        (lambda path: np.savez(path, **{"main/value_head/bias": np.ones(1)}), "is of another network: main/middleware"),
+        (
+            lambda path: np.savez(path, **{"main/value_head/bias": np.ones(1)}),
+            "belongs to another network: main",
+        ),
     ],
 )
 def test_a_file_that_is_none_of_ours_is_one_line_of_error(saved, tmp_path, spoil, message):
