@@ -1,4 +1,4 @@
-"""Heads: what a network can end in. `HEADS` is the list, `make_heads` makes those that a network is configured with."""
+"""Heads, the last parts of networks: `HEADS` lists their classes, `make_heads` creates those of a configuration."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,11 +9,16 @@ from distrl.errors import ConfigError
 from distrl.networks.heads.acer import ACERPolicyHead
 from distrl.networks.heads.auxiliary import ClassificationHead, RNDHead
 from distrl.networks.heads.continuous import DeterministicPolicyHead, NAFHead, QValueHead, TwinQHead
-from distrl.networks.heads.distributional import CategoricalQHead, QuantileQHead, RainbowQHead
 from distrl.networks.heads.head import Head
 from distrl.networks.heads.policy import PolicyHead, PPOHead
-from distrl.networks.heads.q import DuelingQHead, QHead
-from distrl.networks.heads.value import ValueHead
+from distrl.networks.heads.values import (
+    CategoricalQHead,
+    DuelingQHead,
+    QHead,
+    QuantileQHead,
+    RainbowQHead,
+    ValueHead,
+)
 from distrl.types import EnvSpec
 
 __all__ = ["HEADS", "Head", "make_heads"]
@@ -41,15 +46,9 @@ HEADS: dict[str, type[Head[Any]]] = {
 def make_heads(
     parameters: Sequence[HeadParameters], spec: EnvSpec, network: NetworkParameters, *, seed: int
 ) -> list[Head[Any]]:
-    """The heads of one network copy, not yet built, in the order of their parameters.
+    """Create the heads of one network copy, not yet built, in the order of their parameters.
 
-    A head is called by its kind, policies whatever their loss "policy"; of several copies the i-th is `<that>_<i>`.
-
-    Args:
-        parameters: Of every head; one with `num_output_head_copies` becomes as many.
-        spec: The environment's.
-        network: The network that the heads belong to.
-        seed: The network's.
+    A head has the name of its kind, or "policy" for all policies; names of copies end in `_<index>`.
 
     Raises:
         ConfigError: Two heads have one name, or a head cannot serve the environment's actions.

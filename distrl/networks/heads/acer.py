@@ -6,11 +6,9 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from distrl.config.heads import ACERPolicyHeadParameters
-from distrl.config.network import NetworkParameters
 from distrl.networks.actions.family import Tensor, policy_output
 from distrl.networks.heads.head import POLICY_GAIN, Head, Targets, named_targets, single_choice
 from distrl.networks.heads.losses import at_choice, categorical_cross_entropy
-from distrl.types import EnvSpec
 
 
 class _Terms(NamedTuple):
@@ -30,33 +28,24 @@ class ACERPolicyHead(Head[ACERPolicyHeadParameters]):
 
         min(c, rho) log pi(a) (Q_ret - V)  +  sum_b max(0, 1 - c / rho(b)) pi(b) log pi(b) (Q(b) - V)  +  beta H
 
-    where rho = pi / mu, V = sum_b pi(b) Q(b), and all but log pi and H are constants. With `trust_region_delta` the
-    value of the loss is the same, and its gradient with respect to the logits is changed as `trust_region` says.
+    where rho = pi / mu, V = sum_b pi(b) Q(b), and all but log pi and H are constants. `trust_region_delta` keeps the
+    value of the loss and changes its gradient with respect to the logits by `trust_region`.
 
-    Targets: {"actions": {name: int32 [batch]}, "behaviour_probabilities": float32 [batch, A], mu, "q_values": float32
-    [batch, A], Q, "retrace": float32 [batch], Q_ret}, and with the trust region "average_probabilities": float32
-    [batch, A], the average policy's.
+    Targets: {"actions": {name: int32 [batch]}, "behaviour_probabilities": float32 [batch, A] (mu), "q_values": float32
+    [batch, A] (Q), "retrace": float32 [batch] (Q_ret)}, and with the trust region "average_probabilities": float32
+    [batch, A] of the average policy.
     """
 
     output_name = "policy"
 
-    def __init__(
-        self,
-        parameters: ACERPolicyHeadParameters,
-        spec: EnvSpec,
-        network: NetworkParameters,
-        *,
-        name: str,
-        seed: int,
-    ) -> None:
-        super().__init__(parameters, spec, network, name=name, seed=seed)
-        self.choices = single_choice(spec, name).n
-        self._action = next(iter(spec.actions))
-        self._output = policy_output(self._action, name)
+    def __post_init__(self) -> None:
+        self.choices = single_choice(self.spec, self.name).n
+        self._action = next(iter(self.spec.actions))
+        self._output = policy_output(self._action, self.name)
 
     def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         logits = self._dense(self.choices, gain=POLICY_GAIN)(self._hidden(features))
-        return {self._output: logits / self._network.softmax_temperature}
+        return {self._output: logits / self.network.softmax_temperature}
 
     def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
         given = self._given(targets)
@@ -71,7 +60,7 @@ class ACERPolicyHead(Head[ACERPolicyHeadParameters]):
         return ops.stop_gradient(loss + surrogate) - surrogate
 
     def fetches(self, outputs: Mapping[str, Tensor], targets: Targets) -> dict[str, Tensor]:
-        """Means of the entropy, of both losses, and of KL(average || pi) if there is a trust region."""
+        """Return means of the entropy, of both losses, and with a trust region of KL(average || pi)."""
         given = self._given(targets)
         terms = self._terms(outputs[self._output], given)
         fetched = {
@@ -115,10 +104,10 @@ class ACERPolicyHead(Head[ACERPolicyHeadParameters]):
 
 
 def truncated_weights(ratios: Tensor, truncation: float) -> Tensor:
-    """Importance weights that count at most so much, ``min(c, rho)`` (Wang et al. 2017, equation 7).
+    """Truncate importance weights, ``min(c, rho)`` (Wang et al. 2017, equation 7).
 
     Args:
-        ratios: float32 [...]. rho: pi(a) / mu(a) of the actions taken.
+        ratios: float32 [...]. rho: pi(a) / mu(a) for the actions taken.
         truncation: c above.
 
     Returns:
@@ -128,7 +117,7 @@ def truncated_weights(ratios: Tensor, truncation: float) -> Tensor:
 
 
 def correction_weights(probabilities: Tensor, behaviour_probabilities: Tensor, truncation: float) -> Tensor:
-    """What truncation took from every choice, in expectation under pi: ``max(0, 1 - c / rho) pi``, of equation 7.
+    """Weight that truncation took from every choice, in expectation under pi: ``max(0, 1 - c / rho) pi`` (equation 7).
 
     Args:
         probabilities: float32 [..., A]. pi.
@@ -142,20 +131,20 @@ def correction_weights(probabilities: Tensor, behaviour_probabilities: Tensor, t
 
 
 def trust_region(gradients: Tensor, kl_gradients: Tensor, delta: float) -> Tensor:
-    """The direction nearest to g along which the linearised KL to the average policy grows by no more than delta.
+    """Project g to the nearest direction in which the linearised KL to the average policy grows by at most delta.
 
     ``g - max(0, (k . g - delta) / |k|^2) k``, the solution of: minimise |g - z|^2 / 2 subject to k . z <= delta
     (Wang et al. 2017, equation 12).
 
     Args:
-        gradients: float32 [..., A]. g: of the objective, with respect to what the network puts out.
-        kl_gradients: float32 [..., A]. k: of KL(average || pi), likewise.
+        gradients: float32 [..., A]. g: of the objective with respect to the network's output.
+        kl_gradients: float32 [..., A]. k: of KL(average || pi) with respect to the same.
         delta: Greater than 0.
 
     Returns:
         float32 [..., A].
     """
     excess = ops.sum(kl_gradients * gradients, axis=-1, keepdims=True) - delta
-    # Where k is 0 there is no excess either, and nothing is divided.
+    # Where k is 0 the excess is negative, and the lower bound avoids a division by 0.
     size = ops.maximum(ops.sum(ops.square(kl_gradients), axis=-1, keepdims=True), 1e-20)
     return gradients - ops.maximum(excess, 0.0) / size * kl_gradients

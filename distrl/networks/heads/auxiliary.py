@@ -7,12 +7,10 @@ from typing import Any
 from keras import ops
 
 from distrl.config.heads import ClassificationHeadParameters, RNDHeadParameters
-from distrl.config.network import NetworkParameters
 from distrl.networks.actions.family import Tensor
 from distrl.networks.heads.head import POLICY_GAIN, VALUE_GAIN, Head, Targets, bare_target, named_targets, single_choice
 from distrl.networks.heads.losses import categorical_cross_entropy
 from distrl.networks.parts.layers import dense
-from distrl.types import EnvSpec
 
 
 class ClassificationHead(Head[ClassificationHeadParameters]):
@@ -26,21 +24,12 @@ class ClassificationHead(Head[ClassificationHeadParameters]):
     Targets: int32 [batch], labels counted from 0.
     """
 
-    def __init__(
-        self,
-        parameters: ClassificationHeadParameters,
-        spec: EnvSpec,
-        network: NetworkParameters,
-        *,
-        name: str,
-        seed: int,
-    ) -> None:
-        super().__init__(parameters, spec, network, name=name, seed=seed)
-        self.choices = single_choice(spec, name).n
+    def __post_init__(self) -> None:
+        self.choices = single_choice(self.spec, self.name).n
 
     def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         logits = self._dense(self.choices, gain=POLICY_GAIN)(self._hidden(features))
-        logits = logits / self._network.softmax_temperature
+        logits = logits / self.network.softmax_temperature
         return {self.name: logits, f"{self.name}/softmax": ops.softmax(logits, axis=-1)}
 
     def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
@@ -50,11 +39,11 @@ class ClassificationHead(Head[ClassificationHeadParameters]):
 
 
 class RNDHead(Head[RNDHeadParameters]):
-    """Random network distillation (Burda et al. 2018): large where an observation is unlike those trained on.
+    """Random network distillation (Burda et al. 2018): large for observations unlike those of the training.
 
-    Output `<name>`: float32 [batch], the mean squared difference between what the head predicts from the features and a
-    fixed random function of the raw observations; it is the intrinsic reward and the loss in one. The random function's
-    weights are not trainable and stay what the seed made them.
+    Output `<name>`: float32 [batch], the mean squared difference between the head's prediction from the features and a
+    fixed random function of the raw observations. It is both the intrinsic reward and the loss. The weights of the
+    random function are not trainable; the seed determines them.
 
     Targets: none, {}.
     """
@@ -70,15 +59,15 @@ class RNDHead(Head[RNDHeadParameters]):
         return outputs[self.name]
 
     def _random_function(self, inputs: Mapping[str, Any]) -> Any:
-        """float32 [batch, embedding_size]; of plain layers, since noise in them would make it another one each time."""
-        observations = [_flat(inputs[name], observation.dtype) for name, observation in self._spec.observations.items()]
+        """float32 [batch, embedding_size]; plain layers, because noise would change the function at every call."""
+        observations = [_flat(inputs[name], observation.dtype) for name, observation in self.spec.observations.items()]
         embedding = ops.concatenate(observations, axis=-1)
         for index, units in enumerate(self.parameters.units):
             embedding = self._frozen(units, f"hidden_{index}", self.parameters.activation)(embedding)
         return self._frozen(self.parameters.embedding_size, "embedding", "none")(embedding)
 
     def _frozen(self, units: int, part: str, activation: Any) -> Any:
-        layer = dense(units, activation, name=f"{self.name}_head_random_{part}", seed=self._seed)
+        layer = dense(units, activation, name=f"{self.name}_head_random_{part}", seed=self.seed)
         layer.trainable = False
         return layer
 

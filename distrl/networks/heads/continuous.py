@@ -13,7 +13,6 @@ from distrl.config.heads import (
     QValueHeadParameters,
     TwinQHeadParameters,
 )
-from distrl.config.network import NetworkParameters
 from distrl.networks.actions import FamilySpec
 from distrl.networks.actions.deterministic import DeterministicSpec
 from distrl.networks.actions.family import Tensor
@@ -34,28 +33,25 @@ from distrl.types import EnvSpec, FloatArray
 
 
 class NAFHead(Head[NAFHeadParameters]):
-    """A normalised advantage function (Gu et al. 2016): the best action, its value, and how fast others lose.
+    """A normalised advantage function (Gu et al. 2016): the best action, its value, and the curvature around it.
 
     Outputs `<name>/value`: float32 [batch], `<name>/mu`: float32 [batch, n], within the bounds, and `<name>/lower`:
     float32 [batch, n, n], lower triangular with a positive diagonal, so that L L^T is positive definite.
 
-    The loss is half the squared error, or Huber's, of `losses.naf_value`.
+    The loss is half the squared error of `losses.naf_value`, or Huber's.
 
     Targets: {"actions": float32 [batch, n], "targets": float32 [batch]}.
     """
 
-    def __init__(
-        self, parameters: NAFHeadParameters, spec: EnvSpec, network: NetworkParameters, *, name: str, seed: int
-    ) -> None:
-        super().__init__(parameters, spec, network, name=name, seed=seed)
-        self._action = single_box(spec, name)
-        self._bounds = bounds(self._action, name)
+    def __post_init__(self) -> None:
+        self._action = single_box(self.spec, self.name)
+        self._bounds = bounds(self._action, self.name)
 
     def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         features, n = self._hidden(features), self._action.n
         value = self._dense(1, "value", gain=VALUE_GAIN)(features)
         mu = self._dense(n, "mu", gain=POLICY_GAIN)(features)
-        # exp keeps the diagonal positive (section 4); the small kernel starts it at 1, whatever the state
+        # exp keeps the diagonal positive (section 4); the small kernel starts it near 1 in every state
         flat = ops.matmul(ops.exp(self._dense(n, "diagonal", gain=POLICY_GAIN)(features)), _places(np.eye(n)))
         if n > 1:
             below = self._dense(n * (n - 1) // 2, "below", gain=POLICY_GAIN)(features)
@@ -67,7 +63,7 @@ class NAFHead(Head[NAFHeadParameters]):
         }
 
     def actions(self) -> dict[str, FamilySpec]:
-        return _deterministic(self._spec, self._bounds, f"{self.name}/mu")
+        return _deterministic(self.spec, self._bounds, f"{self.name}/mu")
 
     def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
         given = named_targets(targets, "actions", "targets")
@@ -98,8 +94,8 @@ class QValueHead(Head[QValueHeadParameters]):
 class TwinQHead(Head[TwinQHeadParameters]):
     """Two values of a state and an action, which are both in the features (Fujimoto et al. 2018).
 
-    Outputs `<name>/1`, `<name>/2` and the smaller of both, `<name>/min`: float32 [batch]. Each has hidden layers of its
-    own and starts with other weights, so that they err apart.
+    Outputs `<name>/1`, `<name>/2` and the smaller of both, `<name>/min`: float32 [batch]. Each has its own hidden
+    layers and initial weights, so that their errors are independent.
 
     The loss is the sum of both: half the squared error each, or Huber's.
 
@@ -134,18 +130,9 @@ class DeterministicPolicyHead(Head[DeterministicPolicyHeadParameters]):
     Targets: float32 [batch, n], dQ/da at a = mu(s).
     """
 
-    def __init__(
-        self,
-        parameters: DeterministicPolicyHeadParameters,
-        spec: EnvSpec,
-        network: NetworkParameters,
-        *,
-        name: str,
-        seed: int,
-    ) -> None:
-        super().__init__(parameters, spec, network, name=name, seed=seed)
-        self._action = single_box(spec, name)
-        self._bounds = bounds(self._action, name)
+    def __post_init__(self) -> None:
+        self._action = single_box(self.spec, self.name)
+        self._bounds = bounds(self._action, self.name)
 
     def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         preactivation = self._dense(self._action.n, gain=POLICY_GAIN)(self._hidden(features))
@@ -154,26 +141,19 @@ class DeterministicPolicyHead(Head[DeterministicPolicyHeadParameters]):
         return {self.name: within_bounds(preactivation, *self._bounds)}
 
     def actions(self) -> dict[str, FamilySpec]:
-        return _deterministic(self._spec, self._bounds, self.name)
+        return _deterministic(self.spec, self._bounds, self.name)
 
     def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
         return -ops.sum(bare_target(targets, outputs[self.name]) * outputs[self.name], axis=-1)
 
 
 def _deterministic(spec: EnvSpec, between: tuple[FloatArray, FloatArray], output: str) -> dict[str, FamilySpec]:
-    """The environment's one action, read from this output."""
+    """Return the environment's one action, read from this output."""
     (action,), (low, high) = spec.actions, between
     return {action: DeterministicSpec(tuple(low.tolist()), tuple(high.tolist()), output)}
 
 
 def _places(mask: Any) -> Any:
-    """Where numbers go that fill the non-zero entries of a matrix in order.
-
-    Args:
-        mask: [n, n] with m entries that are not 0.
-
-    Returns:
-        float32 [m, n*n], a single 1 in every row.
-    """
+    """Return the matrix float32 [m, n*n] that places m numbers, in order, at the non-zero entries of a mask [n, n]."""
     filled = np.flatnonzero(mask)
     return np.eye(np.size(mask), dtype=np.float32)[filled]

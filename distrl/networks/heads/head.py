@@ -1,7 +1,8 @@
-"""Head: what a network ends in, from features to named outputs, and the loss of these outputs."""
+"""Head: from features to named outputs, and the loss of these outputs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import keras
@@ -18,7 +19,7 @@ from distrl.networks.parts.layers import HIDDEN_GAIN, dense
 from distrl.types import BoxSpec, DiscreteSpec, EnvSpec, FloatArray
 
 Targets: TypeAlias = Mapping[str, Any] | Tensor
-"""What a head is to learn: a bare tensor where one is enough, by name otherwise. Constants to the gradient."""
+"""Targets of a head's loss: a bare tensor if there is one, by name otherwise. Constants to the gradient."""
 
 POLICY_GAIN = 0.01
 VALUE_GAIN = 1.0
@@ -26,39 +27,39 @@ VALUE_GAIN = 1.0
 Parameters = TypeVar("Parameters", bound=HeadSection)
 
 
+@dataclass(eq=False, repr=False)
 class Head(ABC, Generic[Parameters]):
-    """One head of one network copy. `build` is called once; `loss` and `fetches` are pure functions of what it put out.
+    """One head of one network copy. `build` is called once; `loss` and `fetches` are pure functions of its outputs.
 
     Attributes:
-        name: First part of the outputs' names, `<name>` or `<name>/<part>`, and of the layers', `<name>_head…`.
-        parameters: Its configuration.
-        scalars: Numbers in the loss that training adjusts without gradients, by name.
-        output_name: `name` of a single head of this class where that is not its kind.
-        takes_action: The network must have the input "action" beside the observations.
-
-    Args:
-        spec: The environment's; a head that cannot serve its actions raises ConfigError.
-        network: The parameters of the network that the head belongs to.
-        name: Unique among the heads of the network.
+        parameters: The head's configuration.
+        spec: The environment's.
+        network: The configuration of the network that the head belongs to.
+        name: First part of the outputs' names, `<name>` or `<name>/<part>`, and of the layers', `<name>_head…`; unique
+            within the network.
         seed: The network's seed; equal seeds and names give bit-equal weights.
+        scalars: Numbers in the loss, by name, that training adjusts without gradients.
+        output_name: `name` of a single head of this class if it differs from its kind.
+        takes_action: The network must have the input "action" beside the observations.
     """
 
     output_name: ClassVar[str | None] = None
     takes_action: ClassVar[bool] = False
 
-    def __init__(
-        self, parameters: Parameters, spec: EnvSpec, network: NetworkParameters, *, name: str, seed: int
-    ) -> None:
-        self.name = name
-        self.parameters = parameters
-        self.scalars: dict[str, Any] = {}
-        self._spec = spec
-        self._network = network
-        self._seed = seed
+    parameters: Parameters
+    spec: EnvSpec
+    network: NetworkParameters
+    _: KW_ONLY
+    name: str
+    seed: int
+    scalars: dict[str, Any] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        """Prepare the head for the environment; raise ConfigError if it cannot serve the environment's actions."""
 
     @abstractmethod
     def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Makes the head's layers and applies them.
+        """Make the head's layers and apply them.
 
         Args:
             features: Keras tensor float32 [batch, features].
@@ -69,16 +70,16 @@ class Head(ABC, Generic[Parameters]):
         """
 
     def actions(self) -> dict[str, FamilySpec]:
-        """Action -> how it is taken by the head's outputs; empty for a head that does not act."""
+        """Return how each action is taken by the head's outputs; empty for a head that does not act."""
         return {}
 
     @abstractmethod
     def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
-        """The head's loss for each sample; its weight in the total and importance weights are applied elsewhere.
+        """Return the loss of each sample, before the head's weight and importance weights.
 
         Args:
-            outputs: What `build` named, [batch, ...]; those of other heads are not looked at.
-            targets: As the head's class says; no gradient flows into them.
+            outputs: The tensors that `build` named, [batch, ...]; those of other heads are ignored.
+            targets: See the head's class; no gradient flows into them.
 
         Returns:
             float32 [batch].
@@ -88,31 +89,31 @@ class Head(ABC, Generic[Parameters]):
         """
 
     def fetches(self, outputs: Mapping[str, Tensor], targets: Targets) -> dict[str, Tensor]:
-        """Scalars worth looking at beside the loss, such as the entropy; same arguments as `loss`."""
+        """Return scalar metrics beside the loss, such as the entropy; for the arguments see `loss`."""
         del outputs, targets
         return {}
 
     def _dense(self, units: int, part: str = "", *, gain: float = HIDDEN_GAIN, activation: Activation = "none") -> Any:
-        """A layer of the head, called ``<name>_head`` or ``<name>_head_<part>``."""
+        """Return a layer of the head, called ``<name>_head`` or ``<name>_head_<part>``."""
         name = f"{self.name}_head_{part}" if part else f"{self.name}_head"
-        return dense(units, activation, name=name, seed=self._seed, gain=gain, kind=self.parameters.dense_layer)
+        return dense(units, activation, name=name, seed=self.seed, gain=gain, kind=self.parameters.dense_layer)
 
     def _hidden(self, features: Any, part: str = "hidden") -> Any:
-        """The head's own hidden layers, called ``<name>_head_<part>_<index>``."""
+        """Apply the head's own hidden layers, called ``<name>_head_<part>_<index>``."""
         for index, units in enumerate(self.parameters.units):
             features = self._dense(units, f"{part}_{index}", activation=self.parameters.activation)(features)
         return features
 
     @property
     def _regression(self) -> Regression:
-        return huber if self._network.replace_mse_with_huber_loss else squared_error
+        return huber if self.network.replace_mse_with_huber_loss else squared_error
 
 
 def named_targets(targets: Targets, *required: str, optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Targets by name, complete, none unknown, and all of them constants to the gradient.
+    """Return targets by name as constants to the gradient.
 
     Raises:
-        ValueError: `targets` is a bare tensor, a name is missing or unknown.
+        ValueError: `targets` is a bare tensor, or a name is missing or unknown.
     """
     if not isinstance(targets, Mapping):
         raise ValueError(f"targets must be given by name: {', '.join(required)}")
@@ -124,10 +125,10 @@ def named_targets(targets: Targets, *required: str, optional: tuple[str, ...] = 
 
 
 def bare_target(targets: Targets, prediction: Tensor) -> Tensor:
-    """The target of a head that has but one, a constant to the gradient; see `fitted`.
+    """Return the only target of a head as a constant to the gradient; see `fitted`.
 
     Raises:
-        ValueError: Targets are given by name, or the shape is another than the prediction's.
+        ValueError: Targets are given by name, or the shape differs from the prediction's.
     """
     if isinstance(targets, Mapping):
         raise ValueError(f"the target must be one tensor, not a mapping of {', '.join(targets)}")
@@ -135,9 +136,9 @@ def bare_target(targets: Targets, prediction: Tensor) -> Tensor:
 
 
 def fitted(target: Tensor, prediction: Tensor) -> Tensor:
-    """A target of its prediction's shape; Coach's [batch, 1] becomes [batch].
+    """Return a target in its prediction's shape; Coach's [batch, 1] becomes [batch].
 
-    Left alone, a column against a row would be every target against every prediction.
+    Otherwise a column and a row would be broadcast: every target against every prediction.
 
     Raises:
         ValueError: The shapes differ.
@@ -147,7 +148,7 @@ def fitted(target: Tensor, prediction: Tensor) -> Tensor:
         target, given = keras.ops.squeeze(target, axis=-1), given[:-1]
     known = zip(given, wanted, strict=False)
     if len(given) != len(wanted) or any(None not in pair and pair[0] != pair[1] for pair in known):
-        raise ValueError(f"a target of shape {list(target.shape)} does not fit what the head puts out, {list(wanted)}")
+        raise ValueError(f"a target of shape {list(target.shape)} does not fit the head's output {list(wanted)}")
     return target
 
 
@@ -158,11 +159,7 @@ def _constant(value: Any) -> Any:
 
 
 def single_choice(spec: EnvSpec, kind: str) -> DiscreteSpec:
-    """The environment's one discrete action.
-
-    Raises:
-        ConfigError: It has several actions, or one of another kind.
-    """
+    """Return the environment's one action; raise ConfigError unless there is one and it is discrete."""
     action = _single_action(spec, kind, "one discrete action")
     if not isinstance(action, DiscreteSpec):
         raise ConfigError(f"head {kind}: needs a discrete action; {spec.id} has one of kind {action.kind}")
@@ -170,11 +167,7 @@ def single_choice(spec: EnvSpec, kind: str) -> DiscreteSpec:
 
 
 def single_box(spec: EnvSpec, kind: str) -> BoxSpec:
-    """The environment's one continuous action.
-
-    Raises:
-        ConfigError: It has several actions, or one of another kind.
-    """
+    """Return the environment's one action; raise ConfigError unless there is one and it is continuous."""
     action = _single_action(spec, kind, "one continuous action")
     if not isinstance(action, BoxSpec):
         raise ConfigError(f"head {kind}: needs a continuous action; {spec.id} has one of kind {action.kind}")
@@ -182,21 +175,14 @@ def single_box(spec: EnvSpec, kind: str) -> BoxSpec:
 
 
 def bounds(action: BoxSpec, kind: str) -> tuple[FloatArray, FloatArray]:
-    """Lower and upper bounds of every dimension.
-
-    Returns:
-        float32 [n] and float32 [n].
-
-    Raises:
-        ConfigError: A dimension has no bound on one side.
-    """
+    """Return lower and upper bounds, float32 [n] each; raise ConfigError if a dimension has no bound on one side."""
     if None in action.low or None in action.high:
         raise ConfigError(f"head {kind}: every dimension of the action needs a lower and an upper bound")
     return np.asarray(action.low, np.float32), np.asarray(action.high, np.float32)
 
 
 def within_bounds(preactivation: Any, low: FloatArray, high: FloatArray) -> Any:
-    """tanh, scaled to the bounds: 0 becomes their middle, infinity the upper one (Lillicrap et al. 2016, section 7).
+    """Scale tanh to the bounds: 0 becomes their middle, infinity the upper one (Lillicrap et al. 2016, section 7).
 
     Args:
         preactivation: float32 [..., n].

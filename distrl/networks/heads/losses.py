@@ -1,6 +1,6 @@
-"""What heads lose: pure functions in `keras.ops`, elementwise or over the last axes, without means over the batch.
+"""Losses of heads: pure functions in `keras.ops`, elementwise or over the last axes, without means over the batch.
 
-Algorithms share them. Nothing here stops a gradient except where it says so: who calls decides what is a constant.
+Algorithms share them. They stop no gradient; the caller decides which arguments are constants.
 """
 
 from collections.abc import Callable
@@ -13,14 +13,14 @@ from distrl.networks.actions.family import Tensor
 from distrl.types import FloatArray
 
 Regression: TypeAlias = Callable[[Tensor], Tensor]
-"""From errors to losses, elementwise: `squared_error` or `huber`."""
+"""Elementwise function from errors to losses: `squared_error` or `huber`."""
 
 
 def squared_error(errors: Tensor) -> Tensor:
     """Half the squared error, ``e^2 / 2``: with the half it agrees with `huber` near 0, and its gradient is e.
 
     Args:
-        errors: float32 [...]. Target minus prediction, or the other way round.
+        errors: float32 [...]. Target minus prediction, or the reverse.
 
     Returns:
         float32 [...].
@@ -33,7 +33,7 @@ def huber(errors: Tensor, delta: float = 1.0) -> Tensor:
 
     Args:
         errors: float32 [...].
-        delta: Where squared becomes linear.
+        delta: The error at which squared becomes linear.
 
     Returns:
         float32 [...].
@@ -66,7 +66,7 @@ def clipped_regression(
 
 
 def categorical_cross_entropy(logits: Tensor, probabilities: Tensor) -> Tensor:
-    """``-sum_k p_k log softmax(logits)_k``: of C51 with the projected target, of labels as one-hot.
+    """``-sum_k p_k log softmax(logits)_k``, for C51 with the projected target and for one-hot labels.
 
     Args:
         logits: float32 [..., K].
@@ -93,7 +93,7 @@ def quantile_huber(errors: Tensor, fractions: Tensor, kappa: float = 1.0) -> Ten
     Args:
         errors: float32 [...]. u: target minus quantile.
         fractions: float32, broadcasts against `errors`. tau, in (0, 1).
-        kappa: Where squared becomes linear.
+        kappa: The error at which squared becomes linear.
 
     Returns:
         float32 [...].
@@ -147,20 +147,20 @@ def clipped_surrogate(ratios: Tensor, advantages: Tensor, clip_range: float) -> 
 
 
 KL_COEFFICIENT_RANGE = 1e4
-"""As many times as large or as small as at first an adapted coefficient may become."""
+"""Largest factor between an adapted coefficient and the first one, in both directions."""
 
 
 def adapted_kl_coefficient(coefficient: Tensor, kl: Tensor, target: float, initial: float) -> Tensor:
-    """PPO's penalty for the next round: 1.5 times as much beyond 1.3 of the target, by 1.5 less below 0.7 of it.
+    """PPO's coefficient for the next round: multiplied by 1.5 above 1.3 of the target, divided by 1.5 below 0.7 of it.
 
     The adaptive coefficient of Schulman et al. 2017 (section 4) with Coach's numbers. It stays within
-    `KL_COEFFICIENT_RANGE` of the first one: where the divergence cannot reach its target it would otherwise run to 0 or
-    infinity, and never come back.
+    `KL_COEFFICIENT_RANGE` of the first one; otherwise it would run to 0 or infinity where the divergence cannot reach
+    its target.
 
     Args:
-        coefficient: float32 scalar. Of the round that ends.
+        coefficient: float32 scalar. Coefficient of the round that ends.
         kl: float32 scalar. Mean KL(old || new) at its end.
-        target: What it should have been.
+        target: Target of that mean.
         initial: The coefficient of the first round.
 
     Returns:
@@ -189,7 +189,7 @@ def naf_value(value: Tensor, mu: Tensor, lower: Tensor, actions: Tensor) -> Tens
 
 
 def at_choice(values: Tensor, choices: Tensor) -> Tensor:
-    """What belongs to the choice that was made.
+    """Select the values of the choices that were made.
 
     Args:
         values: float32 [batch, A, ...].

@@ -22,7 +22,7 @@ Parameters = TypeVar("Parameters", bound=PolicySection)
 
 
 class DistributionsHead(Head[Parameters]):
-    """What policy heads have in common whatever they lose.
+    """Parent of policy heads with different losses.
 
     Outputs `policy_output(action, <name>)`: float32 [batch, P], the parameters of the action's distribution.
 
@@ -30,21 +30,19 @@ class DistributionsHead(Head[Parameters]):
     observation (Andrychowicz et al. 2021, section 3.2: the choice that mattered most among initialisations).
 
     Attributes:
-        distribution: Of all actions together, over these outputs.
+        distribution: The joint distribution of all actions, over these outputs.
     """
 
     output_name = "policy"
 
-    def __init__(
-        self, parameters: Parameters, spec: EnvSpec, network: NetworkParameters, *, name: str, seed: int
-    ) -> None:
-        super().__init__(parameters, spec, network, name=name, seed=seed)
-        self._specs = {action: drawn_by(given, parameters.distribution) for action, given in spec.actions.items()}
-        self.distribution = JointDistribution(self._specs, name)
-        _check_continuous(parameters, self._specs, spec)
-        _check_temperature(network, self._specs, spec)
-        if parameters.action_mask is not None:
-            check_mask(parameters.action_mask, spec)
+    def __post_init__(self) -> None:
+        distribution = self.parameters.distribution
+        self._specs = {action: drawn_by(given, distribution) for action, given in self.spec.actions.items()}
+        self.distribution = JointDistribution(self._specs, self.name)
+        _check_continuous(self.parameters, self._specs, self.spec)
+        _check_temperature(self.network, self._specs, self.spec)
+        if self.parameters.action_mask is not None:
+            check_mask(self.parameters.action_mask, self.spec)
 
     def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         features = self._hidden(features)
@@ -54,16 +52,16 @@ class DistributionsHead(Head[Parameters]):
         }
 
     def actions(self) -> dict[str, FamilySpec]:
-        return self._specs if self.name == self.output_name else {}  # of several copies none acts
+        return self._specs if self.name == self.output_name else {}  # none of several copies acts
 
     def _distribution_parameters(self, features: Any, part: str, spec: FamilySpec, inputs: Mapping[str, Any]) -> Any:
         if spec.kind in ("gaussian", "squashed_gaussian"):
             return self._mean_and_log_sigma(features, part, spec)
         given = self._dense(spec.parameters_size, part, gain=POLICY_GAIN)(features)
         if spec.kind in ("categorical", "multi_categorical"):
-            given = given / self._network.softmax_temperature
+            given = given / self.network.softmax_temperature
         if self.parameters.action_mask is not None:
-            # [batch, P]; through float32, in which ONNX Runtime can compare whatever the mask's dtype
+            # [batch, P]; through float32, because ONNX Runtime cannot compare all dtypes of masks
             allowed = ops.not_equal(ops.cast(inputs[self.parameters.action_mask], "float32"), 0.0)
             given = given - MASKED * (1.0 - ops.cast(allowed, "float32"))
         return given
@@ -92,29 +90,25 @@ class PolicyHead(DistributionsHead[PolicyHeadParameters]):
         return policy_gradient(log_probabilities, fitted(given["advantages"], log_probabilities)) - bonus
 
     def fetches(self, outputs: Mapping[str, Tensor], targets: Targets) -> dict[str, Tensor]:
-        """The mean entropy, in nats."""
+        """Return the mean entropy, in nats."""
         return {"entropy": ops.mean(self.distribution.entropy(outputs))}
 
 
 class PPOHead(DistributionsHead[PPOHeadParameters]):
     """PPO (Schulman et al. 2017): ``-surrogate + kl_coefficient KL(old || new) - beta H``.
 
-    The surrogate is that of equation 7 with `clip_range`, that of equation 6 without. The penalty, equation 8, is there
-    with `initial_kl_coefficient`; training adjusts `scalars["kl_coefficient"]` by `losses.adapted_kl_coefficient`.
+    The surrogate is equation 7 with `clip_range`, equation 6 without. `initial_kl_coefficient` adds the penalty of
+    equation 8; training adjusts `scalars["kl_coefficient"]` by `losses.adapted_kl_coefficient`.
 
     Targets: {"actions": {name: [batch, ...]}, "advantages": float32 [batch], "old_log_probabilities": float32 [batch],
-    "old_outputs": {output name: [batch, P]}}; the last may be left out without the penalty.
+    "old_outputs": {output name: [batch, P]}}; without the penalty the last is optional.
     """
 
-    def __init__(
-        self, parameters: PPOHeadParameters, spec: EnvSpec, network: NetworkParameters, *, name: str, seed: int
-    ) -> None:
-        super().__init__(parameters, spec, network, name=name, seed=seed)
-        if parameters.initial_kl_coefficient is not None:
-            variable = keras.Variable(
-                parameters.initial_kl_coefficient, trainable=False, name=f"{name}_head_kl_coefficient", dtype="float32"
-            )
-            self.scalars = {"kl_coefficient": variable}
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        initial, name = self.parameters.initial_kl_coefficient, f"{self.name}_head_kl_coefficient"
+        if initial is not None:
+            self.scalars["kl_coefficient"] = keras.Variable(initial, trainable=False, name=name, dtype="float32")
 
     def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
         given = self._given(targets)
@@ -127,9 +121,9 @@ class PPOHead(DistributionsHead[PPOHeadParameters]):
         return loss
 
     def fetches(self, outputs: Mapping[str, Tensor], targets: Targets) -> dict[str, Tensor]:
-        """Means of the entropy and of KL(old || new), in nats, and the share of clipped ratios if there is a clip.
+        """Return the mean entropy and KL(old || new), in nats, and with a clip the share of clipped ratios.
 
-        Without the old outputs the KL is estimated as mean(r - 1 - log r), which is unbiased and never negative.
+        Without old outputs the KL is estimated as mean(r - 1 - log r), which is unbiased and never negative.
         """
         given = self._given(targets)
         log_ratios = self._log_ratios(outputs, given)
@@ -154,12 +148,7 @@ class PPOHead(DistributionsHead[PPOHeadParameters]):
 
 
 class StateIndependent(keras.layers.Layer):  # type: ignore[misc]  # Keras has no type information
-    """One trainable number per dimension, the same for every row of the batch.
-
-    Args:
-        initial: What each number starts at.
-        name: As of any layer.
-    """
+    """One trainable number per dimension, which starts at `initial` and is the same for every row of the batch."""
 
     def __init__(self, initial: float, *, name: str) -> None:
         super().__init__(name=name)
@@ -170,12 +159,12 @@ class StateIndependent(keras.layers.Layer):  # type: ignore[misc]  # Keras has n
         self._numbers = self.add_weight(shape=(shape[-1],), initializer=initializer, name="numbers")
 
     def call(self, like: Any) -> Any:
-        """The numbers [n] as [batch, n], where `like` is [batch, n]."""
+        """Return the numbers [n] as [batch, n], the shape of `like`."""
         return ops.zeros_like(like) + self._numbers
 
 
 def _check_continuous(parameters: PolicySection, specs: Mapping[str, FamilySpec], spec: EnvSpec) -> None:
-    """Raises ConfigError where something is set that no action of the environment has."""
+    """Raise ConfigError if an option of continuous actions is set and the environment has none."""
     kinds = {given.kind for given in specs.values()}
     gaussian = bool(kinds & {"gaussian", "squashed_gaussian"})
     for name, used in (
@@ -184,11 +173,11 @@ def _check_continuous(parameters: PolicySection, specs: Mapping[str, FamilySpec]
         ("initial_log_sigma", gaussian),
     ):
         if not used and getattr(parameters, name) != PolicySection.model_fields[name].default:
-            raise ConfigError(f"head policy: {name} is of continuous actions; {spec.id} has none")
+            raise ConfigError(f"head policy: {name} needs continuous actions; {spec.id} has none")
 
 
 def _check_temperature(network: NetworkParameters, specs: Mapping[str, FamilySpec], spec: EnvSpec) -> None:
-    """Raises ConfigError where a temperature is set and no action is a choice."""
+    """Raise ConfigError if a temperature is set and the environment has no discrete actions."""
     choices = {"categorical", "multi_categorical"} & {given.kind for given in specs.values()}
     if network.softmax_temperature != 1.0 and not choices:
-        raise ConfigError(f"softmax_temperature is of discrete actions; {spec.id} has none")
+        raise ConfigError(f"softmax_temperature needs discrete actions; {spec.id} has none")

@@ -293,9 +293,9 @@ def test_no_gradient_flows_into_the_old_policy(build, choices):
 @pytest.mark.parametrize(
     ("setting", "line"),
     [
-        ({"distribution": "beta"}, "head policy: distribution is of continuous actions; Toy has none"),
-        ({"log_sigma": "state_dependent"}, "head policy: log_sigma is of continuous actions; Toy has none"),
-        ({"initial_log_sigma": -1.0}, "head policy: initial_log_sigma is of continuous actions; Toy has none"),
+        ({"distribution": "beta"}, "head policy: distribution needs continuous actions; Toy has none"),
+        ({"log_sigma": "state_dependent"}, "head policy: log_sigma needs continuous actions; Toy has none"),
+        ({"initial_log_sigma": -1.0}, "head policy: initial_log_sigma needs continuous actions; Toy has none"),
     ],
 )
 def test_settings_of_continuous_actions_are_refused_where_there_are_none(setting, line):
@@ -307,5 +307,5 @@ def test_settings_of_continuous_actions_are_refused_where_there_are_none(setting
 
 def test_a_temperature_is_refused_where_nothing_is_chosen():
     spec = EnvSpec("Toy", {"observation": ArraySpec((2,), "float32")}, {"action": BoxSpec((1,), (-1.0,), (1.0,))})
-    with pytest.raises(ConfigError, match=r"^softmax_temperature is of discrete actions; Toy has none$"):
+    with pytest.raises(ConfigError, match=r"^softmax_temperature needs discrete actions; Toy has none$"):
         PolicyHead(PolicyHeadParameters(), spec, NetworkParameters(softmax_temperature=2.0), name="policy", seed=1)

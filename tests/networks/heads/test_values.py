@@ -62,5 +62,5 @@ def test_a_column_of_targets_is_a_row_and_other_shapes_are_refused(build, choice
     np.testing.assert_allclose(row, [0.5, 0.0, 8.0], rtol=1e-6)
     np.testing.assert_array_equal(column, row)
     for wrong in (np.zeros((3, 3), np.float32), np.zeros(2, np.float32), np.zeros((), np.float32)):
-        with pytest.raises(ValueError, match=r"^a target of shape .* does not fit what the head puts out, \[3\]$"):
+        with pytest.raises(ValueError, match=r"^a target of shape .* does not fit the head's output \[3\]$"):
             built.loss(wrong, observation=ROWS)

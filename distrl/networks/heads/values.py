@@ -1,0 +1,219 @@
+"""Heads of values: of a state, of every choice as a number, and of every choice as a distribution of returns."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from keras import ops
+
+from distrl.config.heads import (
+    AtomsSection,
+    CategoricalQHeadParameters,
+    DuelingQHeadParameters,
+    HeadSection,
+    QHeadParameters,
+    QuantileQHeadParameters,
+    RainbowQHeadParameters,
+    ValueHeadParameters,
+)
+from distrl.errors import ConfigError
+from distrl.networks.actions import FamilySpec
+from distrl.networks.actions.family import Tensor, slices
+from distrl.networks.actions.values import values_specs
+from distrl.networks.heads.head import VALUE_GAIN, Head, Targets, bare_target, fitted, named_targets, single_choice
+from distrl.networks.heads.losses import at_choice, categorical_cross_entropy, clipped_regression, quantile_regression
+from distrl.networks.parts.layers import dueling
+
+Parameters = TypeVar("Parameters", bound=HeadSection)
+Atoms = TypeVar("Atoms", bound=AtomsSection)
+
+
+class ValueHead(Head[ValueHeadParameters]):
+    """State value. Output `<name>`: float32 [batch].
+
+    The loss is half the squared error, or Huber's, which agrees with it near 0. With `clip_range` it is the larger loss
+    of the value and of the value clipped around the old one.
+
+    Targets: float32 [batch]; with `clip_range` {"targets": float32 [batch], "old_values": float32 [batch]}.
+    """
+
+    def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        column = self._dense(1, gain=VALUE_GAIN)(self._hidden(features))
+        return {self.name: ops.squeeze(column, axis=-1)}  # [batch, 1] -> [batch]
+
+    def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
+        values, clip_range = outputs[self.name], self.parameters.clip_range
+        if clip_range is None:
+            return self._regression(bare_target(targets, values) - values)
+        given = named_targets(targets, "targets", "old_values")
+        old, targets = fitted(given["old_values"], values), fitted(given["targets"], values)
+        return clipped_regression(values, old, targets, clip_range, self._regression)
+
+
+class ChoiceHead(Head[Parameters]):
+    """Parent of heads with values of choices, as numbers or as distributions.
+
+    For one discrete action with A choices, outputs `<name>/q`: float32 [batch, A], the value of every choice, and
+    `<name>/softmax`: float32 [batch, A], softmax(q / softmax_temperature), the Boltzmann policy over them. A branching
+    head values several choices at once: `<name>/q` for one action and `<name>/q/<action>` for several, float32
+    [batch, A_1 + A_2 + …] each (see `networks/actions/values.py`), without softmax; a softmax_temperature is refused.
+
+    Attributes:
+        branching: The head can value several choices at once.
+        choices: A, or the sum of all A_i.
+        action_values: Action -> specification of its values.
+    """
+
+    branching: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not self.branching:
+            single_choice(self.spec, self.name)
+        self.action_values = values_specs(self.spec.actions, self.name)
+        if self.network.softmax_temperature != 1.0 and not self._has_one_choice:
+            raise ConfigError(
+                f"head {self.name}: softmax_temperature: {self.network.softmax_temperature:g} needs one discrete "
+                f"action, which {self.spec.id} does not have; leave it out, or set a temperature with "
+                "exploration.kind: boltzmann"
+            )
+        self.choices = sum(values.parameters_size for values in self.action_values.values())
+
+    def actions(self) -> dict[str, FamilySpec]:
+        return dict(self.action_values)
+
+    @property
+    def _has_one_choice(self) -> bool:
+        return [spec.kind for spec in self.action_values.values()] == ["values"]
+
+    def _value_outputs(self, q: Any) -> dict[str, Any]:
+        """Name the values of all choices, [batch, A], as outputs."""
+        values = list(self.action_values.values())
+        if self._has_one_choice:
+            softmax = ops.softmax(q / self.network.softmax_temperature, axis=-1)
+            return {f"{self.name}/q": q, f"{self.name}/softmax": softmax}
+        parts = slices([of_action.parameters_size for of_action in values])
+        return {of_action.output: q[:, part] for of_action, part in zip(values, parts, strict=True)}
+
+    def _streams(self, features: Any, width: int) -> Any:
+        """Join a state value and advantages of `width` numbers each, from hidden layers of their own.
+
+        With several choices at once, the advantages of each are joined with the one state value.
+
+        Returns:
+            Keras tensor float32 [batch, A, width].
+        """
+        value = self._dense(width, "value", gain=VALUE_GAIN)(self._hidden(features, "value_hidden"))
+        advantages = self._dense(self.choices * width, "advantage", gain=VALUE_GAIN)(
+            self._hidden(features, "advantage_hidden")
+        )
+        advantages = ops.reshape(advantages, (-1, self.choices, width))  # [batch, A*width] -> [batch, A, width]
+        value = ops.expand_dims(value, 1)
+        sizes = [size for spec in self.action_values.values() for size in spec.sizes]
+        branches = [dueling(value, advantages[:, part], axis=1) for part in slices(sizes)]
+        return branches[0] if len(branches) == 1 else ops.concatenate(branches, axis=1)
+
+
+class ScalarQHead(ChoiceHead[Parameters]):
+    """Parent of Q heads whose values are numbers.
+
+    The loss is half the squared error, or Huber's, summed over the choices that have a target.
+
+    Targets: {"actions": int32 [batch], "targets": float32 [batch]} for the chosen actions; or, as in Coach, float32
+    [batch, A] for each: a choice whose target is its own value has no gradient. Several choices at once need it.
+    """
+
+    branching: ClassVar[bool] = True
+
+    def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
+        values = [outputs[of_action.output] for of_action in self.action_values.values()]
+        q = values[0] if len(values) == 1 else ops.concatenate(values, axis=-1)
+        if not isinstance(targets, Mapping):
+            return ops.sum(self._regression(bare_target(targets, q) - q), axis=-1)
+        if not self._has_one_choice:
+            raise ValueError(f"head {self.name}: several choices at once take targets [batch, {self.choices}]")
+        given = named_targets(targets, "actions", "targets")
+        chosen = at_choice(q, given["actions"])
+        return self._regression(fitted(given["targets"], chosen) - chosen)
+
+
+class QHead(ScalarQHead[QHeadParameters]):
+    """One value per choice (Mnih et al. 2015), also of several choices at once (Tavakoli et al. 2018)."""
+
+    def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        return self._value_outputs(self._dense(self.choices, gain=VALUE_GAIN)(self._hidden(features)))
+
+
+class DuelingQHead(ScalarQHead[DuelingQHeadParameters]):
+    """State value plus advantages (Wang et al. 2016); the outputs are the values alone."""
+
+    def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        values = ops.squeeze(self._streams(features, 1), axis=-1)  # [batch, A, 1] -> [batch, A]
+        return self._value_outputs(values)
+
+
+class AtomsHead(ChoiceHead[Atoms]):
+    """Parent of heads whose returns live on fixed atoms.
+
+    Output `<name>`: float32 [batch, A, atoms], logits; and those of `ChoiceHead`, q being the expected return.
+
+    The loss is the cross-entropy of the target distribution, which has been projected onto the atoms.
+
+    Targets: {"actions": int32 [batch], "probabilities": float32 [batch, atoms]} for the chosen actions; or, as in
+    Coach, float32 [batch, A, atoms] for each, whose losses are summed: a choice whose target is its own distribution
+    has no gradient.
+
+    Attributes:
+        support: float32 [atoms], the return of each atom.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        low, high, atoms = self.parameters.v_min, self.parameters.v_max, self.parameters.atoms
+        self.support = np.linspace(low, high, atoms, dtype=np.float32)
+
+    def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
+        logits = outputs[self.name]
+        if not isinstance(targets, Mapping):
+            return ops.sum(categorical_cross_entropy(logits, bare_target(targets, logits)), axis=-1)
+        given = named_targets(targets, "actions", "probabilities")
+        return categorical_cross_entropy(at_choice(logits, given["actions"]), given["probabilities"])
+
+    def _atom_outputs(self, logits: Any) -> dict[str, Any]:
+        q = ops.sum(ops.softmax(logits, axis=-1) * self.support, axis=-1)
+        return {self.name: logits, **self._value_outputs(q)}
+
+
+class CategoricalQHead(AtomsHead[CategoricalQHeadParameters]):
+    """Logits of every choice's returns on fixed atoms (Bellemare, Dabney & Munos 2017)."""
+
+    def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        atoms = self.parameters.atoms
+        logits = self._dense(self.choices * atoms, gain=VALUE_GAIN)(self._hidden(features))
+        return self._atom_outputs(ops.reshape(logits, (-1, self.choices, atoms)))
+
+
+class RainbowQHead(AtomsHead[RainbowQHeadParameters]):
+    """`CategoricalQHead` with dueling logits (Hessel et al. 2018, "dueling networks")."""
+
+    def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        return self._atom_outputs(self._streams(features, self.parameters.atoms))
+
+
+class QuantileQHead(ChoiceHead[QuantileQHeadParameters]):
+    """Quantiles of every choice's returns (Dabney et al. 2018).
+
+    Output `<name>`: float32 [batch, A, quantiles]; and those of `ChoiceHead`, q being the quantiles' mean.
+
+    Targets: {"actions": int32 [batch], "targets": float32 [batch, M]}, samples or quantiles of the returns.
+    """
+
+    def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        quantiles = self.parameters.quantiles
+        flat = self._dense(self.choices * quantiles, gain=VALUE_GAIN)(self._hidden(features))
+        values = ops.reshape(flat, (-1, self.choices, quantiles))  # [batch, A*N] -> [batch, A, N]
+        return {self.name: values, **self._value_outputs(ops.mean(values, axis=-1))}
+
+    def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
+        given = named_targets(targets, "actions", "targets")
+        chosen = at_choice(outputs[self.name], given["actions"])
+        return quantile_regression(chosen, given["targets"], self.parameters.huber_kappa)
