@@ -57,7 +57,6 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "tensorflow": (
         "networks/framework/tensorflow_backend.py",
         "networks/framework/tensorflow_calls.py",
-        "networks/framework/tensorflow_adam.py",
         "networks/policy/bundle.py",
     ),
     "tf2onnx": ("networks/policy/bundle.py",),
@@ -463,7 +462,7 @@ BAD: list[tuple[str, str, Callable[[list[Module]], Iterator[Violation]], str]] =
         "import keras\nfrom tensorflow import function",
         third_party_walls,
         "distrl/networks/heads.py:2: tensorflow belongs to networks/framework/tensorflow_backend.py, "
-        "networks/framework/tensorflow_calls.py, networks/framework/tensorflow_adam.py, networks/policy/bundle.py",
+        "networks/framework/tensorflow_calls.py, networks/policy/bundle.py",
     ),
     (
         "memory_backend/a.py",

@@ -1,4 +1,4 @@
-"""The assembly of a network: inputs, trunks and heads put together out of Keras layers."""
+"""The layers of a network: inputs, trunks and heads."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,14 +25,14 @@ _OUTPUTS, _ACTIVATIONS = "outputs", "activations"
 
 
 class Assembly:
-    """One copy's layers. Weights are drawn from `seed` and the layers' names alone.
+    """One copy's layers. Initial weights depend only on `seed` and the layers' names.
 
     Attributes:
-        model: The step: {inputs and recurrent state by name} -> {outputs and next state by name}, [batch, ...] each.
+        model: One step: {inputs and recurrent state by name} -> {outputs and next state by name}, [batch, ...] each.
         heads: In the order of their outputs.
-        outputs: Output name -> shape without batch axis, recurrent state not among them.
-        recurrent_state: Name -> spec; the step puts the next state out as ``next_<name>``.
-        normalizations: (input name, layer) of every input that is normalised; one per trunk.
+        outputs: Output name -> shape without batch axis; without recurrent state.
+        recurrent_state: Name -> spec; the step returns the next state as ``next_<name>``.
+        normalizations: (input name, layer) of every normalised input; one per trunk.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Assembly:
         except ConfigError as error:
             raise ConfigError(f"network.heads_parameters: {error}") from error
         with keras.name_scope(name), _compute_dtype(parameters.compute_dtype), warnings.catch_warnings():
-            # Inputs go by their own names, also where those cannot be the names of Keras tensors.
+            # Inputs keep their own names, although some cannot be names of Keras tensors.
             warnings.filterwarnings("ignore", "When providing `inputs` as a dict, all keys in the dict must match")
             arrays = _input_arrays(parameters, spec, any(head.takes_action for head in self.heads))
             self._inputs = {
@@ -64,7 +64,7 @@ class Assembly:
         training: bool,
         burn_in_steps: int = 0,
     ) -> dict[str, Any]:
-        """The heads' outputs for every row of a batch of unrolls; see `Architecture.unroll`."""
+        """Return the heads' outputs for every row of a batch of unrolls; see `NetworkCopy.unroll`."""
         flat, features = self._features(observations, recurrent_state, valid, training, burn_in_steps)
         outputs = self._ends({**flat, **features}, training=training)[_OUTPUTS]
         return {name: _by_row(output, valid) for name, output in outputs.items()}
@@ -72,9 +72,9 @@ class Assembly:
     def activations(
         self, observations: Mapping[str, Any], recurrent_state: Mapping[str, Any], valid: Any
     ) -> dict[str, Any]:
-        """What layers that end in an activation put out in inference: layer -> [T+1, N, ...]; arguments as of `unroll`.
+        """Return the outputs in inference of layers that end in an activation: layer -> [T+1, N, ...].
 
-        Layers inside a user's own model are not seen.
+        Layers inside a user's own model are not included. For the arguments see `unroll`.
         """
         flat, features = self._features(observations, recurrent_state, valid, False, 0)
         found = dict(self._ends({**flat, **features}, training=False)[_ACTIVATIONS])
@@ -84,7 +84,7 @@ class Assembly:
 
     @property
     def relu_layers(self) -> list[str]:
-        """Names of the layers whose activation is relu; not of those inside a user's own model."""
+        """Names of the layers whose activation is relu, without those inside a user's own model."""
         return [layer.name for layer in self.model.layers if is_relu(layer)]
 
     def _features(
@@ -95,7 +95,7 @@ class Assembly:
         training: bool,
         burn_in_steps: int,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Inputs and features by name, [N*(T+1), ...], sequence by sequence."""
+        """Return inputs and features by name, [N*(T+1), ...], sequence by sequence."""
         flat = {name: _by_sequence(observation) for name, observation in observations.items()}
         return flat, {
             key: trunk.unroll(flat, recurrent_state, valid, training=training, burn_in_steps=burn_in_steps)
@@ -104,7 +104,7 @@ class Assembly:
 
     @property
     def actions(self) -> dict[str, FamilySpec]:
-        """How every action is taken: by the policy head, or else by the first head that can; empty if none can."""
+        """How every action is taken: by the policy head, otherwise by the first head that can; empty if none can."""
         heads = sorted(self.heads, key=lambda head: head.name != POLICY)
         return next(filter(None, (head.actions() for head in heads)), {})
 
@@ -157,15 +157,15 @@ class Assembly:
 
 
 def action_input(action: str) -> str:
-    """Name of the network's input that this action is, where a head takes actions."""
+    """Return the name of the network's input for an action, if a head takes actions."""
     return ACTION if action == ACTION else f"{ACTION}/{action}"
 
 
 def _input_arrays(parameters: NetworkParameters, spec: EnvSpec, with_actions: bool) -> dict[str, ArraySpec]:
-    """The network's inputs by name: all observations, and the actions if a head takes them.
+    """Return the network's inputs by name: all observations, and the actions if a head takes them.
 
     Raises:
-        ConfigError: An embedder is named for something that is neither, or for an action that no head takes.
+        ConfigError: An embedder is configured for an unknown input, or for an action that no head takes.
     """
     arrays = dict(spec.observations)
     _check_names("observations", arrays)
@@ -183,7 +183,7 @@ def _input_arrays(parameters: NetworkParameters, spec: EnvSpec, with_actions: bo
 
 
 def _check_names(what: str, names: Iterable[str]) -> None:
-    """Raises ConfigError if layers of two of them would have one name."""
+    """Raise ConfigError if layers of two of them would have the same name."""
     known: dict[str, str] = {}
     for name in names:
         other = known.setdefault(layer_name(name), name)
@@ -195,7 +195,7 @@ def _check_names(what: str, names: Iterable[str]) -> None:
 
 @contextmanager
 def _compute_dtype(dtype: str) -> Iterator[None]:
-    """Layers made inside compute in `dtype`; their weights are float32 in any case."""
+    """Let layers created inside compute in `dtype`; their weights are always float32."""
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_bfloat16" if dtype == "bfloat16" else dtype)
     try:
@@ -205,13 +205,13 @@ def _compute_dtype(dtype: str) -> Iterator[None]:
 
 
 def _by_sequence(rows: Any) -> Any:
-    """Sequence by sequence, so that a batch that devices share along N is still shared by them when flat."""
+    """Flatten sequence by sequence, so that devices which share a batch along N also share the flat rows."""
     shape = rows.shape
     # [T+1, N, ...] -> [N, T+1, ...] -> [N*(T+1), ...]
     return ops.reshape(ops.swapaxes(rows, 0, 1), (int(np.prod(shape[:2])), *shape[2:]))
 
 
 def _by_row(rows: Any, valid: Any) -> Any:
-    """The inverse; `valid` is [T, N]."""
+    """Invert `_by_sequence`; `valid` is [T, N]."""
     # [N*(T+1), ...] -> [N, T+1, ...] -> [T+1, N, ...]
     return ops.swapaxes(ops.reshape(rows, (valid.shape[1], valid.shape[0] + 1, *rows.shape[1:])), 0, 1)

@@ -44,8 +44,8 @@ def apply_contributions(network: NetworkWrapper, given: Contributions, *, mean: 
             network.apply_gradients_to_global_network(gradient, scaler=scaler, worker=worker)
     _move_averages(network, given)
     for contribution in given:
-        network.observe_moments(contribution.differentiated.moments)
-        network.observe_rewards(contribution.reward_moments)
+        network.statistics.observe_moments(contribution.differentiated.moments)
+        network.statistics.observe_rewards(contribution.reward_moments)
     network.update_online_network()
     return metrics
 

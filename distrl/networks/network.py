@@ -5,7 +5,7 @@ order depend on the structure alone, so that every copy, process and checkpoint 
 `Architecture` has Coach's method names; the learner's compiled step works on the same variables.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -15,7 +15,14 @@ import numpy as np
 from distrl.config.heads import HeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.networks.assembly import Assembly
-from distrl.networks.framework.backend import Apply, Gradients, Mix, Outputs, Read, fastest_dtype
+from distrl.networks.framework.backend import (
+    Gradients,
+    Outputs,
+    compiled_apply,
+    compiled_mix,
+    compiled_read,
+    fastest_dtype,
+)
 from distrl.networks.framework.optimizers import clip_gradients, create_optimizer, global_norm, set_learning_rate
 from distrl.networks.objective import RANDOM_STATES, over_rows
 from distrl.networks.parts.layers import noisy_layers, random_states, training_only
@@ -63,8 +70,8 @@ class NetworkCopy:
         self.is_training = False
         self.coefficients: dict[str, Any] = {}
         self._together: dict[tuple[int, ...], Outputs] = {}
-        self._mixes: dict[tuple[NetworkCopy, bool], Mix] = {}  # by source and rate == 1
-        self._reads: dict[tuple[str, ...], Read] = {}
+        self._mixes: dict[tuple[NetworkCopy, bool], Callable[[float], None]] = {}  # by source and rate == 1
+        self._reads: dict[tuple[str, ...], Callable[[], list[Array]]] = {}
 
     def unroll(
         self,
@@ -217,7 +224,7 @@ class NetworkCopy:
             pairs = list(zip(self.model.weights, source.model.weights, strict=True))
             mixed = [] if rate == 1.0 else [pair for pair in pairs if is_mixed(pair[0])]
             copied = [pair for pair in pairs if rate == 1.0 or not is_mixed(pair[0])]
-            self._mixes[how] = Mix([own for own, _ in mixed], [given for _, given in mixed], copied)
+            self._mixes[how] = compiled_mix(mixed, copied)
         self._mixes[how](rate)
 
     @property
@@ -243,7 +250,7 @@ class NetworkCopy:
         """Return copies by name, in one transfer."""
         names = tuple(variables)
         if names not in self._reads:
-            self._reads[names] = Read(list(variables.values()))
+            self._reads[names] = compiled_read(list(variables.values()))
         return dict(zip(names, self._reads[names](), strict=True))
 
     def _named(self, variables: Sequence[Any]) -> dict[str, Any]:
@@ -322,7 +329,7 @@ class Architecture(NetworkCopy):
         self._gradients: dict[tuple[str, ...], Gradients] = {}
         self._optimizer: Any = None
         self._learning_rate = parameters.learning_rate
-        self._apply: Apply | None = None
+        self._apply: Callable[..., None] | None = None
 
     @staticmethod
     def construct(
@@ -427,7 +434,7 @@ class Architecture(NetworkCopy):
         """
         checked = self._checked_gradients(gradients)
         if self._apply is None:
-            self._apply = Apply(self.optimizer, self.model.trainable_variables)
+            self._apply = compiled_apply(self.optimizer, self.model.trainable_variables)
         self._apply(checked, scaler)
         self.update_statistics(additional_inputs)
 

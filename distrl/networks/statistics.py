@@ -6,7 +6,7 @@ import numpy as np
 
 from distrl.config.algorithms import RewardNormalizationParameters
 from distrl.errors import CheckpointError
-from distrl.networks.framework.backend import Write
+from distrl.networks.framework.backend import compiled_write
 from distrl.networks.gradient_step import normalized_inputs
 from distrl.networks.network import NetworkCopy
 from distrl.networks.parts.normalization import RewardNormalization, RunningMoments
@@ -32,7 +32,7 @@ class Statistics:
         layers = [item for copy in copies for item in copy.assembly.normalizations]
         self._layers = dict(copies[0].assembly.normalizations)
         self._writes = {
-            name: Write(
+            name: compiled_write(
                 [
                     [layer.mean for key, layer in layers if key == name],
                     [layer.variance for key, layer in layers if key == name],

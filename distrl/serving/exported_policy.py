@@ -82,7 +82,7 @@ class ExportedPolicy:
         self._policy.set_weights(Weights(exported.weights_version, {}))  # all of them are in the graph
         self._pipeline = Pipeline.of(self._policy.spec)
         if _forms(self._pipeline.spec) != _forms(self._policy.spec):
-            raise DistrlError("its description does not fit itself: preprocessing makes other observations or actions")
+            raise DistrlError("its description is inconsistent: preprocessing makes other observations or actions")
         self.spec = self._pipeline.raw
         self._selector = ActionSelector(self._policy.distributions)
         self._write = action_writer(self.spec.actions)

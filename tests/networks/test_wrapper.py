@@ -276,9 +276,9 @@ def test_parallel_prediction_asks_every_copy_once(wrap):
         np.testing.assert_array_equal(one, other)
     for one, other in zip(online, network.online.predict({"observation": -ROWS}), strict=True):
         np.testing.assert_array_equal(one, other)
-    with pytest.raises(ValueError, match="each of online, target of network main can be asked once at most"):
+    with pytest.raises(ValueError, match="each of online, target of network main can occur only once"):
         network.parallel_prediction([(network.target, X), (network.target, X)])
-    with pytest.raises(ValueError, match="can be asked once at most"):
+    with pytest.raises(ValueError, match="can occur only once"):
         network.parallel_prediction([(wrap().online, X)])
 
 
@@ -605,7 +605,7 @@ def test_rewards_that_are_not_normalised_are_let_alone(wrap, batch_for):
 )
 def test_moments_of_rewards_that_do_not_fit_are_refused(wrap, same_state, spoil, message):
     network, other = (wrap(rewards=REWARDS) for _ in range(2))
-    other.observe_rewards(SEEN)
+    other.statistics.observe_rewards(SEEN)
     before = network.state_arrays()
     with pytest.raises(CheckpointError, match=message):
         network.restore(spoil(other.state_arrays()))

@@ -342,9 +342,7 @@ def test_preprocessing_that_leads_elsewhere_is_refused(made):
     before = Unprocessed({"observation": ArraySpec((5,), "float32")}, DISCRETE.actions, "[]")
     policy = replace(exported.policy, environment=replace(DISCRETE, unprocessed=before))
     path.write_bytes(sealed(bundle.graph, replace(exported, policy=policy)))
-    with pytest.raises(
-        DistrlError, match=r"^policy .*: its description does not fit itself: preprocessing makes other"
-    ):
+    with pytest.raises(DistrlError, match=r"^policy .*: its description is inconsistent: preprocessing makes other"):
         load_policy(path)
 
 

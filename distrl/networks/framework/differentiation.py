@@ -1,4 +1,4 @@
-"""A loss as a pure function of its variables' values, which is what TensorFlow and JAX can both differentiate."""
+"""A loss as a pure function of its variables' values, which both TensorFlow and JAX can differentiate."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,15 +9,14 @@ import keras
 from distrl.networks.actions.family import Tensor
 
 LossFunction = Callable[[Any], tuple[Tensor, dict[str, Tensor]]]
-"""data -> (scalar loss to minimise, name -> array to look at). Reads Keras variables, may assign those not trained."""
+"""data -> (scalar loss, name -> metric). Reads Keras variables and may assign those that are not trained."""
 
 
 class Objective(NamedTuple):
-    """What an update minimises.
+    """The function of a batch that an update minimises.
 
     Attributes:
-        function: Of a batch.
-        others: Variables that it reads or assigns beside the weights that it is differentiated by.
+        others: Variables that it reads or assigns beside the weights by which it is differentiated.
     """
 
     function: LossFunction
@@ -31,7 +30,7 @@ Reduce = Callable[[list[Tensor]], list[Tensor]]
 """The gradients of all parts -> those that are applied, such as their mean over processes. Runs inside the step."""
 
 Pair = tuple[Any, Any]
-"""A variable, and the one that its new value is taken from."""
+"""A variable, and the source of its new value."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +38,9 @@ class Part:
     """Variables that one optimizer moves.
 
     Attributes:
-        trainable: Variables that the loss is differentiated by.
+        trainable: Variables by which the loss is differentiated.
         optimizer: Built on them.
-        clip: From all their gradients to clipped ones.
+        clip: All their gradients -> clipped ones.
         every: The period: k moves them with every k-th update. Updates are counted by a part that moves with each.
     """
 
@@ -64,12 +63,13 @@ def counting_part(parts: Sequence[Part]) -> Part:
 
 
 class PureLoss:
-    """`function` without side effects: what it assigns comes out instead of being assigned.
+    """`function` without side effects: it returns new values of variables instead of assigning them.
 
     Attributes:
-        trainable: Variables that the loss is differentiated by.
+        trainable: Variables by which the loss is differentiated.
         others: Variables that `function` may assign: moving averages, states of random generators.
-        constants: Variables that it reads and that nobody assigns within, such as a target network's.
+        constants: Variables that `function` only reads, such as a target network's.
+        traces: Number of calls, which happen while tracing.
     """
 
     def __init__(
@@ -83,24 +83,26 @@ class PureLoss:
         self.trainable = list(trainable)
         self.others = list(others)
         self.constants = list(constants)
+        self.traces = 0
 
     def __call__(
         self, trainable: Sequence[Tensor], others: Sequence[Tensor], data: Any, constants: Sequence[Tensor] = ()
     ) -> tuple[Tensor, tuple[dict[str, Tensor], list[Tensor]]]:
-        """Loss, and what else there is: named arrays, and the new values of `others`.
+        """Return the loss, and named arrays with the new values of `others`.
 
         Args:
             trainable: Values of `self.trainable`.
             others: Values of `self.others`.
-            data: What `function` takes.
-            constants: Values of `self.constants`; none: those that the variables have when they are read.
+            data: Argument of `function`.
+            constants: Values of `self.constants`; none: the variables' own values.
         """
+        self.traces += 1
         mapping = [
             *zip(self.trainable, trainable, strict=True),
             *zip(self.others, others, strict=True),
             *zip(self.constants, constants, strict=bool(constants)),
         ]
-        # Losses that layers add while they are called, such as activity regularisation, are the function's to read.
+        # The function can read losses that layers add while they are called, such as activity regularisation.
         with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
             loss, named = self._function(data)
         after = [scope.get_current_value(variable) for variable in self.others]

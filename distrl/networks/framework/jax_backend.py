@@ -1,4 +1,4 @@
-"""JAX's half of `backend.py`, and the only one that shares a batch among several devices of one host."""
+"""JAX behind `backend.py`; only JAX shares a batch among several devices of one host."""
 
 import logging
 import os
@@ -21,14 +21,14 @@ logger = logging.getLogger(__name__)
 
 
 def configure(*, device: str, threads: int, deterministic: bool, seed: int) -> None:
-    """See `backend.configure`. There is nothing to seed: JAX has no generator of its own.
+    """Set JAX up for this process; for the arguments see `tensorflow_backend.configure`.
 
-    The variables are read when JAX opens its devices, at the first operation of the process.
+    `seed` is unused, as JAX has no generator of its own. JAX reads the environment variables at its first operation.
     """
-    os.environ["NPROC"] = str(threads)  # XLA takes the size of its thread pools from nowhere else
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else three quarters of a GPU's memory
+    os.environ["NPROC"] = str(threads)  # the only setting of the size of XLA's thread pools
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # default: three quarters of a GPU's memory
     if deterministic:
-        # On CPUs operations repeat as they are.
+        # Operations on CPUs are deterministic anyway.
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true".strip()
     if device == "cpu":
         jax.config.update("jax_platforms", "cpu")
@@ -41,10 +41,10 @@ def configure(*, device: str, threads: int, deterministic: bool, seed: int) -> N
 
 
 def _keep_compiled() -> None:
-    """Compiled programs, of single operations too, are kept for later processes on machines like this one.
+    """Cache compiled programs, also of single operations, for later processes on machines like this one.
 
-    Without that a learner compiles some seventy of them before its first update. JAX's own settings come first:
-    JAX_COMPILATION_CACHE_DIR names another folder, JAX_ENABLE_COMPILATION_CACHE=false keeps nothing.
+    Without it a learner compiles some seventy programs before its first update. JAX's own settings have priority:
+    JAX_COMPILATION_CACHE_DIR names another folder, JAX_ENABLE_COMPILATION_CACHE=false turns the cache off.
     """
     if jax.config.values["jax_compilation_cache_dir"] is not None:
         return
@@ -54,8 +54,8 @@ def _keep_compiled() -> None:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
-def fastest_dtype() -> Literal["float32"]:
-    """See `backend.fastest_dtype`. On a CPU, XLA took as long for the Nature CNN in bfloat16 as in float32."""
+def fastest_dtype() -> Literal["float32", "bfloat16"]:
+    """Return float32: on a CPU, XLA took as long for the Nature CNN in bfloat16."""
     return "float32"
 
 
@@ -109,43 +109,30 @@ class Shards:
         return type(batch)(**placed)
 
     def copy(self, values: Any) -> Any:
-        """A copy on every device; those that are there already, as after the first step, stay."""
+        """Return copies on every device; values that are there already, as after the first step, are not copied."""
         return values if self.everywhere is None else jax.device_put(values, self.everywhere)
 
 
-class Gradients:
-    """See `backend.Gradients`."""
+def compiled_gradients(loss: PureLoss, clip: Clip) -> Callable[[Any], tuple[Any, dict[str, Any], list[Any]]]:
+    """See `backend`."""
 
-    def __init__(self, loss: PureLoss, clip: Clip) -> None:
-        self._loss = loss
-        self._clip = clip
-        self._compiled = jax.jit(self._call)
-        self.traces = 0
+    @jax.jit
+    def call(trainable: list[Any], others: list[Any], data: Any) -> tuple[Any, dict[str, Any], list[Any]]:
+        (value, (named, _)), gradients = jax.value_and_grad(loss, has_aux=True)(trainable, others, data)
+        return value, named, clip(gradients)
 
-    def __call__(self, data: Any) -> tuple[Any, dict[str, Any], list[Any]]:
-        return self._compiled(_values(self._loss.trainable), _values(self._loss.others), data)  # type: ignore[no-any-return]
-
-    def _call(self, trainable: list[Any], others: list[Any], data: Any) -> tuple[Any, dict[str, Any], list[Any]]:
-        self.traces += 1  # runs while tracing only
-        (loss, (named, _)), gradients = jax.value_and_grad(self._loss, has_aux=True)(trainable, others, data)
-        return loss, named, self._clip(gradients)
+    return lambda data: call(_values(loss.trainable), _values(loss.others), data)
 
 
-class Outputs:
-    """See `backend.Outputs`."""
+def compiled_outputs(loss: PureLoss) -> Callable[[Any], dict[str, Any]]:
+    """See `backend`."""
 
-    def __init__(self, loss: PureLoss) -> None:
-        self._loss = loss
-        self._compiled = jax.jit(self._call)
-        self.traces = 0
-
-    def __call__(self, data: Any) -> dict[str, Any]:
-        return self._compiled(_values(self._loss.others), data)  # type: ignore[no-any-return]
-
-    def _call(self, others: list[Any], data: Any) -> dict[str, Any]:
-        self.traces += 1  # runs while tracing only
-        _, (named, _) = self._loss([], others, data)
+    @jax.jit
+    def call(others: list[Any], data: Any) -> dict[str, Any]:
+        _, (named, _) = loss([], others, data)
         return named
+
+    return lambda data: call(_values(loss.others), data)
 
 
 class Step:
@@ -163,19 +150,19 @@ class Step:
         self.variables = [*loss.trainable, *loss.others, *states]
         self.shards = Shards(replicas)
         self.names: tuple[str, ...] = ()
-        # Said outright: an output that XLA left on one device, or in parts, would be another input to the next step.
+        # Explicit: an output that XLA left on one device, or in parts, would retrace the next step.
         self._compiled = jax.jit(self._step, out_shardings=self.shards.everywhere)
         self.traces = 0
 
     def __call__(self, data: Any) -> dict[str, Any]:
-        # Whatever was assigned since the last step, from a checkpoint or as statistics, is on one device alone.
+        # Values assigned since the last step, from a checkpoint or as statistics, are on one device.
         values = self.shards.copy(_values(self.variables))
         constants = self.shards.copy(_values(self._loss.constants))
         after, scalars, arrays = self._compiled(values, constants, self.shards.split(data))
         for variable, value in zip(self.variables, after, strict=True):
             variable.assign(value)
-        told = dict(zip(self.names, np.asarray(scalars).tolist(), strict=True))
-        return told | {name: np.asarray(array) for name, array in arrays.items()}
+        metrics = dict(zip(self.names, np.asarray(scalars).tolist(), strict=True))
+        return metrics | {name: np.asarray(array) for name, array in arrays.items()}
 
     def _step(self, before: list[Any], constants: list[Any], data: Any) -> tuple[list[Any], Any, dict[str, Any]]:
         self.traces += 1  # runs while tracing only
@@ -184,7 +171,7 @@ class Step:
         return kept, metrics, arrays
 
     def advance(self, before: list[Any], constants: list[Any], data: Any) -> tuple[list[Any], Any, dict[str, Any], Any]:
-        """One step while tracing: values after it, its scalars, float32 [names], its arrays; whether it is finite."""
+        """Take one step while tracing: return values after it, scalars, float32 [names], arrays, and if finite."""
         end = len(self._loss.trainable)
         start_of_state = end + len(self._loss.others)
         trainable, others, state = before[:end], before[end:start_of_state], before[start_of_state:]
@@ -206,14 +193,14 @@ class Step:
         loss, (named, after) = self._loss(trainable, others, data, constants)
         arrays = {name: value for name, value in named.items() if jnp.ndim(value) > 0}
         scalars = {name: value for name, value in named.items() if name not in arrays}
-        # As a list, since JAX would put a dictionary into alphabetical order.
+        # A list, because JAX sorts the keys of a dictionary.
         self.names = (*scalars, "loss", "gradient_norm", "learning_rate")
         return loss, (list(scalars.values()), arrays, after)
 
     def _apply(
         self, state: list[Any], gradients: list[Any], trainable: list[Any], number: Any
     ) -> tuple[list[Any], list[Any]]:
-        """Trainable variables and all optimizers' states after the update of this number, in order."""
+        """Return trainable variables and all optimizers' states after the update with this number, in order."""
         trained: list[Any] = []
         states: list[Any] = []
         for part in self._parts:
@@ -230,14 +217,14 @@ class Step:
         return trained, states
 
     def _rate_and_number(self, state: list[Any]) -> tuple[Any, Any]:
-        """The learning rate of this update and the first part, before it counts, and the update's number from 1."""
+        """Return the first part's learning rate in this update, and the update's number from 1."""
         variables = [variable for part in self._parts for variable in part.optimizer.variables]
         with keras.StatelessScope(state_mapping=list(zip(variables, state, strict=True))):
             return jnp.asarray(self._parts[0].optimizer.learning_rate), self._count.iterations.value + 1
 
 
 class Epochs:
-    """Several steps in one call of `steps.Step`: a scan, which goes on without effect after it has stopped."""
+    """Several steps in one call of `steps.Step`, as a scan that continues without effect after it has stopped."""
 
     def __init__(
         self,
@@ -280,65 +267,57 @@ class Epochs:
         return kept, told, looked_at, jnp.where(finite, jnp.sum(applied), 0)
 
 
-class Apply:
-    """See `backend.Apply`."""
+def compiled_apply(optimizer: Any, variables: Sequence[Any]) -> Callable[..., None]:
+    """See `backend`."""
 
-    def __init__(self, optimizer: Any, variables: Sequence[Any]) -> None:
-        self._optimizer = optimizer
-        self._variables = list(variables)
-        self._compiled = jax.jit(self._apply)
+    @jax.jit
+    def call(values: list[Any], state: list[Any], gradients: list[Any], scaler: Any) -> tuple[Any, Any]:
+        return optimizer.stateless_apply(state, [gradient * scaler for gradient in gradients], values)  # type: ignore[no-any-return]
 
-    def __call__(self, gradients: Sequence[Array], scaler: float) -> None:
-        state, variables = self._optimizer.variables, self._variables
-        after, state_after = self._compiled(_values(variables), _values(state), list(gradients), np.float32(scaler))
+    def apply(gradients: Sequence[Array], scaler: float = 1.0) -> None:
+        state = optimizer.variables
+        after, state_after = call(_values(variables), _values(state), list(gradients), np.float32(scaler))
         for variable, value in zip([*variables, *state], [*after, *state_after], strict=True):
             variable.assign(value)
 
-    def _apply(self, values: list[Any], state: list[Any], gradients: list[Any], scaler: Any) -> tuple[Any, Any]:
-        scaled = [gradient * scaler for gradient in gradients]
-        return self._optimizer.stateless_apply(state, scaled, values)  # type: ignore[no-any-return]
+    return apply
 
 
-class Mix:
-    """See `backend.Mix`."""
+def compiled_mix(mixed: Sequence[Pair], copied: Sequence[Pair]) -> Callable[[float], None]:
+    """See `backend`."""
+    targets, sources = [target for target, _ in mixed], [source for _, source in mixed]
 
-    def __init__(self, mixed: Sequence[Pair], copied: Sequence[Pair]) -> None:
-        self._targets, self._sources = [target for target, _ in mixed], [source for _, source in mixed]
-        self._copied = list(copied)
-        self._compiled = jax.jit(self._mix)
+    @jax.jit
+    def call(slow: list[Any], fast: list[Any], shares: Any) -> list[Any]:
+        return [shares[0] * source + shares[1] * target for target, source in zip(slow, fast, strict=True)]
 
-    def __call__(self, shares: Array) -> None:
-        mixed = self._compiled(_values(self._targets), _values(self._sources), shares) if self._targets else []
-        for target, value in zip(self._targets, mixed, strict=True):
+    def mix(rate: float) -> None:
+        shares = np.array([rate, 1.0 - rate], np.float32)  # both are rounded once, from double precision
+        values = call(_values(targets), _values(sources), shares) if targets else []
+        for target, value in zip(targets, values, strict=True):
             target.assign(value)
-        for target, source in self._copied:
+        for target, source in copied:
             target.assign(source.value)
 
-    def _mix(self, targets: list[Any], sources: list[Any], shares: Any) -> list[Any]:
-        return [shares[0] * source + shares[1] * target for target, source in zip(targets, sources, strict=True)]
+    return mix
 
 
-class Read:
-    """See `backend.Read`: JAX asks for all of them before it waits for the first."""
-
-    def __init__(self, variables: Sequence[Any]) -> None:
-        self._variables = list(variables)
-
-    def __call__(self) -> list[Array]:
-        return [np.array(value) for value in jax.device_get(_values(self._variables))]
+def compiled_read(variables: Sequence[Any]) -> Callable[[], list[Array]]:
+    """See `backend`."""
+    # JAX requests all values before it waits for the first.
+    return lambda: [np.array(value) for value in jax.device_get(_values(variables))]
 
 
-class Write:
-    """See `backend.Write`."""
+def compiled_write(groups: Sequence[Sequence[Any]]) -> Callable[[Sequence[Array]], None]:
+    """See `backend`."""
 
-    def __init__(self, variables: Sequence[Sequence[Any]]) -> None:
-        self._variables = [list(equal) for equal in variables]
-
-    def __call__(self, arrays: Sequence[Array]) -> None:
-        for equal, array in zip(self._variables, arrays, strict=True):
+    def write(arrays: Sequence[Array]) -> None:
+        for equal, array in zip(groups, arrays, strict=True):
             value = jnp.array(array)  # a copy: asarray may keep the caller's memory
             for variable in equal:
                 variable.assign(value)
+
+    return write
 
 
 def _values(variables: Sequence[Any]) -> list[Any]:

@@ -1,11 +1,11 @@
-"""One optimizer for each worker, all of them moving the same weights: `network.shared_optimizer: false`."""
+"""One optimizer per worker, all for the same weights: `network.shared_optimizer: false`."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from distrl.config.optimizers import OptimizerParameters
-from distrl.networks.framework.backend import Apply
+from distrl.networks.framework.backend import compiled_apply
 from distrl.networks.framework.optimizers import create_optimizer, set_learning_rate
 from distrl.types import Array
 
@@ -13,35 +13,30 @@ _GROUP = re.compile(r"optimizer(?:_(\d+))?")
 
 
 class OwnOptimizers:
-    """Optimizers by worker, each with moments of its own, fed by that worker's gradients alone.
-
-    Args:
-        parameters: What each is made of.
-        variables: What all of them move.
-    """
+    """Optimizers by worker, each with its own moments from that worker's gradients; all move `variables`."""
 
     def __init__(self, parameters: OptimizerParameters, variables: Sequence[Any]) -> None:
         self._parameters = parameters
         self._learning_rate = parameters.learning_rate
         self._variables = variables
-        self._steps: dict[int | None, tuple[Any, Apply]] = {}
+        self._steps: dict[int | None, tuple[Any, Callable[..., None]]] = {}
 
     def optimizer(self, worker: int | None) -> Any:
-        """A worker's optimizer, made when it is first asked for. None: of the process that owns the network."""
+        """Return a worker's optimizer, created on first use; None: that of the process that owns the network."""
         return self._step(worker)[0]
 
     def apply(self, worker: int | None, gradients: Sequence[Array], scaler: float) -> None:
-        """One step of a worker's optimizer with ``scaler * gradients``."""
+        """Apply ``scaler * gradients`` by a worker's optimizer."""
         self._step(worker)[1](gradients, scaler)
 
     def set_learning_rate(self, rate: float) -> None:
-        """Of all there are, and of those that come: see `optimizers.set_learning_rate`."""
+        """Change the rate of all present and future optimizers; see `optimizers.set_learning_rate`."""
         self._learning_rate = rate
         for optimizer, _ in self._steps.values():
             set_learning_rate(optimizer, self._parameters, rate)
 
     def like(self, groups: Iterable[str]) -> "OwnOptimizers":
-        """The optimizers that a checkpoint has, by its groups: those that are here, and new ones; nothing else."""
+        """Return the optimizers of a checkpoint's groups: existing ones where there are, and new ones."""
         made = OwnOptimizers(self._parameters, self._variables)
         made._learning_rate = self._learning_rate
         for match in filter(None, map(_GROUP.fullmatch, groups)):
@@ -53,16 +48,16 @@ class OwnOptimizers:
         return made
 
     def groups(self) -> dict[str, Any]:
-        """Every optimizer there is by its group in a checkpoint: "optimizer", "optimizer_<worker>"."""
+        """Return the optimizers by their group in a checkpoint: "optimizer", "optimizer_<worker>"."""
         return {
             "optimizer" if worker is None else f"optimizer_{worker}": optimizer
             for worker, (optimizer, _) in self._steps.items()
         }
 
-    def _step(self, worker: int | None) -> tuple[Any, Apply]:
+    def _step(self, worker: int | None) -> tuple[Any, Callable[..., None]]:
         if worker not in self._steps:
             optimizer = create_optimizer(self._parameters)
             set_learning_rate(optimizer, self._parameters, self._learning_rate)
             optimizer.build(self._variables)
-            self._steps[worker] = (optimizer, Apply(optimizer, self._variables))
+            self._steps[worker] = (optimizer, compiled_apply(optimizer, self._variables))
         return self._steps[worker]

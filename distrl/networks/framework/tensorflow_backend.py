@@ -1,26 +1,36 @@
-"""TensorFlow's half of `backend.py`."""
+"""TensorFlow behind `backend.py`."""
 
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from distrl.errors import ConfigError
-from distrl.networks.framework import tensorflow_adam
 from distrl.networks.framework.differentiation import Clip, Pair, Part, PureLoss, Reduce, counting_part
 from distrl.networks.framework.optimizers import global_norm
 from distrl.networks.framework.tensorflow_calls import Compiled
 from distrl.types import Array
 
 logger = logging.getLogger(__name__)
-CPU_FLAGS = Path("/proc/cpuinfo")  # of Linux; other systems are taken to have none
+CPU_FLAGS = Path("/proc/cpuinfo")  # on Linux; elsewhere the flags are unknown
 
 
 def configure(*, device: str, threads: int, deterministic: bool, seed: int) -> None:
-    """See `backend.configure`."""
+    """Set TensorFlow up for this process, before anything computes.
+
+    Args:
+        device: cpu hides all GPUs; gpu requires one; auto takes one if there is one.
+        threads: Numeric threads within and between operations.
+        deterministic: Operations give the same bits in every run, at some cost in speed on GPUs.
+        seed: Seed of TensorFlow's own random operations.
+
+    Raises:
+        ConfigError: A GPU is required and there is none.
+    """
     if device == "gpu" and not tf.config.list_physical_devices("GPU"):
         raise ConfigError("learner.device: gpu, but TensorFlow sees no GPU; use auto or cpu, or install distrl[gpu]")
     try:
@@ -30,7 +40,7 @@ def configure(*, device: str, threads: int, deterministic: bool, seed: int) -> N
         for gpu in tf.config.get_visible_devices("GPU"):
             tf.config.experimental.set_memory_growth(gpu, True)
     except RuntimeError as error:
-        # Somebody computed before us, as tests and notebooks do; results are the same, only speed and memory differ.
+        # Something computed before, as in tests and notebooks; only speed and memory differ.
         logger.warning("TensorFlow is already running with other threads or devices, which stay: %s", error)
     tf.random.set_seed(seed)
     if deterministic:
@@ -38,7 +48,7 @@ def configure(*, device: str, threads: int, deterministic: bool, seed: int) -> N
 
 
 def _set_threads(threads: int) -> None:
-    # Setting what is set already is allowed, but only asked for where it is needed: afterwards nothing may change.
+    # Once TensorFlow runs, setting a number raises even if it stays the same in effect.
     if tf.config.threading.get_intra_op_parallelism_threads() != threads:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
     if tf.config.threading.get_inter_op_parallelism_threads() != threads:
@@ -46,9 +56,9 @@ def _set_threads(threads: int) -> None:
 
 
 def fastest_dtype() -> Literal["float32", "bfloat16"]:
-    """See `backend.fastest_dtype`: bfloat16 if there is no GPU and the CPU multiplies it.
+    """Return bfloat16 if there is no GPU and the CPU has instructions that multiply it, otherwise float32.
 
-    The Nature CNN then takes 0.6 of the time that float32 takes; with AVX-512 but without it, 2.5 times as long.
+    With them the Nature CNN takes 0.6 of float32's time; with AVX-512 but without them, 2.5 times as long.
     """
     if tf.config.get_visible_devices("GPU") or not CPU_FLAGS.exists():
         return "float32"
@@ -56,43 +66,28 @@ def fastest_dtype() -> Literal["float32", "bfloat16"]:
     return "bfloat16" if flags & {"avx512_bf16", "amx_bf16"} else "float32"
 
 
-class Gradients:
-    """See `backend.Gradients`."""
+def compiled_gradients(loss: PureLoss, clip: Clip) -> Callable[[Any], tuple[Any, dict[str, Any], list[Any]]]:
+    """See `backend`."""
 
-    def __init__(self, loss: PureLoss, clip: Clip) -> None:
-        self._loss = loss
-        self._clip = clip
-        self._compiled = Compiled(self._call)
-        self.traces = 0
+    def call(data: Any) -> tuple[Any, dict[str, Any], list[Any]]:
+        value, named, _, gradients = differentiate(loss, data)
+        return value, named, clip(gradients)
 
-    def __call__(self, data: Any) -> tuple[Any, dict[str, Any], list[Any]]:
-        return self._compiled(data)  # type: ignore[no-any-return]
-
-    def _call(self, data: Any) -> tuple[Any, dict[str, Any], list[Any]]:
-        self.traces += 1  # runs while tracing only
-        loss, named, _, gradients = differentiate(self._loss, data)
-        return loss, named, self._clip(gradients)
+    return Compiled(call)
 
 
-class Outputs:
-    """See `backend.Outputs`."""
+def compiled_outputs(loss: PureLoss) -> Callable[[Any], dict[str, Any]]:
+    """See `backend`."""
 
-    def __init__(self, loss: PureLoss) -> None:
-        self._loss = loss
-        self._compiled = Compiled(self._call)
-        self.traces = 0
-
-    def __call__(self, data: Any) -> dict[str, Any]:
-        return self._compiled(data)  # type: ignore[no-any-return]
-
-    def _call(self, data: Any) -> dict[str, Any]:
-        self.traces += 1  # runs while tracing only
-        _, (named, _) = self._loss([], [variable.value for variable in self._loss.others], data)
+    def call(data: Any) -> dict[str, Any]:
+        _, (named, _) = loss([], [variable.value for variable in loss.others], data)
         return named
+
+    return Compiled(call)
 
 
 class Step:
-    """See `steps.Step`. XLA (`jit_compile`) is off: on a CPU no faster for small networks, and slow to start."""
+    """See `steps.Step`. XLA (`jit_compile`) is off: on CPUs it is no faster for small networks, and starts slowly."""
 
     def __init__(self, loss: PureLoss, parts: Sequence[Part], replicas: int, reduce: Reduce) -> None:
         if replicas > 1:
@@ -108,10 +103,10 @@ class Step:
         self.traces = 0
 
     def __call__(self, data: Any) -> dict[str, Any]:
-        # One vector, so that there is one transfer from the device however many metrics there are.
+        # One vector, so that all metrics take one transfer from the device.
         scalars, arrays = self._compiled(data)
-        told = dict(zip(self.names, scalars.numpy().tolist(), strict=True))
-        return told | {name: array.numpy() for name, array in arrays.items()}
+        metrics = dict(zip(self.names, scalars.numpy().tolist(), strict=True))
+        return metrics | {name: array.numpy() for name, array in arrays.items()}
 
     def _step(self, data: Any) -> tuple[Any, dict[str, Any]]:
         self.traces += 1  # runs while tracing only
@@ -119,7 +114,7 @@ class Step:
         return scalars, arrays
 
     def advance(self, data: Any, stop: tuple[str, float] | None = None) -> tuple[Any, dict[str, Any], Any]:
-        """One step while tracing: its scalars, float32 [names], its arrays, and whether it was applied."""
+        """Take one step while tracing: return scalars, float32 [names], arrays, and whether it was applied."""
         loss, named, others, gradients = differentiate(self._loss, data)
         gradients = self._reduce(gradients)
         norm = global_norm(gradients)
@@ -136,23 +131,23 @@ class Step:
 
     @property
     def variables(self) -> list[Any]:
-        """All that a step assigns."""
+        """All variables that a step assigns."""
         states = [variable for part in self._parts for variable in part.optimizer.variables]
         return [*self._loss.trainable, *self._loss.others, *states]
 
     def _apply(self, gradients: list[Any], others: list[Any], goes: Any) -> None:
         rest = iter(gradients)
-        number = tf.identity(self._count.iterations.value) + 1  # of this update, before the count is written
+        number = tf.identity(self._count.iterations.value) + 1  # number of this update, before the count is written
         for part in self._parts:
             own = [next(rest) for _ in part.trainable]
             due = goes if part.every == 1 else goes & (number % part.every == 0)
-            tensorflow_adam.apply(part.optimizer, part.clip(own), part.trainable, due)
+            _apply(part.optimizer, part.clip(own), part.trainable, due)
         for variable, value in zip(self._loss.others, others, strict=True):
             variable.assign(tf.where(goes, value, variable.value))
 
 
 class Epochs:
-    """Several steps in one call of `steps.Step`: a loop in the graph."""
+    """Several steps in one call of `steps.Step`, as a loop in the graph."""
 
     def __init__(
         self,
@@ -178,81 +173,70 @@ class Epochs:
         variables = self._one.variables
         before = [tf.identity(variable.value) for variable in variables]
 
-        def body(index: Any, _: Any, told: Any, steps: Any) -> tuple[Any, Any, Any, Any]:
+        def body(index: Any, _: Any, rows: Any, steps: Any) -> tuple[Any, Any, Any, Any]:
             scalars, _, goes = self._one.advance(self._take(data, order[index]), self._stop)
-            return index + 1, goes, told.write(index, scalars), steps + tf.cast(goes, tf.int32)
+            return index + 1, goes, rows.write(index, scalars), steps + tf.cast(goes, tf.int32)
 
-        told = tf.TensorArray(tf.float32, size=order.shape[0])
-        index, _, told, steps = tf.while_loop(
+        rows = tf.TensorArray(tf.float32, size=order.shape[0])
+        index, _, rows, steps = tf.while_loop(
             lambda index, goes, *_: (index < order.shape[0]) & goes,
             body,
-            (tf.constant(0), tf.constant(True), told, tf.constant(0)),
-            parallel_iterations=1,  # each step begins where the one before has ended
+            (tf.constant(0), tf.constant(True), rows, tf.constant(0)),
+            parallel_iterations=1,  # each step starts from the result of the one before
         )
-        rows = told.gather(tf.range(index))
+        rows = rows.gather(tf.range(index))
         finite = tf.reduce_all(tf.math.is_finite(rows[:, -3:-1]))  # loss and norm
         tf.cond(finite, lambda: True, lambda: _assign(variables, before))
         return rows, tf.where(finite, steps, 0)
 
 
-class Apply:
-    """See `backend.Apply`."""
+def compiled_apply(optimizer: Any, variables: Sequence[Any]) -> Callable[..., None]:
+    """See `backend`."""
 
-    def __init__(self, optimizer: Any, variables: Sequence[Any]) -> None:
-        self._optimizer = optimizer
-        self._variables = list(variables)
-        self._compiled = Compiled(self._apply)
+    def call(gradients: list[Any], scaler: Any) -> None:
+        _apply(optimizer, [gradient * scaler for gradient in gradients], variables, tf.constant(True))
 
-    def __call__(self, gradients: Sequence[Array], scaler: float) -> None:
-        self._compiled([np.asarray(gradient) for gradient in gradients], np.float32(scaler))
+    compiled = Compiled(call)
 
-    def _apply(self, gradients: list[Any], scaler: Any) -> None:
-        scaled = [gradient * scaler for gradient in gradients]
-        tensorflow_adam.apply(self._optimizer, scaled, self._variables, tf.constant(True))
+    def apply(gradients: Sequence[Array], scaler: float = 1.0) -> None:
+        compiled([np.asarray(gradient) for gradient in gradients], np.float32(scaler))
+
+    return apply
 
 
-class Mix:
-    """See `backend.Mix`."""
+def compiled_mix(mixed: Sequence[Pair], copied: Sequence[Pair]) -> Callable[[float], None]:
+    """See `backend`."""
 
-    def __init__(self, mixed: Sequence[Pair], copied: Sequence[Pair]) -> None:
-        self._mixed = list(mixed)
-        self._copied = list(copied)
-        self._compiled = Compiled(self._mix)
-
-    def __call__(self, shares: Array) -> None:
-        self._compiled(shares)
-
-    def _mix(self, shares: Any) -> None:
-        for target, source in self._mixed:
+    def call(shares: Any) -> None:
+        for target, source in mixed:
             target.assign(shares[0] * source.value + shares[1] * target.value)
-        for target, source in self._copied:
+        for target, source in copied:
             target.assign(source.value)
 
+    compiled = Compiled(call)
 
-class Read:
-    """See `backend.Read`."""
+    def mix(rate: float) -> None:
+        compiled(np.array([rate, 1.0 - rate], np.float32))  # both shares are rounded once, from double precision
 
-    def __init__(self, variables: Sequence[Any]) -> None:
-        self._compiled = Compiled(lambda: [tf.convert_to_tensor(variable.value) for variable in variables])
-
-    def __call__(self) -> list[Array]:
-        # numpy() copies, and makes no array of what has no axes.
-        return [np.asarray(tensor.numpy()) for tensor in self._compiled()]
+    return mix
 
 
-class Write:
-    """See `backend.Write`."""
+def compiled_read(variables: Sequence[Any]) -> Callable[[], list[Array]]:
+    """See `backend`."""
+    compiled = Compiled(lambda: [tf.convert_to_tensor(variable.value) for variable in variables])
+    # numpy() copies, and returns no array for tensors without axes.
+    return lambda: [np.asarray(tensor.numpy()) for tensor in compiled()]
 
-    def __init__(self, variables: Sequence[Sequence[Any]]) -> None:
-        self._variables = [list(equal) for equal in variables]
-        self._compiled = Compiled(self._assign)
 
-    def __call__(self, arrays: Sequence[Array]) -> None:
-        self._compiled(list(arrays))
+def compiled_write(groups: Sequence[Sequence[Any]]) -> Callable[[Sequence[Array]], None]:
+    """See `backend`."""
 
-    def _assign(self, arrays: list[Any]) -> None:
-        for equal, array in zip(self._variables, arrays, strict=True):
+    def call(arrays: list[Any]) -> None:
+        for equal, array in zip(groups, arrays, strict=True):
             _assign(equal, [array] * len(equal))
+
+    compiled = Compiled(call)
+    return lambda arrays: compiled(list(arrays))
 
 
 def _assign(variables: Sequence[Any], values: Sequence[Any]) -> bool:
@@ -262,11 +246,68 @@ def _assign(variables: Sequence[Any], values: Sequence[Any]) -> bool:
 
 
 def differentiate(loss: PureLoss, data: Any) -> tuple[Any, dict[str, Any], list[Any], list[Any]]:
-    """Loss, named arrays, new values of the variables not trained, and gradients of those that are."""
+    """Return loss, named arrays, new values of `others`, and gradients."""
     values = [tf.convert_to_tensor(variable.value) for variable in loss.trainable]
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(values)
         total, (named, others) = loss(values, [variable.value for variable in loss.others], data)
     gradients = tape.gradient(total, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-    # A gathered embedding's gradient is sparse; optimizers, clipping and accumulation want the dense one.
+    # The gradient of an embedding is sparse; optimizers, clipping and accumulation need a dense one.
     return total, named, others, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+
+def _apply(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any], goes: Any) -> None:
+    """Take one step of an optimizer while tracing, if `goes`, bool []; otherwise keep weights, moments and the count.
+
+    Adam takes one operation per weight here. Keras writes it as twenty, more than half of them on single numbers: a
+    tenth of a small network's update, a fifth of one of three networks, and half of its tracing time. If the step is
+    not taken, gradients may be NaN.
+    """
+    if type(optimizer) is keras.optimizers.Adam and _is_plain(optimizer, variables):
+        _adam(optimizer, gradients, variables, goes)
+        return
+
+    def step() -> bool:
+        optimizer.apply(gradients, variables)
+        return True
+
+    tf.cond(goes, step, lambda: False)
+
+
+def _is_plain(optimizer: Any, variables: Sequence[Any]) -> bool:
+    """Return whether the formula of `_adam` is all that the optimizer does."""
+    options = ("amsgrad", "weight_decay", "use_ema", "gradient_accumulation_steps", "loss_scale_factor")
+    clips = ("clipnorm", "clipvalue", "global_clipnorm")
+    float32 = all(variable.dtype == "float32" and variable.constraint is None for variable in variables)
+    return float32 and not any(getattr(optimizer, name) for name in (*options, *clips))
+
+
+def _adam(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any], goes: Any) -> None:
+    """Kingma and Ba 2015, end of section 2, as in Keras:
+
+        m <- m + (1 - beta_1) (g - m),   v <- v + (1 - beta_2) (g^2 - v)
+        w <- w - alpha m / (sqrt(v) + epsilon),   alpha = rate sqrt(1 - beta_2^t) / (1 - beta_1^t)
+
+    With g = 0, betas = 1 and rate = 0 nothing changes, which is cheaper than a branch.
+    """
+    beta_1, beta_2 = (tf.constant(beta, tf.float32) for beta in (optimizer.beta_1, optimizer.beta_2))
+    count = tf.cast(optimizer.iterations.value, tf.float32) + 1.0
+    numbers = {
+        "beta1_power": tf.pow(beta_1, count),
+        "beta2_power": tf.pow(beta_2, count),
+        "lr": tf.where(goes, tf.cast(optimizer.learning_rate, tf.float32), 0.0),
+        "beta1": tf.where(goes, beta_1, 1.0),
+        "beta2": tf.where(goes, beta_2, 1.0),
+        "epsilon": tf.where(goes, tf.constant(optimizer.epsilon, tf.float32), 1.0),  # epsilon and v may be 0
+    }
+    moments = optimizer.variables[-2 * len(variables) :]  # pairs, after the count and the rate
+    for index, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
+        momentum, velocity = moments[2 * index : 2 * index + 2]
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.value.handle,
+            m=momentum.value.handle,
+            v=velocity.value.handle,
+            grad=tf.where(goes, gradient, 0.0),
+            **numbers,
+        )
+    optimizer.iterations.assign_add(tf.cast(goes, optimizer.iterations.dtype))

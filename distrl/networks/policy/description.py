@@ -1,6 +1,7 @@
-"""The JSON half of a policy bundle, and the check that its parts fit each other. Independent of numeric frameworks.
+"""The JSON part of a policy bundle, and the check that its parts fit each other; independent of numeric frameworks.
 
-`bundle.py` writes a description and actors read it. Descriptions that come from files are checked before use."""
+`bundle.py` writes a description and actors read it. Descriptions from files are checked before use.
+"""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -26,13 +27,16 @@ from distrl.types import (
 )
 
 FORMAT = 4
-"""Raised whenever an older reader would misread a newer description."""
+"""Incremented whenever an older reader would misread a newer description."""
 
 
 @dataclass(frozen=True)
 class WeightSpec:
-    """One weight: an input or an external initializer of the graph under its Keras path. Only trainable floats are ever
-    mixed."""
+    """One weight, an input or an external initializer of the graph, under its Keras path.
+
+    Attributes:
+        mixed: Mixing rates apply to it: it is a trainable float.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -44,12 +48,12 @@ MOST_INPUTS = 65_536
 
 
 def are_inputs(weights: Iterable[WeightSpec]) -> bool:
-    """Whether a graph takes these weights as inputs; others are external initializers.
+    """Return whether a graph takes these weights as inputs; otherwise they are external initializers.
 
-    New weights of an input cost nothing, those of an initializer a new session, 0.8 ms and more. In return ONNX Runtime
-    lays initializers out for convolutions, which have the only kernels of more than two axes, and for products of
-    matrices. For two layers of 64, a step of 64 rows takes 25 µs instead of 20; for two layers of 256, one of 8 rows
-    takes 40 instead of 23, so that `MOST_INPUTS` numbers are where unrolls of 32 steps break even.
+    New values of inputs cost nothing; new values of initializers need a new session, 0.8 ms or more. In return ONNX
+    Runtime prepares initializers for convolutions, which have the only kernels of more than two axes, and for products
+    of matrices. With inputs, a step of 64 rows through two layers of 64 takes 25 µs instead of 20; a step of 8 rows
+    through two layers of 256 takes 40 instead of 23. Unrolls of 32 steps break even at `MOST_INPUTS` numbers.
     """
     shapes = [spec.shape for spec in weights]
     return all(len(shape) <= 2 for shape in shapes) and sum(map(math.prod, shapes)) <= MOST_INPUTS
@@ -57,7 +61,7 @@ def are_inputs(weights: Iterable[WeightSpec]) -> bool:
 
 @dataclass(frozen=True)
 class NoisyWeights:
-    """The weights of one noisy layer by name: means, and how strong the noise on them is.
+    """Names of one noisy layer's weights: means, and scales of the noise on them.
 
     Attributes:
         kernel, kernel_sigma: float32 [p, q].
@@ -72,14 +76,13 @@ class NoisyWeights:
 
 @dataclass(frozen=True)
 class RewardStatistics:
-    """In which scale of rewards a policy learned: output ``value`` is of ``clip((r - mean) / deviation, -clip, clip)``.
+    """Scale of rewards of a policy: output ``value`` is for ``clip((r - mean) / deviation, -clip, clip)``.
 
     Attributes:
-        kind: As `algorithm.reward_normalization.kind`.
-        clip: None: not cut.
-        mean: 0 unless `kind` takes rewards less their mean.
-        deviation: What they are divided by.
-        count: Steps behind these statistics; below 2 rewards are as they came.
+        kind: See `algorithm.reward_normalization.kind`.
+        clip: None: rewards are not clipped.
+        mean: 0 unless `kind` is reward.
+        count: Number of steps in these statistics; below 2 rewards are not normalised.
     """
 
     kind: Literal["discounted_return", "reward"]
@@ -91,21 +94,21 @@ class RewardStatistics:
 
 @dataclass(frozen=True)
 class BundleDescription:
-    """Everything an actor must know of a policy beside the graph.
+    """Everything that an actor needs of a policy beside the graph.
 
     Attributes:
         inputs: Graph inputs by name, without batch axis.
-        recurrent_state: State inputs by name, without batch axis; the graph puts the next state out as
-            ``next_<name>``. Empty for policies without memory.
-        outputs: Graph outputs by name -> shape without batch axis, float32; the next state is not among them.
-        action_distributions: Action -> the distribution that output ``policy/<action>`` parametrises.
-        environment: The environment the policy was made for.
-        weights: In the network's order; all that the graph reads.
-        noisy: Noisy layers. What the graph reads of these are the means; the strength of noise may travel beside them.
-        libraries: Versions that exported the graph.
-        sha256: Of the graph, hexadecimal.
+        recurrent_state: State inputs by name, without batch axis; the graph returns the next state as ``next_<name>``.
+            Empty for policies without memory.
+        outputs: Graph outputs by name -> shape without batch axis, float32; without the next state.
+        action_distributions: Action -> the family that its output parametrises.
+        environment: The policy's environment.
+        weights: All weights that the graph reads, in the network's order.
+        noisy: Noisy layers. The graph reads their means; scales of the noise may travel beside the weights.
+        libraries: Versions of the libraries that exported the graph.
+        sha256: Hash of the graph, hexadecimal.
         exploration: How actors explore while training; None: by the distributions alone.
-        rewards: Their scale when the weights beside this description were saved; None: they are not normalised.
+        rewards: Scale of rewards when the weights were saved; None: rewards are not normalised.
         format: `FORMAT` at the time of writing.
     """
 
@@ -124,23 +127,19 @@ class BundleDescription:
 
     @property
     def sigmas(self) -> dict[str, WeightSpec]:
-        """How strong the noise of noisy layers is, by name: arrays like those that it is added to."""
+        """Scales of the noise of noisy layers by name; each has the shape of its mean."""
         weights = {spec.name: spec for spec in self.weights}
         pairs = [(layer.kernel, layer.kernel_sigma) for layer in self.noisy]
         pairs += [(layer.bias, layer.bias_sigma) for layer in self.noisy if layer.bias and layer.bias_sigma]
         return {sigma: replace(weights[mean], name=sigma) for mean, sigma in pairs}
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         return _DESCRIPTION.dump_json(self).decode()
 
     @staticmethod
     def from_json(text: str) -> "BundleDescription":
-        """The inverse of `to_json`.
-
-        Raises:
-            DistrlError: Not a description, or one of another format.
-        """
+        """Invert `to_json`; raise DistrlError for other texts and other formats."""
         try:
             description = _DESCRIPTION.validate_json(text)
         except ValidationError as error:
@@ -158,7 +157,7 @@ _DESCRIPTION = TypeAdapter(BundleDescription)
 
 
 MOST_NUMBERS = 2**28
-"""In one array: 1 GiB of float32."""
+"""Most numbers of one array: 1 GiB of float32."""
 DTYPES = frozenset({"bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))}) | {
     *("float16", "float32", "float64")
 }
@@ -166,29 +165,25 @@ _WHOLE = np.iinfo(np.int64)
 
 
 def check_description(description: BundleDescription) -> None:
-    """Checks spaces, distributions and outputs against each other.
-
-    Raises:
-        DistrlError: Something does not fit; names it in one line.
-    """
+    """Raise DistrlError, in one line, unless spaces, distributions and outputs fit each other."""
     spec = description.environment
     _check_spaces(spec.observations, spec.actions)
     if spec.unprocessed is not None:
         _check_spaces(spec.unprocessed.observations, spec.unprocessed.actions)
     _check_arrays("recurrent state", description.recurrent_state)
     if description.inputs != spec.observations:
-        raise DistrlError("its description does not fit itself: inputs are not the environment's observations")
+        raise _inconsistent("inputs are not the environment's observations")
     _check_distributions(description, spec)
 
 
 def _check_spaces(observations: Mapping[str, ArraySpec], actions: Mapping[str, ActionSpec]) -> None:
     for what, found in (("observations", observations), ("actions", actions)):
         if not found:
-            raise DistrlError(f"its description does not fit itself: there are no {what}")
+            raise _inconsistent(f"there are no {what}")
     _check_arrays("observation", observations)
     for name, action in actions.items():
         if not _is_action(action):
-            raise DistrlError(f"its description does not fit itself: action {name!r} is {_short(action)}")
+            raise _inconsistent(f"action {name!r} is {_short(action)}")
 
 
 def _check_arrays(what: str, arrays: Mapping[str, ArraySpec]) -> None:
@@ -196,7 +191,7 @@ def _check_arrays(what: str, arrays: Mapping[str, ArraySpec]) -> None:
         stacked = array.frames >= 1 and (array.frames == 1 or (array.shape and array.shape[-1] % array.frames == 0))
         encoded = array.one_hot is None or _is_one_hot(array, array.one_hot)
         if array.dtype not in DTYPES or not _is_shape(array.shape) or not stacked or not encoded:
-            raise DistrlError(f"its description does not fit itself: {what} {name!r} is {_short(array)}")
+            raise _inconsistent(f"{what} {name!r} is {_short(array)}")
 
 
 def _is_one_hot(array: ArraySpec, shown: OneHot) -> bool:
@@ -225,34 +220,29 @@ def _is_action(action: ActionSpec) -> bool:
 
 
 def _is_choice(n: int, start: int) -> bool:
-    """Its numbers are int64, counted from 0 int32."""
+    """Return whether its numbers fit int64, and counted from 0 int32."""
     return 1 <= n <= MOST_NUMBERS and _WHOLE.min <= start <= _WHOLE.max - n
 
 
 def _check_distributions(description: BundleDescription, spec: EnvSpec) -> None:
     distributions = description.action_distributions
     if distributions.keys() != spec.actions.keys():
-        raise DistrlError(
-            f"its description does not fit itself: actions are {_short([*spec.actions])}, "
-            f"distributions are of {_short([*distributions])}"
-        )
+        raise _inconsistent(f"actions are {_short([*spec.actions])}, distributions are of {_short([*distributions])}")
     for name, distribution in distributions.items():
         action = spec.actions[name]
         if not distribution.fits(action):
-            raise DistrlError(
-                f"its description does not fit itself: action {name!r} is {_short(action)}, "
-                f"its distribution {_short(distribution)}"
-            )
+            raise _inconsistent(f"action {name!r} is {_short(action)}, its distribution {_short(distribution)}")
         output = distribution.output_of(name)
-        if description.outputs.get(output) != (distribution.parameters_size,):
-            found = description.outputs.get(output, "not there")
-            raise DistrlError(
-                f"its description does not fit itself: output {output!r} is {_short(found)}, "
-                f"not {(distribution.parameters_size,)}"
-            )
+        found, expected = description.outputs.get(output, "not there"), (distribution.parameters_size,)
+        if found != expected:
+            raise _inconsistent(f"output {output!r} is {_short(found)}, not {expected}")
+
+
+def _inconsistent(what: str) -> DistrlError:
+    return DistrlError(f"its description is inconsistent: {what}")
 
 
 def _short(value: object) -> str:
-    """At most 120 characters of it."""
-    told = repr(value)
-    return told if len(told) <= 120 else f"{told[:119]}…"
+    """Return at most 120 characters of a value's representation."""
+    text = repr(value)
+    return text if len(text) <= 120 else f"{text[:119]}…"

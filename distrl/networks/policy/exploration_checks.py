@@ -1,4 +1,4 @@
-"""Which exploration fits which actions and which network; what each does is in `actors/exploring/exploration.py`."""
+"""Checks that an exploration fits the actions and the network; `actors/exploring/` implements each exploration."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ from distrl.types import ActionSpec, BoxSpec
 def of_each(
     exploration: ExplorationParameters | None, distributions: Mapping[str, FamilySpec]
 ) -> dict[str, ActionExploration]:
-    """Action -> how it is explored; those that only follow the policy are not in it."""
+    """Return action -> its exploration, without actions that only follow the policy."""
     match exploration:
         case None | PolicySamplingParameters() | NoisyNetworkParameters() | ParameterNoiseParameters():
             return {}
@@ -37,15 +37,7 @@ def check_exploration(
     *,
     has_noisy_layers: bool,
 ) -> None:
-    """Refuses what cannot be explored so.
-
-    Args:
-        distributions: Action -> its distribution.
-        actions: Action -> what the environment takes.
-
-    Raises:
-        ConfigError: One line, with the action and what would do.
-    """
+    """Raise ConfigError, with a remedy, if the exploration does not fit the network or an action."""
     if exploration is None:
         return
     if isinstance(exploration, PerActionParameters) and (odd := sorted(exploration.per_action.keys() - actions.keys())):
@@ -64,7 +56,7 @@ def check_exploration(
         for action, taken in actions.items():
             if _is_unbounded(taken):
                 raise ConfigError(
-                    f"exploration.random_steps: action {action} has no finite bounds to be random between; "
+                    f"exploration.random_steps: action {action} has no finite bounds to draw from; "
                     "set it to 0, or bound the environment's action space"
                 )
 
@@ -85,13 +77,13 @@ def _check_action(exploration: ActionExploration, action: str, spec: ActionSpec)
     continuous = isinstance(spec, BoxSpec)
     if isinstance(exploration, NoiseSection):
         if not continuous:
-            raise _unfit(exploration, action, f"is {spec.kind}, and noise is for real numbers; use epsilon_greedy")
+            raise _unfit(exploration, action, f"is {spec.kind}, and noise needs real numbers; use epsilon_greedy")
         if exploration.unit == "range" and _is_unbounded(spec):
-            raise _unfit(exploration, action, "has no finite bounds that noise could be scaled by; set unit: action")
+            raise _unfit(exploration, action, "has no finite bounds to scale noise by; set unit: action")
     elif exploration.kind == "boltzmann" and continuous:
         raise _unfit(exploration, action, "has real numbers and no choices; use policy, epsilon_greedy or noise")
     elif exploration.kind == "epsilon_greedy" and _is_unbounded(spec):
-        raise _unfit(exploration, action, "has no finite bounds to be random between; use gaussian_noise")
+        raise _unfit(exploration, action, "has no finite bounds to draw from; use gaussian_noise")
 
 
 def _unfit(exploration: ActionExploration, action: str, why: str) -> ConfigError:

@@ -7,7 +7,14 @@ from keras import ops
 
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
-from distrl.networks.framework.backend import NAME, Apply, Gradients, Mix, Read, Write
+from distrl.networks.framework.backend import (
+    NAME,
+    Gradients,
+    compiled_apply,
+    compiled_mix,
+    compiled_read,
+    compiled_write,
+)
 from distrl.networks.framework.differentiation import Part
 from distrl.networks.steps import Minibatches, Step
 from distrl.networks.wrapper import NetworkWrapper
@@ -250,7 +257,7 @@ def test_gradients_are_clipped_where_they_are_computed():
 def test_given_gradients_are_scaled_and_applied():
     line = Line()
     given = [np.float32(4.0), np.float32(-2.0)]
-    apply = Apply(line.optimizer, [line.slope, line.unused])
+    apply = compiled_apply(line.optimizer, [line.slope, line.unused])
     apply(given)
     assert [float(line.slope), float(line.unused)] == [0.0, 8.0]
     apply(given, 0.5)
@@ -370,7 +377,7 @@ def test_the_framework_is_the_one_that_keras_runs_on():
 def test_mix_moves_targets_towards_their_sources():
     targets = [keras.Variable(np.array(values, "float32")) for values in ([1.0, 2.0], [[3.0]])]
     sources = [keras.Variable(np.array(values, "float32")) for values in ([2.0, 4.0], [[-1.0]])]
-    mix = Mix(targets, sources)
+    mix = compiled_mix(list(zip(targets, sources, strict=True)), [])
     for rate, expected in ((0.25, ([1.25, 2.5], [[2.0]])), (0.5, ([1.625, 3.25], [[0.5]]))):
         mix(rate)
         for target, values in zip(targets, expected, strict=True):
@@ -384,10 +391,10 @@ def test_mix_moves_targets_towards_their_sources():
 def test_mix_copies_what_is_not_mixed_whatever_the_rate():
     mixed = [keras.Variable(np.float32([value])) for value in (1.0, 3.0)]
     counts = [keras.Variable(np.int32([value]), dtype="int32") for value in (5, 7)]
-    mix = Mix(mixed[:1], mixed[1:], [(counts[0], counts[1])])
+    mix = compiled_mix([(mixed[0], mixed[1])], [(counts[0], counts[1])])
     mix(0.25)
     assert ([float(one.value[0]) for one in mixed], int(counts[0].value[0])) == ([1.5, 3.0], 7)
-    only_copied = Mix([], [], [(mixed[0], mixed[1])])
+    only_copied = compiled_mix([], [(mixed[0], mixed[1])])
     only_copied(1.0)
     assert float(mixed[0].value[0]) == 3.0
 
@@ -395,7 +402,7 @@ def test_mix_copies_what_is_not_mixed_whatever_the_rate():
 def test_copies_stay_when_what_they_were_made_of_is_trained():
     line = Line(keras.optimizers.Adam(0.5))
     kept = keras.Variable(np.float32(0.0))
-    read, copy = Read([line.slope, line.unused]), Mix([], [], [(kept, line.slope)])
+    read, copy = compiled_read([line.slope, line.unused]), compiled_mix([], [(kept, line.slope)])
     copy(1.0)
     before = read()
     line.step(batch())
@@ -407,19 +414,19 @@ def test_copies_stay_when_what_they_were_made_of_is_trained():
 def test_variables_of_any_dtype_and_shape_are_read_as_arrays_of_ones_own():
     given = [np.float32([[1.5, 2.5]]), np.int32(3), np.array([True, False]), np.zeros((0, 2), np.float32)]
     variables = [keras.Variable(array, dtype=str(array.dtype)) for array in given]
-    read = Read(variables)
+    read = compiled_read(variables)
     for array, expected in zip(read(), given, strict=True):
         np.testing.assert_array_equal(array, expected)
         assert (array.shape, array.dtype) == (expected.shape, expected.dtype)
         array[...] = 0
     for array, expected in zip(read(), given, strict=True):
         np.testing.assert_array_equal(array, expected)
-    assert Read([])() == []
+    assert compiled_read([])() == []
 
 
 def test_write_sets_every_variable_of_a_group():
     means, variances = ([keras.Variable(np.zeros(2, np.float32)) for _ in range(count)] for count in (2, 1))
-    write, mean = Write([means, variances]), np.float32([1.0, 2.0])
+    write, mean = compiled_write([means, variances]), np.float32([1.0, 2.0])
     write([mean, np.float32([3.0, 4.0])])
     mean[:] = 9.0  # the caller's, to write into again
     assert [np.array(one).tolist() for one in (*means, *variances)] == [[1.0, 2.0], [1.0, 2.0], [3.0, 4.0]]

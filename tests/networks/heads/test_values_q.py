@@ -109,7 +109,5 @@ def test_a_distribution_of_returns_is_of_one_choice(build):
 
 @pytest.mark.parametrize("parameters", [QHeadParameters(), DuelingQHeadParameters()], ids=["q", "dueling_q"])
 def test_a_temperature_without_an_effect_is_refused(build, parameters):
-    with pytest.raises(
-        ConfigError, match=r"softmax_temperature: 0\.5 needs one discrete action"
-    ):
+    with pytest.raises(ConfigError, match=r"softmax_temperature: 0\.5 needs one discrete action"):
         build(parameters, several(gear=DiscreteSpec(3), lights=DiscreteSpec(2)), softmax_temperature=0.5)

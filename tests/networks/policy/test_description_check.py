@@ -94,7 +94,7 @@ def test_what_fits(action, distribution):
 def test_what_does_not_fit_is_one_line(bad, message):
     with pytest.raises(DistrlError) as raised:
         check_description(bad)
-    assert str(raised.value).startswith("its description does not fit itself: ")
+    assert str(raised.value).startswith("its description is inconsistent: ")
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
 

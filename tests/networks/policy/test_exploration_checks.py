@@ -67,7 +67,7 @@ def test_a_kind_fits_or_is_refused(kind, space):
 def test_random_steps_want_bounds(space):
     if space != "unbounded":
         return check({"kind": "greedy", "random_steps": 5}, space)
-    with pytest.raises(ConfigError, match="random_steps: action a has no finite bounds to be random between"):
+    with pytest.raises(ConfigError, match="random_steps: action a has no finite bounds to draw from"):
         check({"kind": "greedy", "random_steps": 5}, space)
 
 
@@ -78,13 +78,13 @@ def test_random_steps_want_bounds(space):
         (
             {"kind": "gaussian_noise"},
             ["unbounded"],
-            "exploration.kind: gaussian_noise does not fit: action a has no finite bounds that noise could be scaled "
-            "by; set unit: action",
+            "exploration.kind: gaussian_noise does not fit: action a has no finite bounds to scale noise by; "
+            "set unit: action",
         ),
         (
             {"kind": "constant_noise"},
             ["box", "discrete"],
-            "exploration.kind: constant_noise does not fit: action b is discrete, and noise is for real numbers; "
+            "exploration.kind: constant_noise does not fit: action b is discrete, and noise needs real numbers; "
             "use epsilon_greedy",
         ),
         (

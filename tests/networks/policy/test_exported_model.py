@@ -99,7 +99,7 @@ def test_the_order_of_fields_means_nothing():
         (altered(env_steps="many"), "its description is not valid: env_steps: Input should be a valid integer"),
         (altered(format=2), f"its format is 2.{FORMAT}, this distrl reads 1.{FORMAT}; export it again"),
         (altered(sha256="0" * 64), "it is damaged: the graph's sha256 is"),
-        (altered(action_distributions={}), "its description does not fit itself: actions are ['action']"),
+        (altered(action_distributions={}), "its description is inconsistent: actions are ['action']"),
         (altered(weights=[{"name": "w", "shape": [1], "dtype": "float32", "mixed": True}]), "weight 'w' is not in it"),
     ],
 )

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import ops
 
 from distrl.config.optimizers import OptimizerParameters
-from distrl.networks.framework import tensorflow_adam
+from distrl.networks.framework import tensorflow_backend
 from distrl.networks.framework.optimizers import create_optimizer
 
 SHAPES = ((3, 2), ())
@@ -23,7 +23,7 @@ class Stepped:
         optimizer.build(self.weights)
         # Traced once, for what these numbers are, as in a learner.
         self._step = tf.function(
-            lambda gradients, goes: tensorflow_adam.apply(optimizer, gradients, self.weights, goes), autograph=False
+            lambda gradients, goes: tensorflow_backend._apply(optimizer, gradients, self.weights, goes), autograph=False
         )
 
     def step(self, gradients, goes=True):
@@ -169,7 +169,7 @@ def test_networks_are_trained_as_by_keras(monkeypatch, wrap, batch_for, name, mi
         return network.state_arrays()
 
     ours = trained()
-    monkeypatch.setattr(tensorflow_adam, "_is_plain", lambda *_: False)
+    monkeypatch.setattr(tensorflow_backend, "_is_plain", lambda *_: False)
     theirs = trained()
     for group in ("online", "optimizer"):
         for path, array in ours[group].items():
