@@ -1,7 +1,7 @@
-"""Directories and files that are there whole or not at all, however the process or the machine ends.
+"""Atomic directories and files: after a crash they exist whole or not at all.
 
-What is written gets its name last: it is written under a temporary name beside its place, flushed to the disk and
-renamed, and the rename is flushed. What is removed loses its name first. So a crash leaves at most temporary names.
+Content is written under a temporary name in the same folder, flushed to the disk and renamed, and the rename is
+flushed. Removal renames first. So a crash leaves at most temporary names.
 """
 
 import os
@@ -17,10 +17,10 @@ _TEMPORARY = ".tmp-"
 
 
 def put_directory(path: Path, files: Mapping[str, bytes]) -> None:
-    """Makes a directory that holds `files`.
+    """Create a directory with `files`, or replace it.
 
-    A directory can only take a name that is free. One that is there already steps aside to `replaced(path)` for the
-    moment between two renames; whoever reads must look there, too. It stays there until it is removed.
+    An existing directory is renamed to `replaced(path)` between two renames, where readers must look too. It stays
+    there until it is removed.
 
     Args:
         path: Its parent must exist.
@@ -32,7 +32,7 @@ def put_directory(path: Path, files: Mapping[str, bytes]) -> None:
         for name, content in files.items():
             _write(temporary / name, content)
         _flush(temporary)
-    except OSError:  # a full disk needs the room more than anybody needs half of it
+    except OSError:  # half of a directory is useless, and a full disk needs the room
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     if path.exists():
@@ -43,14 +43,14 @@ def put_directory(path: Path, files: Mapping[str, bytes]) -> None:
 
 
 def put_file(path: Path, content: bytes) -> None:
-    """Makes or replaces one file."""
+    """Create or replace one file."""
     with file(path) as opened:
         opened.write(content)
 
 
 @contextmanager
 def file(path: Path) -> Iterator[IO[bytes]]:
-    """Makes or replaces one file with what is written inside the `with` block; not if that raises."""
+    """Create or replace one file with what the `with` block writes, unless the block raises."""
     temporary = path.with_name(f"{_TEMPORARY}{path.name}")
     try:
         with naming(path), temporary.open("wb") as opened:
@@ -65,12 +65,12 @@ def file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def replaced(path: Path) -> Path:
-    """Where the directory at `path` steps aside for its successor."""
+    """Return the temporary place of a directory that is being replaced."""
     return path.with_name(f"{path.name}.replaced")
 
 
 def remove_directory(path: Path) -> None:
-    """Removes a directory with all its files; nothing if it is not there."""
+    """Remove a directory with all its files, if it exists."""
     if path.exists():
         doomed = path.with_name(f"{_TEMPORARY}{path.name}.doomed")
         path.rename(doomed)
@@ -78,13 +78,13 @@ def remove_directory(path: Path) -> None:
 
 
 def remove_temporaries(directory: Path) -> None:
-    """Removes what crashes have left in `directory`. Its one writer calls this before it writes."""
+    """Remove the remains of crashes in `directory`. Its one writer calls this before it writes."""
     for path in directory.glob(f"{_TEMPORARY}*"):
         _remove(path)
 
 
 def _remove(path: Path) -> None:
-    """A directory with all its files; of a link, whatever it leads to, the link alone."""
+    """Remove a directory with all its files, or a file, or a link but not its target."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -99,7 +99,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _flush(directory: Path) -> None:
-    """Makes renames inside `directory` durable."""
+    """Make renames inside `directory` durable."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

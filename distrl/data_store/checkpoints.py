@@ -1,9 +1,9 @@
-"""Checkpoints on disk: a checkpoint is there, whole and checked, or it is not there.
+"""Checkpoints on disk, written atomically and checked when read.
 
     checkpoints/
         ckpt-000000001200/          one checkpoint; the number is its step
             <group>.npz             arrays by name, one file per group (main.online, main.optimizer, ...); no pickle
-            meta.json               counters, schedules: whatever is not an array
+            meta.json               counters and schedules: everything that is not an array
             manifest.json           schema version, step, library versions, size and sha256 of every other file
         best                        the name of the best checkpoint, one line
 
@@ -33,7 +33,7 @@ JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | Non
 _GROUP = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 _CHECKPOINT = re.compile(r"ckpt-(\d{12,})(\.replaced)?")
 _MANIFEST_BYTES = 2**20
-"""Longest manifest that is read: its own length is written nowhere."""
+"""Longest manifest that is read, as its length is not recorded."""
 _LIBRARIES = ("distrl", "numpy", "keras", "tensorflow", "tensorflow-cpu", "jax")
 
 
@@ -42,9 +42,9 @@ class LoadedCheckpoint:
     """A checkpoint whose every file matched its manifest.
 
     Attributes:
-        step: The number it was saved under.
+        step: Number of the checkpoint.
         arrays: group -> name -> array.
-        meta: What was saved beside the arrays.
+        meta: Values saved beside the arrays.
         path: Its directory.
         rejected: (path, reason) of newer checkpoints that were not valid.
     """
@@ -65,23 +65,23 @@ def save(
     keep: int,
     best: bool = False,
 ) -> Path:
-    """Writes one checkpoint and removes what is no longer kept: all but the newest `keep` and the best.
+    """Write one checkpoint, then remove all but the newest `keep` and the best.
 
     Args:
-        directory: Where the checkpoints of one run are; made if missing.
+        directory: Directory of one run's checkpoints; created if missing.
         step: Number of the checkpoint, at least 0. A checkpoint of the same step is replaced.
         arrays: group -> name -> array of booleans or numbers. Groups are file names, such as `main.online`: lower-case
             words, joined by dots.
-        meta: Anything JSON can hold.
-        keep: How many of the newest to keep, at least 1.
-        best: This is the best checkpoint so far; it is kept until another one is.
+        meta: Values that JSON can hold.
+        keep: Number of newest checkpoints to keep, at least 1.
+        best: Mark this checkpoint as the best; it is kept until another one is marked.
 
     Returns:
         The checkpoint's directory.
 
     Raises:
         ValueError: A group or name is not allowed, an array holds objects, or `meta` holds NaN.
-        OSError: The disk is full or refuses; earlier checkpoints are untouched.
+        OSError: The disk is full or fails; earlier checkpoints are untouched.
     """
     if step < 0 or keep < 1:
         raise ValueError(f"a checkpoint needs step >= 0 and keep >= 1, got step {step}, keep {keep}")
@@ -101,14 +101,14 @@ def save(
 
 
 def load(path: Path, groups: Collection[str] | None = None) -> LoadedCheckpoint:
-    """Reads one checkpoint and checks every byte of it.
+    """Read one checkpoint and check every byte of it.
 
     Args:
-        groups: Read these alone, beside `meta`; one that it does not hold is left out. None: all.
+        groups: Read only these and `meta`; missing ones are left out. None: all.
 
     Raises:
         CheckpointError: A file is missing, unreadable, cut short, changed, from another schema version, a link, or
-            holds what a checkpoint may not (objects, unknown files).
+            it holds something that a checkpoint must not (objects, unknown files).
     """
     try:
         manifest = _read_manifest(path)
@@ -129,7 +129,7 @@ def load(path: Path, groups: Collection[str] | None = None) -> LoadedCheckpoint:
 
 
 def load_newest(directory: Path) -> LoadedCheckpoint | None:
-    """The newest valid checkpoint, with the newer ones that are not valid; None if there is no checkpoint at all.
+    """Load the newest valid checkpoint, and report the newer invalid ones; None if there is no checkpoint.
 
     Raises:
         CheckpointError: There are checkpoints, and none is valid; the message has every reason.
@@ -146,12 +146,12 @@ def load_newest(directory: Path) -> LoadedCheckpoint | None:
 
 
 def newest_first(directory: Path) -> list[Path]:
-    """Directories of all checkpoints, whether they are valid or not, newest first."""
+    """Return the directories of all checkpoints, valid or not, newest first."""
     return [path for _, path in _checkpoints(directory)]
 
 
 def best_path(directory: Path) -> Path | None:
-    """The best checkpoint's directory; None before a checkpoint was saved as the best, or if the mark is damaged."""
+    """Return the best checkpoint's directory; None if none is marked, or if the mark is damaged."""
     try:
         name = (directory / "best").read_text(encoding="ascii", errors="replace").strip()
     except FileNotFoundError:
@@ -175,7 +175,7 @@ def _manifest(step: int, files: Mapping[str, bytes]) -> dict[str, Any]:
 
 
 def _library_versions() -> Iterator[tuple[str, str]]:
-    """(name, version) of what is installed, without importing any of it."""
+    """Yield (name, version) of installed libraries, without importing them."""
     for name in _LIBRARIES:
         try:
             yield name, version(name)
@@ -202,7 +202,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _read_file(path: Path, entry: Mapping[str, Any]) -> bytes:
-    """The file's bytes, if they are those that the manifest says."""
+    """Return the file's bytes if they match the manifest."""
     content = _read_own(path, entry["bytes"])
     if hashlib.sha256(content).hexdigest() != entry["sha256"]:
         raise ValueError(f"{path.name} does not match its sha256")
@@ -210,12 +210,12 @@ def _read_file(path: Path, entry: Mapping[str, Any]) -> bytes:
 
 
 def _read_own(path: Path, size_bytes: int | None) -> bytes:
-    """What is in a file of the directory's own: a link leads elsewhere, a pipe never ends, a device may be endless.
+    """Read a regular file, and refuse links, pipes and devices.
 
     Args:
-        size_bytes: As the manifest says; None: of the manifest itself.
+        size_bytes: Size in the manifest; None for the manifest itself.
     """
-    # Without O_NONBLOCK, to open a pipe waits until somebody writes.
+    # Without O_NONBLOCK, opening a pipe waits for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
         told = os.fstat(descriptor)
@@ -229,7 +229,7 @@ def _read_own(path: Path, size_bytes: int | None) -> bytes:
 
 
 def _checkpoints(directory: Path) -> list[tuple[int, Path]]:
-    """(step, path) of all that is named like a checkpoint, newest first; one that was replaced after its successor."""
+    """Return (step, path) of all checkpoints, newest first; a replaced one follows its successor."""
     if not directory.is_dir():
         return []
     found = [(match, path) for path in directory.iterdir() if (match := _CHECKPOINT.fullmatch(path.name))]
@@ -238,7 +238,7 @@ def _checkpoints(directory: Path) -> list[tuple[int, Path]]:
 
 
 def _prune(directory: Path, step: int, keep: int) -> None:
-    """Removes what is older than the newest `keep` up to `step`; later ones were rejected and do not count."""
+    """Remove checkpoints older than the newest `keep` up to `step`; later ones were rejected and do not count."""
     best = best_path(directory)
     past = [path for number, path in _checkpoints(directory) if number <= step]
     kept = [path for path in past if not path.name.endswith(".replaced")][:keep]

@@ -1,7 +1,7 @@
-"""Arrays by name as the bytes of an .npz file that `numpy.load(allow_pickle=False)` reads; no pickle either way.
+"""Named arrays as an .npz file that `numpy.load(allow_pickle=False)` reads, without pickle in either direction.
 
-Written without time stamps and without compression: the same arrays always make the same bytes, and a file's size
-bounds the size of what it holds.
+Files have no time stamps and no compression: the same arrays always make the same bytes, and a file's size bounds the
+size of its arrays.
 """
 
 import io
@@ -25,13 +25,13 @@ _CHUNK_BYTES = 1 << 20
 
 
 def encode(arrays: Mapping[str, Array]) -> bytes:
-    """The .npz file of `arrays`.
+    """Return the .npz file of `arrays`.
 
     Args:
         arrays: name -> array of booleans or numbers, any shape. Names may have '/' inside.
 
     Raises:
-        ValueError: A name has other characters, or an array holds something else than booleans and numbers.
+        ValueError: A name has other characters, or an array holds other values than booleans and numbers.
     """
     buffer = io.BytesIO()
     write(buffer, arrays)
@@ -39,7 +39,7 @@ def encode(arrays: Mapping[str, Array]) -> bytes:
 
 
 def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
-    """As `encode`, into a file that is open, one array after the other."""
+    """Encode into an open file, one array after the other."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, given in arrays.items():
             array = np.asarray(given)
@@ -50,11 +50,11 @@ def write(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
 
 
 def decode(content: bytes) -> dict[str, Array]:
-    """The arrays of an .npz file, in its order; they own their memory.
+    """Return the arrays of an .npz file in its order; they own their memory.
 
     Raises:
-        ValueError: Not a zip archive, or a member is compressed, has a forbidden name, dtype or length, or is twice
-            there.
+        ValueError: Not a zip archive, or a member is compressed, has a forbidden name, dtype or length, or occurs
+            twice.
     """
     with _reading(io.BytesIO(content)) as arrays:
         return dict(arrays)
@@ -62,7 +62,7 @@ def decode(content: bytes) -> dict[str, Array]:
 
 @contextmanager
 def opened(path: Path) -> Iterator["Arrays"]:
-    """The arrays of an .npz file, each read when it is asked for, also into memory that is there already.
+    """Open an .npz file whose arrays are read one by one, also into existing memory.
 
     Raises:
         ValueError: As `decode`, when the file is opened or an array is read.
@@ -73,10 +73,10 @@ def opened(path: Path) -> Iterator["Arrays"]:
 
 
 class Arrays(Mapping[str, Array]):
-    """The members of an archive as arrays; of each, asking for it reads the whole, and `form` the header alone.
+    """The members of an archive as arrays, read on access; `form` reads only a header.
 
     Args:
-        size_bytes: Of the archive.
+        size_bytes: Size of the archive.
     """
 
     def __init__(self, archive: zipfile.ZipFile, size_bytes: int) -> None:
@@ -101,13 +101,13 @@ class Arrays(Mapping[str, Array]):
         return flat.reshape(shape, order="F" if fortran_order else "C")
 
     def form(self, name: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
-        """Data type and shape."""
+        """Return data type and shape."""
         with self._archive.open(self._members[name]) as file:
             shape, _, dtype = _header(name, file, self._members[name].file_size)
         return dtype, shape
 
     def read_into(self, name: str, array: Array) -> None:
-        """Sets `array`, which is contiguous and of the same form; after an error it holds anything.
+        """Read into `array`, which is contiguous and of the same form; after an error its content is undefined.
 
         Raises:
             ValueError: As `decode`, or it is of another form.
@@ -141,7 +141,7 @@ def _member(name: str) -> str:
 
 
 def _header(name: str, file: IO[bytes], size_bytes: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether in Fortran's order, and dtype; the file is at the data then, of which there is exactly enough."""
+    """Return shape, whether in Fortran order, and dtype; check that exactly the data follows."""
     major, _ = npy.read_magic(file)
     if major not in (1, 2):
         raise ValueError(f"array {name!r} has npy format version {major}")
@@ -160,7 +160,7 @@ def _header(name: str, file: IO[bytes], size_bytes: int) -> tuple[tuple[int, ...
 
 
 def _fill(flat: Array, file: IO[bytes]) -> None:
-    """Reads all that is left into `flat`, [n] in one piece, without a second copy of it."""
+    """Read the rest of the file into the contiguous `flat`, [n], without a second copy."""
     data, read = flat.view(np.uint8), 0
     while read < len(data):
         chunk = file.read(min(len(data) - read, _CHUNK_BYTES))

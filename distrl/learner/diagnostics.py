@@ -1,4 +1,4 @@
-"""What the learner measures now and then for those who look on: nothing of it is needed to train."""
+"""Optional diagnostics: ReLU sparsity, TensorBoard histograms."""
 
 import logging
 import time
@@ -20,18 +20,18 @@ from distrl.types import Array, Batch, Contributions
 
 log = logging.getLogger(__name__)
 LOOK_AFTER_S = 5.0
-"""Of training, after which relu layers are looked at."""
+"""Seconds of training before relu layers are inspected."""
 LOOK_SHARE = 0.02
-"""Of the learner's time, at most, that this takes."""
+"""Most of the learner's time that the inspection takes."""
 ROWS = 256
-"""Of a batch, whose activations are looked at; images make them large."""
+"""Rows of a batch whose activations are recorded; images make them large."""
 
 
-class Looks:
-    """Relu layers for snapshots, and what `tensorboard.labels` ask for into an event file of the learner's own.
+class Diagnostics:
+    """Records zeros of relu layers for snapshots, and histograms for `tensorboard.labels` in an event file.
 
     Raises:
-        ConfigError: The algorithm does not say what it minimises, and a label needs it.
+        ConfigError: A label needs the algorithm's objective, which it does not have.
     """
 
     def __init__(
@@ -45,17 +45,17 @@ class Looks:
     ) -> None:
         self._reporter, self._waits = reporter, waits
         self._relu_zeros = ReluZeros(networks["main"].online)
-        # In deterministic mode two runs look at the same updates, however long it takes.
+        # In deterministic mode two runs inspect the same updates, however long it takes.
         self._deterministic = config.deterministic
         self._at = 0.0 if config.deterministic else time.monotonic() + LOOK_AFTER_S
         self._histograms = Histograms.of(config, algorithm, networks, run_dir)
 
-    def look(self, batch: Batch | Contributions, env_steps: int) -> None:
-        """Looks at what is due, after an update.
+    def record(self, batch: Batch | Contributions, env_steps: int) -> None:
+        """Record what is due after an update.
 
         Args:
-            batch: Of that update; of gradients, the actors had the rows.
-            env_steps: The event file's axis.
+            batch: Batch of that update; gradients have no rows to inspect.
+            env_steps: Position on the event file's x axis.
         """
         if self._histograms is not None and self._histograms.due:
             with self._waits.measure("histograms"):
@@ -69,15 +69,15 @@ class Looks:
             self._at = began + (time.monotonic() - began) / LOOK_SHARE
 
     def close(self) -> None:
-        """Writes what is buffered."""
+        """Close the event file."""
         if self._histograms is not None:
             self._histograms.close()
 
 
 class Histograms:
-    """What labels ask for that no snapshot holds, every `tensorboard.histograms_every_s`, first at the first snapshot.
+    """Writes the histograms and scalars of `tensorboard.labels`, every `tensorboard.histograms_every_s`.
 
-    A disk that refuses costs points, not the training; it is told of once.
+    A full disk costs points, not the training; it is logged once.
     """
 
     def __init__(
@@ -101,10 +101,10 @@ class Histograms:
 
     @staticmethod
     def of(config: RunConfig, algorithm: Algorithm, networks: Networks, run_dir: Path) -> "Histograms | None":
-        """None where nobody asks for any.
+        """Return None if no label needs histograms.
 
         Raises:
-            ConfigError: See `Looks`.
+            ConfigError: See `Diagnostics`.
         """
         parameters = config.tensorboard
         if not parameters.looks:
@@ -118,17 +118,17 @@ class Histograms:
                     "does not say what it minimises (Algorithm.objective); leave them out"
                 )
             losses = LossInspection(networks, objective)
-        # By updates alone in deterministic mode, so that two runs look at the same ones.
+        # By updates in deterministic mode, so that two runs record the same ones.
         every_s = 0.0 if config.deterministic else parameters.histograms_every_s
         return Histograms(parameters, networks, losses, parameters.folder(run_dir) / "learner", every_s)
 
     @property
     def due(self) -> bool:
-        """It is time to look again."""
+        """Whether the next histograms are due."""
         return time.monotonic() >= self._next_at
 
     def write(self, batch: Batch | Contributions, env_steps: int) -> None:
-        """Looks at everything that is asked for, and adds a point of it."""
+        """Write a point of everything that the labels select."""
         found = [(tag, value) for tag, value in self._found(batch) if self._parameters.wants(tag)]
         try:
             self._file = self._file or EventFile(self._folder)
@@ -147,9 +147,9 @@ class Histograms:
         self._next_at = time.monotonic() + self._every_s
 
     def close(self) -> None:
-        """Nothing is written afterwards."""
+        """Close the event file."""
         if self._file is not None:
-            with suppress(OSError):  # told of at the last look
+            with suppress(OSError):  # logged by the last write
                 self._file.close()
 
     def _found(self, batch: Batch | Contributions) -> Iterator[tuple[str, float | Array]]:
@@ -196,6 +196,6 @@ class Histograms:
 
 
 def _mean_gradients(given: Contributions) -> dict[str, Array]:
-    """Of the workers whose gradients one update takes; as they are shipped, which is clipped."""
+    """Return the mean of the workers' clipped gradients of one update."""
     told = [contribution.differentiated.gradients for contribution in given]
     return {name: np.mean([gradients[name] for gradients in told], axis=0) for name in told[0]}

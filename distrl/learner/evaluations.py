@@ -1,4 +1,4 @@
-"""What the evaluator tells, as the learner reads it: from the registry, and not too often; and the best is kept."""
+"""Evaluations: the learner reads them from the registry and keeps the weights of the best one."""
 
 import time
 from collections.abc import Callable
@@ -16,7 +16,7 @@ class EvaluationReader:
     """Reads each evaluation of the run once, oldest first.
 
     Args:
-        every_s: Looks at the registry no more often.
+        every_s: Least seconds between two reads of the registry.
     """
 
     def __init__(self, registry: Registry, every_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -28,13 +28,13 @@ class EvaluationReader:
 
     @staticmethod
     def of(config: RunConfig, registry: Registry) -> "EvaluationReader | None":
-        """The reader of a run; None where nothing is evaluated. In deterministic mode the clock decides nothing."""
+        """Return the reader of a run, or None without evaluations. Deterministic mode reads without regard to time."""
         if config.evaluation.every_env_steps is None:
             return None
         return EvaluationReader(registry, 0.0 if config.deterministic else EVERY_S)
 
     def new(self, *, at_once: bool = False) -> list[Evaluation]:
-        """Those since the last look; empty before it is time for another one, unless `at_once`."""
+        """Return the evaluations since the last read; empty before the next read is due, unless `at_once`."""
         now = self._clock()
         if now < self._look_at and not at_once:
             return []
@@ -45,19 +45,19 @@ class EvaluationReader:
         return [evaluation for _, evaluation in found]
 
     def keep_best(self, policy: Path) -> None:
-        """Writes the weights of the best evaluation of this launch into the directory `policy`."""
+        """Write the weights of this launch's best evaluation into the directory `policy`."""
         if (best := self._registry.best_evaluation()) is not None:
             write_best(policy, best)
 
 
 def restore_evaluations(policy: Path, state: LearnerState, registry: Registry, *, resumed: bool) -> None:
-    """Before evaluators can begin: what earlier launches have evaluated, and how good the best is that is kept.
+    """Restore the progress and best return of earlier launches' evaluations, before evaluators start.
 
-    A checkpoint can be older than the best evaluation, of which no worse one may take the place.
+    A checkpoint may be older than the best evaluation, which a worse one must not replace.
 
     Args:
         policy: The directory policy/ of the run.
-        resumed: `state` is of a checkpoint; otherwise what is kept is of a training that left none.
+        resumed: Whether `state` comes from a checkpoint; if not, a best evaluation in `policy` is discarded.
     """
     if not resumed:
         forget_best(policy)

@@ -1,4 +1,4 @@
-"""What operators change and ask for while a learner trains: looked for now and then, taken over between two updates."""
+"""Requests of operators to the learner: changed settings and checkpoints, applied between two updates."""
 
 import logging
 import time
@@ -12,18 +12,18 @@ from distrl.memory_backend.registry_interface import Demand, Registry
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.5
-"""From one look at what operators ask to the next, each a round trip to Redis."""
+"""Seconds between two reads of the requests, each a round trip to Redis."""
 
 
 class OperatorRequests:
-    """Takes over settings, and has a checkpoint written when somebody asks for one.
+    """Applies changed settings, and has requested checkpoints written.
 
     Args:
-        config: The run's, as it was launched.
-        state: Remembers what was changed, so that checkpoints do.
-        registry: Of the learner's thread.
-        take_over: Takes the configuration as it is from then on.
-        checkpointer: Is told what is wanted of it.
+        config: The configuration at launch.
+        state: Stores changed settings, so that checkpoints keep them.
+        registry: Registry on the learner's thread.
+        take_over: Called with each new configuration.
+        checkpointer: Writes requested checkpoints.
     """
 
     def __init__(
@@ -44,10 +44,10 @@ class OperatorRequests:
         self._look_at = 0.0
 
     def begin(self) -> None:
-        """Goes on with what an earlier life of the training was told.
+        """Apply the settings that operators changed in earlier launches.
 
-        Not where the configuration says something else by now than it did then: whoever resumes with another value
-        wants that one.
+        A setting whose configured value has changed since then keeps the configured one, as the operator chose it when
+        resuming.
         """
         configured = self._configured()
         kept = {
@@ -58,7 +58,7 @@ class OperatorRequests:
         self._follow({**kept, **self._registry.control().settings})
 
     def attend(self) -> None:
-        """Called between updates, and while there are no unrolls; looks every `LOOK_S`."""
+        """Read requests every `LOOK_S`; called between updates, and while the learner waits for unrolls."""
         now = time.monotonic()
         if now < self._look_at:
             return
@@ -69,20 +69,20 @@ class OperatorRequests:
         self._see_to_checkpoint(control.checkpoint)
 
     def end(self) -> None:
-        """All that was learned is saved: whoever waits for a checkpoint has it."""
+        """Mark requested checkpoints as written, as the last one was."""
         demand = self._registry.control().checkpoint
         if demand.pending:
             self._registry.fulfil("checkpoint", demand.asked)
 
     def _follow(self, settings: Mapping[str, Value]) -> None:
-        """Takes settings over and remembers them.
+        """Apply settings and store them.
 
-        Nothing is ever taken back: what the registry lacks, a Redis has forgotten or an earlier life was told. It is
-        put there for actors, and for whoever looks.
+        Settings are never withdrawn: those that the registry lacks come from an earlier launch, or Redis has lost them.
+        They are written there for actors and the dashboard.
         """
         before = {path: value for path, (_, value) in self._state.settings.items()}
         config, held, problems = steered_so_far(self._config, settings, before)
-        for problem in problems:  # nobody who asks by way of distrl gets that far alone
+        for problem in problems:  # only for requests that bypass distrl, or contradict each other
             log.error("not taken over: %s", problem)
         known = self._registry.control().settings
         if missing := {path: value for path, value in held.items() if path not in known}:
@@ -98,7 +98,7 @@ class OperatorRequests:
         return {parameter.path: parameter.value for parameter in steerable(self._config)}
 
     def _see_to_checkpoint(self, demand: Demand) -> None:
-        """Asks for one of the updates made so far; once that is there, tells who wanted it. One after the other."""
+        """Have a requested checkpoint of the updates so far written, then mark the request as done."""
         checkpointer = self._checkpointer
         if self._checkpoint is None and demand.pending:
             self._checkpoint = (self._state.updates, demand.asked)

@@ -1,9 +1,9 @@
-"""policy/ of a run directory: the bundle and saved weights, which together act without the learner.
+"""policy/ of a run directory: the bundle and saved weights, a policy that acts without the learner.
 
 graph.onnx          the policy's graph, without its weights
 description.json    inputs, outputs, action distribution, weight names, sha256 of the graph, scale of rewards
-weights.msgpack     `codec.encode_weights` of the version that the newest checkpoint holds
-best.msgpack        the weights of the best evaluation, as they were evaluated; its mean return, environment steps
+weights.msgpack     `codec.encode_weights` of the version in the newest checkpoint
+best.msgpack        the weights of the best evaluation, its mean return and environment steps
 """
 
 import hashlib
@@ -24,14 +24,14 @@ from distrl.types import Array, PolicyBundle, Weights
 NEWEST, BEST = "newest", "best"
 _BEST_FILE = "best.msgpack"
 _ACTING = "main.online"
-"""The group of a checkpoint that holds the weights which are published."""
+"""The group of a checkpoint with the published weights."""
 
 
 class SavedPolicy(NamedTuple):
-    """A policy as a run directory holds it.
+    """A policy from a run directory.
 
     Attributes:
-        env_steps: Environment steps of the training behind the weights; None where no checkpoint tells them any more.
+        env_steps: Environment steps of training behind the weights; None if their checkpoint is gone.
     """
 
     bundle: PolicyBundle
@@ -40,38 +40,38 @@ class SavedPolicy(NamedTuple):
 
 
 def write_bundle(directory: Path, bundle: PolicyBundle) -> None:
-    """Writes graph and description, once per run."""
+    """Write graph and description, once per run."""
     directory.mkdir(parents=True, exist_ok=True)
     atomic.put_file(directory / "graph.onnx", bundle.graph)
     atomic.put_file(directory / "description.json", bundle.description.encode())
 
 
 def write_rewards(directory: Path, rewards: RewardStatistics) -> None:
-    """Puts the scale of rewards that goes with newly saved weights into the description."""
+    """Write the reward scale of newly saved weights into the description."""
     path = directory / "description.json"
     description = replace(BundleDescription.from_json(path.read_text()), rewards=rewards)
     atomic.put_file(path, description.to_json().encode())
 
 
 def write_weights(directory: Path, weights: Weights) -> None:
-    """Writes the weights; a reader sees the old file or the whole new one."""
+    """Write the weights; a reader sees the old file or the whole new one."""
     atomic.put_file(directory / "weights.msgpack", encode_weights(weights))
 
 
 def write_best(directory: Path, best: BestEvaluation) -> None:
-    """Keeps the weights of the best evaluation, byte for byte."""
+    """Write the weights of the best evaluation, byte for byte."""
     found = best.evaluation
     tree = {"env_steps": found.env_steps, "mean_return": found.mean_return, "weights": best.weights}
     atomic.put_file(directory / _BEST_FILE, wire.pack(tree))
 
 
 def forget_best(directory: Path) -> None:
-    """A training that starts from the beginning has no best evaluation yet, whatever came before it."""
+    """Remove the best evaluation of an earlier training."""
     (directory / _BEST_FILE).unlink(missing_ok=True)
 
 
 def best_return(directory: Path) -> float | None:
-    """Mean return of the evaluation whose weights are kept; None where none are.
+    """Return the mean return of the evaluation whose weights are kept, or None.
 
     Raises:
         CheckpointError: The file is damaged.
@@ -81,17 +81,16 @@ def best_return(directory: Path) -> float | None:
 
 
 def read_policy(run_dir: Path, checkpoint: str = NEWEST) -> SavedPolicy:
-    """The policy of a run that goes on or has ended; needs no numeric framework.
+    """Read the policy of a live or finished run; needs no numeric framework.
 
     Args:
         run_dir: The run's directory.
-        checkpoint: "newest": what the newest checkpoint holds. "best": of the best evaluation, or where a run has none
-            beside it, of the checkpoint that is marked as the best. Otherwise the path of a checkpoint of this run.
+        checkpoint: "newest": weights of the newest checkpoint. "best": weights of the best evaluation or, in a run
+            without evaluations, of the best checkpoint. Otherwise the path of a checkpoint of this run.
 
     Raises:
-        ConfigError: There is no run, it has saved no policy yet, nothing is the best yet, or the checkpoint is another
-            run's.
-        CheckpointError: A file of policy/ or the checkpoint is damaged, or it is of another network.
+        ConfigError: There is no run, it has no saved or best policy yet, or the checkpoint belongs to another run.
+        CheckpointError: A file of policy/ or the checkpoint is damaged, or it has another network.
     """
     directory = run_dir / "policy"
     if not (run_dir / "config.yaml").is_file():
@@ -169,7 +168,7 @@ def _own(run_dir: Path, path: Path) -> Path:
 
 
 def _acting_weights(bundle: PolicyBundle, arrays: Mapping[str, Array], path: Path) -> dict[str, Array]:
-    """What acting reads of a whole network's weights."""
+    """Return the weights that the policy reads out of a whole network's."""
     described = BundleDescription.from_json(bundle.description).weights
     if missing := [spec.name for spec in described if spec.name not in arrays]:
         raise CheckpointError(f"{path} is of another network than the run's policy: it holds no {missing[0]}")
@@ -177,12 +176,12 @@ def _acting_weights(bundle: PolicyBundle, arrays: Mapping[str, Array], path: Pat
 
 
 def _env_steps(directory: Path, version: int) -> int | None:
-    """Of the checkpoint that was saved with this version of the weights, which need not be the newest any more."""
+    """Return the environment steps in the checkpoint with this version of the weights, if it still exists."""
     for path in checkpoints.newest_first(directory):
         try:
             meta = checkpoints.load(path, ()).meta
         except CheckpointError:
-            continue  # it is being replaced, or damaged: then it tells nothing
+            continue  # being replaced, or damaged
         if meta.get("weights_version") == version and isinstance(env_steps := meta.get("env_steps"), int):
             return env_steps
     return None

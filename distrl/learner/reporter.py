@@ -1,4 +1,4 @@
-"""What the learner tells of itself: one flat snapshot, once a second (or every few updates in deterministic mode)."""
+"""Snapshots of the learner: one flat mapping a second, or every few updates in deterministic mode."""
 
 import time
 from collections.abc import Mapping
@@ -21,15 +21,15 @@ BUSY = 0.05  # up to here it always finds the next batch ready, so that actors w
 
 
 class Reporter:
-    """Collects what updates tell and makes snapshots of it.
+    """Collects metrics of updates and makes snapshots of them.
 
     Args:
-        origin: How the learner began, where operators must know.
+        origin: Unusual start of the learner, for operators.
 
     Attributes:
-        env_steps_per_s: Over the last snapshot's interval.
-        time_shares: Where the learner's time went in it, by name.
-        saved_at: When the newest checkpoint was begun, in monotonic seconds; None before the first.
+        env_steps_per_s: Rate over the last snapshot's interval.
+        time_shares: Name -> share of the learner's time in that interval.
+        saved_at: Start of the newest checkpoint in monotonic seconds; None before the first.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Reporter:
         self.saved_at: float | None = None
 
     def record(self, made: LearnerBatch, update: Update) -> None:
-        """Takes note of one update."""
+        """Record one update."""
         for lag in made.lags_updates:
             self._lags.add(lag)
         self._metrics = update.metrics
@@ -79,19 +79,19 @@ class Reporter:
             self._first_update_unix_s = time.time()
 
     def record_relu_zeros(self, shares: Mapping[str, float]) -> None:
-        """Takes note of the share of zeros that each relu layer puts out."""
+        """Record the share of zeros in the output of each relu layer."""
         self._relu_zeros = shares
 
     @property
     def due(self) -> bool:
-        """A snapshot is due; the first one right after the first update."""
+        """Whether a snapshot is due; the first one follows the first update."""
         since_s = self._last[0]
         if self._config.deterministic:
             return self._state.updates % EVERY_UPDATES == 0  # at the same updates after a resumption
         return since_s == self._began or time.monotonic() - since_s >= EVERY_S
 
     def snapshot(self, stop_reason: str | None = None) -> Snapshot:
-        """Everything that changes, by its name in metrics/snapshot.py."""
+        """Return all metrics by their names in metrics/snapshot.py."""
         state, now = self._state, time.monotonic()
         since, steps, updates, episodes, pushed = self._last
         ledger = self._backend.ledger.counts()
@@ -157,11 +157,11 @@ class Reporter:
 
 
 def bottleneck(wait_share: float) -> str:
-    """What more of would make the run faster: 'actors', 'learner', or '-' where both keep pace.
+    """Return the bottleneck: 'actors', 'learner', or '-' if both keep pace.
 
     Args:
-        wait_share: Share of the learner's time spent waiting for unrolls, over a while. The fill of the queue at one
-            instant would not do: it goes up and down with every batch taken.
+        wait_share: Share of the learner's time spent waiting for unrolls, over an interval. The fill of the queue would
+            not do, as it changes with every batch.
     """
     if wait_share >= IDLE:
         return "actors"
@@ -169,7 +169,7 @@ def bottleneck(wait_share: float) -> str:
 
 
 def queue_fill(ledger: LedgerCounts, config: RunConfig) -> float:
-    """How full the stream is, by the bound that is nearer: 0 to 1. In rounds: how many of the actors have answered."""
+    """Return the fill of the stream by its nearer bound, 0 to 1; in rounds, the share of actors that have pushed."""
     waiting = ledger.queued + ledger.in_flight
     if config.in_rounds:
         return min(waiting / max(config.actors.count, 1), 1.0)

@@ -11,7 +11,7 @@ from distrl import nest
 from distrl.config import RunConfig
 from distrl.errors import FencedError, MemoryBackendError, UnsavedError
 from distrl.learner.checkpointing import Checkpointer, Saver
-from distrl.learner.diagnostics import Looks
+from distrl.learner.diagnostics import Diagnostics
 from distrl.learner.evaluations import EvaluationReader
 from distrl.learner.learner import Learner, NonFiniteBatchError
 from distrl.learner.operator_requests import OperatorRequests
@@ -28,11 +28,11 @@ log = logging.getLogger(__name__)
 
 
 class Session:
-    """Runs the learner until a stop condition of the configuration holds or somebody asks.
+    """Runs the learner until a stop condition of the configuration holds or a stop is requested.
 
     Args:
         source: Makes batches, or with a replay memory arrivals.
-        report: Takes metrics snapshots.
+        report: Publishes metrics snapshots.
         after_save: Called after each checkpoint with the number of updates (deterministic mode reseeds its actor).
         evaluate: Called after each update, before evaluations are looked for (deterministic mode has no evaluator).
 
@@ -96,7 +96,7 @@ class Session:
         )
         self._prepared = prepared
         self._steered = OperatorRequests(config, state, prepared.backend.registry, self._take_over, checkpointer)
-        self._looks = Looks(
+        self._diagnostics = Diagnostics(
             config, prepared.algorithm, prepared.networks, prepared.run_dir, self._reporter, self._waits
         )
         self._began = time.monotonic() - state.wall_s
@@ -114,7 +114,7 @@ class Session:
         )
 
     def _taken_in(self) -> None:
-        """An unroll came into the replay memory; until there are updates, that is all there is to tell of."""
+        """Report progress: an unroll came into the replay memory."""
         self.learner.progressed()
         self.activity = self._doing()
 
@@ -124,12 +124,12 @@ class Session:
 
     @property
     def waits_for_unrolls_s(self) -> float:
-        """For how long by now; 0 while it does something."""
+        """Seconds that it has been waiting for unrolls; 0 while it works."""
         return self._waits.under_way_s("unrolls")
 
     @property
     def time_shares(self) -> Mapping[str, float]:
-        """Where the learner's time went over the last snapshot's interval, by name: 0 to 1 each."""
+        """Name -> share of the learner's time in the last snapshot's interval."""
         return self._reporter.time_shares
 
     @property
@@ -137,11 +137,11 @@ class Session:
         return self._reporter.env_steps_per_s
 
     def run(self) -> str:
-        """Trains; returns why it ended: a field of `stop`, or 'asked'.
+        """Train; return the stop reason: a field of `stop`, or 'asked'.
 
         Raises:
-            NonFiniteError: Nothing of that update was applied or published, and no checkpoint was written after it.
-            UnsavedError: The training has ended, and the run's directory does not take its last updates.
+            NonFiniteError: The update was not applied or published, and no checkpoint was written after it.
+            UnsavedError: The training has ended, and its last updates could not be saved in the run's directory.
         """
         self._steered.begin()
         self.learner.start()
@@ -159,18 +159,18 @@ class Session:
             raise
         except MemoryBackendError as error:
             try:
-                self._saver.save_what_is_left(lambda: None)  # what was learned needs no Redis
+                self._saver.save_what_is_left(lambda: None)  # saving needs no Redis
             except UnsavedError as unsaved:
                 error.args = (f"{error}; {unsaved}",)
             raise
         finally:
-            self._looks.close()
+            self._diagnostics.close()
             self._saver.close()
         self._report(self._reporter.snapshot(stop_reason=reason))
         return reason
 
     def _save_what_is_left(self, reason: str) -> None:
-        """Save at the end. Where the disk refuses, the last snapshot says so: the log may be on the same disk."""
+        """Save at the end. A failure is in the last snapshot, as the log may be on the same full disk."""
         try:
             self._saver.save_what_is_left(lambda: self._report(self._reporter.snapshot()))
         except UnsavedError as error:
@@ -193,28 +193,28 @@ class Session:
             self._look_at_evaluations()
             self.attend()
             if self._reporter.due:
-                self._looks.look(outcome[0].batch, state.env_steps)
+                self._diagnostics.record(outcome[0].batch, state.env_steps)
                 self._report(self._reporter.snapshot())
         return reason or ASKED
 
     def attend(self) -> None:
-        """What is to be done between two updates; also called while there are no unrolls to make one of."""
+        """Apply requests and save if due; called between updates, and while the learner waits for unrolls."""
         self._steered.attend()
         self._saver.save_if_due()
 
     def _take_over(self, config: RunConfig) -> None:
-        """What operators have changed."""
+        """Apply changed settings."""
         self._prepared.algorithm.steer(self._networks, config)
         self._prepared.staleness.updates = config.algorithm.max_staleness_updates
 
     def _ended(self) -> str | None:
-        """The stop condition that holds by now."""
+        """Return the stop condition that holds, or None."""
         state = self.learner.state
         state.wall_s = time.monotonic() - self._began
         return stop_reason(self._config.stop, state)
 
     def _look_at_evaluations(self, *, at_once: bool = False) -> None:
-        """Takes note of new evaluations; the very weights of a best one are kept."""
+        """Record new evaluations, and keep the weights of the best one."""
         if self._evaluations is None:
             return
         if self._evaluate is not None and not at_once:
@@ -232,7 +232,7 @@ class Session:
                 self._reporter.unsaved = str(error)
 
     def _dump(self, error: NonFiniteBatchError) -> None:
-        """Saves the batch that was not finite beside the log, for whoever looks for the cause."""
+        """Save the batch that was not finite beside the log."""
         self._log_dir.mkdir(parents=True, exist_ok=True)
         path = self._log_dir / f"nonfinite-batch-{error.number}.npz"
         arrays = {name.replace("/", "."): array for name, array in nest.leaves(_tree(error.batch))}
@@ -244,7 +244,7 @@ class Session:
 
 
 def _tree(batch: Batch | Contributions) -> nest.Tree:
-    """A batch as a tree of arrays; of gradients, those alone."""
+    """Return a batch, or gradients, as a tree of arrays."""
     if isinstance(batch, Batch):
         return batch._asdict()
     return {f"actor-{given.header.actor}-{i}": given.differentiated.gradients for i, given in enumerate(batch)}

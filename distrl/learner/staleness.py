@@ -1,4 +1,4 @@
-"""How old the weights behind an unroll may be, as long as that is not changed, and tickets where that is bounded."""
+"""The bound on the age of the weights behind an unroll, and the tickets that enforce it."""
 
 from dataclasses import dataclass, field
 
@@ -10,8 +10,8 @@ class StalenessBound:
     """Shared by intake and publisher, on two threads.
 
     Attributes:
-        updates: 0: synchronous. k: nothing older than k updates. None: bounded by the queue alone, for good.
-        ahead: For so many batches beside the next one there are tickets: `updates`, as soon as tickets have followed.
+        updates: 0: synchronous. k: nothing older than k updates. None: bounded by the queue only.
+        ahead: Number of batches beyond the next one that have tickets: `updates`, once tickets have followed.
     """
 
     updates: int | None

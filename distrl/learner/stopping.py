@@ -1,4 +1,4 @@
-"""Why a training ends: the conditions under `stop` in the configuration, and somebody who asks."""
+"""Stop reasons: the conditions under `stop` in the configuration, and requests of operators."""
 
 from collections.abc import Mapping
 
@@ -6,11 +6,11 @@ from distrl.config.run import StopConfig
 from distrl.learner.state import WINDOW_EPISODES, LearnerState
 
 ASKED = "asked"
-"""Stop reason when somebody else decided."""
+"""Stop reason of a requested stop."""
 
 
 def stop_reason(stop: StopConfig, state: LearnerState) -> str | None:
-    """The first stop condition that holds, by its name in the configuration; None while training goes on."""
+    """Return the name of the first stop condition that holds, or None."""
     mean = state.mean_return_100
     full = len(state.recent_returns) == WINDOW_EPISODES
     conditions: Mapping[str, bool] = {

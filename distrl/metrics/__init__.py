@@ -1,1 +1,1 @@
-"""What is measured of a run, where it is written, and what a terminal shows of it."""
+"""Metrics of a run: snapshots, the files that they are written to, and progress."""

@@ -1,4 +1,4 @@
-"""A run's configuration, and what else is told of it, as Markdown: what TensorBoard shows as text."""
+"""A run's configuration and its `meta` facts as Markdown, for TensorBoard's Text tab."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,16 +8,15 @@ from distrl.config.settings import Settings
 
 
 def settings_text(settings: Settings) -> str:
-    """A table of every value under its path, with where it came from."""
+    """Return a table of every value with its path and origin."""
     rows = [[path, setting.text, setting.origin] for path, setting in settings.items()]
     return _table(["setting", "value", "from"], rows)
 
 
 def meta_text(meta: Mapping[str, Any]) -> str:
-    """Nested data, each name with what it holds.
+    """Return nested data, each name with its value.
 
-    Lists of equally long lists are tables, a row each; other lists stand in one line; a mapping's names are joined to
-    its own by dots.
+    Lists of equally long lists become tables, other lists one line; names of nested mappings are joined by dots.
     """
     return "\n\n".join(f"**{_cell(name)}**{_value(value)}" for name, value in _flat(meta, ""))
 
@@ -49,6 +48,6 @@ def _table(header: list[str], rows: list[list[Any]]) -> str:
 
 
 def _cell(value: Any) -> str:
-    """One line that ends no cell."""
+    """Return one line without cell separators."""
     text = value if isinstance(value, str) else scalar(value)
     return " ".join(text.split()).replace("|", "\\|")

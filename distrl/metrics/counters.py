@@ -1,4 +1,4 @@
-"""Where a role's time goes, by named waits; and how old the policy was that made the data."""
+"""Counters of a role: shares of its time by name, and a histogram of policy lag."""
 
 import threading
 import time
@@ -11,10 +11,10 @@ Clock = Callable[[], float]
 
 
 class Waits:
-    """Where a role's time goes, by name. Threads may measure at the same time, each under names of its own.
+    """Shares of a role's time by name. Threads may measure at the same time, each under its own names.
 
     Args:
-        clock: Seconds, never going back.
+        clock: Monotonic seconds.
     """
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
@@ -26,7 +26,7 @@ class Waits:
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
-        """Counts the time inside the `with` block under `name`."""
+        """Count the time inside the `with` block under `name`."""
         with self._lock:
             self._open[name] = self._clock()
         try:
@@ -36,15 +36,15 @@ class Waits:
                 self._count(name, self._open.pop(name), self._clock())
 
     def under_way_s(self, name: str) -> float:
-        """Seconds since a measurement under that name began, or the last call of `shares`; 0 if none is under way."""
+        """Return the seconds since an open measurement began or since the last call of `shares`; 0 if there is none."""
         with self._lock:
             began = self._open.get(name)
             return 0.0 if began is None else self._clock() - began
 
     def shares(self) -> dict[str, float]:
-        """Share of the wall time since the last call (at first: since the start), by name: 0 to 1 each.
+        """Return name -> share of the wall time since the last call (at first: since the start), 0 to 1 each.
 
-        A measurement under way counts up to now, so that somebody who waits for ever shows.
+        An open measurement counts up to now, so that an endless wait shows.
         """
         with self._lock:
             now = self._clock()
@@ -71,7 +71,7 @@ class LagSummary:
 
 
 class LagHistogram:
-    """How many updates old the weights were that made the trained unrolls.
+    """Age in updates of the weights that made the trained unrolls.
 
     Args:
         limit: Lags from here on share one bucket; mean and maximum stay exact, a percentile there is the maximum.
@@ -83,7 +83,7 @@ class LagHistogram:
         self._max = 0
 
     def add(self, lag: int, count: int = 1) -> None:
-        """Counts `count` unrolls of that lag.
+        """Count `count` unrolls of that lag.
 
         Raises:
             ValueError: A lag below 0: the weights would come from the future.
@@ -95,7 +95,7 @@ class LagHistogram:
         self._max = max(self._max, lag)
 
     def summary(self) -> LagSummary:
-        """Mean, 95th percentile (the least lag that at least 95 % of the unrolls do not exceed) and maximum."""
+        """Return mean, 95th percentile (the least lag that at least 95 % of the unrolls do not exceed) and maximum."""
         total = sum(self._counts)
         if total == 0:
             return LagSummary()

@@ -1,4 +1,4 @@
-"""TensorBoard's event files, written at once: no thread, and neither TensorFlow nor TensorBoard in the process."""
+"""TensorBoard event files, written without a thread and without TensorFlow or TensorBoard in the process."""
 
 import itertools
 import os
@@ -11,7 +11,7 @@ from distrl.errors import require
 from distrl.types import Array, FloatArray
 
 MOST_NUMBERS = 2**18
-"""Of which a histogram is made; of larger arrays, evenly spread ones."""
+"""Most numbers in a histogram; of larger arrays, evenly spread elements are taken."""
 BINS = 64
 
 
@@ -20,7 +20,7 @@ class EventFile:
 
     Raises:
         MissingExtraError: tensorboardX is not installed.
-        OSError: The disk refuses, or `folder` cannot be made; the methods raise it likewise.
+        OSError: `folder` or the file cannot be written; the methods raise it too.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -29,17 +29,17 @@ class EventFile:
         from tensorboardX.event_file_writer import EventsWriter
 
         folder.mkdir(parents=True, exist_ok=True)
-        # Of this process alone: the name that the library makes is the same for all on a host in one second.
+        # Unique: the library's own name is the same for all processes of a host within one second.
         self._writer = EventsWriter(str(folder / "events"), filename_suffix=f".{os.getpid()}.{next(_files)}")
 
     def scalar(self, tag: str, value: float, step: int) -> None:
-        """A point of a curve."""
+        """Write a point of a curve."""
         from tensorboardX import summary
 
         self._add(summary.scalar(tag, value), step)
 
     def histogram(self, tag: str, values: Array, step: int) -> None:
-        """How numbers are distributed, at a step; of none, and of what is not finite, nothing is written.
+        """Write a histogram of the finite numbers, if there are any.
 
         Args:
             values: Booleans, integers or floats, of any shape.
@@ -50,21 +50,21 @@ class EventFile:
         flat = flat[:: -(-flat.size // MOST_NUMBERS) or 1].astype(np.float64)
         flat = flat[np.isfinite(flat)]
         if flat.size:
-            with np.errstate(over="ignore"):  # of squares: infinity says as much
+            with np.errstate(over="ignore"):  # sums of squares may become infinite
                 self._add(summary.histogram(tag, flat, bins=_edges(flat)), step)
 
     def text(self, tag: str, markdown: str) -> None:
-        """What TensorBoard shows under Text."""
+        """Write Markdown for TensorBoard's Text tab."""
         from tensorboardX import summary
 
         self._add(summary.text(tag, markdown), 0)
 
     def flush(self) -> None:
-        """Writes what is buffered."""
+        """Write buffered data."""
         self._writer.flush()
 
     def close(self) -> None:
-        """Nothing is written afterwards."""
+        """Close the file."""
         self._writer.close()
 
     def _add(self, made: object, step: int) -> None:
@@ -77,7 +77,7 @@ _files = itertools.count()
 
 
 def _edges(values: FloatArray) -> FloatArray:
-    """Of `BINS` equal bins, or of one where numbers are too close to each other, or too far apart, to be told apart."""
+    """Return the edges of `BINS` equal bins, or of one bin if numbers are too close or too far apart for them."""
     low, high = values.min(), values.max()
     with np.errstate(over="ignore", invalid="ignore"):
         edges = np.linspace(low, high, BINS + 1)

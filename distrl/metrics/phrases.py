@@ -1,4 +1,4 @@
-"""What the terminal calls things: states of roles, what limits the speed, and numbers that are not there yet."""
+"""Phrases for terminal, report and dashboard: states of roles, the bottleneck, returns."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,14 +7,14 @@ from distrl.metrics.progress import number
 from distrl.metrics.snapshot import Snapshot
 
 NO_EPISODE = "no episode finished yet"
-UNKNOWN = "\u2013"  # an en dash, where a number would be
+UNKNOWN = "\u2013"  # an en dash in place of a number
 
 RoleRow = Mapping[str, Any]
 """One role's heartbeat as a mapping: role, id, state, env_steps_per_s, weights_version, last_step_age_s."""
 
 
 def role_states(roles: Sequence[RoleRow]) -> str:
-    """'learner starting, 2 actors acting', for the time before the first update."""
+    """Return 'learner starting, 2 actors acting', for the time before the first update."""
     if not roles:
         return "no role has reported yet"
     told = [f"{row['role']} {row['state']}" for row in roles if row["role"] in ("learner", "evaluator")]
@@ -26,7 +26,7 @@ def role_states(roles: Sequence[RoleRow]) -> str:
 
 
 def verdict(snapshot: Snapshot) -> str:
-    """What limits the speed, in words."""
+    """Describe the bottleneck."""
     wait = number(snapshot.get("learner_wait_share")) or 0.0
     blocked = number(snapshot.get("actors_blocked_share"))
     share = "" if blocked is None else f" {blocked:.0%} of their time"
@@ -40,11 +40,11 @@ def verdict(snapshot: Snapshot) -> str:
 
 
 def waiting_words(idle: float | None, blocked: float | None) -> str:
-    """'learner 3%, actors 81% of the time'; nothing before the learner has told.
+    """Return 'learner 3%, actors 81% of the time'; empty while the learner's share is unknown.
 
     Args:
-        idle: Share of the learner's time that it waited for unrolls.
-        blocked: Share of the actors' time that they waited for the learner; None: unknown.
+        idle: Share of the learner's time spent waiting for unrolls.
+        blocked: Share of the actors' time spent waiting for the learner; None: unknown.
     """
     if idle is None:
         return ""
@@ -52,5 +52,5 @@ def waiting_words(idle: float | None, blocked: float | None) -> str:
 
 
 def return_words(value: float) -> str:
-    """A return, with two decimals where one would hide what matters: rewards of 0 and 1."""
+    """Return a return as text, with two decimals below 10."""
     return f"{value:,.1f}" if abs(value) >= 10.0 else f"{value:,.2f}"

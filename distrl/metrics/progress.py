@@ -1,4 +1,4 @@
-"""How far a run is from each of its stop conditions, and when it will probably be there."""
+"""Progress of a run towards each of its stop conditions, and the estimated time left."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True)
 class Goal:
-    """One stop condition. `now` is None before it is known; `eta_s` is None where nothing allows a guess.
+    """One stop condition. `now` is None before it is known; `eta_s` is None if it cannot be estimated.
 
     Attributes:
-        unit: How to write the numbers: "count", "return" or "minutes".
+        unit: Format of the numbers: "count", "return" or "minutes".
     """
 
     name: str
@@ -28,30 +28,30 @@ class Goal:
 
     @property
     def fraction(self) -> float:
-        """Done so far: 0 to 1. A return counts from 0, which is right for the many environments that start there."""
+        """Progress from 0 to 1. A return counts from 0, where many environments start."""
         if self.now is None or self.target <= 0:
             return 1.0 if self.now is not None and self.now >= self.target else 0.0
         return min(max(self.now / self.target, 0.0), 1.0)
 
 
 class History:
-    """Mean returns over time, as far as the terminal needs them."""
+    """Recent mean returns over time."""
 
     def __init__(self, length: int = 120) -> None:
         self._points: deque[tuple[float, float]] = deque(maxlen=length)  # (wall_s, mean return)
 
     def add(self, snapshot: Snapshot) -> None:
-        """Remembers the mean return of a snapshot that is newer than the last one."""
+        """Record the mean return of a snapshot that is newer than the last one."""
         wall_s, value = number(snapshot.get("wall_s")), number(snapshot.get("mean_return_100"))
         if wall_s is not None and value is not None and (not self._points or wall_s > self._points[-1][0]):
             self._points.append((wall_s, value))
 
     def sparkline(self, width: int) -> str:
-        """The newest `width` values as blocks between their least and greatest; "" for fewer than two."""
+        """Return the newest `width` values as blocks between their minimum and maximum; "" for fewer than two."""
         return sparkline([value for _, value in self._points][-width:])
 
     def slope_per_s(self) -> float | None:
-        """Least-squares slope of the newest values; None for fewer than five of them."""
+        """Return the least-squares slope of the newest values; None for fewer than five of them."""
         points = [*self._points][-_SLOPE_POINTS:]
         if len(points) < _LEAST_POINTS:
             return None
@@ -62,7 +62,7 @@ class History:
 
 
 def goals(snapshot: Snapshot, config: RunConfig, history: History) -> list[Goal]:
-    """Every stop condition that is set, the return first."""
+    """Return every stop condition that is set, the return first."""
     stop = config.stop
     found = []
     if stop.mean_return is not None:
@@ -87,7 +87,7 @@ def goals(snapshot: Snapshot, config: RunConfig, history: History) -> list[Goal]
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """One block per value, ▁ for the least and █ for the greatest."""
+    """Return one block per value, ▁ for the minimum and █ for the maximum."""
     if len(values) < 2:
         return ""
     low, high = min(values), max(values)
@@ -96,12 +96,12 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def number(value: Value) -> float | None:
-    """A snapshot's value as a number; None for what is unknown or text."""
+    """Return a snapshot's value as a number; None if it is unknown or text."""
     return None if value is None or isinstance(value, str) else float(value)
 
 
 def _eta_s(rest: float, rate_per_s: float | None) -> float | None:
-    """Seconds to go at this rate; None at no rate, or one that would take longer than a month."""
+    """Return the seconds left at this rate; None without a rate, or for more than a month."""
     if rest <= 0:
         return 0.0
     if rate_per_s is None or rate_per_s <= 0 or rest / rate_per_s > 30 * 86400:

@@ -15,36 +15,36 @@ from distrl.metrics.snapshot import COLUMNS, TOLD_ONCE, Snapshot, Value, columns
 
 
 class Sink(Protocol):
-    """Takes snapshots."""
+    """Writes snapshots somewhere."""
 
     def write(self, snapshot: Snapshot) -> None:
-        """Stores one snapshot."""
+        """Write one snapshot."""
 
     def close(self) -> None:
-        """Nothing is written afterwards."""
+        """Close the sink."""
 
 
 class CsvSink:
     """metrics.csv: one row per snapshot, written at once; unknown values are empty cells.
 
-    The columns are those of the table in `snapshot.py`, then whatever else the first snapshot holds, by name. A file
-    that is there is continued under its own header. `updates` never goes back in the file: when training resumes from
-    a checkpoint, the rows of the updates it repeats are replaced.
+    The columns are those of the table in `snapshot.py`, then other names of the first snapshot. An existing file is
+    continued under its own header. `updates` never decreases: when training resumes from a checkpoint, the rows of
+    repeated updates are replaced.
     """
 
     def __init__(self, path: Path) -> None:
         self._columns: list[str] = []
-        # Updates of every row, and where it begins, in order. Machine numbers: days of training are many rows.
+        # Updates of every row and its first byte, in order; as arrays, since days of training make many rows.
         self._updates, self._begins = array("q"), array("q")
         path.touch()
         self._file = path.open("r+b")
         self._read()
 
     def write(self, snapshot: Snapshot) -> None:
-        """Appends one row.
+        """Append one row.
 
         Raises:
-            ValueError: A name that is no column of the file.
+            ValueError: A name is not a column of the file.
         """
         if not self._columns:
             self._columns = [*COLUMNS, *sorted(columns_of(snapshot) - set(COLUMNS))]
@@ -58,11 +58,11 @@ class CsvSink:
         self._append([_cell(snapshot.get(name)) for name in self._columns])
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         self._file.close()
 
     def _read(self) -> None:
-        """Finds header and rows of a file that is continued; a row torn by a crash is cut off."""
+        """Read the header and positions of rows of an existing file; a row torn by a crash is removed."""
         begin = 0
         for number, line in enumerate(self._file, 1):
             if not line.endswith(b"\n"):
@@ -102,14 +102,14 @@ class CsvSink:
 
 
 LABELS: Mapping[str, tuple[Label, ...]] = {"loss/loss": ("total-loss", "losses"), "network/relu_zeros": ("relu",)}
-"""First part of tags -> the labels one of which must be asked for; other numbers are there in any case."""
+"""First part of tags -> labels of which one must be set; other numbers are always written."""
 
 
 class TensorBoardSink:
-    """Event files for TensorBoard: the numbers of snapshots over environment steps, as `parameters` say.
+    """TensorBoard event files: the numbers of snapshots over environment steps, selected by `parameters`.
 
     Args:
-        folder: Made if missing. A resumed run adds one more event file to it.
+        folder: Created if missing. A resumed run adds one more event file to it.
 
     Raises:
         MissingExtraError: tensorboardX, which writes the files without TensorFlow, is not installed.
@@ -125,7 +125,7 @@ class TensorBoardSink:
         self._at = 0.0  # by the clock
 
     def write(self, snapshot: Snapshot) -> None:
-        """Adds one point per number, if it is time to; text and what is not known yet are left out."""
+        """Write one point per number if a point is due, without texts and unknown values."""
         step = int(snapshot.get("env_steps") or 0)
         if not self._due(step, last=snapshot.get("stop_reason") is not None):
             return
@@ -137,12 +137,12 @@ class TensorBoardSink:
         self._file.flush()
 
     def write_text(self, name: str, markdown: str) -> None:
-        """What TensorBoard shows as text."""
+        """Write Markdown for TensorBoard's Text tab."""
         self._file.text(name, markdown)
         self._file.flush()
 
     def close(self) -> None:
-        """Writes what is buffered."""
+        """Close the file."""
         self._file.close()
 
     def _due(self, step: int, *, last: bool) -> bool:

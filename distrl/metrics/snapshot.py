@@ -1,7 +1,7 @@
-"""What is measured while a run lasts: one table, which the CSV header, TensorBoard's tags and the terminal are made of.
+"""The table of metrics, from which the CSV header, TensorBoard's tags and the terminal derive their names.
 
-A snapshot is a mapping from names of this table to values; what is not known yet is absent or None, never NaN. A name
-with a slash in it is not in the table, since every network has others: it is a TensorBoard tag, and has no column.
+A snapshot maps names of this table to values; an unknown value is absent or None, never NaN. A name with a slash is a
+TensorBoard tag that depends on the network: it is not in the table and has no column.
 """
 
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ class Metric:
     """One row of the table.
 
     Attributes:
-        group: First part of the TensorBoard tag; "" for what is told once and kept out of CSV and TensorBoard.
-        unit: Of the value; "" for a plain number.
+        group: First part of the TensorBoard tag; "" for values that are kept out of CSV and TensorBoard.
+        unit: Unit of the value; "" for a plain number.
         meaning: One line.
-        source: Who knows it: "learner" or "supervisor".
-        timed: It depends on the clock or on scheduling: two deterministic runs may differ in it.
+        source: The role that reports it: "learner" or "supervisor".
+        timed: Whether it depends on the clock or on scheduling, so that two deterministic runs may differ in it.
     """
 
     name: str
@@ -46,9 +46,9 @@ METRICS = (
     Metric("replay_steps", "progress", "steps", "valid environment steps in the replay memory"),
     Metric("episodes", "progress", "episodes", "episodes that ended"),
     Metric("mean_return_100", "return", "", "mean undiscounted return of the last 100 episodes"),
-    Metric("min_return_100", "return", "", "least return of these episodes"),
-    Metric("max_return_100", "return", "", "greatest return of these episodes"),
-    Metric("best_mean_return_100", "return", "", "best of it over full windows of 100 episodes"),
+    Metric("min_return_100", "return", "", "lowest return of these episodes"),
+    Metric("max_return_100", "return", "", "highest return of these episodes"),
+    Metric("best_mean_return_100", "return", "", "highest such mean over a full window of 100 episodes"),
     Metric("evaluation_mean_return", "evaluation", "", "mean undiscounted return of the newest evaluation's episodes"),
     Metric("evaluation_env_steps", "evaluation", "steps", "steps of training behind that evaluation's weights"),
     Metric("best_evaluation_return", "evaluation", "", "best mean return of an evaluation"),
@@ -60,28 +60,32 @@ METRICS = (
     Metric("gradient_norm", "loss", "", "global norm of the gradients before clipping"),
     Metric("learning_rate", "loss", "", "learning rate of the last update"),
     Metric("mean_value", "loss", "", "mean value estimate"),
-    Metric("mean_rho", "loss", "", "mean importance weight, truncated at 1; below 1 as far as the policy has moved on"),
-    Metric("kl", "loss", "nats", "KL divergence of the policy that acted from the one that learns, where it is known"),
+    Metric(
+        "mean_rho", "loss", "", "mean importance weight, truncated at 1; the lower, the more the policy has changed"
+    ),
+    Metric("kl", "loss", "nats", "KL divergence between the acting and the learning policy, where it is known"),
     Metric("explained_variance", "loss", "", "share of the value targets' variance that the critic explains"),
-    Metric("relu_zeros_max", "network", "share", "greatest share of zeros in what a relu layer puts out: 0 to 1"),
+    Metric("relu_zeros_max", "network", "share", "highest share of zeros in the output of a relu layer: 0 to 1"),
     Metric("policy_lag_mean", "lag", "updates", "mean age of the trained unrolls' weights", timed=True),
-    Metric("policy_lag_p95", "lag", "updates", "95th percentile of it", timed=True),
-    Metric("policy_lag_max", "lag", "updates", "greatest of it", timed=True),
+    Metric("policy_lag_p95", "lag", "updates", "95th percentile of these ages", timed=True),
+    Metric("policy_lag_max", "lag", "updates", "highest of these ages", timed=True),
     Metric("weights_version", "progress", "", "newest version of the weights"),
     Metric("queue_entries", "queue", "unrolls", "unrolls waiting for the learner", timed=True),
     Metric("queue_bytes", "queue", "bytes", "their payload", timed=True),
-    Metric("queue_fill", "queue", "share", "fill of the queue, by the bound that is nearer: 0 to 1", timed=True),
-    Metric("dropped", "queue", "unrolls", "unrolls dropped, for whatever reason", timed=True),
+    Metric("queue_fill", "queue", "share", "fill of the queue, by the nearer of its bounds: 0 to 1", timed=True),
+    Metric("dropped", "queue", "unrolls", "unrolls dropped, for all reasons", timed=True),
     Metric("dropped_stale", "dropped", "unrolls", "of these: weights too old", timed=True),
-    Metric("dropped_duplicate", "dropped", "unrolls", "of these: there before", timed=True),
-    Metric("dropped_decode", "dropped", "unrolls", "of these: no unroll at all", timed=True),
+    Metric("dropped_duplicate", "dropped", "unrolls", "of these: duplicates", timed=True),
+    Metric("dropped_decode", "dropped", "unrolls", "of these: not decodable", timed=True),
     Metric("dropped_schema", "dropped", "unrolls", "of these: of another shape, type or space", timed=True),
-    Metric("dropped_nonfinite", "dropped", "unrolls", "of these: NaN or infinity in it", timed=True),
-    Metric("dropped_poison", "dropped", "unrolls", "of these: learners died of it", timed=True),
-    Metric("incomplete_rounds", "fleet", "rounds", "rounds that went on without a worker's gradient", timed=True),
-    Metric("missing_workers", "", "", "whose gradient the last round went on without", timed=True),
-    Metric("unsaved", "", "", "why the last checkpoint could not be written; none where it was", timed=True),
-    Metric("origin", "", "", "how the learner began, where operators must know"),
+    Metric("dropped_nonfinite", "dropped", "unrolls", "of these: with NaN or infinity", timed=True),
+    Metric("dropped_poison", "dropped", "unrolls", "of these: crashed the learner", timed=True),
+    Metric(
+        "incomplete_rounds", "fleet", "rounds", "rounds that were completed without a worker's gradient", timed=True
+    ),
+    Metric("missing_workers", "", "", "workers whose gradients the last round lacked", timed=True),
+    Metric("unsaved", "", "", "reason why the last checkpoint could not be written", timed=True),
+    Metric("origin", "", "", "unusual start of the learner, for operators"),
     Metric("env_steps_per_s", "speed", "steps/s", "environment steps per second of all actors", timed=True),
     Metric("updates_per_s", "speed", "updates/s", "updates per second", timed=True),
     Metric("episodes_per_s", "speed", "episodes/s", "episodes that ended per second", timed=True),
@@ -97,32 +101,32 @@ METRICS = (
     ),
     Metric("actors_up", "fleet", "actors", "actors with a heartbeat", "supervisor", timed=True),
     Metric("rss_mb", "fleet", "MB", "resident memory of all roles", "supervisor", timed=True),
-    Metric("cpu_cores", "fleet", "cores", "processor time that all roles take", "supervisor", timed=True),
+    Metric("cpu_cores", "fleet", "cores", "processor time of all roles", "supervisor", timed=True),
     Metric("checkpoint_age_s", "fleet", "s", "age of the newest checkpoint of this learner", timed=True),
     Metric("restarts", "fleet", "restarts", "roles that were started again", "supervisor", timed=True),
-    Metric("bottleneck", "fleet", "", "what limits the speed: actors, learner, environment, or - for none", timed=True),
+    Metric("bottleneck", "fleet", "", "bottleneck: actors, learner, environment, or - for none", timed=True),
     Metric("wall_s", "progress", "s", "time of training, over all resumptions", timed=True),
-    Metric("first_update_unix_s", "", "s", "when this launch made its first update, since 1970", timed=True),
-    Metric("stop_reason", "", "", "why training ended; in the last snapshot"),
+    Metric("first_update_unix_s", "", "s", "time of this launch's first update, since 1970", timed=True),
+    Metric("stop_reason", "", "", "stop reason; in the last snapshot"),
 )
 COLUMNS = tuple(metric.name for metric in METRICS if metric.group)
 TOLD_ONCE = frozenset(metric.name for metric in METRICS if not metric.group)
 TEXTS = frozenset({"bottleneck"})
-"""Columns of words."""
+"""Columns of text."""
 TIMED = frozenset(metric.name for metric in METRICS if metric.timed)
 TAGS = {metric.name: metric.tag for metric in METRICS if metric.group}
 RELU_ZEROS = "network/relu_zeros"
 """First part of the tags of single relu layers, ``network/relu_zeros/<layer>``."""
 
 TIME = "learner_time"
-"""First part of the tags of where the learner's time goes, ``learner_time/<name>``, shares of the last interval."""
+"""First part of the tags of shares of the learner's time in the last interval, ``learner_time/<name>``."""
 
 
 def columns_of(snapshot: Snapshot) -> set[str]:
-    """The names in it that are columns."""
+    """Return the names in it that are columns."""
     return {name for name in snapshot if name not in TOLD_ONCE and "/" not in name}
 
 
 def tag_of(name: str) -> str:
-    """TensorBoard's name for a number of a snapshot; what is not in the table is an algorithm's own."""
+    """Return TensorBoard's tag of a number; a name outside the table belongs to the algorithm."""
     return name if "/" in name else TAGS.get(name, f"algorithm/{name}")

@@ -1,4 +1,4 @@
-"""Runs side by side: where their configurations differ, and what each came to."""
+"""Runs side by side: differences of their configurations, and their outcomes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -27,7 +27,7 @@ class Comparison:
 
     @property
     def differences(self) -> list[Line]:
-        """The settings that are not the same in all runs."""
+        """The settings that differ between the runs."""
         return [
             Line(path, tuple(each[path].text if path in each else UNKNOWN for each in self.settings))
             for path in different(self.settings)
@@ -35,11 +35,11 @@ class Comparison:
 
     @property
     def outcomes(self) -> list[Line]:
-        """What the runs came to."""
+        """Outcomes of the runs."""
         return [Line(name, tuple(map(cell, self.entries))) for name, cell in _OUTCOMES]
 
     def json(self) -> dict[str, Any]:
-        """Plain data; a setting that a run lacks is absent from it."""
+        """Return plain data; a setting that a run lacks is absent from it."""
         paths = different(self.settings)
         return {
             "runs": [asdict(one) for one in self.entries],
@@ -48,7 +48,7 @@ class Comparison:
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
-    """Reads what is to be compared.
+    """Read the runs to compare.
 
     Raises:
         ConfigError: A file of one of them is damaged.

@@ -1,4 +1,4 @@
-"""What pictures of runs are made of: one quantity over another, smoothed, thinned out, and several seeds as a band."""
+"""Curves of runs: one quantity over another, smoothed, thinned out, and several seeds as a band."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,12 @@ from distrl.errors import ConfigError
 from distrl.runs.metrics_csv import Numbers, Table
 
 X_AXES: Mapping[str, str] = {"steps": "env_steps", "updates": "updates", "episodes": "episodes", "time": "wall_s"}
-"""What curves can be drawn over -> its column."""
+"""X axis -> its column."""
 Statistic = Literal["mean", "iqm"]
 
 
 class Curve(NamedTuple):
-    """Points of one run: both float64 [n], x never falling, nothing unknown in them."""
+    """Points of one run: both float64 [n], x never falling, without unknown values."""
 
     x: Numbers
     y: Numbers
@@ -32,7 +32,7 @@ class Band(NamedTuple):
 
 
 def curve(table: Table, name: str, over: str = "steps") -> Curve:
-    """The points at which both are known.
+    """Return the points at which both columns are known.
 
     Args:
         over: A key of `X_AXES`.
@@ -49,7 +49,7 @@ def curve(table: Table, name: str, over: str = "steps") -> Curve:
 
 
 def smoothed(values: Numbers, window: int) -> Numbers:
-    """Mean of each value and those before it, `window` in all; at the beginning, of as many as there are.
+    """Return the mean of each value and those before it, `window` in all, fewer at the beginning.
 
     Args:
         values: float64 [n], finite.
@@ -65,7 +65,7 @@ def smoothed(values: Numbers, window: int) -> Numbers:
 
 
 def thinned(points: Curve, most: int) -> Curve:
-    """At most `most` points that look the same: the least and the greatest of equal stretches, and both ends.
+    """Return at most `most` points that look the same: minimum and maximum of equal stretches, and both ends.
 
     Args:
         most: At least 4.
@@ -83,13 +83,13 @@ def thinned(points: Curve, most: int) -> Curve:
 
 
 def band(curves: Sequence[Curve], statistic: Statistic = "mean", points: int = 400) -> Band:
-    """What several runs came to at the same x: of each the line between its points; where all of them are known.
+    """Combine several runs at common x, by linear interpolation, over the range in which all of them are known.
 
     Args:
         curves: At least one, each of at least one point.
         statistic: "mean": the mean, and one standard deviation (with n as the divisor) to either side. "iqm": the
             interquartile mean, and the quartiles around it (Agarwal et al. 2021, arXiv:2108.13264, section 4).
-        points: At most so many.
+        points: Most points of the result.
     """
     first, last = max(one.x[0] for one in curves), min(one.x[-1] for one in curves)
     x = np.unique(np.concatenate([one.x for one in curves]))
@@ -105,11 +105,11 @@ def band(curves: Sequence[Curve], statistic: Statistic = "mean", points: int = 4
 
 
 def interquartile_mean(scores: Numbers) -> Numbers:
-    """Mean of the middle half along the first axis; scores on its edge count by the share that lies inside.
+    """Return the mean of the middle half along the first axis; scores on its edge count by the share inside.
 
     Args:
         scores: float64 [n, ...], n at least 1. Of three the middle one counts fully and the others a quarter each.
-            What failed may be -inf.
+            A failed run may score -inf.
 
     Returns:
         float64 [...].

@@ -1,4 +1,4 @@
-"""`distrl.load_run`: a run's directory in Python."""
+"""`distrl.load_run`: a run's directory as a Python object."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,11 +33,11 @@ class Picture:
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """A run as its directory told when it was loaded.
+    """A run as read from its directory.
 
     Attributes:
-        summary: None while the run goes on, and for one that is gone without it.
-        metrics: Column of metrics.csv -> float64 [rows], NaN where nothing was known; empty before the first row.
+        summary: None while the run lasts, and for one that is gone without a summary.
+        metrics: Column of metrics.csv -> float64 [rows], NaN for unknown values; empty before the first row.
     """
 
     path: Path
@@ -46,10 +46,10 @@ class LoadedRun:
     metrics: Table
 
     def plot(self, metric: str = "mean_return_100", over: str = "steps") -> Picture:
-        """A metric over environment steps, updates, episodes or time, as `distrl plot` draws it.
+        """Draw a metric over environment steps, updates, episodes or time, as `distrl plot` does.
 
         Raises:
-            ConfigError: The run has no such metric, or no number of it; or there is no such axis.
+            ConfigError: The run has no number of such a metric, or there is no such axis.
             MissingExtraError: Matplotlib is not installed.
         """
         require("matplotlib", "matplotlib", "plot")
@@ -66,10 +66,10 @@ class LoadedRun:
 
 
 def load_run(path: Path) -> LoadedRun:
-    """The run in a directory, live or finished.
+    """Read the run in a directory, live or finished.
 
     Raises:
-        ConfigError: There is none, one of its files is damaged, or today's distrl does not know its configuration.
+        ConfigError: There is none, one of its files is damaged, or its configuration is of another version of distrl.
     """
     found = open_run(path)
     config = load(file=path / "config.yaml").config

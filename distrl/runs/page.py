@@ -1,7 +1,7 @@
-"""One self-contained page of HTML, built as a tree: whatever text a file held, it stays text.
+"""One self-contained HTML page, built as a tree, so that texts from files never become markup.
 
-Every text goes through `shown`, which also takes out secrets and control characters. The page has no script, and its
-own policy forbids the browser any request.
+Every text passes through `shown`, which also masks secrets and removes control characters. The page has no script, and
+its policy forbids the browser any request.
 """
 
 import re
@@ -50,12 +50,12 @@ Child = Element | str
 
 
 def shown(text: str) -> str:
-    """Text as the page has it: secrets masked, and without what is no letter of any script."""
+    """Mask secrets in a text and replace control characters."""
     return re.sub(r"[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", masked_text(text))
 
 
 def element(tag: str, *children: Child, kind: str = "", **attributes: str) -> Element:
-    """One element. `kind` is its class."""
+    """Make one element. `kind` is its class."""
     made = Element(tag, {name: shown(value) for name, value in attributes.items()} | ({"class": kind} if kind else {}))
     for child in children:
         if isinstance(child, Element):
@@ -68,10 +68,10 @@ def element(tag: str, *children: Child, kind: str = "", **attributes: str) -> El
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], dim: Iterable[bool] = ()) -> Element:
-    """A table that scrolls by itself where it is too wide.
+    """Make a table that scrolls if it is too wide.
 
     Args:
-        dim: For each row, whether it is of less interest; by default none is.
+        dim: For each row, whether it is dimmed.
     """
     body = element("tbody")
     quiet = [*dim]
@@ -83,10 +83,10 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], dim: Iterable[
 
 
 def inline_svg(svg: str, label: str) -> Element:
-    """A drawing as part of the page: it takes the page's width, and nothing in it refers to anywhere else.
+    """Make a drawing part of the page: it takes the page's width and refers to no other resource.
 
     Args:
-        label: What it shows, for who cannot see it.
+        label: Description for screen readers.
     """
     root = ElementTree.fromstring(svg)
     for parent in root.iter():
@@ -97,7 +97,7 @@ def inline_svg(svg: str, label: str) -> Element:
         if target := parent.attrib.pop(LINK, None):
             parent.set("href", target)
         if parent.tag in ("g", "svg"):
-            parent.attrib.pop("id", None)  # the same in every drawing, and nobody's target
+            parent.attrib.pop("id", None)  # the same in every drawing, and never referred to
     for name in ("width", "height", "version"):
         root.attrib.pop(name, None)
     root.set("role", "img")
@@ -109,7 +109,7 @@ _DRAWN = {f"{SVG}{tag}" for tag in ("g", "defs", "clipPath", "rect", "path", "us
 
 
 def whole_page(title: str, *body: Element) -> bytes:
-    """The page as a file's content, UTF-8."""
+    """Return the page as UTF-8."""
     head = element(
         "head",
         element("meta", charset="utf-8"),

@@ -1,6 +1,6 @@
-"""Curves as PNG and SVG, the same bytes for the same numbers. The only module that knows matplotlib.
+"""Curves as PNG and SVG, the same bytes for the same numbers. The only module that imports matplotlib.
 
-Nothing is kept between pictures: figures are made without pyplot, and settings hold while one is drawn.
+Pictures share no state: figures are made without pyplot, and settings hold while one is drawn.
 """
 
 import io
@@ -29,19 +29,19 @@ STATISTICS: Mapping[Statistic, str] = {
     "iqm": "interquartile mean, quartiles",
 }
 MOST_LABELS, LABEL_LENGTH = 24, 44
-"""In a legend, and letters in each."""
+"""Most labels in a legend, and letters in each."""
 STYLES = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)))
-"""Of lines, where there are more of them than colours."""
+"""Line styles, for more lines than colours."""
 
 
 @dataclass(frozen=True)
 class Caption:
-    """What is written around the curves.
+    """Texts around the curves.
 
     Attributes:
         over: A key of `curves.X_AXES`.
-        legend: Heads the legend: what the runs are grouped by; "" for nothing.
-        statistic: Of the bands.
+        legend: Title of the legend, the key that runs are grouped by; "" for none.
+        statistic: Statistic of the bands.
     """
 
     over: str = "steps"
@@ -50,7 +50,7 @@ class Caption:
 
 
 def picture(panels: Sequence[Panel], caption: Caption, form: str, palette: Palette = LIGHT) -> bytes:
-    """One picture of panels above each other, with one legend beside them.
+    """Draw panels above each other, with one legend beside them.
 
     Args:
         form: "png" or "svg".
@@ -71,10 +71,10 @@ def picture(panels: Sequence[Panel], caption: Caption, form: str, palette: Palet
 
 
 def small_picture(groups: Sequence[Group], over: str, palette: Palette, *, from_zero: bool) -> str:
-    """One panel as SVG without any words but those at its axes, for a page that has its own.
+    """Draw one panel as SVG, without texts except at its axes.
 
     Args:
-        from_zero: Of quantities of which half as high means half as much.
+        from_zero: Whether the y axis begins at 0.
     """
     looks = {group.label: _look(place, palette) for place, group in enumerate(groups)}
     with _style(palette):
@@ -109,7 +109,7 @@ def _draw_panel(axes: Axes, panel: Panel, looks: Mapping[str, dict[str, Any]]) -
 
 
 def _draw(axes: Axes, groups: Sequence[Group], looks: Mapping[str, dict[str, Any]], style: Any | None = None) -> None:
-    """Every run, thin where there is a band; what is in front of it are centres."""
+    """Draw every run, thinly if there is a band, with the centre of the band in front."""
     for group in groups:
         look = looks[group.label] | ({} if style is None else {"linestyle": style})
         thin: dict[str, Any] = {"linewidth": 0.7, "alpha": 0.4} if group.band is not None else {"linewidth": 1.5}
@@ -140,7 +140,7 @@ def _look(place: int, palette: Palette) -> dict[str, Any]:
 
 
 def _x_axis(lowest: Axes, over: str) -> None:
-    """Numbers and name under the lowest panel."""
+    """Label the x axis of the lowest panel."""
     lowest.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
     label, scale = X_LABELS.get(over, ""), 1.0
     if over == "time":
@@ -154,7 +154,7 @@ def _x_axis(lowest: Axes, over: str) -> None:
 
 
 class _Scaled(MaxNLocator):
-    """Ticks that are round in another unit than that of the axis."""
+    """Ticks that are round in a unit other than the axis'."""
 
     def __init__(self, scale: float) -> None:
         super().__init__(6, steps=[1, 2, 2.5, 5, 10])
@@ -176,7 +176,7 @@ def _named(metric: str) -> str:
 
 
 def _short(label: str) -> str:
-    """Both ends of what is too long, on one line."""
+    """Shorten a label to both of its ends, on one line."""
     label = " ".join(label.split())
     if len(label) <= LABEL_LENGTH:
         return label

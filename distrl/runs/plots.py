@@ -40,14 +40,14 @@ DARK = Palette(
 
 
 MOST_POINTS = 2000
-"""Of one line: more than a picture has columns of dots."""
+"""Most points of one line, more than a picture has columns of pixels."""
 FOLDER = "folder"
-"""To group by, in place of a key of the configuration."""
+"""Groups runs by folder instead of a key of the configuration."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A run's numbers, and what it is called."""
+    """A run's numbers and name."""
 
     name: str
     path: Path
@@ -56,11 +56,11 @@ class Source:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that are one: a line for each, and for several of them a band.
+    """Runs that are drawn together: a line for each, and a band for several.
 
     Attributes:
         curves: At least one.
-        band: None for a single run, and for runs that have no x in common.
+        band: None for a single run, and for runs without common x.
     """
 
     label: str
@@ -70,7 +70,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes: a metric of every group, and perhaps another one on a second y axis."""
+    """One pair of axes: a metric of every group, and optionally another one on a second y axis."""
 
     metric: str
     groups: tuple[Group, ...]
@@ -80,11 +80,11 @@ class Panel:
 
 @dataclass(frozen=True)
 class CurveOptions:
-    """How curves are made of numbers.
+    """Options of curves.
 
     Attributes:
         over: A key of `X_AXES`.
-        window: Of the moving average; 1 leaves the values as they are.
+        window: Points of the moving average; 1 leaves the values unchanged.
     """
 
     over: str = "steps"
@@ -93,10 +93,10 @@ class CurveOptions:
 
 
 def read_sources(paths: Sequence[Path], trouble: Callable[[str], None]) -> list[Source]:
-    """The numbers of runs.
+    """Read the numbers of runs.
 
     Args:
-        trouble: Is told of those that are passed over: damaged, or without a row yet.
+        trouble: Called with one line for each skipped run, damaged or without a row yet.
 
     Raises:
         ConfigError: None has a row.
@@ -120,11 +120,11 @@ def read_sources(paths: Sequence[Path], trouble: Callable[[str], None]) -> list[
 
 
 def group_sources(sources: Sequence[Source], by: str | None) -> dict[str, list[Source]]:
-    """Label -> runs.
+    """Group runs by label.
 
     Args:
-        by: None: every run alone. "folder": those in one folder together. Else a key of the configuration, like
-            network.learning_rate: those with equal values together.
+        by: None: every run alone. "folder": runs of one folder together. Else a key of the configuration, like
+            network.learning_rate: runs with equal values together.
 
     Raises:
         ConfigError: A run's configuration has no such key, or cannot be read.
@@ -142,17 +142,17 @@ def group_sources(sources: Sequence[Source], by: str | None) -> dict[str, list[S
 
 
 def panel(groups: Mapping[str, Sequence[Source]], metric: str, second: str | None, options: CurveOptions) -> Panel:
-    """One pair of axes.
+    """Make one pair of axes.
 
     Raises:
-        ConfigError: No run has such a metric (names the nearest), or a number of it.
+        ConfigError: No run has such a metric (names the nearest), or no run has a number of it.
     """
     shown = draw_groups(groups, metric, options)
     return Panel(metric, shown, second, () if second is None else draw_groups(groups, second, options))
 
 
 def draw_groups(groups: Mapping[str, Sequence[Source]], metric: str, options: CurveOptions) -> tuple[Group, ...]:
-    """Curves and bands of one metric; runs and groups without a number of it are not among them.
+    """Return curves and bands of one metric, without the runs and groups that have no number of it.
 
     Raises:
         ConfigError: As `panel`.
@@ -180,7 +180,7 @@ def _group(label: str, found: Sequence[Curve], options: CurveOptions) -> Group:
 
 
 def _by_value(label: str) -> tuple[float, str]:
-    """Numbers by their size, before words by the alphabet."""
+    """Sort numbers by size, before texts."""
     try:
         return float(label), ""
     except ValueError:

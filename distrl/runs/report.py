@@ -1,4 +1,4 @@
-"""`distrl report`: one run as one page, from its directory alone."""
+"""`distrl report`: one run as one HTML page, made from its directory."""
 
 import json
 import shlex
@@ -27,7 +27,7 @@ MOST_EVENTS = 500
 
 @dataclass(frozen=True)
 class Material:
-    """All that the page is made of."""
+    """The files of a run, read."""
 
     run: Run
     entry: Entry
@@ -39,7 +39,7 @@ class Material:
 
 
 def report(run: Run) -> bytes:
-    """The page, HTML.
+    """Return the page as HTML.
 
     Raises:
         ConfigError: A file of the run is damaged, or it has no row of metrics yet.
@@ -68,7 +68,7 @@ def _material(run: Run) -> Material:
 
 
 def _described_environment(path: Path) -> dict[str, Any]:
-    """What the exported policy says of its environment; empty where there is none yet."""
+    """Read the environment's description in the exported policy; empty before the first export."""
     if not path.is_file():
         return {}
     try:

@@ -1,6 +1,6 @@
 """A run's own directory: config.yaml, run.json, manifest.json, summary.json, metrics.csv, and its folders.
 
-The process that trains in it holds locks on the directory and on run.lock. The kernel releases them however it ends.
+The training process holds locks on the directory and on run.lock. The kernel releases them when it ends.
 """
 
 import fcntl
@@ -24,11 +24,11 @@ _FILES = (
 
 @dataclass(frozen=True)
 class Opened:
-    """A run directory that is ours: what its newest checkpoint holds, and lines worth telling.
+    """A locked run directory: facts of its newest checkpoint, and lines to report.
 
     Attributes:
         env_steps, wall_s: Environment steps and seconds of training behind the checkpoint.
-        was_empty: There was nothing in it, or it was not there.
+        was_empty: Whether it was empty or did not exist.
     """
 
     update: int = 0
@@ -40,14 +40,14 @@ class Opened:
 
 @contextmanager
 def open_run_directory(run_dir: Path, resume: str | None) -> Iterator[Opened]:
-    """Makes the directory, or checks that it can be resumed; while inside, nobody else trains in it.
+    """Create the directory, or check that it can be resumed; while inside, no other process trains in it.
 
     Args:
         run_dir: The run's own directory.
         resume: None: a new run. "auto": resume if there is a checkpoint, else start. Otherwise: must resume.
 
     Yields:
-        What is resumed, and which checkpoints were passed over.
+        The resumed checkpoint, and the checkpoints that were skipped.
 
     Raises:
         ConfigError: A new run would overwrite another one, or the run to resume has not ended.
@@ -70,7 +70,7 @@ def usable(run_dir: Path) -> Iterator[None]:
     """Turn an OSError inside, where the run's files are opened, into one line that names the file.
 
     Raises:
-        ConfigError: The disk is full or refuses.
+        ConfigError: A file cannot be used.
     """
     try:
         yield
@@ -81,11 +81,12 @@ def usable(run_dir: Path) -> Iterator[None]:
 
 
 def require_free(run_dir: Path, resume: str | None) -> None:
-    """Refuse a directory that cannot be trained in, before anything slow is done. Changes nothing.
+    """Refuse a directory that cannot be trained in, before anything slow is done; change nothing.
 
     Raises:
-        ConfigError: A new run would overwrite another one, the run to resume has not ended, or something else has the
-            place of one of its files or folders.
+        ConfigError: A new run would overwrite another one, the run to resume has not ended, or a file has the place of
+        a
+            folder or the reverse.
     """
     if resume is None and (run_dir / "run.json").exists():
         raise ConfigError(f"{run_dir} already holds a run; add --resume auto to go on, or choose another --run-dir")
@@ -100,9 +101,9 @@ def require_free(run_dir: Path, resume: str | None) -> None:
 
 
 def write_run_json(run_dir: Path, run_id: str, redis_url: str | None) -> None:
-    """What `distrl status` and its siblings need to find the running job; the summary of an earlier launch goes.
+    """Write run.json, by which other commands find the running job, and remove the summary of an earlier launch.
 
-    The file is private: the URL may hold a password.
+    The file is private, as the URL may hold a password.
     """
     pid = os.getpid()
     record = RunRecord(run_id=run_id, redis_url=redis_url, pid=pid, started=time.time(), process=process_mark(pid))
@@ -112,7 +113,7 @@ def write_run_json(run_dir: Path, run_id: str, redis_url: str | None) -> None:
 
 
 def is_directory_of(run_dir: Path, run_id: str) -> bool:
-    """Whether `run_dir`, as this host sees it, is the directory in which the run was launched."""
+    """Whether `run_dir` on this host is the directory in which the run was launched."""
     try:
         return RunRecord.read(run_dir / "run.json").run_id == run_id
     except ConfigError:  # there is none, or another directory's
@@ -120,7 +121,7 @@ def is_directory_of(run_dir: Path, run_id: str) -> bool:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a file that only its owner may read; readers see the old one or the whole new one."""
+    """Write a file that only its owner may read; readers see the old one or the whole new one."""
     temporary = path.with_suffix(".tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with naming(path), os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -132,7 +133,7 @@ def _look_for_checkpoint(run_dir: Path, *, must_exist: bool) -> Opened:
     try:
         loaded = load_newest(run_dir / "checkpoints")
     except CheckpointError as error:
-        # Not even with "auto": starting anew would lose, without a word, what somebody may still repair.
+        # Not even with "auto": a new start would silently lose what the operator may still repair.
         raise CheckpointError(
             f"{run_dir} holds checkpoints and none is valid; put a good one back, or start anew with another "
             f"--run-dir ({error})"
@@ -155,7 +156,7 @@ def _look_for_checkpoint(run_dir: Path, *, must_exist: bool) -> Opened:
 def _hold(held: ExitStack, path: Path, flags: int) -> None:
     """Lock a run's directory, or the file run.lock in it, until `held` is closed.
 
-    The file can be removed, and another one has no lock; some network file systems lock no directory. So it takes both.
+    It takes both, as the file may be replaced by one without a lock, and some network file systems lock no directories.
     """
     descriptor = os.open(path, flags, 0o666)
     held.callback(os.close, descriptor)
