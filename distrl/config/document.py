@@ -1,7 +1,7 @@
 """YAML as distrl reads and writes it: plain data only, no duplicate keys, and 1e-3 is a number."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -102,6 +102,15 @@ def parse_mapping(text: str, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ConfigError(f"{what} must hold a mapping like 'actors: {{count: 4}}', not {shown(value)}")
     return value
+
+
+def flat(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield (keys, value) of a tree in order; an empty mapping is a value."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, (*path, key))
+        else:
+            yield (*path, key), value
 
 
 def scalar(value: Any) -> str:

@@ -10,11 +10,7 @@ MASK = "action_mask"
 
 
 def check_fit(config: RunConfig, spec: EnvSpec) -> None:
-    """Refuse before the launch what the learner would refuse after it.
-
-    Raises:
-        ConfigError: The algorithm does not take such actions, or cannot train a network with memory.
-    """
+    """Refuse before the launch what the learner would refuse after it."""
     algorithm = config.algorithm
     if isinstance(algorithm, SacParameters):
         check_bounded(spec, algorithm.name)
@@ -57,11 +53,7 @@ def check_choices(spec: EnvSpec, algorithm: str) -> None:
 
 
 def check_memory(config: RunConfig) -> None:
-    """Check that the algorithm can train a network with memory.
-
-    Raises:
-        ConfigError: It learns from single transitions, or from minibatches that whole sequences do not make.
-    """
+    """Check that the algorithm can train a network with memory."""
     algorithm = config.algorithm
     if isinstance(algorithm, SacParameters):
         raise ConfigError("network.middleware_parameters: algorithm sac learns from single transitions; use fc")
@@ -87,11 +79,7 @@ def check_memory(config: RunConfig) -> None:
 
 
 def check_mask(mask: str, spec: EnvSpec) -> None:
-    """Check that the observation `mask` holds one number for every choice of the environment's only action.
-
-    Raises:
-        ConfigError: It does not; the message says why.
-    """
+    """Check that the observation `mask` holds one number for every choice of the environment's only action."""
     if mask not in spec.observations:
         raise ConfigError(f"action_mask: no observation {mask!r}; there are {', '.join(spec.observations)}")
     sizes = [_choices(action) for action in spec.actions.values()]
@@ -110,9 +98,6 @@ def mask_of(spec: EnvSpec, configured: str | None) -> str | None:
 
     Args:
         configured: The name in `network.heads_parameters`; None: the observation called `action_mask` if it fits.
-
-    Raises:
-        ConfigError: The configured one does not fit the environment.
     """
     if configured is not None:
         check_mask(configured, spec)

@@ -26,16 +26,17 @@ Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Penalty = Annotated[float, Field(ge=0.0, strict=True, allow_inf_nan=False)]
 
 
-def _number_or_list(value: Any) -> str:
+def number_or_list(value: Any) -> str:
+    """Return the tag of a value that is one number or a list."""
     return "list" if isinstance(value, list | tuple) else "number"
 
 
 def _initializer_form(value: Any) -> str:
-    return "name" if isinstance(value, str) else _number_or_list(value)
+    return "name" if isinstance(value, str) else number_or_list(value)
 
 
 Pair = Annotated[
-    Annotated[Count, Tag("number")] | Annotated[tuple[Count, Count], Tag("list")], Discriminator(_number_or_list)
+    Annotated[Count, Tag("number")] | Annotated[tuple[Count, Count], Tag("list")], Discriminator(number_or_list)
 ]
 """One number for both axes, or [height, width]."""
 

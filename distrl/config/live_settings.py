@@ -105,9 +105,6 @@ def steered(config: RunConfig, settings: Mapping[str, Value]) -> RunConfig:
 
     Args:
         settings: Dotted path -> value.
-
-    Raises:
-        ConfigError: A path is not among `steerable`, or a value makes the configuration invalid.
     """
     if not settings:
         return config

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from distrl.config.document import DEEPEST, check_plain, parse, parse_mapping, scalar, shown
+from distrl.config.document import DEEPEST, check_plain, flat, parse, parse_mapping, scalar, shown
 from distrl.config.explain import explain
 from distrl.config.presets import preset_tree, presets
 from distrl.config.run import RunConfig
@@ -237,12 +237,8 @@ def _read(file: Path) -> str:
         raise ConfigError(f"file {file} cannot be read: {error.strerror}") from error
 
 
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Return (dotted path, value) in order; an empty mapping is a value."""
-    found: list[tuple[str, Any]] = []
-    for key, value in tree.items():
-        found += _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) and value else [(f"{prefix}{key}", value)]
-    return found
+def _leaves(tree: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return [(".".join(keys), value) for keys, value in flat(tree)]
 
 
 def _lines(tree: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, str | None]]:

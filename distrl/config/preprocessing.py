@@ -3,11 +3,11 @@
 A step is a mapping with its name under `step`. `environments/preprocessing/` implements the steps.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag, TypeAdapter
 
-from distrl.config.layers import Real
+from distrl.config.layers import Real, number_or_list
 from distrl.config.observation_steps import (
     BinaryStep,
     CenterStep,
@@ -40,21 +40,17 @@ REWARD = "reward"
 Bins = Annotated[int, Field(ge=2, strict=True)]
 
 
-def _number_or_list(value: Any) -> str:
-    return "list" if isinstance(value, list | tuple) else "number"
-
-
 Reals = Annotated[
-    Annotated[Real, Tag("number")] | Annotated[tuple[Real, ...], Tag("list")], Discriminator(_number_or_list)
+    Annotated[Real, Tag("number")] | Annotated[tuple[Real, ...], Tag("list")], Discriminator(number_or_list)
 ]
 """One number for all elements, or one for each."""
 
 BinCounts = Annotated[
-    Annotated[Bins, Tag("number")] | Annotated[tuple[Bins, ...], Tag("list")], Discriminator(_number_or_list)
+    Annotated[Bins, Tag("number")] | Annotated[tuple[Bins, ...], Tag("list")], Discriminator(number_or_list)
 ]
 
 Target = Annotated[
-    Annotated[Whole, Tag("number")] | Annotated[tuple[Whole, ...], Tag("list")], Discriminator(_number_or_list)
+    Annotated[Whole, Tag("number")] | Annotated[tuple[Whole, ...], Tag("list")], Discriminator(number_or_list)
 ]
 """A discrete action: a number, or one for each of the choices."""
 

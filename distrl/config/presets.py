@@ -65,11 +65,7 @@ def presets() -> dict[str, str]:
 
 
 def read_preset(name: str) -> str:
-    """Return the preset's YAML text.
-
-    Raises:
-        ConfigError: No preset has that name; names the nearest ones.
-    """
+    """Return the preset's YAML text."""
     known = preset_names()
     if name not in known:
         raise ConfigError(f"unknown preset {name!r}; {nearest(name, known)}")
@@ -77,11 +73,7 @@ def read_preset(name: str) -> str:
 
 
 def preset_facts(name: str) -> PresetFacts:
-    """Return the section `preset` of a preset.
-
-    Raises:
-        ConfigError: No preset has that name; names the nearest ones.
-    """
+    """Return the section `preset` of a preset."""
     return PresetFacts.model_validate(_parsed(name)["preset"])
 
 
@@ -91,11 +83,7 @@ def missing_extras(facts: PresetFacts) -> list[str]:
 
 
 def preset_tree(name: str) -> dict[str, Any]:
-    """Return the configuration that the preset gives.
-
-    Raises:
-        ConfigError: No preset has that name; names the nearest ones.
-    """
+    """Return the configuration that the preset gives."""
     return {key: value for key, value in _parsed(name).items() if key != "preset"}
 
 

@@ -4,11 +4,11 @@ It is not checked against today's configuration, so that runs of older versions 
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from distrl.config.document import parse_mapping, scalar
+from distrl.config.document import flat, parse_mapping, scalar
 from distrl.config.presets import nearest
 from distrl.config.secrets import masked, masked_text
 from distrl.config.small_files import read_small
@@ -37,11 +37,7 @@ MOST_BYTES = 2**18
 
 
 def read_settings(path: Path) -> Settings:
-    """Read the settings in a file config.yaml, secrets masked.
-
-    Raises:
-        ConfigError: The file cannot be read or is not YAML.
-    """
+    """Read the settings in a file config.yaml, secrets masked."""
     try:
         text = read_small(path, MOST_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
@@ -54,12 +50,9 @@ def settings_in(text: str, where: str) -> Settings:
 
     Args:
         where: Source of the text, for errors.
-
-    Raises:
-        ConfigError: It is not a mapping in YAML.
     """
     lines, found = iter(text.splitlines()), {}
-    for keys, value in _flat(parse_mapping(text, where), ()):
+    for keys, value in flat(parse_mapping(text, where)):
         key = f"{'  ' * (len(keys) - 1)}{scalar(keys[-1])}:"
         written = f"{key} {scalar(value)}"
         # A line that was edited by hand has no origin.
@@ -73,8 +66,8 @@ def settings_in(text: str, where: str) -> Settings:
 
 def settings_of(tree: Mapping[str, Any]) -> Settings:
     """Return the settings of a configuration as data, secrets masked, without origins."""
-    flat = {".".join(keys): value for keys, value in _flat(tree, ())}
-    return {dotted: Setting(masked(dotted, value), "") for dotted, value in flat.items()}
+    values = {".".join(keys): value for keys, value in flat(tree)}
+    return {dotted: Setting(masked(dotted, value), "") for dotted, value in values.items()}
 
 
 def different(runs: Sequence[Settings]) -> list[str]:
@@ -84,11 +77,7 @@ def different(runs: Sequence[Settings]) -> list[str]:
 
 
 def value_of(settings: Settings, dotted: str) -> str:
-    """Return the value of a path, or all values below it, in one line.
-
-    Raises:
-        ConfigError: No such path; names the nearest ones.
-    """
+    """Return the value of a path, or all values below it, in one line."""
     if dotted in settings:
         return settings[dotted].text
     below = {path.removeprefix(f"{dotted}."): each.value for path, each in settings.items() if _is_in(path, dotted)}
@@ -103,12 +92,3 @@ def _is_in(path: str, section: str) -> bool:
 
 def _text(settings: Settings, dotted: str) -> str | None:
     return settings[dotted].text if dotted in settings else None
-
-
-def _flat(tree: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield (keys, value) in order; an empty mapping is a value."""
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, (*path, key))
-        else:
-            yield (*path, key), value

@@ -36,11 +36,7 @@ def read_small(path: Path, most: int = MOST_BYTES) -> bytes:
 
 
 def read_model(model: type[Model], path: Path) -> Model:
-    """Read a model from a JSON file.
-
-    Raises:
-        ConfigError: The file cannot be read, or its content does not fit the model.
-    """
+    """Read a model from a JSON file."""
     try:
         return model.model_validate_json(read_small(path))
     except OSError as error:

@@ -34,10 +34,6 @@ def dashboard_beside(run_dir: Path) -> Iterator[str]:
 
     It takes its tokens from the environment, as `distrl dashboard` does. It shows the neighbouring runs if they are in
     a folder `runs`, otherwise only this one: a folder of another name may hold many unrelated files.
-
-    Raises:
-        MissingExtraError: The extra `dashboard` is not installed.
-        ConfigError: No port is free; a token in the environment is too short.
     """
     require_dashboard()
     access_of_environment(HOST)
@@ -72,9 +68,6 @@ def listen(host: str, port: int | None) -> socket.socket:
 
     Args:
         port: None: `PORT`, or the next free one.
-
-    Raises:
-        ConfigError: The port is taken, or the host does not belong to this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for number in range(PORT, PORT + PORTS_TRIED) if port is None else [port]:

@@ -91,9 +91,6 @@ class Watches:
 
         Args:
             since: The `mark` of that answer. If the page did not get the last one, it gets the whole state.
-
-        Raises:
-            NotThereError: No such run.
         """
         name, _, answers = since.partition(".")
         with self._lock:

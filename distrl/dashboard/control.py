@@ -1,7 +1,7 @@
 """Control requests of pages, and how they are applied to a running job through its `Steering`."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -60,16 +60,8 @@ def apply(request: Request, hands: Steering, now: Callable[[], float] = time.tim
         path, value = _assignment(request.value)
         hands.change({path: value})
         return f"requested {path} = {value}"
-    verbs: Mapping[str, tuple[Callable[[], object], str]] = {
-        "pause": (hands.pause, "pause requested"),
-        "resume": (hands.resume, "resume requested"),
-        "stop": (hands.stop, "stop requested"),
-        "checkpoint": (hands.checkpoint, "checkpoint requested"),
-        "evaluate": (hands.evaluate, "evaluation requested"),
-    }
-    do, told = verbs[request.action]
-    do()
-    return told
+    getattr(hands, request.action)()
+    return f"{request.action} requested"
 
 
 def parameters(hands: Steering) -> list[dict[str, Any]]:

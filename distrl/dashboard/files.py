@@ -43,11 +43,7 @@ class Event(NamedTuple):
 
 
 def inside(run_dir: Path, *parts: str) -> Path:
-    """Return the path of a regular file of a run.
-
-    Raises:
-        NotThereError: There is none, or a link leads out of the run's directory.
-    """
+    """Return the path of a regular file of a run."""
     path = run_dir.joinpath(*parts)
     try:
         resolved, home = path.resolve(strict=True), run_dir.resolve(strict=True)
@@ -70,11 +66,7 @@ def log_names(run_dir: Path) -> list[str]:
 
 
 def log_piece(run_dir: Path, role: str, after: int | None) -> Piece:
-    """Return a role's log from `after` to the last whole line; None: the end of its log.
-
-    Raises:
-        NotThereError: No such log.
-    """
+    """Return a role's log from `after` to the last whole line; None: the end of its log."""
     if not _ROLE.fullmatch(role):
         raise NotThereError("no role has a log of that name")
     path = inside(run_dir, "logs", f"{role}.log")

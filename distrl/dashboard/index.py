@@ -108,11 +108,7 @@ class Index:
             return list(self._entries.values())
 
     def entry(self, run: str) -> Entry:
-        """Return the run with an id.
-
-        Raises:
-            NotThereError: No run has it.
-        """
+        """Return the run with an id."""
         self.entries()
         with self._lock:
             found = self._entries.get(run)
@@ -131,11 +127,7 @@ class Index:
             return self._runs.get(entry.id)
 
     def configuration(self, entry: Entry) -> Settings:
-        """Return the run's configuration, with secrets masked.
-
-        Raises:
-            ConfigError: It has none, or a damaged one.
-        """
+        """Return the run's configuration, with secrets masked."""
         with self._lock:
             if entry.id in self._of_redis:
                 return self._of_redis[entry.id]

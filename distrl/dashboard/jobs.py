@@ -118,12 +118,7 @@ class LiveRun:
 
     @contextmanager
     def backend(self) -> Iterator[Backend]:
-        """Lend the backend for an action on the run.
-
-        Raises:
-            ConfigError: The run has no Redis.
-            MemoryBackendError: It cannot be reached, or does not know the run.
-        """
+        """Lend the backend for an action on the run."""
         with self._lock:
             self._meter.begin()
             backend = self._connected()

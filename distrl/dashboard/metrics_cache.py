@@ -32,11 +32,7 @@ class Tables:
         return sum(one.nbytes for one in [*self._files.values()])
 
     def names(self, run_dir: Path) -> list[str]:
-        """Return the columns of numbers; empty before the first row.
-
-        Raises:
-            ConfigError: metrics.csv is damaged.
-        """
+        """Return the columns of numbers; empty before the first row."""
         try:
             path = inside(run_dir, "metrics.csv")
         except NotThereError:
@@ -45,11 +41,7 @@ class Tables:
             return [name for name in read_header(file, path).names if name not in TEXTS]
 
     def table(self, run_dir: Path, names: Sequence[str]) -> Table:
-        """Return these columns as they are now, without those that the file lacks.
-
-        Raises:
-            ConfigError: metrics.csv is damaged.
-        """
+        """Return these columns as they are now, without those that the file lacks."""
         try:
             path = inside(run_dir, "metrics.csv")
         except NotThereError:
@@ -64,11 +56,7 @@ class Tables:
         return table
 
     def last(self, run_dir: Path) -> Snapshot:
-        """Return the newest row without unknown values.
-
-        Raises:
-            ConfigError: metrics.csv is damaged.
-        """
+        """Return the newest row without unknown values."""
         try:
             row = last_row(inside(run_dir, "metrics.csv"))
         except NotThereError:

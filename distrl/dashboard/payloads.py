@@ -98,11 +98,7 @@ class Runs:
         return Summary.read(files.inside(self.index.directory(entry), "summary.json"))
 
     def described(self, run_id: str) -> Json:
-        """Return one run, without its curves, configuration and logs.
-
-        Raises:
-            NotThereError: No such run.
-        """
+        """Return one run, without its curves, configuration and logs."""
         entry = self.index.entry(run_id)
         look, folder = self.look(entry), self.index.directory(entry)
         snapshot = self.latest(entry, look)
@@ -119,12 +115,7 @@ class Runs:
         }
 
     def curves(self, run_id: str, names: Sequence[str], over: str, points: int, window: int) -> Json:
-        """Return lines of one run: name -> {x, y}; an empty line if the run has no such number yet.
-
-        Raises:
-            NotThereError: No such run.
-            ConfigError: Its metrics.csv is damaged.
-        """
+        """Return lines of one run: name -> {x, y}; an empty line if the run has no such number yet."""
         table = self._table(self.index.entry(run_id), [X_AXES[over], *names])
         lines = {name: _line(curve(table, name, over), points, window) for name in names if name in table}
         return {"over": over, "curves": {name: lines.get(name, {"x": [], "y": []}) for name in names}}
@@ -136,9 +127,6 @@ class Runs:
 
         Args:
             group: A key of the configuration, `ALL`, or "" for no bands.
-
-        Raises:
-            NotThereError: No such run.
         """
         entries = [self.index.entry(one) for one in dict.fromkeys(ids)]
         settings = {entry.id: self._settings(entry) for entry in entries}
@@ -161,12 +149,7 @@ class Runs:
         }
 
     def configuration(self, run_id: str) -> Json:
-        """Return every value of a run's configuration with its origin.
-
-        Raises:
-            NotThereError: No such run, or one without a configuration.
-            ConfigError: It is damaged.
-        """
+        """Return every value of a run's configuration with its origin."""
         found = self.index.configuration(self.index.entry(run_id))
         return {"values": [{"path": path, **one._asdict(), "text": words(one.value)} for path, one in found.items()]}
 

@@ -65,12 +65,7 @@ class RemoteRuns:
 
 
 def check_reachable(urls: Sequence[str]) -> None:
-    """Connect to each server once, so that a wrong address is reported at the start; later outages are waited out.
-
-    Raises:
-        ConfigError: It is not a Redis URL.
-        MemoryBackendError: The server is unreachable, or SCAN is not allowed.
-    """
+    """Connect to each server once, so that a wrong address is reported at the start; later outages are waited out."""
     for url in urls:
         client = connect(url, name="dashboard", give_up_s=GIVE_UP_S)
         try:

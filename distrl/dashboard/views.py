@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast, get_args
 
 from starlette.concurrency import run_in_threadpool
@@ -102,23 +103,18 @@ def configuration(request: Request) -> Response:
 
 def events(request: Request) -> Response:
     """Return the newest events, oldest first."""
-    runs = _runs(request)
-    folder = runs.index.directory(runs.index.entry(request.path_params["id"]))
-    return Answer({"events": [event._asdict() for event in files.events(folder)]})
+    return Answer({"events": [event._asdict() for event in files.events(_folder(request))]})
 
 
 def log(request: Request) -> Response:
     """Return a role's log from byte `after` on; without `after`, its end."""
-    runs = _runs(request)
-    folder = runs.index.directory(runs.index.entry(request.path_params["id"]))
     after = None if "after" not in request.query_params else _whole(request, "after", 0, 0, 2**62)
-    return Answer(files.log_piece(folder, request.path_params["role"], after)._asdict())
+    return Answer(files.log_piece(_folder(request), request.path_params["role"], after)._asdict())
 
 
 def film(request: Request) -> Response:
     """Return the newest film."""
-    runs = _runs(request)
-    found = files.film(runs.index.directory(runs.index.entry(request.path_params["id"])))
+    found = files.film(_folder(request))
     if found is None:
         raise NotThereError("the run has no film; distrl evaluate RUN --video RUN/best.webm makes one")
     suffix = found.suffix.lower()
@@ -177,6 +173,11 @@ def _act(runs: Runs, run_id: str, asked: control.Request, by: str) -> str:
 def _runs(request: Request) -> Runs:
     runs: Runs = request.app.state.runs
     return runs
+
+
+def _folder(request: Request) -> Path:
+    index = _runs(request).index
+    return index.directory(index.entry(request.path_params["id"]))
 
 
 def _fits(row: dict[str, Any], words: Sequence[str], state: str) -> bool:

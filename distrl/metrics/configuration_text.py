@@ -1,9 +1,9 @@
 """A run's configuration and its `meta` facts as Markdown, for TensorBoard's Text tab."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from distrl.config.document import scalar
+from distrl.config.document import flat, scalar
 from distrl.config.settings import Settings
 
 
@@ -18,15 +18,7 @@ def meta_text(meta: Mapping[str, Any]) -> str:
 
     Lists of equally long lists become tables, other lists one line; names of nested mappings are joined by dots.
     """
-    return "\n\n".join(f"**{_cell(name)}**{_value(value)}" for name, value in _flat(meta, ""))
-
-
-def _flat(meta: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for key, value in meta.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+    return "\n\n".join(f"**{_cell('.'.join(name))}**{_value(value)}" for name, value in flat(meta))
 
 
 def _value(value: Any) -> str:

@@ -48,11 +48,7 @@ class Comparison:
 
 
 def compare(runs: Sequence[Run]) -> Comparison:
-    """Read the runs to compare.
-
-    Raises:
-        ConfigError: A file of one of them is damaged.
-    """
+    """Read the runs to compare."""
     names = short_names([run.path for run in runs])
     entries = tuple(entry(run, name) for run, name in zip(runs, names, strict=True))
     return Comparison(entries, tuple(read_settings(run.path / "config.yaml") for run in runs))

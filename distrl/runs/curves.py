@@ -36,9 +36,6 @@ def curve(table: Table, name: str, over: str = "steps") -> Curve:
 
     Args:
         over: A key of `X_AXES`.
-
-    Raises:
-        ConfigError: The run has no such column.
     """
     for column in (X_AXES[over], name):
         if column not in table:

@@ -33,11 +33,7 @@ class RunRecord(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> "RunRecord":
-        """Read a file run.json.
-
-        Raises:
-            ConfigError: The file is not there, or not a record.
-        """
+        """Read a file run.json."""
         try:
             path.stat()
         except OSError as error:
@@ -61,11 +57,7 @@ class Run:
 
 
 def open_run(run_dir: Path) -> Run:
-    """Return the run in a directory.
-
-    Raises:
-        ConfigError: There is none, or its files are damaged.
-    """
+    """Return the run in a directory."""
     record = RunRecord.read(run_dir / "run.json")
     alive = _alive(record)  # checked first, as a run that ends writes its summary before it exits
     path = run_dir / "summary.json"
@@ -80,9 +72,6 @@ def find_runs(places: Sequence[Path], trouble: Callable[[str], None]) -> Iterato
 
     Args:
         trouble: Called with one line for each damaged or unreadable directory, which is skipped.
-
-    Raises:
-        ConfigError: A place that is no folder.
     """
     seen = set()
     for place in places:
@@ -139,11 +128,7 @@ def readable(name: str) -> str:
 
 
 def newest_run(root: Path) -> Path:
-    """Return the directory directly under `root` whose run was launched last.
-
-    Raises:
-        ConfigError: There is none.
-    """
+    """Return the directory directly under `root` whose run was launched last."""
     records = sorted(root.glob("*/run.json"), key=lambda path: path.stat().st_mtime)
     if not records:
         raise ConfigError(f"there is no run under {root.resolve()}; name one: distrl status RUN")

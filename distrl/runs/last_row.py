@@ -19,9 +19,6 @@ def last_row(path: Path) -> dict[str, Value]:
     """Return column -> value, None for unknown ones; empty while the file has no row or does not exist.
 
     A row that is being written is left out.
-
-    Raises:
-        ConfigError: The file cannot be read, or its last row does not fit its header.
     """
     if not path.exists():
         return {}

@@ -95,11 +95,7 @@ class Entry:
 
 
 def entry(run: Run, name: str) -> Entry:
-    """Return the entry of a run, from its summary if it has ended, else from the last row of its metrics.
-
-    Raises:
-        ConfigError: One of its files is damaged.
-    """
+    """Return the entry of a run, from its summary if it has ended, else from the last row of its metrics."""
     return _unfinished(run, name) if run.summary is None else _finished(run, name, run.summary)
 
 
@@ -119,9 +115,6 @@ def selected(
     Args:
         env, algorithm: Patterns with * and ?.
         kind: One of `KINDS`.
-
-    Raises:
-        ConfigError: There is no such kind.
     """
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"unknown state {kind!r}; {nearest(kind, [*KINDS])}")
@@ -139,9 +132,6 @@ def ordered(entries: Iterable[Entry], by: str = "started") -> list[Entry]:
 
     Args:
         by: A key of `SORTS`.
-
-    Raises:
-        ConfigError: There is no such column.
     """
     if by not in SORTS:
         raise ConfigError(f"runs cannot be sorted by {by!r}; {nearest(by, [*SORTS])}")

@@ -45,9 +45,5 @@ class Manifest(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> "Manifest | None":
-        """Read a manifest; None where there is no such file, as in runs of older versions.
-
-        Raises:
-            ConfigError: The file cannot be read, or is not a manifest.
-        """
+        """Read a manifest; None where there is no such file, as in runs of older versions."""
         return read_model(cls, path) if path.exists() else None

@@ -49,11 +49,7 @@ class Table(Mapping[str, Numbers]):
 
 
 def read_table(path: Path) -> Table:
-    """Read a file metrics.csv; the table is empty while it has no row. A row that is being written is left out.
-
-    Raises:
-        ConfigError: The file cannot be read or is not such a table.
-    """
+    """Read a file metrics.csv; the table is empty while it has no row. A row that is being written is left out."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -156,11 +152,7 @@ class Column:
 
 
 def read_header(file: BinaryIO, path: Path) -> Header:
-    """Read the first line of the file; no names while it is not whole yet.
-
-    Raises:
-        ConfigError: It is not a header.
-    """
+    """Read the first line of the file; no names while it is not whole yet."""
     file.seek(0)
     line = file.readline(LONGEST_LINE)
     if not line.endswith(b"\n"):
@@ -182,9 +174,6 @@ def extend_columns(file: BinaryIO, path: Path, header: Header, columns: dict[str
 
     Returns:
         The byte after the last whole row.
-
-    Raises:
-        ConfigError: A row does not have as many cells as the header, or a cell of these columns is not a number.
     """
     places = {header.names.index(name): column for name, column in columns.items()}
     at = begin

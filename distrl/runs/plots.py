@@ -97,9 +97,6 @@ def read_sources(paths: Sequence[Path], trouble: Callable[[str], None]) -> list[
 
     Args:
         trouble: Called with one line for each skipped run, damaged or without a row yet.
-
-    Raises:
-        ConfigError: None has a row.
     """
     sources, reasons = [], []
     for name, path in zip(short_names(paths), paths, strict=True):
@@ -125,9 +122,6 @@ def group_sources(sources: Sequence[Source], by: str | None) -> dict[str, list[S
     Args:
         by: None: every run alone. "folder": runs of one folder together. Else a key of the configuration, like
             network.learning_rate: runs with equal values together.
-
-    Raises:
-        ConfigError: A run's configuration has no such key, or cannot be read.
     """
     if by is None:
         return {source.name: [source] for source in sources}
@@ -142,21 +136,13 @@ def group_sources(sources: Sequence[Source], by: str | None) -> dict[str, list[S
 
 
 def panel(groups: Mapping[str, Sequence[Source]], metric: str, second: str | None, options: CurveOptions) -> Panel:
-    """Make one pair of axes.
-
-    Raises:
-        ConfigError: No run has such a metric (names the nearest), or no run has a number of it.
-    """
+    """Make one pair of axes."""
     shown = draw_groups(groups, metric, options)
     return Panel(metric, shown, second, () if second is None else draw_groups(groups, second, options))
 
 
 def draw_groups(groups: Mapping[str, Sequence[Source]], metric: str, options: CurveOptions) -> tuple[Group, ...]:
-    """Return curves and bands of one metric, without the runs and groups that have no number of it.
-
-    Raises:
-        ConfigError: As `panel`.
-    """
+    """Return curves and bands of one metric, without the runs and groups that have no number of it."""
     tables = [source.table for sources in groups.values() for source in sources]
     known = dict.fromkeys(name for table in tables for name in table)
     if metric not in known:

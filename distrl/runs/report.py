@@ -39,11 +39,7 @@ class Material:
 
 
 def report(run: Run) -> bytes:
-    """Return the page as HTML.
-
-    Raises:
-        ConfigError: A file of the run is damaged, or it has no row of metrics yet.
-    """
+    """Return the page as HTML."""
     found = _material(run)
     if not any(map(len, found.table.values())):
         raise ConfigError(f"{run.path} has no numbers yet; wait for its first updates")

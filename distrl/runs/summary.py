@@ -119,11 +119,7 @@ class Summary(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> "Summary":
-        """Read the summary that `write` wrote.
-
-        Raises:
-            ConfigError: The file cannot be read or is not a summary.
-        """
+        """Read the summary that `write` wrote."""
         return read_model(cls, path)
 
 

@@ -27,7 +27,7 @@ class Hands:
         ('{"action": "resume", "value": null}', ("resume",), "resume requested"),
         ('{"action": "stop"}', ("stop",), "stop requested"),
         ('{"action": "checkpoint"}', ("checkpoint",), "checkpoint requested"),
-        ('{"action": "evaluate"}', ("evaluate",), "evaluation requested"),
+        ('{"action": "evaluate"}', ("evaluate",), "evaluate requested"),
         ('{"action": "scale", "value": 4}', ("scale", 4), "requested 4 actors"),
         ('{"action": "scale", "value": 1}', ("scale", 1), "requested 1 actor"),
         (

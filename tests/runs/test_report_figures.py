@@ -16,7 +16,7 @@ def test_curves_are_drawn_of_what_has_numbers_and_told_to_who_cannot_see_them(tm
         "mean undiscounted return of the last 100 episodes: from 10 to 20 over 3,000 environment steps",
         "environment steps per second of all actors: from 900 to 1,000 over 3,000 environment steps",
         "mean age of the trained unrolls' weights: from 1.5 to 1.5 over 3,000 environment steps; "
-        "greatest of it: from 4 to 4 over 3,000 environment steps",
+        "highest age of the trained unrolls' weights: from 4 to 4 over 3,000 environment steps",
         "total loss: from 0.5 to 0.25 over 2,000 environment steps",
     ]
     captions = ["".join(figure.find("figcaption").itertext()).split() for figure in found]
