@@ -1,4 +1,4 @@
-"""One space that holds no others, as actions travel: what its array is, and how it becomes what environments take."""
+"""Spaces of actions that hold no others: the array that travels, and its way to the form that environments take."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ Writer = Callable[[Array], Array]
 
 
 def action_spec(space: Space[Any]) -> ActionSpec:
-    """What learner and policy must know of the space.
+    """The part of the space that learner and policy must know.
 
     Raises:
         ValueError: The space is not supported; the message is the reason.
@@ -39,7 +39,7 @@ def action_spec(space: Space[Any]) -> ActionSpec:
 
 
 def array_writer(space: Space[Any]) -> Writer:
-    """Returns the function from actions [B, ...] as `ActionSpec.array` to fresh ones [B, *space.shape] of its dtype."""
+    """Return the function from actions [B, ...] as `ActionSpec.array` to fresh ones [B, *space.shape] of its dtype."""
     dtype, shape = space.dtype, space.shape or ()
     if isinstance(space, Discrete):
         return lambda actions: np.add(actions, space.start, dtype=dtype, casting="unsafe")

@@ -1,7 +1,7 @@
-"""Atari games as `environment.atari` says: made, stacked, and with lost lives told from lost games.
+"""Atari games as `environment.atari` says: made, stacked, with lost lives apart from lost games.
 
-A lost life may be `terminated` for the learner and yet end no episode: the game goes on, the next row is valid. So the
-vector says it apart, in `info`, and only `VectorEnvironment` joins the two.
+A lost life may be `terminated` for the learner and yet end no episode: the game goes on, the next row is valid. The
+vector therefore reports it apart, in `info`, and only `VectorEnvironment` joins the two.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ LIFE_LOST = "distrl/life_lost"
 """In `info`: bool [B], where a lost life is `terminated` for the learner. Missing, unless that is wanted."""
 
 _ENTRY_POINT = "ale_py.env:AtariEnv"
-# What an id may bring, or `environment.kwargs`, beside what `AtariParameters` says.
+# Allowed in a registration or `environment.kwargs`; the rest is `AtariParameters`.
 _KWARGS = {"game", "mode", "difficulty"}
 
 
@@ -35,7 +35,7 @@ class AtariVector(VectorWrapper):
     """
 
     def __init__(self, vector: VectorEnv[Any, Any, Any], parameters: AtariParameters, names: tuple[str, ...]) -> None:
-        """Wraps the games.
+        """Wrap the games.
 
         Args:
             vector: As `AtariGame`, with a batch axis, in NEXT_STEP autoreset.
@@ -50,14 +50,12 @@ class AtariVector(VectorWrapper):
         self._stack = FrameStack(parameters.stack)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        """Begins all games anew."""
         frames, info = self.env.reset(seed=seed, options=options)
         self._lives: Array = np.array(info["lives"])
         self._ended: BoolArray = np.zeros(self.num_envs, np.bool_)
         return self._stack.reset(frames), info
 
     def step(self, actions: Array) -> tuple[Array, Array, BoolArray, BoolArray, dict[str, Any]]:
-        """Steps all games; those that had ended begin anew."""
         frames, rewards, terminated, truncated, info = self.env.step(actions)
         lost = (info["lives"] < self._lives) & ~self._ended
         stacks = self._stack.push(frames, self._ended)
@@ -69,14 +67,14 @@ class AtariVector(VectorWrapper):
 
 
 def make_vector(config: EnvironmentConfig, count: int) -> gym_adapter.Made:
-    """Makes `count` games that step together, in NEXT_STEP autoreset.
+    """Make `count` games that step together, in NEXT_STEP autoreset.
 
     With vectorization `auto` they are single games, one after the other: on one thread as fast as ALE's vector, and
     right at the end of a game, too.
 
     Raises:
         ConfigError: The name is unknown or no game's, kwargs contradict `environment.atari`, or the vectorization
-            cannot do what it says.
+            cannot do that.
         MissingExtraError: The Arcade Learning Environment or OpenCV is not installed.
     """
     parameters = config.atari
@@ -125,7 +123,7 @@ def _make(config: EnvironmentConfig, parameters: AtariParameters, kwargs: Mappin
 
 
 def _game_kwargs(config: EnvironmentConfig) -> dict[str, Any]:
-    """What a game is made with. It is known by what makes it, never by its name."""
+    """A game's keyword arguments. The entry point shows that it is one, never the name."""
     entry_point, registered = gym_adapter.declared(config.id)
     if entry_point != _ENTRY_POINT:
         raise ConfigError(

@@ -24,7 +24,7 @@ class AtariGame(gymnasium.Env[Array, np.int64]):
     """
 
     def __init__(self, parameters: AtariParameters, game: str, **kwargs: Any) -> None:
-        """Makes the game.
+        """Make the game.
 
         Args:
             game: Name of the ROM, such as "ms_pacman".
@@ -55,7 +55,6 @@ class AtariGame(gymnasium.Env[Array, np.int64]):
         return tuple(self._console.get_action_meanings())
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        """Begins a game."""
         super().reset(seed=seed)
         self._console.reset(seed=seed)
         if self._parameters.noop_max:
@@ -67,7 +66,7 @@ class AtariGame(gymnasium.Env[Array, np.int64]):
         return self._observation(1), self._info()
 
     def step(self, action: np.int64) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        """Holds the action for as many frames as it lasts, or until the game is over."""
+        """Hold the action for as many frames as it lasts, or until the game is over."""
         skip, pool = self._draw_skip(), 2 if self._parameters.max_pool else 1
         pressed = self._actions[int(action)]
         reward, photographed, over = 0.0, 0, False
@@ -85,7 +84,6 @@ class AtariGame(gymnasium.Env[Array, np.int64]):
         return self._observation(photographed), reward, over, truncated, info
 
     def render(self) -> Array:
-        """The screen as people see it: uint8 [210, 160, 3], RGB."""
         screen: Array = self._ale.getScreenRGB()
         return screen
 

@@ -43,14 +43,14 @@ class _Finding(BaseModel):
 
 
 class Stage(_Finding):
-    """What comes next, in words that follow "while"."""
+    """The next thing to happen, in words that follow "while"."""
 
     kind: Literal["stage"] = "stage"
     doing: str
 
 
 class Spaces(_Finding):
-    """The environment could be made: what the network gets and gives, and which back end `vectorization` selects."""
+    """The environment could be made: its spec, and the back end that `vectorization` selects."""
 
     kind: Literal["spaces"] = "spaces"
     spec: EnvSpec
@@ -58,7 +58,7 @@ class Spaces(_Finding):
 
 
 class Processed(_Finding):
-    """What observations are after one step of `environment.preprocessing`; "environment": before the first."""
+    """Observations after one step of `environment.preprocessing`; "environment": before the first."""
 
     kind: Literal["processed"] = "processed"
     step: str
@@ -248,7 +248,7 @@ def look(
     """Find spaces, the first observation, and three episodes with random actions.
 
     Args:
-        pictures: An image named "x" becomes the file `<pictures>-x.png`; None: its size is all that is told.
+        pictures: An image named "x" becomes the file `<pictures>-x.png`; None: only its size is reported.
         episode_s: An episode that has not ended by then is cut short.
         action_mask: As `Request.action_mask`.
 

@@ -30,7 +30,7 @@ from distrl.environments.remote import vector as remote_vector
 from distrl.environments.remote.connection import is_remote
 from distrl.errors import ConfigError, MissingExtraError, require
 
-# What a registered environment's module needs, by the extra of distrl that carries it.
+# Module of registered environments -> the extra of distrl that carries what it imports.
 _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco"}
 # Ids that are registered when a module is imported: their namespace -> (modules, the last of which registers; extra).
 _ON_DEMAND = {"ALE/": (("ale_py",), "atari"), "dm_control/": (("dm_control", "shimmy"), "dm-control")}
@@ -57,7 +57,7 @@ class Made:
 
 
 class RangeCheckedVector(SyncVectorEnv[Any, Any]):
-    """SyncVectorEnv that does not take 300 for 44 where the observation space is int8, and names what it cannot take.
+    """SyncVectorEnv that does not take 300 for 44 where the observation space is int8, and names the observation.
 
     Raises:
         ValueError: In `reset` and `step`, with the path of the observation.
@@ -68,7 +68,6 @@ class RangeCheckedVector(SyncVectorEnv[Any, Any]):
         self._check_range = observation_spaces.range_check(self.single_observation_space)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """As `SyncVectorEnv`."""
         try:
             result = super().reset(seed=seed, options=options)
         except Exception:
@@ -80,7 +79,6 @@ class RangeCheckedVector(SyncVectorEnv[Any, Any]):
         return result
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """As `SyncVectorEnv`."""
         try:
             result = super().step(actions)
         except Exception:
@@ -96,7 +94,7 @@ class _OwnUnsuitableError(Exception):
 
 
 def make_one(config: EnvironmentConfig) -> gymnasium.Env[Any, Any]:
-    """Makes a single environment.
+    """Make a single environment.
 
     Raises:
         ConfigError: The name is unknown (the message has the nearest names) or the environment refuses its kwargs.
@@ -108,7 +106,7 @@ def make_one(config: EnvironmentConfig) -> gymnasium.Env[Any, Any]:
 
 
 def make_vector(config: EnvironmentConfig, count: int) -> Made:
-    """Makes `count` environments that step together in this process: vectorizations `own`, `sync` and `auto`.
+    """Make `count` environments that step together in this process: vectorizations `own`, `sync` and `auto`.
 
     With vectorization `auto` the own vector entry point is taken only if it accepts the kwargs, resets in NEXT_STEP and
     has the spaces of the single environment, so that `auto` never changes what is learned.
@@ -129,7 +127,7 @@ def make_vector(config: EnvironmentConfig, count: int) -> Made:
 
 
 def declared(name: str) -> tuple[str, Mapping[str, Any]]:
-    """What a name stands for: module:class, and the kwargs that it is registered with.
+    """The meaning of a name: module:class, and the kwargs that it is registered with.
 
     Raises:
         ConfigError: As `make_one`.
@@ -146,7 +144,7 @@ def limits(single: gymnasium.Env[Any, Any]) -> tuple[float | None, int | None]:
 
 
 class WorkerError(Exception):
-    """What an environment raised in a process of its own, in one line; its traceback there is a note of this."""
+    """An environment raised in a process of its own: one line; its traceback there is a note of this."""
 
 
 def describe(error: BaseException) -> str:
@@ -181,8 +179,8 @@ def _resolve(name: str) -> Registration | Callable[..., Any]:
 def _maker(name: str, made_by: Any) -> Callable[..., Any]:
     """Return `made_by` if it is an environment's class, a function that may make one, or a partial of these.
 
-    What a function makes is known only once it has been called. The standard library makes no environments, and has
-    functions that run commands.
+    The result of a function is known only once it has been called. The standard library makes no environments, and
+    has functions that run commands.
 
     Raises:
         ConfigError: It is something else; it was not called.
@@ -303,7 +301,7 @@ def _make_own(config: EnvironmentConfig, source: Registration | Callable[..., An
 
 
 def _vector_entry_point(source: Any) -> Any:
-    """What makes many at once, or None. A class's own, not an inherited one: that would step the parent's kind."""
+    """The maker of many at once, or None. A class's own, not an inherited one, which would step the parent's kind."""
     return source.vector_entry_point if "vector_entry_point" in getattr(source, "__dict__", {}) else None
 
 

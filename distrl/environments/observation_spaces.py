@@ -45,7 +45,7 @@ def array_spec(space: Space[Any], text: TextParameters) -> ArraySpec:
 
 
 def array_reader(space: Space[Any], text: TextParameters, count: int) -> Reader:
-    """Returns the function from what `count` environments show to a fresh array [count, ...] as `array_spec` says.
+    """Return the function from the observations of `count` rows to a fresh array [count, ...] as `array_spec` says.
 
     Fresh, because vector environments may write the next step into the buffer that they returned. It raises ValueError,
     as NumPy does, or TypeError where it is given what the space cannot hold: another shape, numbers that would be cut
@@ -73,7 +73,7 @@ def array_reader(space: Space[Any], text: TextParameters, count: int) -> Reader:
 
 
 def check_range(what: str, dtype: np.dtype[Any], given: Array) -> None:
-    """Raises ValueError where whole numbers do not fit into this dtype, in which 300 would be 44 without a word."""
+    """Raise ValueError where whole numbers do not fit into this dtype, in which 300 would silently be 44."""
     if dtype.kind not in "iu" or given.dtype == dtype or np.can_cast(given.dtype, dtype):
         return
     limits = np.iinfo(cast("Any", dtype))
@@ -135,7 +135,7 @@ def environment_of(error: BaseException) -> int | None:
 
 
 def range_check(space: Space[Any]) -> Callable[[Sequence[Any]], None] | None:
-    """Returns the function that takes what each environment shows, and raises as `check_range`; None: nothing to check.
+    """Return the function that takes each row's observation, and raises as `check_range`; None: nothing to check.
 
     It costs an attribute each where they show arrays in the space's own dtype.
     """
@@ -168,7 +168,7 @@ def _whole_numbers(path: tuple[Any, ...], space: Space[Any]) -> Iterator[tuple[t
 
 
 def _plain_reader(space: Space[Any], shape: tuple[int, ...]) -> Reader:
-    """Reads arrays of this shape in the space's dtype."""
+    """Read arrays of this shape in the space's dtype."""
     dtype = space.dtype
     assert dtype is not None
 
@@ -188,7 +188,7 @@ def _plain_reader(space: Space[Any], shape: tuple[int, ...]) -> Reader:
 
 
 def _one_hot_reader(space: Space[Any], choices: Array, starts: Array, shape: tuple[int, ...]) -> Reader:
-    """Reads whole numbers [count, ...], the k-th of them in starts[k] … starts[k] + choices[k] - 1.
+    """Read whole numbers [count, ...], the k-th of them in starts[k] … starts[k] + choices[k] - 1.
 
     Each becomes one-hot, float32; those of one environment stand one after the other: [count, sum of choices].
     """

@@ -1,4 +1,4 @@
-"""Environments of the old gym (0.26), which nobody has ported to gymnasium: `gym:CartPole-v1`, or a class that is one.
+"""Environments of the old gym (0.26), which have no port to gymnasium: `gym:CartPole-v1`, or a class that is one.
 
 Gym is unmaintained and its own checker fails under NumPy 2, so that environments are made without it.
 """
@@ -29,7 +29,7 @@ class OldGym(gymnasium.Env[Any, Any]):
     """
 
     def __init__(self, name: str, environment: Any) -> None:
-        """Takes an instance of gym.Env; `name` appears in messages.
+        """Take an instance of gym.Env; `name` appears in messages.
 
         Raises:
             ConfigError: One of its spaces has no counterpart.
@@ -46,7 +46,7 @@ class OldGym(gymnasium.Env[Any, Any]):
         self.max_episode_steps = _time_limit(environment)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Starts an episode.
+        """Start an episode.
 
         Raises:
             ValueError: The environment speaks the protocol from before gym 0.26.
@@ -58,7 +58,6 @@ class OldGym(gymnasium.Env[Any, Any]):
         return result
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Acts once; raises ValueError as `reset`."""
         result = self._environment.step(action)
         if len(result) != 5:
             raise ValueError(f"step gave {len(result)} values, not 5: {self._before_026()}")
@@ -66,11 +65,9 @@ class OldGym(gymnasium.Env[Any, Any]):
         return observation, reward, terminated, truncated, info
 
     def render(self) -> Any:
-        """Whatever the environment renders."""
         return self._environment.render()
 
     def close(self) -> None:
-        """Frees what the environment holds."""
         self._environment.close()
 
     def _before_026(self) -> str:
@@ -78,7 +75,7 @@ class OldGym(gymnasium.Env[Any, Any]):
 
 
 def maker(name: str, import_module: Callable[[str, str], ModuleType]) -> Callable[..., Any]:
-    """What makes the environment from its kwargs.
+    """The function that makes the environment from its kwargs.
 
     Args:
         name: `gym:Id`, or `gym:package.module:Id` where the module registers it.
@@ -105,7 +102,7 @@ def maker(name: str, import_module: Callable[[str, str], ModuleType]) -> Callabl
 
 
 def is_registered(env_id: str) -> bool:
-    """Whether gym knows the id; it does not where nobody has imported it."""
+    """Whether gym is imported and knows the id."""
     gym = sys.modules.get("gym")
     return gym is not None and env_id in gym.envs.registration.registry
 
@@ -123,13 +120,13 @@ def is_old_class(class_: type) -> bool:
 
 
 def silence() -> None:
-    """Keeps gym from writing to standard error that it is unmaintained, whoever imports it."""
+    """Keep gym from writing to standard error that it is unmaintained, wherever it is imported."""
     if "gym" not in sys.modules and find_spec("gym_notices") is not None:
         importlib.import_module("gym_notices.notices").notices.clear()
 
 
 def _time_limit(environment: Any) -> int | None:
-    """Of gym's TimeLimit, wherever it is among the wrappers; else what the environment states."""
+    """The limit of gym's TimeLimit, wherever it is among the wrappers; else the environment's own."""
     while environment is not environment.unwrapped:
         limit = vars(environment).get("_max_episode_steps")
         if limit is not None:

@@ -47,7 +47,7 @@ def picture(spec: ArraySpec, observation: Array) -> Image | None:
 
 
 def write_png(path: Path, image: Image) -> None:
-    """Writes an image of `picture`.
+    """Write an image of `picture`.
 
     Raises:
         MissingExtraError: OpenCV is not installed.

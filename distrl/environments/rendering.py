@@ -1,4 +1,4 @@
-"""What a vector of environments shows of itself to people: pictures of its first environment."""
+"""Pictures for people of the first environment of a vector."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def picture(env_id: str, vector: VectorEnv[Any, Any, Any]) -> Array:
     """uint8 [height, width, 3], RGB.
 
     Raises:
-        MissingExtraError: What the environment draws with is not installed.
+        MissingExtraError: The library that the environment draws with is not installed.
         ConfigError: It renders nothing, or something else than such an array.
         EnvironmentFailedError: It raised.
     """

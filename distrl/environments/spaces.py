@@ -52,7 +52,7 @@ def env_spec(
     max_episode_steps: int | None,
     text: TextParameters | None = None,
 ) -> EnvSpec:
-    """Describes one environment without gymnasium.
+    """Describe one environment without gymnasium.
 
     Args:
         env_id: The name that the configuration uses; it appears in every message.
@@ -86,14 +86,14 @@ def env_spec(
 def observation_reader(
     env_id: str, observation_space: Space[Any], count: int, text: TextParameters | None = None
 ) -> Callable[[Any], dict[str, Array]]:
-    """Returns the function from a vector environment's observations to fresh arrays, name -> [count, ...].
+    """Return the function from a vector environment's observations to fresh arrays, name -> [count, ...].
 
     The function takes what gymnasium's vector environments return: an array for a plain space, a tuple of str for a
     Text, and dicts and tuples of those. It raises ValueError, with the name, where that is not what the space says.
 
     Args:
         observation_space: Space of a single environment.
-        count: How many environments there are.
+        count: B.
         text: How texts become tokens; None: as by default.
 
     Raises:
@@ -122,7 +122,7 @@ def observation_reader(
 
 
 def action_writer(env_id: str, action_space: Space[Any]) -> Callable[[Mapping[str, Array]], Any]:
-    """Returns the function from actions, name -> [B, ...] as `ActionSpec.array`, to what a vector environment takes.
+    """Return the function from actions, name -> [B, ...] as `ActionSpec.array`, to the form a vector environment takes.
 
     That is an array [B, ...] for a plain space, and dicts and tuples of those: a sample of `batch_space(action_space)`
     but for its dtype. The arrays are fresh, so that an environment which writes into its action changes nothing else.

@@ -36,7 +36,7 @@ def tokens(text: str, parameters: TextParameters) -> IntArray:
 
 
 def text_reader(parameters: TextParameters, count: int) -> Callable[[Any], IntArray]:
-    """Returns the function from `count` texts, a tuple of str, to fresh tokens int32 [count, length_tokens].
+    """Return the function from `count` texts, a tuple of str, to fresh tokens int32 [count, length_tokens].
 
     It raises ValueError where it is given anything else.
     """

@@ -15,7 +15,7 @@ from distrl.types import Array, FloatArray
 
 
 class WeightNoise(Protocol):
-    """Noise on weights that stay the same themselves."""
+    """Noise on weights, which stay as they are."""
 
     def move_to(self, env_steps: int) -> None:
         """All actors together have made so many environment steps."""
@@ -26,15 +26,15 @@ class WeightNoise(Protocol):
         """The weights to act with, by name.
 
         Args:
-            arrays: All weights that are there, by name.
+            arrays: All weights by name.
         """
 
 
 class FactorisedNoise:
-    """What noisy layers draw while training (Fortunato et al. 2018, equations 10 and 11), drawn by the actor."""
+    """The noise of noisy layers (Fortunato et al. 2018, equations 10 and 11), drawn by the actor."""
 
     def move_to(self, env_steps: int) -> None:
-        """How strong it is, training decides."""
+        """Training decides its strength."""
 
     def perturbed(
         self, rng: np.random.Generator, description: BundleDescription, arrays: Mapping[str, Array]
@@ -70,7 +70,7 @@ class IndependentNoise:
 
 
 def weight_noise_of(parameters: ExplorationParameters | None) -> WeightNoise | None:
-    """What this exploration does to weights; None: nothing."""
+    """The noise that this exploration puts on weights, if any."""
     match parameters:
         case NoisyNetworkParameters():
             return FactorisedNoise()

@@ -21,14 +21,14 @@ _Number = TypeVar("_Number", int, float)
 
 
 class FittedAction(NamedTuple):
-    """What the policy chooses from, and what the environment gets for it: [B, ...] -> [B, ...]."""
+    """The policy's action, and the function from it to the environment's: [B, ...] -> [B, ...]."""
 
     spec: ActionSpec
     apply: Callable[[Array], Array]
 
 
 def fit(step: ActionStep, given: ActionSpec) -> FittedAction:
-    """One step for an action.
+    """Fit one step to an action.
 
     Raises:
         UnfitError: It does not fit; the message says why.

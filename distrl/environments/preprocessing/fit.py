@@ -1,7 +1,7 @@
-"""What all steps for observations have in common: a space is known before anything runs, then batches go through.
+"""Helpers of all steps for observations. A step is fitted to an array's spec before anything runs.
 
-Fitting a step to an array's spec gives the spec of what comes out and a function from batches [B, ...] to batches. Rows
-are independent of each other: a batch of B is what B batches of one would be.
+Fitting returns the spec of the result and a function from batches [B, ...] to batches. Rows are independent of each
+other: a batch of B equals B batches of one.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Function = Callable[[Array], Array]
 """[B, ...] -> [B, ...]."""
 
 MOST_NUMBERS = 16_777_216
-"""In one observation that a step makes larger: 64 MiB of float32."""
+"""Most numbers of one observation that a step makes larger: 64 MiB of float32."""
 
 
 class UnfitError(Exception):
@@ -24,7 +24,7 @@ class UnfitError(Exception):
 
 
 class Fitted(NamedTuple):
-    """What comes out of a step, and how."""
+    """The spec of a step's result, and the function that computes it."""
 
     spec: ArraySpec
     apply: Function
@@ -63,10 +63,10 @@ def axis_of(axis: int, shape: tuple[int, ...]) -> int:
 
 
 def bounds_of(given: ArraySpec, low: float | None, high: float | None) -> tuple[float, float]:
-    """Lowest and highest number: what a step says, else the observation's own bounds.
+    """Lowest and highest number: the step's, else the observation's own bounds.
 
     Raises:
-        UnfitError: Neither says it, or the highest is not above the lowest.
+        UnfitError: Neither has it, or the highest is not above the lowest.
     """
     low = given.low if low is None else low
     high = given.high if high is None else high
@@ -102,7 +102,7 @@ def factor(number: float, dtype: str) -> Array:
 
 
 def _image(bound: float, dtype: str, apply: Function) -> float | None:
-    """What a bound becomes; None where that is not finite."""
+    """A bound's image; None where it is not finite."""
     with np.errstate(over="ignore"):
         image = float(apply(as_dtype(bound, dtype)[None])[0])
     return image if np.isfinite(image) else None

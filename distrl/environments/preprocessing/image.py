@@ -17,7 +17,7 @@ from distrl.types import Array, ArraySpec
 _RESIZABLE = ("uint8", "int16", "uint16", "float32", "float64")
 _WEIGHABLE = ("uint8", "float32", "float64")
 _CHANNELS = 4
-"""At once, of OpenCV's area interpolation."""
+"""Most channels of OpenCV's area interpolation."""
 _ALMOST = 1e-4
 """Rounding down must not make 254 of a white pixel whose weights add up to 0.9999999."""
 

@@ -35,7 +35,7 @@ _ALMOST = 1e-6
 
 
 def clip(step: ClipStep, given: ArraySpec) -> Fitted:
-    """Cuts to the limits; a limit that is missing is none, and 0 is a limit like any other."""
+    """Cut to the limits; a limit that is missing is none, and 0 is a limit like any other."""
     dtype = given.dtype
     if np.dtype(dtype).kind == "b":
         raise UnfitError("it is true or false")
@@ -56,7 +56,7 @@ def clip(step: ClipStep, given: ArraySpec) -> Fitted:
 
 
 def scale(step: ScaleStep, given: ArraySpec) -> Fitted:
-    """Multiplies or divides by one number, in the dtype of the result."""
+    """Multiply or divide by one number, in the dtype of the result."""
     dtype = floating(given.dtype)
     if step.multiply is not None:
         multiplier = factor(step.multiply, dtype)
@@ -67,7 +67,7 @@ def scale(step: ScaleStep, given: ArraySpec) -> Fitted:
 
 
 def to_dtype(step: ToDtypeStep, given: ArraySpec) -> Fitted:
-    """Converts after a cut to what the dtype can hold; to whole numbers by cutting fractions off."""
+    """Convert after a cut to the dtype's range; to whole numbers by cutting fractions off."""
     return elementwise(given, step.dtype, _conversion(given.dtype, step.dtype))
 
 

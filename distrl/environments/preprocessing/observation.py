@@ -1,4 +1,4 @@
-"""Which function fits which step for single observations; stacks, which have a state, are `stacking.py`'s."""
+"""Table of the steps for single observations; stacks, which have a state, are in `stacking.py`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -49,4 +49,4 @@ FITS: Mapping[type[Any], Callable[[Any, ArraySpec], Fitted]] = {
     FlattenStep: shaping.flatten,
     SelectStep: shaping.select,
 }
-"""The step, and what it is given -> what comes out."""
+"""Step -> function of the step and the array that it is given."""

@@ -1,6 +1,6 @@
-"""Steps in order: what becomes of an environment's spaces, beforehand, and then of what it shows, pays and takes.
+"""Steps in order, for an environment's spaces first and then for its observations, rewards and actions.
 
-Every source of environments gives batches, name -> [B, ...], so that one list of steps serves them all.
+Every kind of vector returns batches, name -> [B, ...], so that one list of steps serves them all.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,8 +34,8 @@ class Pipeline:
     """Everything between an environment and its policy.
 
     Attributes:
-        spec: What the policy sees and chooses from.
-        raw: What the environment has.
+        spec: The spec that the policy sees.
+        raw: The environment's own spec.
         trace: Observations by name after each step, by the step's name; first of all, the environment's own.
         narrowed: Names of observations that leave it narrower than its steps do.
 
@@ -43,11 +43,11 @@ class Pipeline:
         steps: In order. Steps for observations and rewards are taken on the way to the policy; those for actions on the
             way back, the last one first.
         raw: The environment's own spec.
-        narrow: Real numbers of more than 32 bits leave it as float32, which is what a network makes of them first of
-            all: half the bytes in every hop from here on. What float32 cannot hold becomes infinite.
+        narrow: Real numbers of more than 32 bits leave it as float32, to which a network converts them anyway: half
+            the bytes in every hop from here on. A number beyond float32 becomes infinite.
 
     Raises:
-        ConfigError: A step does not fit what comes to it; names its place in the list, and the reason.
+        ConfigError: A step does not fit; the message names its place in the list, and the reason.
     """
 
     def __init__(self, steps: Sequence[PreprocessingStep], raw: EnvSpec, *, narrow: bool = False) -> None:
@@ -97,14 +97,14 @@ class Pipeline:
         return Pipeline(steps, raw, narrow=narrow)
 
     def reset(self) -> None:
-        """Forgets all that was seen: the next observations are an episode's first in every row."""
+        """Forget all observations: the next ones are an episode's first in every row."""
         for stack in self._stacks:
             stack.reset()
         for baseline in self._baselines:
             baseline.reset()
 
     def observations(self, raw: Mapping[str, Array], valid: BoolArray) -> Observations:
-        """What the policy sees.
+        """The policy's observations.
 
         Args:
             raw: name -> [B, ...], the environment's own.
@@ -116,7 +116,7 @@ class Pipeline:
         return {name: np.ascontiguousarray(array, self._dtypes[name]) for name, array in arrays.items()}
 
     def rewards(self, raw: FloatArray, valid: BoolArray) -> FloatArray:
-        """What is learned from: float32 [B]; 0 where not valid."""
+        """Rewards to learn from: float32 [B]; 0 where not valid."""
         rewards = raw
         for change in self._on_rewards:
             rewards = change(rewards, valid)
@@ -170,7 +170,7 @@ class Pipeline:
         self._on_observations.append(lambda arrays, valid: {**arrays, name: apply(arrays[name])})
 
     def _stacked_by(self, name: str) -> str:
-        """Why nothing comes after a stack, and what to do."""
+        """The reason why no step comes after a stack, and the remedy."""
         given = self.raw.observations.get(name)
         if given is not None and given.frames > 1:
             return "the environment stacks its frames; set environment.atari.stack: 1 and put a stack step last"
@@ -220,7 +220,7 @@ def _is_wide(spec: ArraySpec) -> bool:
 
 
 def _tokens_or_numbers(spec: ArraySpec) -> ArraySpec:
-    """Tokens stay tokens while they are whole numbers along one axis; what has fractions is no token any more."""
+    """Tokens stay tokens while they are whole numbers along one axis; numbers with fractions are no tokens any more."""
     if spec.vocabulary is None or not is_whole(spec.dtype):
         return replace(spec, vocabulary=None)
     if len(spec.shape) != 1:

@@ -1,4 +1,4 @@
-"""Steps for rewards: float32 [B] in, float32 [B] out. What episodes return is counted before them."""
+"""Steps for rewards: float32 [B] in, float32 [B] out. Episode returns are counted before them."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ RewardFunction = Callable[[FloatArray, BoolArray], FloatArray]
 
 
 def clip(step: ClipStep) -> RewardFunction:
-    """Cuts to the limits; 0 is a limit like any other.
+    """Cut to the limits; 0 is a limit like any other.
 
     Raises:
         UnfitError: A limit is more than float32 can hold.
@@ -25,7 +25,7 @@ def clip(step: ClipStep) -> RewardFunction:
 
 
 def scale(step: ScaleStep) -> RewardFunction:
-    """Multiplies or divides.
+    """Multiply or divide.
 
     Raises:
         UnfitError: The factor is infinite or 0 in float32.
@@ -49,11 +49,9 @@ class EwmaBaseline:
         self._average: NDArray[np.float64] | None = None
 
     def reset(self) -> None:
-        """Forgets the averages."""
         self._average = None
 
     def __call__(self, rewards: FloatArray, valid: BoolArray) -> FloatArray:
-        """Takes the rewards into the averages and these out of the rewards."""
         if self._average is None:
             self._average = np.full(len(rewards), np.nan)
         moved = self._average + self._alpha * (rewards - self._average)

@@ -58,7 +58,7 @@ def _transposed(axes: Sequence[int], given: ArraySpec) -> Fitted:
 
 
 def squeeze(step: SqueezeStep, given: ArraySpec) -> Fitted:
-    """Drops one axis, or all, that have one element."""
+    """Drop one axis, or all, that have one element."""
     if step.axis is None:
         return _reshaped(tuple(size for size in given.shape if size != 1), given)
     axis = axis_of(step.axis, given.shape)
@@ -68,7 +68,7 @@ def squeeze(step: SqueezeStep, given: ArraySpec) -> Fitted:
 
 
 def reshape(step: ReshapeStep, given: ArraySpec) -> Fitted:
-    """Another shape; -1 is whatever is left."""
+    """Another shape; -1 is the rest."""
     size = math.prod(given.shape)
     known = math.prod(extent for extent in step.shape if extent != -1)
     if size % known or (-1 not in step.shape and size != known):
@@ -86,7 +86,7 @@ def _reshaped(shape: tuple[int, ...], given: ArraySpec) -> Fitted:
 
 
 def select(step: SelectStep, given: ArraySpec) -> Fitted:
-    """Parts along an axis, in the order that `keep` has, or what `discard` leaves."""
+    """Parts along an axis, in the order of `keep`, or all but those of `discard`."""
     axis = axis_of(step.axis, given.shape)
     size = given.shape[axis]
     if step.names is not None and len(step.names) != size:
@@ -106,7 +106,7 @@ def select(step: SelectStep, given: ArraySpec) -> Fitted:
 
 
 def joined(step: ConcatStep, given: Sequence[ArraySpec]) -> ArraySpec:
-    """What several arrays become along an axis; their other axes are equal. The dtype is one that holds them all.
+    """The spec of several arrays joined along an axis; other axes are equal. The dtype is one that holds them all.
 
     Raises:
         UnfitError: They do not go together.

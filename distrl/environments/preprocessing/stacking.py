@@ -1,4 +1,4 @@
-"""The newest frames of an episode side by side: what makes motion visible to a policy without memory."""
+"""The newest frames of an episode side by side, which make motion visible to a policy without memory."""
 
 from dataclasses import replace
 
@@ -33,11 +33,10 @@ class Stacking:
         self.reset()
 
     def reset(self) -> None:
-        """Forgets everything; the next frames fill their stacks."""
         self._is_empty = True
 
     def push(self, newest: Array, valid: BoolArray) -> Array:
-        """Adds the newest frames.
+        """Add the newest frames.
 
         Args:
             newest: [B, ...].

@@ -1,10 +1,10 @@
-"""How a remote environment's connection comes about: we dial it, or it dials us; who may, and what is said first.
+"""Connections of remote environments: we dial them or they dial us, and the token in the first message.
 
     tcp://host:port          the environment listens there, and we dial it, once for each environment
     tcp-listen://host:port   we listen there, and each environment dials us
 
-Whoever dials says ``{"cmd": "hello", "token": …}`` first. An environment that dials us always does; we do it where we
-have a token. Whoever listens on more than the loopback device has a token, and talks to nobody else.
+The side that dials sends ``{"cmd": "hello", "token": …}`` first. An environment that dials us always does; we do it where
+we have a token. A side that listens on more than the loopback device has a token and refuses clients without it.
 """
 
 import hmac
@@ -24,9 +24,9 @@ from distrl.errors import ConfigError, DecodeError
 
 TOKEN_VARIABLE = "DISTRL_ENV_TOKEN"
 GREETING_S = 5.0
-"""How long a new connection may take to say who it is."""
+"""Longest time from a new connection to its first message."""
 FIRST_MESSAGE_BYTES = 4_096
-"""Of somebody who has not said yet who he is."""
+"""Largest first message."""
 
 _SHORTEST_TOKEN = 16
 _FIRST_BACK_OFF_S = 0.05
@@ -38,7 +38,7 @@ _DIAL, _LISTEN = "tcp", "tcp-listen"
 
 @dataclass(frozen=True)
 class Address:
-    """Where one side listens; `dial` says whether that is the environment's."""
+    """Address where one side listens: the environment's side if `dial` is True, else ours."""
 
     host: str
     port: int
@@ -96,7 +96,7 @@ def read_token(token_file: str | None) -> str | None:
 
 
 def check_listening(address: Address, token: str | None) -> None:
-    """Listening where others can reach needs a token.
+    """Refuse to listen without a token where others can connect.
 
     Raises:
         ConfigError: There is none, or the host has no address.
@@ -115,7 +115,7 @@ def check_listening(address: Address, token: str | None) -> None:
 
 
 def admits(token: str | None, message: Message) -> bool:
-    """Whether a first message lets somebody in. Takes as long for a wrong token as for a right one."""
+    """Whether a first message has the token. Takes as long for a wrong token as for a right one."""
     if token is None:
         return True
     given = message.get("token") if message.get("cmd") == "hello" else None
@@ -128,7 +128,7 @@ def back_off(attempt: int) -> float:
 
 
 def hello(token: str | None) -> Message:
-    """What whoever dials says first."""
+    """First message of the side that dials."""
     return {"cmd": "hello"} if token is None else {"cmd": "hello", "token": token}
 
 
@@ -144,10 +144,10 @@ def dial(
     """One attempt to connect, and the reply to the greeting if there is one.
 
     Args:
-        reply_by: On `time.monotonic`'s clock: when that reply must be there, if earlier than `message_timeout_s` says.
+        reply_by: Deadline of that reply on `time.monotonic`'s clock, if earlier than `message_timeout_s`.
 
     Raises:
-        ConnectionLostError: Nobody answers there within `wait_s`, or whoever does asks for a later connection.
+        ConnectionLostError: No answer within `wait_s`, or the other side wants a later connection.
         RemoteError: The token is not the other side's.
         DecodeError: The other side does not speak this protocol.
     """
@@ -170,7 +170,7 @@ def listening(address: Address, *, shared: bool) -> socket.socket:
     """A socket that listens.
 
     Args:
-        shared: Several processes may listen on the port: whichever needs an environment takes the next one.
+        shared: Several processes may listen on the port; each takes the next environment when it needs one.
 
     Raises:
         ConfigError: The address is not this machine's, or taken.
@@ -183,10 +183,10 @@ def listening(address: Address, *, shared: bool) -> socket.socket:
 
 
 class Listener:
-    """Lets environments dial us. The port is open only while somebody waits for one, so that actors can share it.
+    """Accepts environments that dial us. The port is open only inside `accept`, so that actors can share it.
 
     Args:
-        token: What they must say; None only on the loopback device.
+        token: Expected in the first message; None only on the loopback device.
     """
 
     def __init__(self, address: Address, token: str | None, *, message_timeout_s: float, max_bytes: int) -> None:
@@ -197,7 +197,7 @@ class Listener:
         self._max_bytes = max_bytes
 
     def accept(self, wait_s: float) -> Channel:
-        """The next environment that dials in and knows the token; others are told so and dropped.
+        """Accept the next environment that dials and has the token; refuse and drop others.
 
         Raises:
             ConnectionLostError: None has within `wait_s`.
@@ -212,13 +212,13 @@ class Listener:
                     connected, _ = server.accept()
                 except TimeoutError:
                     continue
-                except OSError as error:  # such as too many open files, or somebody who has left already
+                except OSError as error:  # such as too many open files, or a client that has left already
                     door.refused = one_line(error)
                     time.sleep(_POLL_S)
                     continue
                 channel = Channel(connected, message_timeout_s=GREETING_S, max_bytes=FIRST_MESSAGE_BYTES)
                 door.wait_before(channel)
-                # Each on a thread of its own: one that says nothing keeps nobody else out.
+                # Each on a thread of its own: a silent one blocks no other.
                 threading.Thread(target=self._greet, args=(channel, door), daemon=True).start()
         guest = door.shut()
         if guest is None:
@@ -249,9 +249,9 @@ class Listener:
 
 
 class _Door:
-    """Lets in the first who knocks; `guest` is that one. Nobody once it is shut.
+    """Admits one channel, `guest`, until it is shut.
 
-    Before it are those who have not said anything yet; the oldest of too many is sent away.
+    Channels without a message yet wait before it; the oldest of too many is dropped.
     """
 
     def __init__(self) -> None:
@@ -289,5 +289,5 @@ class _Door:
 
 
 def _reason(error: OSError | UnicodeError) -> str:
-    """UnicodeError: a host name that no name server would be asked for."""
+    """The error in words; UnicodeError: an impossible host name."""
     return one_line(getattr(error, "strerror", None) or error)

@@ -1,7 +1,7 @@
 """Environments on other machines: a game or robot that speaks TensorForce's protocol over TCP.
 
 `RemoteEnvironment` is one of them as a gymnasium environment, over one connection of its own. Where the connection
-breaks in the middle of an episode, nobody knows what the last action led to: the step ends the episode as truncated,
+breaks in the middle of an episode, the result of the last action is unknown: the step ends the episode as truncated,
 with reward 0 and the last known observation as the final one, so that nothing is learned across the gap. The reset that
 follows makes a new connection, for `give_up_s` seconds at most. An environment that answers with an error, or with
 something that is not of its spaces, has failed like one in this process: EnvironmentFailedError.
@@ -20,7 +20,7 @@ from distrl.config.remote_environment import Spaces
 from distrl.environments.remote.connection import back_off
 from distrl.environments.remote.protocol import Channel, ConnectionLostError, Message, RemoteError
 from distrl.environments.remote.route import Route
-from distrl.environments.remote.spaces import decoded, encoded, space_of, told_spaces
+from distrl.environments.remote.spaces import decoded, encoded, space_of, read_spaces
 from distrl.errors import ConfigError, DecodeError, EnvironmentFailedError
 
 LOSSES_IN_A_ROW = 3
@@ -42,13 +42,13 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
     """
 
     def __init__(self, route: Route, *, connect: bool = True) -> None:
-        """Connects, and asks for the spaces unless they are given.
+        """Connect, and request the spaces unless they are given.
 
         Args:
             connect: False: `connect` is called later; until then there are no spaces.
 
         Raises:
-            EnvironmentFailedError: Nobody is there within `connect_timeout_s`, or refuses us or to describe its spaces.
+            EnvironmentFailedError: No connection within `connect_timeout_s`, or a refusal.
             ConfigError: The spaces are impossible.
         """
         self._route = route
@@ -75,10 +75,10 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         return self._observation
 
     def connect(self) -> None:
-        """Connects within `connect_timeout_s`.
+        """Connect within `connect_timeout_s`.
 
         Raises:
-            EnvironmentFailedError: There is a connection already, nobody is there, or refuses us.
+            EnvironmentFailedError: There is a connection already, or none can be made.
             ConfigError: The spaces are impossible, or others than before.
         """
         if self._channel is not None:
@@ -86,7 +86,7 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         self._connect_by(self._began() + self._route.first_connection_s)
 
     def disconnect(self) -> None:
-        """Ends the connection.
+        """End the connection.
 
         Raises:
             EnvironmentFailedError: There is none.
@@ -95,13 +95,13 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         self.close()
 
     def close(self) -> None:
-        """Ends the connection if there is one."""
+        """End the connection if there is one."""
         if self._channel is not None:
             self._channel.close()
         self._channel, self._pending = None, None
 
     def seed(self, value: int) -> None:
-        """Seeds what the next reset starts.
+        """Seed the next reset.
 
         Raises:
             EnvironmentFailedError: Not connected, or the environment refuses.
@@ -109,10 +109,10 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         self._ask({"cmd": "seed", "value": int(value)})
 
     def set_state(self, **state: Any) -> Any:
-        """Puts the environment into a state; returns, and remembers, the observation there.
+        """Put the environment into a state; return and remember the observation there.
 
         Args:
-            state: Whatever the environment's own `set_state` takes.
+            state: Arguments of the environment's own `set_state`.
 
         Raises:
             EnvironmentFailedError: Not connected, or the environment refuses, such as a key that it does not know.
@@ -129,7 +129,7 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         self._call_began = at
 
     def begin_reset(self) -> None:
-        """Sends the request, so that several environments can work on theirs at once; `reset` takes the reply."""
+        """Send the request, so that several environments work at once; `reset` takes the reply."""
         self._begin("reset", {"cmd": "reset"})
 
     def begin_step(self, action: Any) -> None:
@@ -137,7 +137,7 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         self._begin("step", {"cmd": "step", "action": encoded(self.action_space, action, _ACTION)})
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """A new episode, on a new connection if the old one is broken.
+        """Begin an episode, on a new connection if the old one is broken.
 
         Raises:
             EnvironmentFailedError: There is no connection for `give_up_s`, or the environment fails.
@@ -146,7 +146,7 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         if options:
             raise ConfigError(f"a remote environment takes no reset options: {sorted(options)}")
         if self._pending == "step" or (self._pending is not None and seed is not None):
-            self.close()  # nobody took that reply, and the next one would be the wrong one
+            self.close()  # its reply was not taken, and would be read as the next one
         deadline = self._began() + self._route.parameters.give_up_s
         last = deadline + self._route.parameters.message_timeout_s  # of attempts that began before the deadline
         fresh, attempt = self._channel is None, 0
@@ -193,10 +193,10 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         return self._observation, _number(reply, _REWARD), terminated, truncated, {}
 
     def _begin(self, kind: Literal["reset", "step"], request: Message) -> None:
-        if self._pending is not None:  # whose reply nobody took: what comes next would be the wrong one
+        if self._pending is not None:  # its reply was not taken, and would be read as the next one
             self.close()
         if self._channel is None:
-            return  # `reset` and `step` find out for themselves
+            return  # `reset` and `step` notice it
         try:
             self._sent_at = time.monotonic() if self._call_began is None else self._call_began
             self._channel.send(request, by=self._sent_at + self._route.parameters.message_timeout_s)
@@ -205,12 +205,12 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
             self.close()
 
     def _began(self) -> float:
-        """When the call began that this one is part of: now, unless we were told."""
+        """When the present call began: as `call_began` said, else now."""
         began, self._call_began = self._call_began, None
         return time.monotonic() if began is None else began
 
     def _answer(self, kind: Literal["reset", "step"], request: Message, by: float) -> Message:
-        """The reply to what `begin` has sent, or else to `request`."""
+        """The reply to the request that `_begin` has sent, or else to `request`."""
         if self._pending == kind:
             self._pending = None
             return self._reply(self._connection(), self._sent_at, by)
@@ -232,7 +232,7 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         first_byte_s = min(sent_at + limit_s, by) - time.monotonic()
         try:
             return channel.reply(first_byte_s=first_byte_s, by=min(sent_at + 2 * limit_s, by))
-        except DecodeError as error:  # reconnecting would not teach it the protocol
+        except DecodeError as error:  # a new connection would speak no other protocol
             self.close()
             raise EnvironmentFailedError(str(error)) from error
 
@@ -242,9 +242,9 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         return self._channel
 
     def _connect_by(self, deadline: float) -> None:
-        """Tries until a connection stands that knows its spaces; attempts begin before the deadline.
+        """Try until a connection stands and the spaces are known; attempts begin before the deadline.
 
-        The last of them has `message_timeout_s` longer for its messages.
+        The last one has `message_timeout_s` longer for its messages.
         """
         last, attempt = deadline + self._route.parameters.message_timeout_s, 0
         while True:
@@ -264,15 +264,15 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
                 raise
 
     def _learn_spaces(self, by: float) -> None:
-        """From the parameters, else from the environment; the same on every connection."""
+        """Read the spaces from the parameters, else from the environment; they are the same on every connection."""
         given = self._route.parameters
         if given.observation_space is not None:
             told = Spaces.model_validate(given.model_dump())
         else:
             channel = self._connection()
             try:
-                told = told_spaces(self._ask({"cmd": "describe"}, by), channel.peer)
-            except RemoteError as error:  # not a ConfigError: a server may refuse us today that did not yesterday
+                told = read_spaces(self._ask({"cmd": "describe"}, by), channel.peer)
+            except RemoteError as error:  # not a ConfigError: the refusal may pass
                 if "unknown" not in str(error).lower():
                     raise
                 raise RemoteError(

@@ -5,7 +5,7 @@
 
 Requests are maps with ``cmd``, replies are maps with ``status``: "ok", or "error" with the reason in ``message``; with
 ``retry: true`` beside it, such as where a server is full, the same may work on a later connection. After any error
-a channel is of no more use, because nobody knows where the next frame begins; its owner closes it.
+the beginning of the next frame is unknown: the channel's owner closes it.
 """
 
 import math
@@ -19,7 +19,7 @@ from distrl.errors import DecodeError, EnvironmentFailedError
 
 HEADER_BYTES = 8
 LARGEST_BODY_BYTES = 10**HEADER_BYTES - 1
-"""What eight digits can say."""
+"""The greatest number of eight digits."""
 
 _CHUNK_BYTES = 2**18
 _FAREWELL_S = 1.0
@@ -58,25 +58,25 @@ class Channel:
         self._max_bytes = min(max_bytes, LARGEST_BODY_BYTES)
         self._received = bytearray()  # what has come beyond the last message
         self.peer = peer or _name(connected)
-        with suppress(OSError):  # the first read says it better if the other side has gone already
+        with suppress(OSError):  # where the other side has gone already, the first read reports it
             _tune(connected)
 
     def send(self, message: Message, *, by: float = math.inf) -> None:
-        """Sends the whole message.
+        """Send the whole message.
 
         Args:
-            by: On `time.monotonic`'s clock: when it must be through, if that is earlier than `message_timeout_s` says.
+            by: Deadline on `time.monotonic`'s clock, if that is earlier than `message_timeout_s`.
 
         Raises:
             ConnectionLostError: The other side is gone or does not read.
-            TypeError, OverflowError: What the message holds has no encoding.
-            ValueError: The message is larger than eight digits can say.
+            TypeError, OverflowError: A value of the message has no encoding.
+            ValueError: The message has more than `LARGEST_BODY_BYTES`.
         """
         body = wire.pack(message)
         if len(body) > LARGEST_BODY_BYTES:
             raise ValueError(f"a message of {len(body):,} bytes; {LARGEST_BODY_BYTES:,} is the most there can be")
         try:
-            # For all of sendall, not for each of its parts. 0: whatever the kernel takes at once.
+            # For all of sendall, not for each of its parts. 0: as much as the kernel takes at once.
             self._socket.settimeout(max(min(self._timeout_s, by - time.monotonic()), 0.0))
             self._socket.sendall(b"%08d" % len(body) + body)
         except (TimeoutError, BlockingIOError) as error:
@@ -88,13 +88,13 @@ class Channel:
         """The next message, whole, however many pieces it comes in.
 
         Args:
-            first_byte_s: Longest wait for its first byte; None: as long as the connection lasts; 0 or less: not at
-                all, but what has come is read.
-            by: On `time.monotonic`'s clock: when it must be whole, if that is earlier than `message_timeout_s` says.
+            first_byte_s: Longest wait for its first byte; None: as long as the connection lasts; 0 or less: none, but
+                bytes that have come are read.
+            by: Deadline on `time.monotonic`'s clock, if that is earlier than `message_timeout_s`.
 
         Raises:
             ConnectionLostError: The other side is gone or too slow.
-            DecodeError: What came is no frame, too large, not on `wire`'s allow-list, or not a map.
+            DecodeError: The bytes are no frame, too large, not on `wire`'s allow-list, or not a map.
         """
         if not self._received:
             self._read(first_byte_s, "sent nothing")
@@ -115,7 +115,7 @@ class Channel:
         return message
 
     def reply(self, *, first_byte_s: float, by: float = math.inf) -> Message:
-        """The reply to a request: `receive`, and its status is "ok".
+        """Receive the reply to a request; its status is "ok".
 
         Raises:
             RemoteError: Its status is "error".
@@ -132,12 +132,12 @@ class Channel:
         raise ConnectionLostError(reason) if message.get("retry") is True else RemoteError(reason)
 
     def set_limits(self, message_timeout_s: float, max_bytes: int) -> None:
-        """From the next message on, as in the constructor: once it is known who the other side is."""
+        """Set the constructor's limits for all further messages, once the other side has shown its token."""
         self._timeout_s = message_timeout_s
         self._max_bytes = min(max_bytes, LARGEST_BODY_BYTES)
 
     def dismiss(self, reason: object, *, retry: bool = False) -> None:
-        """Tells the other side why this is the end, if it still reads, and closes.
+        """Send the reason for the end, if the other side still reads, and close.
 
         Args:
             retry: The same may work on a later connection.
@@ -146,36 +146,35 @@ class Channel:
             self._timeout_s = min(self._timeout_s, _FAREWELL_S)
             self.send({"status": "error", "message": one_line(reason), **({"retry": True} if retry else {})})
             self._socket.shutdown(socket.SHUT_WR)
-            # What was sent and never read would make the kernel take the reply back: closing becomes a reset.
+            # Unread bytes would make the kernel take the reply back: closing becomes a reset.
             deadline = time.monotonic() + _FAREWELL_S
             while (left_s := deadline - time.monotonic()) > 0.0:
                 self._socket.settimeout(left_s)
                 if not self._socket.recv(_CHUNK_BYTES):
                     break
         except (ConnectionLostError, OSError):
-            return  # then nobody is left to be told
+            return  # the other side is gone
         finally:
             self.close()
 
     def interrupt(self) -> None:
-        """From any thread: the owner's next or present call ends with ConnectionLostError."""
+        """End the owner's present or next call with ConnectionLostError; from any thread."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             return  # it is not connected any more, which was the aim
 
     def close(self) -> None:
-        """Ends the connection; a second call does nothing."""
         self._socket.close()
 
     def _fill(self, size: int, deadline: float) -> None:
-        """Reads until `size` bytes are there. Memory grows with what has come, not with what was announced."""
+        """Read until `size` bytes are there. Memory grows with the bytes that come, not with an announced length."""
         while len(self._received) < size:
             self._read(deadline - time.monotonic(), f"sent {len(self._received):,} of {size:,} bytes")
 
     def _read(self, wait_s: float | None, so_far: str) -> None:
         try:
-            # Without time left, what has come already is still taken: whoever reads late need not have been sent late.
+            # Without time left, bytes that have come already are still taken: a late reader had no late sender.
             self._socket.settimeout(None if wait_s is None else max(wait_s, 0.0))
             data = self._socket.recv(_CHUNK_BYTES)
         except (TimeoutError, BlockingIOError) as error:
@@ -192,7 +191,7 @@ class Channel:
 
 
 def one_line(text: object) -> str:
-    """Somebody else's words in at most 300 printable characters, safe in a terminal."""
+    """Foreign text in at most 300 printable characters, safe in a terminal."""
     line = " ".join(str(text)[:1000].split())
     return "".join(character if character.isprintable() else "?" for character in line)[:300]
 

@@ -1,4 +1,4 @@
-"""How the environments behind one address are reached: what `environment.kwargs` says, the token, and who dials."""
+"""The way to the environments behind one address: `environment.kwargs`, the token, and the side that dials."""
 
 from dataclasses import dataclass
 
@@ -13,11 +13,11 @@ from distrl.errors import ConfigError
 
 @dataclass(frozen=True)
 class Route:
-    """How environments of one configuration are reached; shared by all of them in this process.
+    """The way to the environments of one configuration; all of them in this process share it.
 
     Attributes:
-        listener: Where they dial us; None where we dial them.
-        token: What we say when we dial, if there is one.
+        listener: Accepts them where they dial us; None where we dial them.
+        token: Sent when we dial, if there is one.
     """
 
     address: Address
@@ -27,7 +27,7 @@ class Route:
 
     @staticmethod
     def of(config: EnvironmentConfig) -> "Route":
-        """Reads `environment.kwargs`.
+        """Read `environment.kwargs`.
 
         Raises:
             ConfigError: A parameter is wrong, or there is no token where one is needed.
@@ -54,15 +54,15 @@ class Route:
 
     @property
     def first_connection_s(self) -> float:
-        """How long the first connections of a process are tried for."""
+        """Longest time for the first connections of a process."""
         return self.parameters.first_connection_s(dial=self.address.dial)
 
     def connect(self, wait_s: float, reply_by: float) -> Channel:
-        """One attempt, of `wait_s` seconds at most; a reply to our greeting must be there by `reply_by`."""
+        """Make one attempt, of `wait_s` seconds at most; a reply to our greeting must be there by `reply_by`."""
         if self.listener is not None:
             return self.listener.accept(wait_s)
         timeout_s, limit = self.parameters.message_timeout_s, self.parameters.max_message_bytes
-        # TensorForce's servers know no hello: it is for those who ask for a token.
+        # TensorForce's servers know no hello: only servers with a token get it.
         greeting = None if self.token is None else hello(self.token)
         return dial(
             self.address, greeting, message_timeout_s=timeout_s, wait_s=wait_s, max_bytes=limit, reply_by=reply_by
@@ -70,7 +70,7 @@ class Route:
 
 
 def _check_time(config: EnvironmentConfig, parameters: RemoteParameters, connect_s: float) -> None:
-    """The longest that one call of a vector may take, however many environments it has, must not look like a hang."""
+    """Refuse time-outs with which one call of a vector could look like a hang, whatever its number of environments."""
     message_s, give_up_s = parameters.message_timeout_s, parameters.give_up_s
     for what, value_s in (
         (f"2 * message_timeout_s ({message_s:g})", 2 * message_s),

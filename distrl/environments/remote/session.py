@@ -24,7 +24,7 @@ class RemoteSession:
     """
 
     def __init__(self, environment: gymnasium.Env[Any, Any]) -> None:
-        """Takes the environment over.
+        """Take the environment over.
 
         Raises:
             ConfigError: A space cannot be described.
@@ -51,7 +51,7 @@ class RemoteSession:
         self.episodes = 0
 
     def handle(self, request: Message) -> Message:
-        """The reply to one request. Whatever goes wrong in it becomes a reply with status "error"."""
+        """The reply to one request. Any failure becomes a reply with status "error"."""
         command = request.get("cmd")
         try:
             known = self._commands.get(command) if type(command) is str else None
@@ -60,16 +60,14 @@ class RemoteSession:
             return {"status": "ok", **known(request)}
         except DistrlError as error:
             return {"status": "error", "message": str(error)}
-        except (Exception, SystemExit) as error:  # the environment's own, of any kind: it is the client's to know
+        except (Exception, SystemExit) as error:  # the environment's own, of any kind: for the client
             return {"status": "error", "message": f"{command}: {describe(error)}"}
 
     def close(self) -> None:
-        """Frees what the environment holds."""
         self._environment.close()
 
     def _hello(self, request: Message) -> Message:
-        """Whoever asks has been let in already."""
-        return {}
+        return {}  # the server has let the client in
 
     def _describe(self, request: Message) -> Message:
         return {**self._spaces, **self._limits}
@@ -83,7 +81,7 @@ class RemoteSession:
 
     def _reset(self, request: Message) -> Message:
         observation, _ = self._environment.reset(seed=self._seed)
-        self._seed = None  # one seed is for one reset: every further episode would be the same
+        self._seed = None  # one seed is for one reset; else all episodes would be the same
         self._in_episode = True
         return self._shown(observation)
 

@@ -1,4 +1,4 @@
-"""Spaces, observations and actions of remote environments as what travels.
+"""Spaces, observations and actions of remote environments in the form that travels.
 
 A space is a plain map (`config/remote_environment.py`). A value is a tree in the shape of its space:
 
@@ -56,8 +56,8 @@ def described(space: Space[Any], path: str) -> dict[str, Any]:
     raise ConfigError(f"the space at '{path}' cannot be served: it is a {type(space).__name__}")
 
 
-def told_spaces(message: Mapping[str, Any], peer: str) -> plain.Spaces:
-    """What a server's reply to `describe` says.
+def read_spaces(message: Mapping[str, Any], peer: str) -> plain.Spaces:
+    """Read a server's reply to `describe`.
 
     Raises:
         ConfigError: It is not a description of two spaces.
@@ -85,7 +85,7 @@ def space_of(description: Description, path: str) -> Space[Any]:
 
 
 def encoded(space: Space[Any], value: Any, path: str) -> Tree:
-    """A value of the space as what travels.
+    """A value of the space in the form that travels.
 
     Raises:
         SchemaError: It does not have the space's form.
@@ -100,7 +100,7 @@ def encoded(space: Space[Any], value: Any, path: str) -> Tree:
 
 
 def decoded(space: Space[Any], tree: Any, path: str) -> Any:
-    """What has travelled as a value of the space, in fresh arrays: shape and kind are checked, bounds of a Box are not.
+    """The value of the space, in fresh arrays: shape and kind are checked, bounds of a Box are not.
 
     Raises:
         SchemaError: It does not have the space's form; the message names the path.
@@ -196,7 +196,7 @@ def _beyond(array: Array, dtype: np.dtype[Any]) -> bool:
 
 
 def _whole(value: Any, path: str) -> int:
-    """A whole number, also as an array of one: games that have nothing but arrays send those."""
+    """A whole number, also as an array of one, as games send that have nothing but arrays."""
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.reshape(())[()]
     if type(value) is bool or not isinstance(value, int | np.integer):

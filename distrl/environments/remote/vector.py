@@ -35,7 +35,6 @@ class RemoteVectorEnvironment(SyncVectorEnv[Any, Any]):
         self.max_episode_steps, self.reward_threshold = made[0].max_episode_steps, made[0].reward_threshold
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Gives each environment a seed of its own, drawn from `seed`."""
         if isinstance(seed, int):
             seed = [int(word) >> 1 for word in np.random.SeedSequence(seed).generate_state(self.num_envs)]
         self._over = np.zeros(self.num_envs, np.bool_)
@@ -43,7 +42,6 @@ class RemoteVectorEnvironment(SyncVectorEnv[Any, Any]):
         return super().reset(seed=seed, options=options)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """One step of all, or a reset of those whose episode is over."""
         self._begin()
         for each, over, action in zip(self._remote, self._over, iterate(self.action_space, actions), strict=True):
             if over:
@@ -55,7 +53,7 @@ class RemoteVectorEnvironment(SyncVectorEnv[Any, Any]):
         return result
 
     def _begin(self) -> None:
-        """All time-outs of one call count from its beginning, so that those of several environments do not add up."""
+        """Begin a call: all time-outs count from here, so that those of several environments do not add up."""
         now = time.monotonic()
         for each in self._remote:
             each.call_began(now)
@@ -66,7 +64,7 @@ def make_one(config: EnvironmentConfig) -> RemoteEnvironment:
 
     Raises:
         ConfigError: The address, a parameter or the spaces are wrong.
-        EnvironmentFailedError: Nobody is there.
+        EnvironmentFailedError: No connection can be made.
     """
     return RemoteEnvironment(Route.of(config))
 
@@ -76,7 +74,7 @@ def make_vector(config: EnvironmentConfig, count: int) -> RemoteVectorEnvironmen
 
     Raises:
         ConfigError: As `make_one`; also a vectorization other than auto and own.
-        EnvironmentFailedError: Nobody is there, or too few.
+        EnvironmentFailedError: Too few connections can be made.
     """
     if config.vectorization not in ("auto", "own"):
         raise ConfigError(

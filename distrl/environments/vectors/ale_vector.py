@@ -4,8 +4,8 @@ It is used with single frames, raw rewards and whole games. Three of its options
 something else than `AtariParameters` says: `noop_max` draws 0 … n - 1 no-ops, `episodic_life` resets the game at a lost
 life, and a game that its frame limit ends shows an old screen.
 
-Where a game is over, its last observation is the one of the step before: ALE leaves the last screen out, and there is
-no way to ask for it. No formula reads that observation, as nothing is worth anything beyond it.
+Where a game is over, its last observation is the one of the step before: ALE leaves the last screen out, and it
+cannot be had. No formula reads that observation: its value counts as 0.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class AleVector(VectorEnv[Array, Array, Array]):
     """
 
     def __init__(self, parameters: AtariParameters, game: str, count: int) -> None:
-        """Makes the games, whose `frame_skip` is one number, without no-ops."""
+        """Make the games, whose `frame_skip` is one number, without no-ops."""
         assert isinstance(parameters.frame_skip, int)
         height, width = parameters.size
         self._vector = AtariVectorEnv(
@@ -69,7 +69,6 @@ class AleVector(VectorEnv[Array, Array, Array]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        """Begins all games anew."""
         raw, info = self._vector.reset(seed=seed if seed is None or isinstance(seed, int) else np.array(seed))
         self._truncated: BoolArray = np.zeros(self.num_envs, np.bool_)
         self._ended = self._truncated
@@ -77,10 +76,9 @@ class AleVector(VectorEnv[Array, Array, Array]):
         return self._shown(raw), self._info(info)
 
     def step(self, actions: Array) -> tuple[Array, Array, BoolArray, BoolArray, dict[str, Any]]:
-        """Steps all games; those that had ended begin anew."""
         raw, rewards, terminated, _, info = self._vector.step(actions)
         if self._truncated.any():
-            # These have played on, as all must be stepped; nobody sees it.
+            # These have played on, as all must be stepped; the result is dropped.
             raw, info = self._vector.reset(options={"reset_mask": self._truncated})
             rewards = np.where(self._truncated, 0, rewards)
             terminated = terminated & ~self._truncated

@@ -1,8 +1,8 @@
 """Environments in processes of their own, by gymnasium's AsyncVectorEnv.
 
 Workers come from a fork server, not from the actor: the actor has threads and open connections, and a gradient actor
-has TensorFlow. They end with the actor, however it ends and whatever the environment does meanwhile. What an
-environment raises comes back with its own traceback.
+has TensorFlow. They end with the actor, however it ends, even while an environment hangs. An exception of an
+environment comes back with its own traceback.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ CLOSE_S = 3.0
 
 
 def make_vector(config: EnvironmentConfig, count: int) -> Made:
-    """Makes `count` environments in a process each, in NEXT_STEP autoreset; one more is made here, to see its spaces.
+    """Make `count` environments in a process each, in NEXT_STEP autoreset, and one more here, for its spaces.
 
     Raises:
         ConfigError: As `gym_adapter.make_one`; or the environments cannot be made or stepped in processes.
@@ -93,7 +93,6 @@ class WorkerVector(AsyncVectorEnv[Any, Any]):
             return super().reset(seed=seed, options=options)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """As `AsyncVectorEnv`; raises WorkerError like `reset`."""
         with self._named_deaths():
             observations, rewards, terminated, truncated, info = super().step(actions)
         self._due = tuple(np.flatnonzero(terminated | truncated))
@@ -128,7 +127,7 @@ class WorkerVector(AsyncVectorEnv[Any, Any]):
         return "the process of an environment closed its pipe"
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """Lets idle workers close their environments, then kills whatever is left after `CLOSE_S` seconds."""
+        """Let idle workers close their environments, then kill the workers that are left after `CLOSE_S` seconds."""
         if self._state is AsyncState.DEFAULT and not (self._broken or terminate):
             for pipe in self.parent_pipes:
                 with contextlib.suppress(OSError):  # its worker is gone
@@ -191,7 +190,7 @@ class _Reporting(gymnasium.Wrapper[Any, Any, Any, Any]):
             check_observation("observation", self.env.observation_space, observation)
         except Exception as error:
             raise _travelling(error) from error
-        return observation, {}  # nobody reads infos, which would be pickled at every step
+        return observation, {}  # infos are unused, and would be pickled at every step
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         try:

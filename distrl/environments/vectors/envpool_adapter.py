@@ -1,7 +1,7 @@
 """EnvPool's environments as a vector: C++ threads step them, in NEXT_STEP autoreset.
 
-EnvPool fixes seeds when a pool is made, so that `reset` with seeds makes a new one. Of a step that ends an episode both
-ways EnvPool tells the time limit only (`truncated`); everything else is as gymnasium has it.
+EnvPool fixes seeds when a pool is made, so that `reset` with seeds makes a new one. Where a step ends an episode both
+ways, EnvPool reports the time limit only (`truncated`); everything else is as gymnasium has it.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ _NO_LIMIT_STEPS = 2**31 - 1
 
 
 def make_vector(config: EnvironmentConfig, count: int) -> Made:
-    """Makes `count` environments of EnvPool.
+    """Make `count` environments of EnvPool.
 
     Raises:
         ConfigError: EnvPool has no environment of exactly this id (the message has the nearest ones), refuses the
@@ -94,7 +94,7 @@ class EnvPoolVector(VectorEnv[Any, Any, Array]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Starts new episodes; with seeds, one for each environment and each below 2^31, in a new pool."""
+        """Start new episodes; with seeds, one for each environment and each below 2^31, in a new pool."""
         if seed is not None or self._pool is None:
             seeds = {} if seed is None else {"seed": seed}
             self._pool = None  # the old pool's threads end before new ones start
@@ -107,12 +107,10 @@ class EnvPoolVector(VectorEnv[Any, Any, Array]):
         return observations, {}
 
     def step(self, actions: Any) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
-        """One step of all, or the reset of those whose episode is over."""
         observations, rewards, terminated, truncated, _ = self._pool.step(actions)
         return observations, rewards, terminated, truncated, {}
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Ends the pool's threads."""
         self._pool = None
 
 

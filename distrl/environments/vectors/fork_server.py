@@ -20,7 +20,7 @@ _SAFE_PATH_VARIABLE, _FOR_FORK_SERVER = "PYTHONSAFEPATH", "distrl"
 
 
 def ensure_running(module: str) -> None:
-    """Starts it, unless it runs; `module` is imported there once, and each worker is a copy of that."""
+    """Start the server unless it runs. It imports `module` once, and each worker is a copy of it."""
     os.environ.setdefault(_SAFE_PATH_VARIABLE, _FOR_FORK_SERVER)
     multiprocessing.get_context("forkserver").set_forkserver_preload([__name__, module])
     os.environ[_DIRECTORY_VARIABLE] = util.get_temp_dir()
@@ -35,7 +35,7 @@ def ensure_running(module: str) -> None:
 
 @contextmanager
 def _in_parents_group() -> Iterator[None]:
-    """While inside, a role that leads a process group is in its parent's, if the two have one session."""
+    """While the block runs, a role that leads a process group is in its parent's, if the two have one session."""
     moved = False
     if os.getpgrp() == os.getpid() and not os.isatty(0):  # a command in a terminal is that terminal's job
         with suppress(OSError):  # another session, or this process leads its own
@@ -49,7 +49,7 @@ def _in_parents_group() -> Iterator[None]:
 
 
 def join_parents_group() -> None:
-    """In a worker: whoever kills the actor's process group kills it, too, and what its environment has started.
+    """Put a worker into the actor's process group, so that a signal to the group reaches it.
 
     Raises:
         ProcessLookupError: The parent is gone.
@@ -61,12 +61,12 @@ def join_parents_group() -> None:
 
 
 def remove_traces() -> None:
-    """For a process that ends by os._exit, which skips Python's own cleaning: removes the fork server's directory."""
+    """Remove the fork server's directory, in a process that ends by os._exit, which skips Python's own cleaning."""
     shutil.rmtree(util.get_temp_dir(), ignore_errors=True)
 
 
 def _forget_safe_path() -> None:
-    """Keep from what the environment starts a variable that is not the user's."""
+    """Keep a variable that is not the user's from the environment's children."""
     if os.environ.get(_SAFE_PATH_VARIABLE) == _FOR_FORK_SERVER:
         del os.environ[_SAFE_PATH_VARIABLE]
 

@@ -1,7 +1,7 @@
 """Gymnasium's planar MuJoCo runners as a vector: one call steps the physics of all of them, exactly as one by one.
 
-`mujoco.batch` advances the simulations, bit for bit what a loop over `mj_step` makes of them. What a runner shows and
-is paid is a few lines of arithmetic in gymnasium's classes; here the same numbers come of all rows at once. Resets are
+`mujoco.batch` advances the simulations, bit for bit as a loop over `mj_step` would. A runner's observation
+and reward are a few lines of arithmetic in gymnasium's classes; here they are computed for all rows at once. Resets are
 gymnasium's own: one environment makes all of them, each with the random generator of the row that begins anew.
 """
 
@@ -33,13 +33,13 @@ _RUNNERS = {
     f"{_MODULE}swimmer_v5:SwimmerEnv": (2, np.inf),
     f"{_MODULE}walker2d_v5:Walker2dEnv": (1, 10.0),
 }
-"""Class -> how many positions it hides, unless told otherwise, and what it cuts the velocities that it shows to."""
+"""Class -> the number of positions it hides by default, and the limit of the velocities that it shows."""
 _HEALTHY = {"healthy_z_range": slice(1, 2), "healthy_angle_range": slice(2, 3), "healthy_state_range": slice(2, None)}
-"""What a runner must keep within bounds, if its class has that parameter: columns of positions and velocities."""
+"""Parameter of a class -> columns of positions and velocities that must stay within its bounds."""
 
 
 class UnsuitableError(ConfigError):
-    """These environments are none that can be stepped so; the message says why."""
+    """These environments cannot be stepped so; the message says why."""
 
 
 class _RefusedError(Exception):
@@ -47,7 +47,7 @@ class _RefusedError(Exception):
 
 
 def make_vector(config: EnvironmentConfig, count: int) -> gym_adapter.Made:
-    """Makes `count` runners that step together.
+    """Make `count` runners that step together.
 
     Raises:
         UnsuitableError: It is another environment, or has wrappers, a window or a model of its own that cannot be
@@ -93,11 +93,11 @@ class RunnerVector(VectorEnv[Array, Array, Array]):
         fastest: float,
         count: int,
     ) -> None:
-        """Takes one environment, which resets for all of them, and what its class was called with.
+        """Take one environment, which resets for all of them, and the arguments of its class.
 
         Args:
-            hidden: How many positions are not shown, unless `parameters` say that all are.
-            fastest: What shown velocities are cut to.
+            hidden: Number of positions that are not shown, unless `parameters` show all.
+            fastest: Limit of the velocities that are shown.
         """
         mujoco = importlib.import_module("mujoco")
         _stop_profiler(mujoco)
@@ -120,7 +120,7 @@ class RunnerVector(VectorEnv[Array, Array, Array]):
         self._generators = [seeding.np_random()[0] for _ in range(count)]
         self._longest_steps = gym_adapter.limits(single)[1] or np.inf
         self._elapsed_steps = np.zeros(count, np.int64)
-        self._due: BoolArray = np.zeros(count, np.bool_)  # whose next step is a reset
+        self._due: BoolArray = np.zeros(count, np.bool_)  # the next step is a reset
         self.num_envs = count
         self.single_observation_space = single.observation_space
         self.single_action_space = single.action_space
@@ -131,7 +131,7 @@ class RunnerVector(VectorEnv[Array, Array, Array]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        """Starts new episodes, with a seed for each environment; without, each goes on with its generator."""
+        """Start new episodes, with a seed for each environment; without, each goes on with its generator."""
         seeds = [seed] * self.num_envs if seed is None else seed
         for row, row_seed in enumerate(range(seeds, seeds + self.num_envs) if isinstance(seeds, int) else seeds):
             self._begin(row, row_seed)
@@ -166,11 +166,10 @@ class RunnerVector(VectorEnv[Array, Array, Array]):
         return self._shown(), rewards, terminated, truncated, {}
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Closes the environment that resets."""
         self._single.close()
 
     def _begin(self, row: int, seed: int | None) -> None:
-        """A new episode: the whole state of the simulation, as gymnasium leaves it."""
+        """Begin an episode: the whole state of the simulation, as gymnasium leaves it."""
         self._simulation.np_random = self._generators[row]
         self._single.reset(seed=seed)
         self._generators[row] = self._simulation.np_random
@@ -193,7 +192,7 @@ class RunnerVector(VectorEnv[Array, Array, Array]):
 
 
 def _stop_profiler(mujoco: Any) -> None:
-    """For the whole process: MuJoCo's Python package reads the clock around every stage of a physics step.
+    """Keep MuJoCo's Python package, in the whole process, from reading the clock around every stage of a physics step.
 
     That is a seventh of a HalfCheetah's step and changes no result. MuJoCo reads none where this callback is NULL,
     which `set_mjcb_time` cannot say: its None is the package's own clock.

@@ -1,4 +1,4 @@
-"""Which of the vectorizations steps a configuration's environments."""
+"""The choice of the vectorization that steps a configuration's environments."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,7 +30,7 @@ _MAKERS: dict[Vectorization, Callable[[EnvironmentConfig, int], Made]] = {
 
 
 def make_vector(config: EnvironmentConfig, count: int) -> Made:
-    """Makes `count` environments as `environment.vectorization` says, in NEXT_STEP autoreset.
+    """Make `count` environments as `environment.vectorization` says, in NEXT_STEP autoreset.
 
     Raises:
         ConfigError: The name is unknown, kwargs are refused, or this vectorization cannot step these environments.

@@ -31,14 +31,12 @@ class Corridor(gymnasium.Env[np.int64, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.int64, dict[str, Any]]:
-        """Puts the agent on the left end."""
         super().reset(seed=seed, options=options)
         self._position = 0
         self._steps = 0
         return np.int64(0), {}
 
     def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
-        """Walks one field."""
         self._position = max(0, self._position + (1 if action == 1 else -1))
         self._steps += 1
         truncated = self.max_episode_steps is not None and self._steps >= self.max_episode_steps
@@ -46,7 +44,7 @@ class Corridor(gymnasium.Env[np.int64, np.int64]):
 
 
 class Chain(gymnasium.Env[np.int64, np.int64]):
-    """Five states that follow each other whatever one does: 0, 1, 2, 3, 4, then 2, 3, 4 for ever.
+    """Five states that follow each other whatever the action: 0, 1, 2, 3, 4, then 2, 3, 4 for ever.
 
     Leaving state s pays ``REWARDS[s]``: 1, 0, 2, 0, 4. Episodes start in state 0 and end after `steps` steps, at first
     in state 2. `end` says what that means, and nothing else differs:
@@ -84,13 +82,11 @@ class Chain(gymnasium.Env[np.int64, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.int64, dict[str, Any]]:
-        """Starts in state 0."""
         super().reset(seed=seed, options=options)
         self._state = self._steps = 0
         return np.int64(0), {}
 
     def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
-        """Goes on to the next state."""
         reward = self.REWARDS[self._state]
         self._state = self._state + 1 if self._state < 4 else 2
         self._steps += 1

@@ -1,10 +1,10 @@
-"""Maps of the grid world: what its fields are, what they pay, and the maps that come with distrl.
+"""Maps of the grid world: its fields, their rewards, and the maps that come with distrl.
 
 | letter | field | what happens there                                                        |
 |--------|-------|---------------------------------------------------------------------------|
 | S      | start | as free; the agent starts here                                            |
 | space  | free  | nothing                                                                   |
-| W      | wall  | cannot be entered: whoever walks into it, or off the map, stays           |
+| W      | wall  | cannot be entered: an agent that walks into it, or off the map, stays     |
 | H      | hole  | ends the episode; in save-mode every hole is a wall instead               |
 | F      | fire  | costs, and the episode goes on                                            |
 | G      | goal  | ends the episode                                                          |
@@ -105,7 +105,7 @@ class GridMap:
 
     @classmethod
     def of(cls, world: str | Sequence[str], *, save_mode: bool = False) -> "GridMap":
-        """Reads a map.
+        """Read a map.
 
         Args:
             world: The name of one of `MAPS`, or the rows of one's own.
@@ -149,7 +149,7 @@ class GridMap:
         return WALL
 
     def number(self, position: Position) -> int:
-        """Fields are numbered down the columns: 0 is the upper left one, 1 the one below it."""
+        """The field's number; fields are numbered down the columns: 0 is the upper left one, 1 the one below it."""
         return position.x * self.rows + position.y
 
     def position(self, number: int) -> Position:

@@ -1,4 +1,4 @@
-"""What the agent of a grid world sees of where it is, and what people are shown.
+"""Observations of a grid world's agent, and its pictures for people.
 
 | state representation | space                        | what                                                     |
 |----------------------|------------------------------|----------------------------------------------------------|

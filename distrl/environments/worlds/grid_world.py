@@ -82,7 +82,7 @@ class GridWorld(gymnasium.Env[Any, Any]):
         self._steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Puts the agent on a start.
+        """Put the agent on a start.
 
         Args:
             options: ``{"randomize": True}`` or False overrules `randomize_start` for this episode.
@@ -96,7 +96,7 @@ class GridWorld(gymnasium.Env[Any, Any]):
         return self._view.observe(self._place), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Moves, and pays for the field on which that ends.
+        """Move, and pay for the field on which that ends.
 
         Raises:
             ValueError: The action lies outside the action space.
@@ -114,18 +114,18 @@ class GridWorld(gymnasium.Env[Any, Any]):
         return self._place.position
 
     def get_discrete_pos(self) -> int:
-        """Where the agent is, as the representation discr tells it: with the orientation, if it turns."""
+        """The agent's place in the representation discr: with the orientation, if it turns."""
         return discrete_state(self.grid, self._place, turns=self._turns)
 
     def set_discrete_pos(self, state: int) -> Any:
-        """Puts the agent elsewhere in the middle of an episode, and returns what it sees there.
+        """Put the agent elsewhere in the middle of an episode, and return its observation there.
 
         Raises:
             ValueError: There is no such state, or it is not one in which an episode goes on.
         """
         place = place_of(self.grid, state, turns=self._turns)
         if (field := self.grid.at(place.position)) not in _PASSABLE:
-            raise ValueError(f"state {state} is at {tuple(place.position)}, where a '{field}' is: nobody acts there")
+            raise ValueError(f"state {state} is at {tuple(place.position)}, where a '{field}' is: no agent acts there")
         self._place = place
         return self._view.observe(place)
 

@@ -1,4 +1,4 @@
-"""RandomEnv: any spaces, no sense. For trying out what a space does to networks, codec and memory, and how fast it is.
+"""RandomEnv: any spaces, no sense. For trying a space on networks, codec and memory, and their speed.
 
     distrl train --env distrl.environments.worlds.random_env:RandomEnv \\
         --set 'environment.kwargs={state_space: {kind: box, low: 0, high: 255, shape: [84, 84, 4], dtype: uint8}}'
@@ -55,7 +55,7 @@ class RandomEnv(gymnasium.Env[Any, Any]):
             raise ValueError(f"terminal_prob is a probability, not {terminal_prob}")
         self.observation_space = _space(_FOUR_NUMBERS if state_space is None else state_space)
         self.action_space = _space(action_space)
-        # Copies: whoever draws from the public space must not change what comes next.
+        # Copies: a draw from the public space must not change the next observation.
         self._states = copy.deepcopy(self.observation_space)
         self._rewards = _space(_ONE_NUMBER if reward_space is None else reward_space)
         if not isinstance(self._rewards, spaces.Discrete | spaces.Box) or self._rewards.shape not in ((), (1,)):
@@ -66,14 +66,13 @@ class RandomEnv(gymnasium.Env[Any, Any]):
             self._seed(DETERMINISTIC_SEED)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Shows a random observation."""
         super().reset(options=options)
         if seed is not None:
             self._seed(DETERMINISTIC_SEED if self._deterministic else seed)
         return self._states.sample(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Shows the next, pays, and perhaps ends.
+        """Show the next observation, pay, and perhaps end.
 
         Raises:
             ValueError: The action lies outside the action space.

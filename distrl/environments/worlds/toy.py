@@ -34,13 +34,11 @@ class Identity(gymnasium.Env[np.int64, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.int64, dict[str, Any]]:
-        """Shows the first symbol."""
         super().reset(seed=seed, options=options)
         self._steps = 0
         return self._show(), {}
 
     def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
-        """Pays for the symbol shown before, and shows the next."""
         reward = float(action == self._shown)
         self._steps += 1
         return self._show(), reward, self._steps >= self._length_steps, False, {}
@@ -67,13 +65,11 @@ class StepCounter(gymnasium.Env[FloatArray, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[FloatArray, dict[str, Any]]:
-        """Counts from 0 again."""
         super().reset(seed=seed, options=options)
         self._steps = 0
         return np.zeros(1, np.float32), {}
 
     def step(self, action: np.int64) -> tuple[FloatArray, float, bool, bool, dict[str, Any]]:
-        """Counts one step."""
         self._steps += 1
         terminated = self._steps == self._terminate_at_steps
         truncated = self._steps == self._truncate_at_steps
@@ -92,12 +88,10 @@ class Bandit(gymnasium.Env[FloatArray, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[FloatArray, dict[str, Any]]:
-        """Offers the arms."""
         super().reset(seed=seed, options=options)
         return np.zeros(1, np.float32), {}
 
     def step(self, action: np.int64) -> tuple[FloatArray, float, bool, bool, dict[str, Any]]:
-        """Pulls one arm; the episode terminates."""
         reward = float(self.np_random.random() < self._means[action])
         return np.zeros(1, np.float32), reward, True, False, {}
 
@@ -123,7 +117,6 @@ class MemoryCue(gymnasium.Env[FloatArray, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[FloatArray, dict[str, Any]]:
-        """Shows a cue."""
         super().reset(seed=seed, options=options)
         self._steps = 0
         self._cue = int(self.np_random.integers(self._n))
@@ -132,7 +125,6 @@ class MemoryCue(gymnasium.Env[FloatArray, np.int64]):
         return observation, {}
 
     def step(self, action: np.int64) -> tuple[FloatArray, float, bool, bool, dict[str, Any]]:
-        """Shows no cue any more."""
         last = self._steps == self._delay_steps
         self._steps += 1
         return self._after(), float(last and action == self._cue), last, False, {}
@@ -163,12 +155,10 @@ class MemoryCueVector(VectorEnv[FloatArray, Array, Array]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[FloatArray, dict[str, Any]]:
-        """Shows every environment a cue of its own."""
         super().reset(seed=seed, options=options)
         return self._show(), {}
 
     def step(self, actions: Array) -> tuple[FloatArray, FloatArray, BoolArray, BoolArray, dict[str, Any]]:
-        """One step of all, or the reset after the last."""
         rewards = np.zeros(self.num_envs, np.float32)
         never = np.zeros(self.num_envs, np.bool_)
         if self._steps > self._delay_steps:
@@ -212,13 +202,11 @@ class Reach(gymnasium.Env[FloatArray, FloatArray]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[FloatArray, dict[str, Any]]:
-        """Shows the first target."""
         super().reset(seed=seed, options=options)
         self._steps = 0
         return self._show(), {}
 
     def step(self, action: FloatArray) -> tuple[FloatArray, float, bool, bool, dict[str, Any]]:
-        """Pays for the target shown before, and shows the next."""
         reward = -float(np.square(action / self._scale - self._target).sum())
         self._steps += 1
         return self._show(), reward, self._steps >= self._length_steps, False, {}
@@ -246,14 +234,12 @@ class Homing(gymnasium.Env[FloatArray, FloatArray]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[FloatArray, dict[str, Any]]:
-        """Puts the point somewhere."""
         super().reset(seed=seed, options=options)
         self._steps = 0
         self._point = self.np_random.uniform(-1.0, 1.0, 1).astype(np.float32)
         return self._point.copy(), {}
 
     def step(self, action: FloatArray) -> tuple[FloatArray, float, bool, bool, dict[str, Any]]:
-        """Pays for where the point was, and moves it."""
         reward = -float(np.abs(self._point).sum())
         self._point = np.clip(self._point + self._reach * action, -1.0, 1.0).astype(np.float32)
         self._steps += 1
@@ -285,13 +271,11 @@ class Mixed(gymnasium.Env[FloatArray, dict[str, Any]]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[FloatArray, dict[str, Any]]:
-        """Shows the first targets."""
         super().reset(seed=seed, options=options)
         self._steps = 0
         return self._show(), {}
 
     def step(self, action: dict[str, Any]) -> tuple[FloatArray, float, bool, bool, dict[str, Any]]:
-        """Pays for the targets shown before, and shows the next."""
         closeness = self.closeness(action)
         reward = sum(closeness.values()) / len(closeness)
         self._steps += 1
@@ -340,7 +324,6 @@ class Masked(gymnasium.Env[dict[str, Any], np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Show the first mask."""
         super().reset(seed=seed, options=options)
         self._steps = 0
         return self._show(), {}

@@ -78,7 +78,7 @@ class Beta(Distribution):
         self._log_width = np.log(self._width)
 
     def log_probability(self, parameters: Tensor, actions: Tensor) -> Tensor:
-        """Of actions kept `UNIT_EDGE` inside the bounds."""
+        """Log-density of actions kept `UNIT_EDGE` inside the bounds."""
         check_ranks(parameters, actions, 1)
         alpha, beta = self._split(parameters)
         fraction = tensor_fraction_of(actions, self._low, self._width)

@@ -1,4 +1,4 @@
-"""What the families with finite bounds have in common: the scale between fractions of the bounds' width and actions."""
+"""Base of the families with finite bounds, and the scale between fractions of the bounds' width and actions."""
 
 import operator
 from dataclasses import dataclass

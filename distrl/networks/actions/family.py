@@ -1,4 +1,4 @@
-"""What all families of actions have in common: a specification, a sampler in NumPy and a distribution in `keras.ops`.
+"""Base classes of all families of actions: specification, sampler in NumPy and distribution in `keras.ops`.
 
 A policy puts out one flat float32 array [..., P] per action, named by `policy_output`. The table in
 `networks/actions/__init__.py` says what the numbers mean. The learner reads them by the family's `Distribution`, the

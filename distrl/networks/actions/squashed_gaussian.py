@@ -85,7 +85,7 @@ class SquashedGaussian(Gaussian):
         self._log_double_width = np.log(2.0 * self._width)
 
     def log_probability(self, parameters: Tensor, actions: Tensor) -> Tensor:
-        """Of actions kept `UNIT_EDGE` inside the bounds; `sample_with_log_probability` is exact."""
+        """Log-density of actions kept `UNIT_EDGE` inside the bounds; `sample_with_log_probability` is exact."""
         check_ranks(parameters, actions, 1)
         mean, log_stddev = self._split(parameters)
         fraction = tensor_fraction_of(actions, self._low, self._width)

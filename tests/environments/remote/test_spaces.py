@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from distrl import wire
 from distrl.config.remote_environment import RemoteParameters
-from distrl.environments.remote.spaces import decoded, described, encoded, space_of, told_spaces
+from distrl.environments.remote.spaces import decoded, described, encoded, space_of, read_spaces
 from distrl.errors import ConfigError, SchemaError
 
 SPACES = [
@@ -36,7 +36,7 @@ SPACES = [
 def told(space):
     """The description as somebody on another machine gets it."""
     plain = wire.unpack(wire.pack({"observation_space": described(space, "x"), "action_space": described(space, "x")}))
-    return told_spaces(plain, "there").observation_space
+    return read_spaces(plain, "there").observation_space
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
@@ -130,7 +130,7 @@ def test_a_space_without_a_description_is_refused_by_path():
 )
 def test_a_description_that_is_wrong_is_refused_by_path(description, message):
     with pytest.raises(ConfigError, match=message) as raised:
-        told_spaces({"observation_space": description, "action_space": {"type": "Discrete", "n": 2}}, "there")
+        read_spaces({"observation_space": description, "action_space": {"type": "Discrete", "n": 2}}, "there")
     assert str(raised.value).startswith("there describes its spaces wrongly at '")
 
 
