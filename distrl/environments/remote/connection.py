@@ -3,8 +3,8 @@
     tcp://host:port          the environment listens there, and we dial it, once for each environment
     tcp-listen://host:port   we listen there, and each environment dials us
 
-The side that dials sends ``{"cmd": "hello", "token": …}`` first. An environment that dials us always does; we do it where
-we have a token. A side that listens on more than the loopback device has a token and refuses clients without it.
+The side that dials sends ``{"cmd": "hello", "token": …}`` first. An environment that dials us always does; we do it
+where we have a token. A side that listens on more than the loopback device has a token and refuses clients without it.
 """
 
 import hmac

@@ -20,7 +20,7 @@ from distrl.config.remote_environment import Spaces
 from distrl.environments.remote.connection import back_off
 from distrl.environments.remote.protocol import Channel, ConnectionLostError, Message, RemoteError
 from distrl.environments.remote.route import Route
-from distrl.environments.remote.spaces import decoded, encoded, space_of, read_spaces
+from distrl.environments.remote.spaces import decoded, encoded, read_spaces, space_of
 from distrl.errors import ConfigError, DecodeError, EnvironmentFailedError
 
 LOSSES_IN_A_ROW = 3

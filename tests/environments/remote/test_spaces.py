@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from distrl import wire
 from distrl.config.remote_environment import RemoteParameters
-from distrl.environments.remote.spaces import decoded, described, encoded, space_of, read_spaces
+from distrl.environments.remote.spaces import decoded, described, encoded, read_spaces, space_of
 from distrl.errors import ConfigError, SchemaError
 
 SPACES = [
