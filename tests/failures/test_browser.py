@@ -182,6 +182,52 @@ def job(tmp_path, redis_url):
     backend.close()
 
 
+@pytest.mark.row("P12", "P13")
+def test_compared_runs_are_grouped_unloaded_and_zoomed_into(tmp_path, dashboard, tab):
+    for name, discount in (("a", 0.9), ("b", 0.99)):
+        directory = tmp_path / name
+        directory.mkdir()
+        record = {"run_id": name, "redis_url": None, "pid": 1, "process": "gone", "started": 1000.0}
+        (directory / "run.json").write_text(json.dumps(record))
+        (directory / "config.yaml").write_text(dump(load("cartpole-impala", sets=[f"algorithm.discount={discount}"])))
+        rows = "".join(f"{n},{100 * n},{n},{n / 2},{10 * n}\n" for n in range(1, 30))
+        (directory / "metrics.csv").write_text(f"updates,env_steps,episodes,wall_s,mean_return_100\n{rows}")
+    tab.goto(f"{dashboard}#/compare?id={id_of('a')}&id={id_of('b')}")
+    legend = tab.locator(".legend button")
+    legend.nth(1).wait_for()
+    tab.get_by_label("Group", exact=True).select_option("algorithm.discount")
+    tab.get_by_role("button", name=re.compile(r"^algorithm\.discount = 0\.9 ")).wait_for()
+    assert legend.count() == 2
+    for pressed in ("false", "true"):
+        legend.first.click()
+        assert legend.first.get_attribute("aria-pressed") == pressed
+    tab.get_by_role("button", name="Unload b").click()
+    legend.nth(1).wait_for(state="detached")
+    assert legend.count() == 1
+
+    plot = tab.locator(".u-over").bounding_box()
+    assert plot is not None
+
+    def move_to(share):
+        tab.mouse.move(plot["x"] + share * plot["width"], plot["y"] + plot["height"] / 2)
+
+    def value_at_the_right():
+        move_to(0.98)
+        return float(legend.first.locator(".value").inner_text())
+
+    assert value_at_the_right() == pytest.approx(284, abs=6)
+    move_to(0.25)
+    tab.mouse.down()
+    move_to(0.5)
+    tab.mouse.up()
+    tab.get_by_role("button", name="Reset zoom").wait_for()
+    zoomed = value_at_the_right()
+    assert zoomed == pytest.approx(150, abs=15)
+    tab.get_by_label("Axis", exact=True).select_option("updates")
+    tab.get_by_role("img", name=re.compile("at 29 updates")).wait_for()
+    assert value_at_the_right() == zoomed
+
+
 class Unavailable(http.server.BaseHTTPRequestHandler):
     """Answers as a proxy does whose server is away."""
 
