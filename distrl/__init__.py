@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from distrl.terminal.listeners import Listener
 
 # ONNX Runtime, from 1.29 on, reports to its makers from the moment of its import, unless it is told not to before: a
-# thread, files in the user's cache, and memory that grows where the network is cut. Whoever wants that sets it to 0.
+# thread, files in the user's cache, and memory that grows where the network is cut. To allow it, set the variable to 0.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __version__ = "0.1.0"

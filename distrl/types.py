@@ -143,7 +143,7 @@ ActionSpec = DiscreteSpec | MultiDiscreteSpec | MultiBinarySpec | BoxSpec
 
 @dataclass(frozen=True)
 class Unprocessed:
-    """What an environment itself has, where steps of preprocessing lie between it and the policy.
+    """The environment's own spaces, if preprocessing lies between it and the policy.
 
     Attributes:
         observations, actions: The environment's own, by name.
@@ -157,7 +157,7 @@ class Unprocessed:
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What learner, actor and bundle must know of an environment, free of gymnasium; names are in wire order.
+    """Spec of an environment for learner, actor and bundle, without gymnasium; names are in wire order.
 
     Attributes:
         observations: Observation arrays by name; "observation" where the environment has one without a name.
@@ -254,7 +254,7 @@ class Unroll:
 
 
 class Differentiated(NamedTuple):
-    """What one unroll says to the weights that acted in it, free of who made it.
+    """The gradient of one unroll by the weights that acted in it, without the actor's identity.
 
     Attributes:
         gradients: Weight name -> float32, of the loss; clipped as the network's parameters say.
@@ -271,7 +271,7 @@ class Differentiated(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What a gradient actor ships in place of an unroll: the same identity, the gradient, and what ended in it.
+    """The message of a gradient actor in place of an unroll: its identity, the gradient, and finished episodes.
 
     Attributes:
         header: Of the unroll that was differentiated.

@@ -11,7 +11,7 @@ from distrl.errors import ConfigError
 
 
 def own_class(path: str, what: str) -> Any:
-    """What a module has under a name; whoever asks checks that it is a class of the right kind.
+    """Import an object by module and name; the caller checks that it is a class of the right kind.
 
     Modules are found on `sys.path` and then in the working directory, which a console script does not have on it; last,
     so that nothing is shadowed.

@@ -245,7 +245,7 @@ def serve_env(
         if path.split(".")[:2] != ["environment", "kwargs"]:
             raise ConfigError(f"--set {path}: serve-env takes environment.kwargs only; all else is the training's")
     if connect is not None and (host, port) != (None, None):
-        raise ConfigError("--host and --port say where to listen; with --connect nobody listens here")
+        raise ConfigError("--host and --port say where to listen; with --connect the server does not listen")
     target = None if connect is None else _target(connect)
     raise typer.Exit(
         serve_environment(

@@ -29,7 +29,7 @@ AllowOption = Annotated[
     ),
 ]
 PATIENCE_S = 2.0
-"""What takes longer shows how far it is."""
+"""Time after which a progress line appears."""
 
 
 def evaluate(
@@ -114,10 +114,10 @@ def _subject(
     baseline: str | None,
     action: Sequence[str],
 ) -> "Subject":
-    """Who plays what, as the command line says.
+    """Return the policy and environment that the command line names.
 
     Raises:
-        ConfigError: It names nobody, or two.
+        ConfigError: It names no policy, or two.
     """
     from distrl.serving import evaluation
 

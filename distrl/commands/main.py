@@ -217,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         # The interpreter's last collections would pass over all there is, for a fifth of a second, and free nothing.
         atexit.register(gc.freeze)
-        # What a script starts with & ignores SIGINT, which Python leaves as it is: nobody could interrupt us.
+        # A process that a script starts with & ignores SIGINT, which Python leaves so: it could not be interrupted.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if sys.argv[1:2] == ["train"]:  # until the run has begun, which then decides; other commands leave at once
             for number in (signal.SIGTERM, signal.SIGHUP):
@@ -284,7 +284,7 @@ def _keep_traceback(error: Exception, run_dir: Path) -> None:
 
 def _end(summary: "Summary") -> None:
     if summary.error is not None:
-        with contextlib.suppress(OSError):  # the exit code says it as well, if nobody reads the words
+        with contextlib.suppress(OSError):  # without a reader of stderr, the exit code still says it
             typer.echo(f"distrl: error: {_one_line(summary.error)}", err=True)
     raise typer.Exit(summary.exit_code)
 
@@ -292,7 +292,7 @@ def _end(summary: "Summary") -> None:
 def _report(text: str, error: Exception) -> None:
     """One line; below it, dim, what the error carries along: an environment's own traceback, where the log is."""
     details = [getattr(error, "detail", None), *getattr(error, "__notes__", ())]
-    with contextlib.suppress(OSError):  # nobody reads it any more: the exit code still says what kind it was
+    with contextlib.suppress(OSError):  # without a reader of stderr, the exit code still says what kind it was
         typer.echo(f"distrl: error: {_one_line(text)}", err=True)
         for detail in filter(None, details):
             text = "\n".join(printable(line.expandtabs()) for line in str(detail).rstrip().splitlines())

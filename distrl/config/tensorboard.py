@@ -121,7 +121,7 @@ class TensorBoardConfig(Section):
     def _is_somewhere(cls, directory: str | None) -> str | None:
         try:
             Path(directory or "").expanduser()
-        except RuntimeError as error:  # ~nobody
+        except RuntimeError as error:  # ~ and an unknown user
             raise ValueError(f"{directory!r}: {error}") from error
         return directory
 

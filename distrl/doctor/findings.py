@@ -1,4 +1,4 @@
-"""What `distrl doctor` says of one thing: how it is, and what to do where it is not well."""
+"""A finding of `distrl doctor`: the health of one thing, and advice."""
 
 from typing import Literal, NamedTuple
 

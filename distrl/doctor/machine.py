@@ -158,7 +158,7 @@ def cores() -> Finding:
 
 
 def memory() -> Finding:
-    """What is free, of this machine or of what its container may use."""
+    """Check the free memory of this machine or its container."""
     free = available_bytes()
     if free is None:
         return Finding("ok", "memory", "not known on this system")
@@ -180,7 +180,7 @@ def gpu() -> Finding:
 
 
 def shared_memory() -> Finding:
-    """Of the system, where Ray keeps what its processes share."""
+    """Check the system's shared memory, which Ray uses."""
     if not _SHARED_MEMORY.is_dir():
         return Finding("ok", "shared memory", "none on this system")
     free = shutil.disk_usage(_SHARED_MEMORY).free

@@ -55,7 +55,7 @@ def memory(used: int, limit: int) -> Finding:
 
 
 def latency(client: RedisClient) -> Finding:
-    """Of round trips, one after the other: an unroll needs three."""
+    """Check the latency of round trips; an unroll needs three."""
     spent_s = []
     for _ in range(PINGS):
         began = time.perf_counter()

@@ -33,7 +33,7 @@ ADVICE = {
 
 @dataclass(frozen=True)
 class Look:
-    """What there is to see of a running job at one moment."""
+    """State of a running job at one moment."""
 
     control: Control
     roles: Sequence[RoleStatus]
@@ -62,7 +62,7 @@ def examine_run(backend: Backend) -> Iterator[Finding]:
 
 
 def compared(before: Look, now: Look, stall_timeout_s: float) -> Iterator[Finding]:
-    """What two looks at the same run tell."""
+    """Compare two looks at the same run."""
     yield _asked(now.control)
     yield from _of_roles(before, now)
     yield from _of_unrolls(now.counts)
@@ -88,7 +88,7 @@ def _asked(control: Control) -> Finding:
 
 
 def _of_roles(before: Look, now: Look) -> Iterator[Finding]:
-    """Learner, actors, and whoever has not told of itself between the two looks."""
+    """Check learner and actors, and report roles without a heartbeat between the two looks."""
     learners = [role for role in now.roles if role.role == "learner"]
     actors = [role for role in now.roles if role.role == "actor"]
     if not learners:

@@ -95,7 +95,7 @@ def _bytes(spec: ArraySpec, observation: Array) -> Image:
 
 
 CODECS = {".webm": "VP80", ".mp4": "mp4v"}
-"""Of each kind of file: VP8, which browsers play, and MPEG-4 Part 2, which other players do."""
+"""Suffix -> codec: VP8, which browsers play, and MPEG-4 Part 2, which other players do."""
 
 
 def renderable(config: EnvironmentConfig) -> EnvironmentConfig:

@@ -40,7 +40,7 @@ class Sample(NamedTuple):
 
 
 class SavedArrays(Protocol):
-    """What `Replay.state_arrays` gave, in a file."""
+    """The arrays of `Replay.state_arrays`, in a file."""
 
     def __iter__(self) -> Iterator[str]: ...
 
@@ -54,7 +54,7 @@ class SavedArrays(Protocol):
 
 
 def replay_bytes(parameters: ReplayParameters, schema: UnrollSchema) -> int:
-    """What a full memory takes: unrolls, how many valid steps each has, and what the sampler keeps of every item."""
+    """Return the bytes of a full memory: unrolls, their counts of valid steps, and the sampler's data."""
     length, environments = schema.unroll_length_steps, schema.environments
     slots = parameters.slots(length * environments)
     items_per_slot = environments if parameters.samples_sequences else length * environments

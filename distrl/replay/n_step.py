@@ -8,7 +8,7 @@ from distrl.types import BoolArray, FloatArray, IntArray
 
 
 class Transitions(NamedTuple):
-    """What every row of an unroll leads to, k steps on; each [T, B], and nothing where the row is not valid.
+    """The result of every row of an unroll, k steps on; each [T, B], undefined where the row is not valid.
 
     Attributes:
         rewards: float32. sum over i < k of discount^i r_{t+i}.

@@ -31,7 +31,7 @@ class Sampler(Protocol):
 
         Args:
             present: bool [items per slot].
-            priorities: float32 [items per slot], where whoever made them knows; at least 0 where present.
+            priorities: float32 [items per slot], if the actors sent them; at least 0 where present.
         """
 
     def draw(self, rng: np.random.Generator, count: int, env_steps: int) -> Drawn:
@@ -54,7 +54,7 @@ def make_sampler(parameters: ReplayParameters, slots: int, items_per_slot: int) 
 
 
 def sampler_bytes(parameters: ReplayParameters, slots: int, items_per_slot: int) -> int:
-    """What the sampler that `make_sampler` makes takes."""
+    """Return the bytes of the sampler that `make_sampler` makes."""
     items = slots * items_per_slot
     return tree_bytes(items) if isinstance(parameters.sampler, PrioritizedParameters) else items  # a boolean each
 

@@ -16,7 +16,7 @@ Weights = NDArray[np.float64]
 
 
 def tree_bytes(capacity: int) -> int:
-    """What a `SumTree` of that capacity takes: sums and least weights, 8 bytes each, of whole nodes on every level."""
+    """Return the bytes of a `SumTree`: sums and least weights, 8 bytes each, of whole nodes on every level."""
     nodes, total = -(-capacity // FAN_OUT), 0
     while True:
         total += nodes

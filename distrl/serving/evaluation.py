@@ -26,7 +26,7 @@ __all__ = ["Episode", "Subject", "Video", "baseline", "play", "run_config", "sav
 
 @dataclass(frozen=True)
 class Subject:
-    """Who plays what.
+    """A policy to evaluate and its environment.
 
     Attributes:
         name: For people.
@@ -44,7 +44,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Video:
-    """What is filmed: the first `episodes` of the first environment.
+    """Options of a film of the first `episodes` of the first environment.
 
     Attributes:
         path: A .webm or .mp4 file.

@@ -23,7 +23,7 @@ from distrl.types import ActionSpec, Array, ArraySpec, BoolArray, EnvSpec, Polic
 
 @dataclass(frozen=True)
 class PolicyState:
-    """What a policy remembers of the steps before, for each of B environments; never written to.
+    """The policy's memory of earlier steps, for each of B environments; immutable.
 
     Attributes:
         recurrent: name -> [B, ...]. State of the network's memory.
@@ -51,7 +51,7 @@ class PolicyState:
 
 
 class Decision(NamedTuple):
-    """What to do, and what to remember.
+    """An action and the next state.
 
     Attributes:
         action: As `env.step` takes it; with a batch axis where the observation had one.
@@ -154,7 +154,7 @@ class ExportedPolicy:
         return state
 
     def _seen(self, raw: dict[str, Array], before: PolicyState, count: int) -> dict[str, Array]:
-        """What the network sees. The pipeline begins anew each time; what came before is in the stacks."""
+        """Return the network's inputs. The pipeline is reset each time; earlier observations are in the stacks."""
         self._pipeline.reset()
         seen = self._pipeline.observations(raw, np.ones(count, np.bool_))
         for name, size in self._stacks.items():

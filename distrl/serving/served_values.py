@@ -1,4 +1,4 @@
-"""What whoever serves a policy has in hand: an environment's own observations and actions, one or many at once.
+"""An environment's own observations and actions in serving, one or many at once.
 
 `environments/spaces.py` does the same for training, with gymnasium's spaces. Here an `EnvSpec` is all there is, so
 that serving needs neither gymnasium nor the environment.
@@ -77,7 +77,7 @@ def action_writer(specs: Mapping[str, ActionSpec]) -> Callable[[Mapping[str, Arr
 
 
 def _part(observation: Any, name: str, count: int) -> Any:
-    """What the environment shows under this name, the path to it."""
+    """Return the part of an observation under this name, the path to it."""
     if isinstance(observation, Mapping) and name in observation:
         return observation[name]
     if count == 1 and name == OBSERVATION:

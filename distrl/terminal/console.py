@@ -1,4 +1,4 @@
-"""What a terminal shows of a run: a live panel, or plain lines where stdout is not a terminal."""
+"""The terminal's view of a run: a live panel, or plain lines if stdout is not a terminal."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ from distrl.runs.summary import Summary, closing_text, duration
 
 
 class View(Protocol):
-    """What a run tells a user while it lasts."""
+    """Shows the progress of a run."""
 
     def update(self, snapshot: Snapshot, roles: Sequence[RoleRow], config: RunConfig) -> None:
         """The newest numbers (empty before the first) and heartbeats; called about twice a second."""

@@ -1,4 +1,4 @@
-"""Callbacks: whoever wants every snapshot of a run, beside what a terminal shows of it."""
+"""Callbacks that receive every snapshot of a run, beside the terminal."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""What `distrl status` and `distrl bench` print for people."""
+"""Tables of `distrl status` and `distrl bench`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

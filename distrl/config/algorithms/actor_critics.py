@@ -27,7 +27,7 @@ class ImpalaParameters(PolicyGradientSection):
 
 
 class ActorCriticSection(PolicyGradientSection):
-    """What A2C and A3C share: workers take gradients of their own unrolls and share a global network."""
+    """Parameters of A2C and A3C: workers take gradients of their own unrolls and share a global network."""
 
     ships: ClassVar[Literal["unrolls", "gradients"]] = "gradients"
     batch_size: ClassVar[int] = 1

@@ -1,4 +1,4 @@
-"""The section of an algorithm of the user's own, whose class nobody but the learner imports."""
+"""The section of a user's algorithm, whose class only the learner imports."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ from distrl.config.section import Section
 
 
 class Declared(Section):
-    """What a class says of itself that all roles must know: the class attributes of its `Parameters`."""
+    """Declarations that all roles must know: the class attributes of the algorithm's `Parameters`."""
 
     ships: Literal["unrolls", "gradients"] = "unrolls"
     rounds: bool = False
@@ -23,11 +23,10 @@ class Declared(Section):
 
 
 class ExternalAlgorithmParameters(AlgorithmSection):
-    """What every algorithm has, and whatever else the class' own `Parameters` allow.
+    """Fields of every algorithm, and further keys that the class' own `Parameters` allow.
 
-    Actors and the command line hold this section without importing the class. Before anything is launched, a process of
-    its own does (`launch/external_algorithm.py`), checks the further keys, fills in what they are by default, and
-    tells what the class declares.
+    Actors and the command line hold this section without importing the class. Before the launch, a separate process
+    imports it (`launch/external_algorithm.py`), checks the further keys, fills in their defaults and the declarations.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -35,9 +34,9 @@ class ExternalAlgorithmParameters(AlgorithmSection):
     name: str = Field(pattern=r"^[\w.]+:\w+$")
     """package.module:Class."""
     declared: Declared | None = None
-    """What the class says of itself. Filled in before launch, and refused if it says otherwise by then."""
+    """Declarations of the class. Filled in before the launch; other values are refused."""
 
-    # Where other sections have class attributes, this one has what was found out.
+    # Other sections have class attributes; this one has the class' declarations.
     @property
     def ships(self) -> Literal["unrolls", "gradients"]:  # type: ignore[override]
         return self._said.ships

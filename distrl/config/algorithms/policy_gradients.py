@@ -10,7 +10,7 @@ RewardClipping = Literal["clamp_one", "soft_asymmetric"]
 
 
 class PolicyGradientSection(AlgorithmSection):
-    """What algorithms have that learn a policy from whole unrolls, in which no rewards are summed up beforehand."""
+    """Fields of algorithms that learn a policy from whole unrolls with single rewards."""
 
     reward_clipping: RewardClipping | None = None
     """After reward_normalization and before reward_scale. clamp_one: cut to +- 1. soft_asymmetric: squashed to +- 5,
@@ -44,7 +44,7 @@ class VpgParameters(PolicyGradientSection):
     none: returns as they were paid, up to the end of the episode. Where episodes have at most M steps, unrolls must
     have M at least with rescaler: future_return, M + 2 with the others, which look at whole episodes; 2 M is better."""
     rescaler: Rescaler | None = None
-    """What log pi is multiplied by. null: gae where there is a gae_lambda, else a_value; without baseline
+    """Factor of log pi. null: gae if there is a gae_lambda, else a_value; without a baseline
     future_return_normalized_by_timestep."""
     gae_lambda: float | None = Field(None, ge=0.0, le=1.0)
     """Lambda of generalised advantage estimation; null: the advantage is the return less the value."""

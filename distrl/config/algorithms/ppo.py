@@ -18,7 +18,7 @@ class KlPenaltyParameters(Section):
 
 
 class ProximalSection(PolicyGradientSection):
-    """What PPO and APPO share."""
+    """Parameters of PPO and APPO."""
 
     batch_size: ClassVar[int] = 2
 
@@ -85,7 +85,7 @@ class AppoParameters(ProximalSection):
     """Equal parts of an epoch, one optimizer step each: of all rows of the batch, or of its sequences where the network
     has memory."""
     correction: Literal["vtrace", "none"] = "vtrace"
-    """What makes up for the age of unrolls in targets and advantages. none: generalised advantages as they are."""
+    """Correction of targets and advantages for the age of unrolls. none: generalised advantages without one."""
     rho_bar: float | None = Field(1.0, gt=0.0)
     """Truncation of V-trace's importance weight in the temporal difference. null: none."""
     c_bar: float | None = Field(1.0, gt=0.0)

@@ -10,7 +10,7 @@ from distrl.config.replay import PrioritizedParameters, ReplayParameters, Sample
 
 
 class QLearningSection(AlgorithmSection):
-    """What DQN and Ape-X share."""
+    """Parameters of DQN and Ape-X."""
 
     batch_size: ClassVar[int] = 32
     learns_from: ClassVar[Literal["own policy", "known probabilities", "anybody"]] = "anybody"

@@ -1,4 +1,4 @@
-"""What the parameters of every algorithm have."""
+"""Parameters of every algorithm."""
 
 from typing import ClassVar, Literal
 
@@ -24,7 +24,7 @@ class RewardNormalizationParameters(Section):
 
 
 class AlgorithmSection(Section):
-    """What every algorithm has.
+    """Fields of every algorithm.
 
     Attributes:
         ships: What its actors send: unrolls, or gradients that they take themselves.
@@ -53,7 +53,7 @@ class AlgorithmSection(Section):
 
     @property
     def replay_parameters(self) -> ReplayParameters | None:
-        """Of algorithms with a field `replay`, which learn from a replay memory; None: they learn from the stream."""
+        """The replay memory's parameters; None for algorithms that learn from the stream."""
         return getattr(self, "replay", None)
 
     @property
@@ -63,7 +63,7 @@ class AlgorithmSection(Section):
 
     @property
     def reward_moments_discount(self) -> float | None:
-        """Discount of the returns whose moments actors tell; 0 for those of rewards, None where nobody asks."""
+        """Discount of the returns whose moments actors report; 0 for moments of rewards, None for none."""
         if self.reward_normalization is None:
             return None
         return self.discount if self.reward_normalization.kind == "discounted_return" else 0.0
