@@ -273,7 +273,7 @@ def test_a_page_outlives_its_server(job, tmp_path, free_port, browser):
         rate = tab.get_by_label("network.learning_rate", exact=True)
         rate.fill("")
         rate.press("Enter")
-        said.filter(has_text="network.learning_rate: type a number").wait_for()
+        said.filter(has_text="network.learning_rate: enter a number").wait_for()
         job.registry.set_control(settings={"network.learning_rate": 0.0625})  # by another page, say
         tab.wait_for_function("() => document.getElementById('set-network.learning_rate').value === '0.0625'")
         assert job.registry.control().target_actors is None
