@@ -37,7 +37,7 @@ Rows whose mechanism is obsolete or belongs to another library, and what serves 
 |---|---|
 """
 OTHERWISE = {
-    "A22": "One framework at a time, chosen by `learner.backend`; nothing is left to switch off.",
+    "A22": "One framework at a time, chosen by `learner.backend`.",
     "C02": "MXNet is retired. Keras runs on TensorFlow or JAX, chosen by `learner.backend`.",
     "C14": "There are no sessions: compiled functions and eager calls share the variables.",
     "D104": "Observation normalisation is a layer of the network; the learner keeps its statistics and publishes them "
@@ -47,8 +47,8 @@ OTHERWISE = {
     "[T, N] into one batch axis where a network meets unrolls, and unfolds it.",
     "L08.12": "Arrays are time-major everywhere, [T, N]; `networks/assembly.py`, which needs the other order, swaps "
     "axes and swaps them back.",
-    "L10.2": "As D104: running statistics are the network's, and divide by the deviation of what was seen before.",
-    "E02": "gymnasium's `Space.contains`; what environments show is checked as it is read, but for a Box's bounds.",
+    "L10.2": "As D104: running statistics are the network's, which divides by the deviation of earlier observations.",
+    "E02": "gymnasium's `Space.contains`. Observations are checked as they are read, except for the bounds of a Box.",
     "E04": "Names are paths without a leading separator or marks of tuples: `a`, `b/0`, `b/1`.",
     "E05": "Arrays have their batch axis from the vector of environments on; another number of axes is refused. "
     "A single sample gets one from `gymnasium.vector.utils.concatenate`.",
@@ -61,9 +61,10 @@ OTHERWISE = {
     "over it gives n samples of the whole.",
     "E21": "Equality of two `EnvSpec`s, or gymnasium's `is_space_dtype_shape_equiv`; without ranks none is wider.",
     "E22": "`UnrollBuilder` has an array for each name of the `EnvSpec`, for a whole unroll; no lists grow.",
-    "E23": "Nothing infers spaces from operations: Keras infers shapes, and what goes in is stated by the `EnvSpec`.",
+    "E23": "Nothing infers spaces from operations: Keras infers shapes, and the `EnvSpec` states the inputs.",
     "H03": "Losses are means over valid steps, not sums over time, so that learning rates do not depend on the length "
     "of unrolls.",
+    "J10": "New items have the highest priority so far (Schaul et al. 2016): they are drawn soon, not strictly first.",
     "O06": "Unrolls keep their length: their last rows use the steps that are left before the bootstrap.",
     "D85": "Evaluation is greedy: it has no epsilon. Actors always evaluate the policy, which chance then overrides.",
     "L12.11": "The `lstm` middleware, on `keras.layers.LSTMCell`: state in, state out (rows D05, L05).",
