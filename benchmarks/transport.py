@@ -24,8 +24,7 @@ from benchmarks.intervals import median_interval
 from benchmarks.publishing import say
 from benchmarks.speed import Entry, around, chosen, finish, goal, listed, parser, stamp
 from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.batching import stack
-from distrl.memory_backend.codec import decode_unroll, encode_unroll
+from distrl.memory_backend.codec import decode_unroll, encode_unroll, stack
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
 from distrl.memory_backend.layouts import Layouts
 from distrl.memory_backend.redis_backend import RedisBackend

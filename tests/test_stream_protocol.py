@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 from distrl.errors import FencedError
 from distrl.learner.batches import StreamBatches
 from distrl.learner.intake import Intake
-from distrl.learner.staleness import StalenessBound, Tickets
+from distrl.learner.publisher import StalenessBound, Tickets
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.codec import encode_unroll
 from distrl.memory_backend.in_memory import InMemoryBackend
@@ -108,7 +108,7 @@ class Side:
             SCHEMA,
             tickets,
             settling=self.backend,
-            bound_updates=lambda: None,
+            staleness=StalenessBound(None),
             fence=self.fence,
             applied=self.weights.applied,
             version=self.version,

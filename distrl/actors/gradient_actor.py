@@ -13,7 +13,7 @@ from distrl.algorithms import make_algorithm
 from distrl.algorithms.algorithm import GradientAlgorithm, Networks
 from distrl.config import RunConfig
 from distrl.errors import ConfigError
-from distrl.memory_backend.batching import stack
+from distrl.memory_backend.codec import stack
 from distrl.memory_backend.gradient_codec import encode_contribution
 from distrl.networks.gradient_step import names_of
 from distrl.types import Contribution, EnvSpec, Unroll, Weights

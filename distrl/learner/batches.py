@@ -9,9 +9,9 @@ from typing import Protocol
 
 from distrl.errors import NonFiniteError
 from distrl.learner.intake import Intake, Item, Judged, Receipt
+from distrl.learner.publisher import Tickets
 from distrl.learner.rounds import Rounds
-from distrl.learner.staleness import Tickets
-from distrl.memory_backend.batching import stack
+from distrl.memory_backend.codec import stack
 from distrl.memory_backend.gradient_codec import GradientSchema
 from distrl.replay.memory import Replay
 from distrl.types import Array, Batch, Contribution, Contributions, FloatArray, Unroll, UnrollSchema
@@ -22,7 +22,7 @@ REFUSED_GRADIENTS = 16
 
 @dataclass
 class LearnerBatch:
-    """What one update is made of.
+    """Data of one update.
 
     Attributes:
         batch: Arrays [T, N], observations [T+1, N, ...]; or gradients, where those are shipped.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from distrl.errors import PoisonError, RejectedError, SchemaError
-from distrl.learner.staleness import Tickets
+from distrl.learner.publisher import StalenessBound, Tickets
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import Backend, Entry
 from distrl.memory_backend.codec import decode_unroll
@@ -87,11 +87,11 @@ class Intake:
     Args:
         backend: The connection of the thread that calls `take`.
         settling: The connection on which receipts are settled.
-        bound_updates: How old the weights behind an item may be; None: of any age.
+        staleness: How old the weights behind an item may be.
         applied: Producer -> highest sequence that the weights already contain; anything up to it is a duplicate.
         version: Version of the weights that the next items are used at; whatever makes batches moves it on.
         newest_version: Where items do not lead to versions: the newest one.
-        wanted: Whether the item of a header is used at all, if it is no duplicate; others are dropped as duplicates.
+        wanted: Whether the item of a header is used at all; others are dropped as duplicates. None: all are.
         largest_gap: So many unrolls of one actor Redis can lose at once: what the stream holds.
     """
 
@@ -103,12 +103,12 @@ class Intake:
         tickets: Tickets,
         *,
         settling: Backend,
-        bound_updates: Callable[[], int | None],
+        staleness: StalenessBound,
         fence: int,
         applied: dict[Producer, int],
         version: int,
         newest_version: Callable[[], int] | None = None,
-        wanted: Callable[[UnrollHeader], bool] = lambda _header: True,
+        wanted: Callable[[UnrollHeader], bool] | None = None,
         largest_gap: int = LARGEST_GAP,
     ) -> None:
         self._inbox = inbox
@@ -117,7 +117,7 @@ class Intake:
         self._schema = schema
         self._layouts = Layouts()
         self._tickets = tickets
-        self._bound_updates = bound_updates
+        self._staleness = staleness
         self._fence = fence
         self._taken = dict(applied)
         self._acknowledged = backend.unrolls.highest()
@@ -185,9 +185,9 @@ class Intake:
             self._backend.unrolls.reject(entry, "schema", self._fence, {"foreign": 1})
             return Judged(entry, header)
         self._taken[header.producer] = header.sequence
-        if not self._wanted(header):
+        if self._wanted is not None and not self._wanted(header):
             return self._drop(entry, header, "duplicate")
-        bound = self._bound_updates()
+        bound = self._staleness.updates
         if bound is not None and self.version - header.weights_version > bound:
             dropped = self._drop(entry, header, "stale")
             self._tickets.replace_one()
@@ -204,7 +204,7 @@ class Intake:
         return Judged(entry, header, item)
 
     def _drop(self, entry: Entry, header: UnrollHeader, reason: str) -> Judged:
-        """What is whole and not wanted: its steps were made, and its sequence is no gap."""
+        """Drop an entry that is whole and not wanted: its steps count, and its sequence is no gap."""
         self._env_steps += header.env_steps
         highest = {header.producer: header.sequence}
         self._backend.unrolls.acknowledge([entry], self._fence, {f"dropped.{reason}": 1}, highest)

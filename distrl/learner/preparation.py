@@ -1,4 +1,4 @@
-"""What a learner has before it trains: networks, built or restored, the run taken over, and the policy put."""
+"""Before a learner trains: it builds or restores the networks, takes the run over, and puts the policy."""
 
 import logging
 from collections.abc import Callable
@@ -13,16 +13,15 @@ from distrl.learner.evaluations import restore_evaluations
 from distrl.learner.intake import BLOCK_S, Intake
 from distrl.learner.origin import Origin, Place, find_origin
 from distrl.learner.policy_files import write_bundle
-from distrl.learner.publisher import Publisher
+from distrl.learner.publisher import Publisher, StalenessBound, Tickets
 from distrl.learner.replay_batches import Arrivals
 from distrl.learner.replay_set_up import is_saved, make_replay, restore_replay
 from distrl.learner.rounds import Rounds
-from distrl.learner.staleness import StalenessBound, Tickets
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import Backend, QueueCaps
+from distrl.memory_backend.codec import WireDtype
 from distrl.memory_backend.gradient_codec import GradientSchema
 from distrl.memory_backend.inbox import Inbox
-from distrl.memory_backend.narrow import WireDtype
 from distrl.networks.framework import backend as numeric_backend
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.weights import is_mixed
@@ -55,7 +54,7 @@ class Prepared:
     def make_source(
         self, backend: Backend, stop: Callable[[], bool], block_s: float = BLOCK_S
     ) -> StreamBatches | RoundBatches | Arrivals:
-        """What the run's unrolls or gradients become, batches or arrivals for the replay memory.
+        """Make the source of the learner's batches, or of arrivals for its replay memory.
 
         Args:
             backend: The connection of the thread that collects.
@@ -70,13 +69,13 @@ class Prepared:
             schema,
             tickets,
             settling=self.backend,
-            bound_updates=(lambda: self.staleness.updates) if rounds is None else (lambda: 0),
+            staleness=self.staleness if rounds is None else StalenessBound(0),
             fence=self.fence,
             applied=self.state.applied,
             version=self.state.weights_version,
             newest_version=None if self.replay is None else lambda: self.state.weights_version,
             largest_gap=QueueCaps.of(self.config).held_at_most(self.config.actors.count),
-            wanted=(lambda _header: True) if rounds is None else rounds.takes,
+            wanted=None if rounds is None else rounds.takes,
         )
         if self.replay is not None:
             return Arrivals(intake, tickets, size, stop)
@@ -90,7 +89,7 @@ class Prepared:
         return Publisher(self.backend, self.fence, batch_size, self.staleness, wire_dtypes(self))
 
     def _schema(self) -> UnrollSchema | GradientSchema:
-        """What every entry of the stream must look like."""
+        """Schema of every entry of the stream."""
         length, rows = self.algorithm.memory.unroll_length_steps, self.config.actors.environments * self.spec.rows
         network = self.networks["main"]
         normalizes = network.rewards is not None

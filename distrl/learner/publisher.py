@@ -1,15 +1,74 @@
-"""Hop 10: the learner's weights, encoded once per version, for all actors to pull."""
+"""Hop 10: the learner's weights, encoded once per version, and tickets where staleness is bounded."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from distrl.errors import NonFiniteError
-from distrl.learner.staleness import StalenessBound
 from distrl.memory_backend.backend import Backend
-from distrl.memory_backend.codec import encode_weights
-from distrl.memory_backend.narrow import WireDtype
+from distrl.memory_backend.codec import WireDtype, encode_weights
 from distrl.types import Array, Weights
+
+
+@dataclass
+class StalenessBound:
+    """Shared by intake and publisher, on two threads.
+
+    Attributes:
+        updates: 0: synchronous. k: nothing older than k updates. None: bounded by the queue only.
+        ahead: Number of batches beyond the next one that have tickets: `updates`, once tickets have followed.
+    """
+
+    updates: int | None
+    ahead: int | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ahead = self.updates
+
+
+class Tickets:
+    """Issues tickets in place of those that bought nothing; none where staleness is not bounded.
+
+    Args:
+        backend: The connection of the intake's thread.
+    """
+
+    def __init__(self, backend: Backend, fence: int, staleness: StalenessBound) -> None:
+        self._backend = backend
+        self._fence = fence
+        self._staleness = staleness
+        self._bounded = staleness.updates is not None
+        self._stuck = False
+
+    def moved(self) -> None:
+        """An entry has come."""
+        self._stuck = False
+
+    def replace_one(self) -> None:
+        """The ticket that an unroll used up bought nothing; without another one the batch could never fill."""
+        if self._bounded:
+            self._backend.tickets.issue(1, self._fence)
+
+    def replace_lost(self, missing: int, version: int) -> None:
+        """Issue `missing` tickets if no actor can fill the batch any more; called whenever a wait brought no entry.
+
+        That is so after a Redis failure that lost unrolls or tickets, or where a predecessor left copies in the stream
+        that `Publisher.issue_first_tickets` took for unrolls.
+
+        Args:
+            version: What the batch is used at.
+        """
+        ahead = self._staleness.ahead
+        if not self._bounded or ahead is None:
+            return
+        # Before that version is published, the batch's own tickets are still to come.
+        due = self._backend.weights.version() >= version - ahead
+        stuck = due and self._backend.tickets.counts() == (0, 0) and self._backend.ledger.counts().queued == 0
+        # At the second time in a row, as the learner publishes first and issues right after.
+        if stuck and self._stuck:
+            self._backend.tickets.issue(missing, self._fence)
+        self._stuck = stuck and not self._stuck
 
 
 class Publisher:
@@ -72,7 +131,7 @@ class Publisher:
 
     def _outstanding(self) -> int:
         """Tickets, and unrolls made with one, of one instant."""
-        # Read until nobody took a ticket or pushed meanwhile; actors run out of tickets, so this comes to an end.
+        # Read until no actor took a ticket or pushed meanwhile; actors run out of tickets, so this comes to an end.
         # A ticket counted twice would be one too few, and with k = 0 no batch would ever fill.
         seen = None
         while seen != (now := (self._backend.ledger.counts(), self._backend.tickets.counts())):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from distrl.learner.batches import LearnerBatch, take_together
 from distrl.learner.intake import Intake, Receipt
 from distrl.learner.prefetch import Ahead
-from distrl.learner.staleness import Tickets
+from distrl.learner.publisher import Tickets
 from distrl.learner.state import LearnerState
 from distrl.metrics.counters import Waits
 from distrl.replay.memory import Replay

@@ -1,19 +1,19 @@
 """Hop 4: an unroll or a version of the weights as bytes, and back with every array checked against the run's schema.
 
+`stack` joins the unrolls that came back into a batch.
+
 Checks run in the order of the ledger's drop reasons: `decode` (bytes), `schema` (names, dtypes, shapes, ranges,
 agreement with the header), `nonfinite` (NaN or infinity). An unroll that leaves `decode_unroll` can be trained on.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
-from distrl import wire
-from distrl.errors import DecodeError, NonFiniteUnrollError, SchemaError
-from distrl.memory_backend import narrow
+from distrl import frames, nest, wire
+from distrl.errors import DecodeError, NonFiniteError, NonFiniteUnrollError, SchemaError
 from distrl.memory_backend.layouts import Layouts
-from distrl.memory_backend.narrow import WireDtype
 from distrl.types import (
     ATTRIBUTES,
     EPISODE_FIELDS,
@@ -22,6 +22,7 @@ from distrl.types import (
     PRIORITIES,
     STEP_FIELDS,
     Array,
+    Batch,
     Form,
     Unroll,
     UnrollHeader,
@@ -29,6 +30,8 @@ from distrl.types import (
     Weights,
 )
 
+WireDtype = Literal["float32", "float16", "bfloat16"]
+"""Data type of weights on the wire. 16 bits halve the bytes, for some loss of precision."""
 _WRITTEN = (*GROUPS, *ATTRIBUTES, *EPISODE_FIELDS)
 _LEAST = {entry.name: entry.least for entry in (*STEP_FIELDS, PRIORITIES) if entry.least is not None}
 
@@ -77,6 +80,30 @@ def decode_unroll(header: UnrollHeader, payload: bytes, schema: UnrollSchema, la
     return Unroll(header=header, extras=extras, **tree)  # exactly its fields, checked above
 
 
+def stack(unrolls: Sequence[Unroll], frame_counts: Mapping[str, int]) -> Batch:
+    """Joins unrolls along the second axis: [T, B] each -> [T, N]; recurrent state [B, ...] -> [N, ...].
+
+    Moments of rewards stand side by side, [unrolls].
+
+    Args:
+        frame_counts: Observation's name -> n, where the policy saw stacks of n > 1 frames, which are made again of the
+            single frames that have travelled: [T+n, B, ..., C] each -> [T+1, N, ..., n * C].
+    """
+    observations = nest.concatenate([unroll.observations for unroll in unrolls], axis=1)
+    steps = {name: np.concatenate([getattr(unroll, name) for unroll in unrolls], axis=1) for name in ATTRIBUTES}
+    stacks = {name: frames.rebuilt(observations[name], steps["valid"], count) for name, count in frame_counts.items()}
+    return Batch(
+        observations={**observations, **stacks},
+        actions=nest.concatenate([unroll.actions for unroll in unrolls], axis=1),
+        **steps,
+        extras={name: np.concatenate([unroll.extras[name] for unroll in unrolls], axis=1) for name in EXTRAS},
+        recurrent_state=nest.concatenate([unroll.recurrent_state for unroll in unrolls], axis=0),
+        reward_moments={
+            name: np.stack([unroll.reward_moments[name] for unroll in unrolls]) for name in unrolls[0].reward_moments
+        },
+    )
+
+
 def encode_weights(weights: Weights, dtypes: Mapping[str, WireDtype] | None = None) -> bytes:
     """One version of the weights as bytes; the order of the arrays is kept.
 
@@ -87,7 +114,7 @@ def encode_weights(weights: Weights, dtypes: Mapping[str, WireDtype] | None = No
         NonFiniteError: A weight is beyond its dtype.
     """
     wanted = dtypes or {}
-    arrays = {name: narrow.narrowed(name, array, wanted.get(name, "float32")) for name, array in weights.arrays.items()}
+    arrays = {name: narrowed(name, array, wanted.get(name, "float32")) for name, array in weights.arrays.items()}
     halves = {name: wanted[name] for name, array in weights.arrays.items() if arrays[name] is not array}
     return wire.pack({"version": weights.version, "arrays": arrays, "halves": halves})
 
@@ -112,12 +139,12 @@ def decode_weights(blob: bytes) -> Weights:
         raise DecodeError("the 16-bit arrays of weights must be among their arrays")
     if not all(isinstance(dtype, str) for dtype in halves.values()):  # comparing an array with text gives an array
         raise DecodeError("the dtypes of 16-bit weights must be text")
-    widened = {name: narrow.widened(name, arrays[name], dtype) for name, dtype in halves.items()}
-    return Weights(version, {**arrays, **widened})
+    floats = {name: widened(name, arrays[name], dtype) for name, dtype in halves.items()}
+    return Weights(version, {**arrays, **floats})
 
 
 def named(tree: Any) -> str:
-    """What a foreign tree turned out to be, short enough for a message."""
+    """Names or type of a foreign tree, short enough for a message."""
     return str(sorted(name[:200] for name in tree) if isinstance(tree, dict) else type(tree).__name__)[:200]
 
 
@@ -184,3 +211,41 @@ def check_finite(arrays: Iterable[tuple[str, Array]]) -> None:
     for name, array in arrays:
         if array.dtype.kind in "fc" and not np.isfinite(array).all():
             raise NonFiniteUnrollError(f"{name} is not finite")
+
+
+def narrowed(name: str, array: Array, dtype: WireDtype) -> Array:
+    """A float32 array in 16 bits; the array itself where it is of another dtype or `dtype` is float32.
+
+    float16 has 11 bits of precision and ends at 65504; bfloat16 has 8 bits and the range of float32. NumPy has no
+    bfloat16: it travels as uint16, the upper half of the float32's bits, rounded to nearest, ties to even.
+
+    Raises:
+        NonFiniteError: A value is beyond the dtype.
+    """
+    if array.dtype != np.float32 or dtype == "float32":
+        return array
+    if dtype == "float16":
+        with np.errstate(over="ignore"):
+            half = array.astype(np.float16)
+        if not np.isfinite(half).all():
+            raise NonFiniteError(f"weights {name} do not fit float16, which ends at 65504; use wire_dtype: bfloat16")
+        return half
+    bits = array.view(np.uint32) if array.ndim else np.frombuffer(array.tobytes(), np.uint32).reshape(())
+    odd = (bits >> np.uint32(16)) & np.uint32(1)
+    half = np.asarray((bits + np.uint32(0x7FFF) + odd) >> np.uint32(16)).astype(np.uint16)
+    if not np.isfinite(widened(name, half, "bfloat16")).all():
+        raise NonFiniteError(f"weights {name} do not fit bfloat16, which ends at 3.39e38")
+    return half
+
+
+def widened(name: str, array: Array, dtype: Any) -> Array:
+    """The inverse of `narrowed`: float32.
+
+    Raises:
+        DecodeError: The array is not what `narrowed` makes of `dtype`.
+    """
+    if dtype == "float16" and array.dtype == np.float16:
+        return array.astype(np.float32)
+    if dtype == "bfloat16" and array.dtype == np.uint16:
+        return np.asarray(array.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    raise DecodeError(f"weights {name} are {array.dtype}, described as {str(dtype)[:20]}")

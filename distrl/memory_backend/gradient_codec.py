@@ -30,7 +30,7 @@ MAX_METRICS = 100
 
 @dataclass(frozen=True)
 class GradientSchema:
-    """What every gradient of a run must look like; names in the network's order.
+    """Names, dtypes and shapes of every gradient of a run; names in the network's order.
 
     Attributes:
         steps: T x B, the most steps, and ends of episodes, that one unroll can hold.

@@ -12,7 +12,7 @@ from distrl.nest import Tree
 MOST_LAYOUTS = 256
 """Known at once; an unroll has one for every number of episodes that end in it."""
 MOST_TEXT_BYTES = 65_536
-"""Of one layout; a message of nobody's making may be text alone, as long as it likes, and is not kept."""
+"""Most text of one layout; a forged message may be nothing but text of any length, and is not kept."""
 
 MOST_VALUES = 512
 """In one layout, several times what an unroll has: an empty map is one byte of text and 64 of Python's."""
@@ -63,7 +63,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class _Layout:
-    """What `wire.pack` makes of a tree, but for what the arrays hold.
+    """The message that `wire.pack` makes of a tree, without the arrays' contents.
 
     Attributes:
         texts: (where it begins, bytes), all between the arrays.

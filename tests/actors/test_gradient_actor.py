@@ -15,8 +15,7 @@ from distrl.config.live_settings import steered
 from distrl.environments.vector import Step, VectorEnvironment
 from distrl.errors import ConfigError
 from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.batching import stack
-from distrl.memory_backend.codec import encode_weights
+from distrl.memory_backend.codec import encode_weights, stack
 from distrl.memory_backend.gradient_codec import GradientSchema, decode_contribution
 from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.networks.policy.bundle import export_bundle

@@ -16,8 +16,7 @@ from distrl.environments import atari
 from distrl.environments.atari import AtariVector
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
-from distrl.memory_backend.batching import stack
-from distrl.memory_backend.codec import decode_unroll, encode_unroll
+from distrl.memory_backend.codec import decode_unroll, encode_unroll, stack
 from distrl.types import UnrollSchema
 
 

@@ -15,8 +15,8 @@ from distrl.learner.batches import RoundBatches, StreamBatches
 from distrl.learner.intake import Intake
 from distrl.learner.origin import Place
 from distrl.learner.preparation import prepare
+from distrl.learner.publisher import StalenessBound, Tickets
 from distrl.learner.replay_batches import Arrivals
-from distrl.learner.staleness import StalenessBound, Tickets
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.codec import encode_unroll
 from distrl.memory_backend.in_memory import InMemoryBackend
@@ -96,12 +96,12 @@ class SmallRun:
             schema,
             tickets,
             settling=self.backend,
-            bound_updates=(lambda: staleness.updates) if rounds is None else (lambda: 0),
+            staleness=staleness if rounds is None else StalenessBound(0),
             fence=self.fence,
             applied=dict(applied or {}),
             version=first_version,
             newest_version=newest_version,
-            wanted=(lambda _header: True) if rounds is None else rounds.takes,
+            wanted=None if rounds is None else rounds.takes,
         )
         if newest_version is not None:
             return Arrivals(intake, tickets, batch_size, stop)

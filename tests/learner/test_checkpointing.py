@@ -11,8 +11,7 @@ from distrl.data_store.checkpoints import best_path, load, newest_first
 from distrl.errors import CheckpointError
 from distrl.learner import checkpointing as checkpointer_module
 from distrl.learner.checkpointing import Checkpointer, restore
-from distrl.learner.publisher import Publisher
-from distrl.learner.staleness import StalenessBound
+from distrl.learner.publisher import Publisher, StalenessBound
 from distrl.learner.state import LearnerState
 
 

@@ -15,8 +15,7 @@ from distrl.learner import intake as intake_module
 from distrl.learner.batches import REFUSED_GRADIENTS
 from distrl.learner.intake import LARGEST_GAP
 from distrl.learner.rounds import Rounds
-from distrl.memory_backend.batching import stack
-from distrl.memory_backend.codec import encode_unroll
+from distrl.memory_backend.codec import encode_unroll, stack
 from distrl.memory_backend.gradient_codec import GradientSchema, encode_contribution
 from distrl.memory_backend.keys import HIGHEST_NUMBER, entry_fields
 from distrl.types import Contribution, Differentiated, UnrollHeader

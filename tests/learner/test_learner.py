@@ -6,8 +6,7 @@ import pytest
 from distrl import nest
 from distrl.algorithms.algorithm import MemorySpec
 from distrl.learner.learner import Learner, NonFiniteBatchError
-from distrl.learner.publisher import Publisher
-from distrl.learner.staleness import StalenessBound
+from distrl.learner.publisher import Publisher, StalenessBound
 from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_unroll
 from distrl.metrics.counters import Waits
 

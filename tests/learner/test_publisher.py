@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from distrl.errors import FencedError, NonFiniteError
-from distrl.learner.publisher import Publisher
-from distrl.learner.staleness import StalenessBound
+from distrl.learner.publisher import Publisher, StalenessBound
 from distrl.memory_backend.codec import decode_weights
 
 KERNEL = {"main/policy/kernel": np.arange(6, dtype=np.float32).reshape(2, 3)}

@@ -17,8 +17,7 @@ from distrl.algorithms import make_algorithm
 from distrl.config import RunConfig
 from distrl.environments.text import token
 from distrl.environments.vector import VectorEnvironment
-from distrl.memory_backend.batching import stack
-from distrl.memory_backend.codec import decode_unroll, encode_unroll
+from distrl.memory_backend.codec import decode_unroll, encode_unroll, stack
 from distrl.networks.actions.joint import ActionSelector
 from distrl.networks.policy.bundle import export_bundle, export_whole
 from distrl.types import EnvSpec, Unroll, UnrollSchema, Weights

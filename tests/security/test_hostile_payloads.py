@@ -14,7 +14,7 @@ from distrl import wire
 from distrl.errors import DecodeError, RejectedError
 from distrl.learner.batches import StreamBatches
 from distrl.learner.intake import Intake
-from distrl.learner.staleness import StalenessBound, Tickets
+from distrl.learner.publisher import StalenessBound, Tickets
 from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.codec import decode_weights
 from distrl.memory_backend.in_memory import InMemoryBackend
@@ -187,7 +187,7 @@ class Learner:
             schema,
             tickets,
             settling=backend,
-            bound_updates=lambda: None,
+            staleness=StalenessBound(None),
             fence=self.fence,
             applied={},
             version=1,

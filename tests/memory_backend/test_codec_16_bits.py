@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from distrl.errors import DecodeError, NonFiniteError
-from distrl.memory_backend.codec import decode_weights, encode_weights
-from distrl.memory_backend.narrow import narrowed, widened
+from distrl.memory_backend.codec import decode_weights, encode_weights, narrowed, widened
 from distrl.types import Weights
 
 FINITE = arrays(np.float32, (3, 2), elements=st.floats(-1e4, 1e4, width=32))

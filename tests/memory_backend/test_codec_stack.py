@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from distrl.memory_backend.batching import stack
+from distrl.memory_backend.codec import stack
 from distrl.types import Unroll, UnrollHeader
 
 
