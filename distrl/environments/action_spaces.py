@@ -17,11 +17,7 @@ Writer = Callable[[Array], Array]
 
 
 def action_spec(space: Space[Any]) -> ActionSpec:
-    """The part of the space that learner and policy must know.
-
-    Raises:
-        ValueError: The space is not supported; the message is the reason.
-    """
+    """The part of the space that learner and policy must know."""
     match space:
         case Discrete():
             return DiscreteSpec(int(space.n), int(space.start))

@@ -53,7 +53,8 @@ class AtariVector(VectorWrapper):
         frames, info = self.env.reset(seed=seed, options=options)
         self._lives: Array = np.array(info["lives"])
         self._ended: BoolArray = np.zeros(self.num_envs, np.bool_)
-        return self._stack.reset(frames), info
+        self._stack.reset()
+        return self._stack.push(frames, ~self._ended), info
 
     def step(self, actions: Array) -> tuple[Array, Array, BoolArray, BoolArray, dict[str, Any]]:
         frames, rewards, terminated, truncated, info = self.env.step(actions)

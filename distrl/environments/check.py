@@ -170,11 +170,7 @@ def check_environment(
 
 
 def _findings(request: Request, progress: Callable[[str], None]) -> Iterator[Finding]:
-    """Run one child and yield its findings without stages.
-
-    Raises:
-        DistrlError: The child reported an error, ended by itself, or was killed because a stage took too long.
-    """
+    """Run one child and yield its findings without stages."""
     with Child("distrl.environments.check:examine", request.model_dump(mode="json"), timeout_s=START_S) as child:
         yield from _watch(request, child, progress)
 

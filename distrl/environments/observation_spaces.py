@@ -19,11 +19,7 @@ Failed = TypeVar("Failed", bound=BaseException)
 
 
 def array_spec(space: Space[Any], text: TextParameters) -> ArraySpec:
-    """The array of one environment that observations of this space become.
-
-    Raises:
-        ValueError: The space is not supported; the message is the reason.
-    """
+    """The array of one environment that observations of this space become."""
     match space:
         case Discrete():
             shown = OneHot((), (int(space.n),), (int(space.start),))
@@ -82,11 +78,7 @@ def check_range(what: str, dtype: np.dtype[Any], given: Array) -> None:
 
 
 def check_observation(path: str, space: Space[Any], observation: Any) -> None:
-    """Check what one environment shows: gymnasium would spread one number over a whole array, and wrap 300 to a byte.
-
-    Raises:
-        ValueError: It has not its space's shape, lacks a part, or holds numbers of a kind that does not fit.
-    """
+    """Check one observation: gymnasium would spread one number over a whole array, and wrap 300 to a byte."""
     for name, dtype, given in _checked_shapes(path, space, observation):
         if not np.can_cast(given.dtype, dtype, "same_kind"):
             raise ValueError(f"'{name}' is {given.dtype}, its space says {dtype}")
@@ -94,11 +86,7 @@ def check_observation(path: str, space: Space[Any], observation: Any) -> None:
 
 
 def check_shapes(space: Space[Any], shown: Sequence[Any]) -> None:
-    """Check the shapes of what each environment shows; None: it has shown nothing yet.
-
-    Raises:
-        ValueError: As `check_observation`, with the number of the environment for `environment_of`.
-    """
+    """Check the shapes of what each environment shows; None: it has shown nothing yet."""
     for number, observation in enumerate(shown):
         try:
             for _ in () if observation is None else _checked_shapes("observation", space, observation):

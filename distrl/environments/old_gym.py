@@ -29,11 +29,7 @@ class OldGym(gymnasium.Env[Any, Any]):
     """
 
     def __init__(self, name: str, environment: Any) -> None:
-        """Take an instance of gym.Env; `name` appears in messages.
-
-        Raises:
-            ConfigError: One of its spaces has no counterpart.
-        """
+        """Take an instance of gym.Env; `name` appears in messages."""
         self._name = name
         self._environment = environment
         self.observation_space = _converted(name, "observation", environment.observation_space)
@@ -46,11 +42,7 @@ class OldGym(gymnasium.Env[Any, Any]):
         self.max_episode_steps = _time_limit(environment)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode.
-
-        Raises:
-            ValueError: The environment speaks the protocol from before gym 0.26.
-        """
+        """Start an episode."""
         super().reset(seed=seed)
         result = self._environment.reset(seed=seed, options=options)
         if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):

@@ -99,11 +99,7 @@ CODECS = {".webm": "VP80", ".mp4": "mp4v"}
 
 
 def renderable(config: EnvironmentConfig) -> EnvironmentConfig:
-    """The same environments with pictures of themselves, stepped one after the other in this process.
-
-    Raises:
-        ConfigError: They are elsewhere, or of a vectorization that has others than gymnasium's own.
-    """
+    """The same environments with pictures of themselves, stepped one after the other in this process."""
     if is_remote(config.id):
         raise ConfigError(f"environment {config.id} is on another machine and cannot be filmed")
     if config.vectorization in ("envpool", "ale"):

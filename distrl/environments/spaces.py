@@ -160,11 +160,7 @@ def random_actions(
 
 
 def _leaves(env_id: str, root: str, space: Space[Any]) -> list[tuple[Path, Space[Any]]]:
-    """(path, space) of every space that holds no others, in wire order; `root` is OBSERVATION or ACTION.
-
-    Raises:
-        ConfigError: A Dict or Tuple is empty, or a key cannot be part of a name.
-    """
+    """(path, space) of every space that holds no others, in wire order; `root` is OBSERVATION or ACTION."""
 
     def visit(path: Path, space: Space[Any]) -> Iterator[tuple[Path, Space[Any]]]:
         if not isinstance(space, Dict | Tuple):

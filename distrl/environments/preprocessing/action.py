@@ -28,11 +28,7 @@ class FittedAction(NamedTuple):
 
 
 def fit(step: ActionStep, given: ActionSpec) -> FittedAction:
-    """Fit one step to an action.
-
-    Raises:
-        UnfitError: It does not fit; the message says why.
-    """
+    """Fit one step to an action."""
     if isinstance(step, MapDiscreteStep):
         return _map_discrete(step, given)
     if not isinstance(given, BoxSpec):

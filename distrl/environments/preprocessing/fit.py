@@ -52,22 +52,14 @@ def is_whole(dtype: str) -> bool:
 
 
 def axis_of(axis: int, shape: tuple[int, ...]) -> int:
-    """The axis counted from 0, without the batch's.
-
-    Raises:
-        UnfitError: There is no such axis.
-    """
+    """The axis counted from 0, without the batch's."""
     if not -len(shape) <= axis < len(shape):
         raise UnfitError(f"there is no axis {axis}")
     return axis % len(shape)
 
 
 def bounds_of(given: ArraySpec, low: float | None, high: float | None) -> tuple[float, float]:
-    """Lowest and highest number: the step's, else the observation's own bounds.
-
-    Raises:
-        UnfitError: Neither has it, or the highest is not above the lowest.
-    """
+    """Lowest and highest number: the step's, else the observation's own bounds."""
     low = given.low if low is None else low
     high = given.high if high is None else high
     if low is None or high is None:
@@ -78,11 +70,7 @@ def bounds_of(given: ArraySpec, low: float | None, high: float | None) -> tuple[
 
 
 def finite(number: float, dtype: str) -> Array:
-    """A number as an array () of a dtype.
-
-    Raises:
-        UnfitError: It is too large for the dtype.
-    """
+    """A number as an array () of a dtype."""
     array = as_dtype(number, dtype)
     if not np.isfinite(array):
         raise UnfitError(f"{number:g} is more than {dtype} can hold")
@@ -90,11 +78,7 @@ def finite(number: float, dtype: str) -> Array:
 
 
 def factor(number: float, dtype: str) -> Array:
-    """A number to multiply with or to divide by, as an array () of a dtype.
-
-    Raises:
-        UnfitError: In this dtype it is infinite, or 0.
-    """
+    """A number to multiply with or to divide by, as an array () of a dtype."""
     array = finite(number, dtype)
     if array == 0:
         raise UnfitError(f"{number:g} is 0 in {dtype}")

@@ -19,15 +19,37 @@ from distrl.config.preprocessing import (
     steps_from_json,
     steps_to_json,
 )
-from distrl.environments.preprocessing import action, reward, shaping
-from distrl.environments.preprocessing.fit import Function, UnfitError, is_whole
-from distrl.environments.preprocessing.observation import FITS
+from distrl.environments.frame_stack import FrameStack
+from distrl.environments.preprocessing import action, image, numeric, reward, shaping
+from distrl.environments.preprocessing.fit import Fitted, Function, UnfitError, is_whole
 from distrl.environments.preprocessing.reward import EwmaBaseline, RewardFunction
-from distrl.environments.preprocessing.stacking import Stacking, stacked
 from distrl.errors import ConfigError
 from distrl.types import ActionSpec, Array, ArraySpec, BoolArray, EnvSpec, FloatArray, Unprocessed
 
 Observations = dict[str, Array]
+
+FITS: Mapping[str, Callable[[Any, ArraySpec], Fitted]] = {
+    "crop": image.crop,
+    "resize": image.resize,
+    "grayscale": image.grayscale,
+    "binary": image.binary,
+    "clip": numeric.clip,
+    "scale": numeric.scale,
+    "to_dtype": numeric.to_dtype,
+    "to_uint8": numeric.to_uint8,
+    "center": numeric.center,
+    "normalize": numeric.normalize,
+    "standardize": numeric.standardize,
+    "one_hot": numeric.one_hot,
+    "slice": shaping.cut,
+    "move_axis": shaping.move_axis,
+    "transpose": shaping.transpose,
+    "squeeze": shaping.squeeze,
+    "reshape": shaping.reshape,
+    "flatten": shaping.flatten,
+    "select": shaping.select,
+}
+"""Steps for single observations, by name; stacks have a state, and are made apart."""
 
 
 class Pipeline:
@@ -58,7 +80,7 @@ class Pipeline:
         self._on_observations: list[Callable[[Observations, BoolArray], Observations]] = []
         self._on_rewards: list[RewardFunction] = []
         self._on_actions: list[tuple[str, Function]] = []
-        self._stacks: list[Stacking] = []
+        self._stacks: list[FrameStack] = []
         self._baselines: list[EwmaBaseline] = []
         for index, step in enumerate(steps):
             try:
@@ -78,11 +100,7 @@ class Pipeline:
 
     @staticmethod
     def of(spec: EnvSpec) -> "Pipeline":
-        """The pipeline that made this spec, for instance that of a policy's bundle: `Pipeline.of(policy.spec)`.
-
-        Raises:
-            ConfigError: As the constructor; or these are not steps that this distrl knows.
-        """
+        """The pipeline that made this spec, for instance that of a policy's bundle: `Pipeline.of(policy.spec)`."""
         before = spec.unprocessed
         if before is None:
             return Pipeline((), spec)
@@ -158,16 +176,24 @@ class Pipeline:
             raise UnfitError(f"{what}: {self._stacked_by(name)}")
         try:
             if isinstance(step, StackStep):
-                self._arrays[name] = stacked(step, given)
-                stack = Stacking(step, given)
-                self._stacks.append(stack)
-                self._on_observations.append(lambda arrays, valid: {**arrays, name: stack.push(arrays[name], valid)})
+                self._add_stack(step, name)
                 return
-            fitted, apply = FITS[type(step)](step, given)
+            fitted, apply = FITS[step.step](step, given)
             self._arrays[name] = _tokens_or_numbers(fitted)
         except UnfitError as error:
             raise UnfitError(f"{what}: {error}") from error
         self._on_observations.append(lambda arrays, valid: {**arrays, name: apply(arrays[name])})
+
+    def _add_stack(self, step: StackStep, name: str) -> None:
+        frame_shape, stack = shaping.frame_shape(self._arrays[name]), FrameStack(step.frames)
+        self._arrays[name] = shaping.stacked(step, self._arrays[name])
+        self._stacks.append(stack)
+
+        def push(arrays: Observations, valid: BoolArray) -> Observations:
+            newest = arrays[name].reshape(len(valid), *frame_shape)
+            return {**arrays, name: stack.push(newest, ~valid)}
+
+        self._on_observations.append(push)
 
     def _stacked_by(self, name: str) -> str:
         """The reason why no step comes after a stack, and the remedy."""

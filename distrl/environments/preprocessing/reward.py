@@ -15,21 +15,13 @@ RewardFunction = Callable[[FloatArray, BoolArray], FloatArray]
 
 
 def clip(step: ClipStep) -> RewardFunction:
-    """Cut to the limits; 0 is a limit like any other.
-
-    Raises:
-        UnfitError: A limit is more than float32 can hold.
-    """
+    """Cut to the limits; 0 is a limit like any other."""
     low, high = (None if limit is None else finite(limit, "float32") for limit in (step.low, step.high))
     return lambda rewards, valid: np.clip(rewards, low, high).astype(np.float32)
 
 
 def scale(step: ScaleStep) -> RewardFunction:
-    """Multiply or divide.
-
-    Raises:
-        UnfitError: The factor is infinite or 0 in float32.
-    """
+    """Multiply or divide."""
     if step.multiply is not None:
         multiplier = factor(step.multiply, "float32")
         return lambda rewards, valid: np.multiply(rewards, multiplier, dtype=np.float32)

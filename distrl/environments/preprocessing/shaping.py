@@ -14,6 +14,7 @@ from distrl.config.observation_steps import (
     SelectStep,
     SliceStep,
     SqueezeStep,
+    StackStep,
     TransposeStep,
 )
 from distrl.environments.preprocessing.fit import Fitted, UnfitError, axis_of
@@ -106,11 +107,7 @@ def select(step: SelectStep, given: ArraySpec) -> Fitted:
 
 
 def joined(step: ConcatStep, given: Sequence[ArraySpec]) -> ArraySpec:
-    """The spec of several arrays joined along an axis; other axes are equal. The dtype is one that holds them all.
-
-    Raises:
-        UnfitError: They do not go together.
-    """
+    """The spec of several arrays joined along an axis; other axes are equal. The dtype is one that holds them all."""
     first = given[0]
     axis = axis_of(step.axis, first.shape)
     rest = {spec.shape[:axis] + spec.shape[axis + 1 :] for spec in given if len(spec.shape) == len(first.shape)}
@@ -135,3 +132,19 @@ def joined(step: ConcatStep, given: Sequence[ArraySpec]) -> ArraySpec:
 def join(arrays: Sequence[Array], axis: int) -> Array:
     """Arrays [B, ...] along an axis that is counted without the batch's."""
     return np.concatenate(arrays, axis if axis < 0 else axis + 1)
+
+
+def stacked(step: StackStep, given: ArraySpec) -> ArraySpec:
+    """The spec of a stack: `frames` equal parts along the last axis, the newest at its end.
+
+    [height, width] -> [height, width, frames]; [..., channels] -> [..., frames * channels]; a number -> [frames].
+    """
+    if given.frames > 1:
+        raise UnfitError("it is stacked already")
+    *rest, channels = frame_shape(given)
+    return replace(given, shape=(*rest, step.frames * channels), frames=step.frames)
+
+
+def frame_shape(given: ArraySpec) -> tuple[int, ...]:
+    """With an axis for frames to go along: a last one for numbers and for [height, width]."""
+    return (*given.shape, 1) if len(given.shape) in (0, 2) else given.shape

@@ -54,11 +54,7 @@ def is_remote(name: str) -> bool:
 
 
 def parse_address(name: str) -> Address:
-    """tcp://host:port or tcp-listen://host:port.
-
-    Raises:
-        ConfigError: It is neither.
-    """
+    """tcp://host:port or tcp-listen://host:port."""
     try:
         url = urlsplit(name)
         host, port = url.hostname, url.port
@@ -72,11 +68,7 @@ def parse_address(name: str) -> Address:
 
 
 def read_token(token_file: str | None) -> str | None:
-    """The token that both sides know: from the file, else from the environment variable, else None.
-
-    Raises:
-        ConfigError: The file cannot be read, or the token is too short to be a secret.
-    """
+    """The token that both sides know: from the file, else from the environment variable, else None."""
     if token_file is None:
         where, token = f"the environment variable {TOKEN_VARIABLE}", os.environ.get(TOKEN_VARIABLE)
         if token is None:
@@ -96,11 +88,7 @@ def read_token(token_file: str | None) -> str | None:
 
 
 def check_listening(address: Address, token: str | None) -> None:
-    """Refuse to listen without a token where others can connect.
-
-    Raises:
-        ConfigError: There is none, or the host has no address.
-    """
+    """Refuse to listen without a token where others can connect."""
     if token is not None:
         return
     try:

@@ -86,11 +86,7 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         self._connect_by(self._began() + self._route.first_connection_s)
 
     def disconnect(self) -> None:
-        """End the connection.
-
-        Raises:
-            EnvironmentFailedError: There is none.
-        """
+        """End the connection."""
         self._connection()
         self.close()
 
@@ -101,11 +97,7 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         self._channel, self._pending = None, None
 
     def seed(self, value: int) -> None:
-        """Seed the next reset.
-
-        Raises:
-            EnvironmentFailedError: Not connected, or the environment refuses.
-        """
+        """Seed the next reset."""
         self._ask({"cmd": "seed", "value": int(value)})
 
     def set_state(self, **state: Any) -> Any:
@@ -137,11 +129,7 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         self._begin("step", {"cmd": "step", "action": encoded(self.action_space, action, _ACTION)})
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode, on a new connection if the old one is broken.
-
-        Raises:
-            EnvironmentFailedError: There is no connection for `give_up_s`, or the environment fails.
-        """
+        """Begin an episode, on a new connection if the old one is broken."""
         super().reset(seed=seed)
         if options:
             raise ConfigError(f"a remote environment takes no reset options: {sorted(options)}")
@@ -168,11 +156,7 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
                 attempt += 1
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One step; where the connection breaks, the episode's last.
-
-        Raises:
-            EnvironmentFailedError: The environment fails.
-        """
+        """One step; where the connection breaks, the episode's last."""
         try:
             if self._pending != "step":
                 self.begin_step(action)

@@ -27,11 +27,7 @@ class Route:
 
     @staticmethod
     def of(config: EnvironmentConfig) -> "Route":
-        """Read `environment.kwargs`.
-
-        Raises:
-            ConfigError: A parameter is wrong, or there is no token where one is needed.
-        """
+        """Read `environment.kwargs`."""
         address = parse_address(config.id)
         try:
             parameters = RemoteParameters.model_validate(config.kwargs)

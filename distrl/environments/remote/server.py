@@ -126,11 +126,7 @@ class EnvironmentServer:
         self._reported = (time.monotonic(), 0)
 
     def listen(self, address: Address, most: int, stop: Callable[[], bool]) -> None:
-        """Accept clients until `stop` returns True; at most `most` of them have an environment at a time.
-
-        Raises:
-            ConfigError: The address cannot be listened on, or needs a token.
-        """
+        """Accept clients until `stop` returns True; at most `most` of them have an environment at a time."""
         check_listening(address, self._token)
         with listening(address, shared=False) as server:
             server.settimeout(_POLL_S)

@@ -24,11 +24,7 @@ class RemoteSession:
     """
 
     def __init__(self, environment: gymnasium.Env[Any, Any]) -> None:
-        """Take the environment over.
-
-        Raises:
-            ConfigError: A space cannot be described.
-        """
+        """Take the environment over."""
         self._environment = environment
         self._spaces = {
             "observation_space": described(environment.observation_space, "observation"),

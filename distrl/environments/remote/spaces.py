@@ -31,11 +31,7 @@ _TEXT = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 
 
 def described(space: Space[Any], path: str) -> dict[str, Any]:
-    """The space as a plain map.
-
-    Raises:
-        ConfigError: There is no description for it; the message names its path.
-    """
+    """The space as a plain map."""
     if isinstance(space, Box):
         bounds = {"low": _bound(space.low), "high": _bound(space.high)}
         return {"type": "Box", "shape": list(space.shape), "dtype": space.dtype.name, **bounds}
@@ -57,11 +53,7 @@ def described(space: Space[Any], path: str) -> dict[str, Any]:
 
 
 def read_spaces(message: Mapping[str, Any], peer: str) -> plain.Spaces:
-    """Read a server's reply to `describe`.
-
-    Raises:
-        ConfigError: It is not a description of two spaces.
-    """
+    """Read a server's reply to `describe`."""
     try:
         return plain.Spaces.model_validate(message)
     except ValidationError as error:
@@ -71,11 +63,7 @@ def read_spaces(message: Mapping[str, Any], peer: str) -> plain.Spaces:
 
 
 def space_of(description: Description, path: str) -> Space[Any]:
-    """The gymnasium space that a description means.
-
-    Raises:
-        ConfigError: It describes none, such as bounds that a dtype cannot hold.
-    """
+    """The gymnasium space that a description means."""
     try:
         return _space(description, path)
     except ConfigError:
@@ -85,11 +73,7 @@ def space_of(description: Description, path: str) -> Space[Any]:
 
 
 def encoded(space: Space[Any], value: Any, path: str) -> Tree:
-    """A value of the space in the form that travels.
-
-    Raises:
-        SchemaError: It does not have the space's form.
-    """
+    """A value of the space in the form that travels."""
     if isinstance(space, Box | MultiDiscrete | MultiBinary):
         return _array(space, value, path)
     if isinstance(space, Discrete):
@@ -100,11 +84,7 @@ def encoded(space: Space[Any], value: Any, path: str) -> Tree:
 
 
 def decoded(space: Space[Any], tree: Any, path: str) -> Any:
-    """The value of the space, in fresh arrays: shape and kind are checked, bounds of a Box are not.
-
-    Raises:
-        SchemaError: It does not have the space's form; the message names the path.
-    """
+    """The value of the space, in fresh arrays: shape and kind are checked, bounds of a Box are not."""
     if isinstance(space, Box | MultiDiscrete | MultiBinary):
         return _array(space, tree, path).copy()  # the decoder's are read-only, and environments may write into actions
     if isinstance(space, Discrete):

@@ -34,11 +34,7 @@ CLOSE_S = 3.0
 
 
 def make_vector(config: EnvironmentConfig, count: int) -> Made:
-    """Make `count` environments in a process each, in NEXT_STEP autoreset, and one more here, for its spaces.
-
-    Raises:
-        ConfigError: As `gym_adapter.make_one`; or the environments cannot be made or stepped in processes.
-    """
+    """Make `count` environments in a process each, in NEXT_STEP autoreset, and one more here, for its spaces."""
     single = gym_adapter.make_one(config)  # the errors of names, kwargs and spaces, before any process is started
     try:
         limits = gym_adapter.limits(single)
@@ -77,11 +73,7 @@ class WorkerVector(AsyncVectorEnv[Any, Any]):
     """Environments whose next step is a reset."""
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """As `AsyncVectorEnv`, but that without shared memory, too, no step after it is a reset.
-
-        Raises:
-            WorkerError: An environment raised, or its process ended.
-        """
+        """As `AsyncVectorEnv`, but that without shared memory, too, no step after it is a reset."""
         with self._named_deaths():
             if not self.shared_memory:
                 # Gymnasium's workers forget only with shared memory, at a reset, that another was due.

@@ -49,11 +49,7 @@ def _in_parents_group() -> Iterator[None]:
 
 
 def join_parents_group() -> None:
-    """Put a worker into the actor's process group, so that a signal to the group reaches it.
-
-    Raises:
-        ProcessLookupError: The parent is gone.
-    """
+    """Put a worker into the actor's process group, so that a signal to the group reaches it."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     assert parent.pid is not None

@@ -153,11 +153,7 @@ class GridMap:
         return position.x * self.rows + position.y
 
     def position(self, number: int) -> Position:
-        """The inverse of `number`.
-
-        Raises:
-            ValueError: The map has no such field.
-        """
+        """The inverse of `number`."""
         if not 0 <= number < self.rows * self.columns:
             raise ValueError(f"there is no field {number} on a map of {self.rows * self.columns} fields")
         return Position(*divmod(int(number), self.rows))

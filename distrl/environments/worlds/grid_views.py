@@ -84,11 +84,7 @@ def discrete_state(grid: GridMap, place: Place, *, turns: bool) -> int:
 
 
 def place_of(grid: GridMap, state: int, *, turns: bool) -> Place:
-    """The inverse of `discrete_state`.
-
-    Raises:
-        ValueError: The map has no such field.
-    """
+    """The inverse of `discrete_state`."""
     number, orientation = divmod(int(state), 4) if turns else (int(state), 0)
     return Place(grid.position(number), orientation)
 

@@ -96,11 +96,7 @@ class GridWorld(gymnasium.Env[Any, Any]):
         return self._view.observe(self._place), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Move, and pay for the field on which that ends.
-
-        Raises:
-            ValueError: The action lies outside the action space.
-        """
+        """Move, and pay for the field on which that ends."""
         if not self.action_space.contains(action):
             raise ValueError(f"action {action!r} lies outside {self.action_space}")
         self._place = self._after(self._place, action)
@@ -118,11 +114,7 @@ class GridWorld(gymnasium.Env[Any, Any]):
         return discrete_state(self.grid, self._place, turns=self._turns)
 
     def set_discrete_pos(self, state: int) -> Any:
-        """Put the agent elsewhere in the middle of an episode, and return its observation there.
-
-        Raises:
-            ValueError: There is no such state, or it is not one in which an episode goes on.
-        """
+        """Put the agent elsewhere in the middle of an episode, and return its observation there."""
         place = place_of(self.grid, state, turns=self._turns)
         if (field := self.grid.at(place.position)) not in _PASSABLE:
             raise ValueError(f"state {state} is at {tuple(place.position)}, where a '{field}' is: no agent acts there")

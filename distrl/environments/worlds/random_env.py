@@ -72,11 +72,7 @@ class RandomEnv(gymnasium.Env[Any, Any]):
         return self._states.sample(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Show the next observation, pay, and perhaps end.
-
-        Raises:
-            ValueError: The action lies outside the action space.
-        """
+        """Show the next observation, pay, and perhaps end."""
         if not self.action_space.contains(action):
             raise ValueError(f"action {action!r} lies outside {self.action_space}")
         reward = float(np.asarray(self._rewards.sample()).item())

@@ -329,11 +329,7 @@ class Masked(gymnasium.Env[dict[str, Any], np.int64]):
         return self._show(), {}
 
     def step(self, action: np.int64) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Pay for the greater of the allowed choices.
-
-        Raises:
-            ValueError: The choice is not allowed.
-        """
+        """Pay for the greater of the allowed choices."""
         if not self._allowed[action]:
             raise ValueError(f"action {action} is not allowed by {self._allowed}")
         reward = float(action == self._allowed.nonzero()[0].max())
