@@ -82,7 +82,7 @@ class Actor:
     def reset(self, update: int) -> None:
         """Abandons open episodes and seeds environments and sampling from (seed, actor, incarnation, update).
 
-        The next weights are taken whole: what earlier ones have been mixed to is known to nobody who begins here.
+        The next weights are taken whole: a run that begins here does not know what earlier ones were mixed to.
         """
         key = np.random.SeedSequence(self._seed, spawn_key=(1, *self._producer, update))
         environment_seed, sampling_seed, shipping_seed = key.spawn(3)

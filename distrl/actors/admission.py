@@ -25,7 +25,7 @@ LOOKS = 0.1
 
 @dataclass
 class ActorProgress:
-    """What the heartbeat reads while the actor works. Written by the actor's thread alone."""
+    """State that the heartbeat reads while the actor works; written by the actor's thread alone."""
 
     state: str = "starting"
     env_steps: int = 0
@@ -115,7 +115,7 @@ class Gate:
 
     @property
     def _shipped_version(self) -> int:
-        """Of the weights behind the newest push; 0 before the first."""
+        """Version of the weights behind the newest push; 0 before the first."""
         return 0 if self._newest is None else self._newest.weights_version
 
     def _was_lost(self) -> bool:

@@ -19,7 +19,7 @@ from distrl.types import Array
 
 
 class ActingPolicy(Protocol):
-    """What chooses the actions of an evaluation: `GreedyPolicy`, or one of `baselines.py`."""
+    """Chooses the actions of an evaluation: `GreedyPolicy`, or one of `baselines.py`."""
 
     def initial_state(self, batch: int) -> dict[str, Array]:
         """Recurrent state at an episode's start, name -> [batch, ...]."""
@@ -64,7 +64,7 @@ class Episode(NamedTuple):
 
 
 class Evaluator:
-    """Plays episodes in a vector of environments that nobody else uses.
+    """Plays episodes in a vector of environments of its own.
 
     Attributes:
         env_steps: Valid steps so far, those of episodes that did not end or do not count included.
@@ -127,7 +127,7 @@ def share_of(environment: int, count: int, environments: int) -> int:
 
 
 def evaluation(episodes: Sequence[Episode], *, weights_version: int, env_steps: int, wall_s: float) -> Evaluation:
-    """What episodes came to.
+    """Results of episodes.
 
     Args:
         episodes: One at least.

@@ -56,7 +56,7 @@ class GradientShipper:
         return Weights(weights.version, {name: weights.arrays[name] for name in weights.arrays if name in self._acting})
 
     def steer(self, config: RunConfig) -> None:
-        """What the loss reads; the learning rate is the learner's to apply."""
+        """Take over what the loss reads; the learner applies the learning rate."""
         self._algorithm.steer(self._networks, config)
 
     def contribution(self, unroll: Unroll) -> Contribution:
@@ -75,7 +75,7 @@ class GradientShipper:
 
 
 def make_shipper(config: RunConfig, spec: EnvSpec) -> GradientShipper:
-    """What an actor of this run differentiates with.
+    """Make the shipper of an actor of this run.
 
     Raises:
         ConfigError: The algorithm's actors ship unrolls.

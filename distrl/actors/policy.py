@@ -20,11 +20,11 @@ from distrl.types import Array, EnvSpec, FloatArray, PolicyBundle, Weights
 NOWHERE = "/dev/null"
 """Where ONNX Runtime looks for external data that was not injected: not a directory, so nothing is ever found."""
 Perturb = Callable[[BundleDescription, Mapping[str, Array]], Mapping[str, Array]]
-"""What is acted with, out of all weights that are there; arrays are new or as they were, and never written to."""
+"""Makes the weights to act with from all weights that are there; returned arrays are new or unchanged."""
 
 
 class PolicyOutput(NamedTuple):
-    """What the policy says about B observations.
+    """The policy's outputs for B observations.
 
     Attributes:
         outputs: name -> float32 [B, ...]. ``policy/<action>`` parametrises the distribution of an action.
@@ -74,7 +74,7 @@ class Policy:
 
     @property
     def weight_names(self) -> frozenset[str]:
-        """What `set_weights` takes; published weights may have more, which acting does not read."""
+        """Names of the weights that `set_weights` takes; acting reads no other published weights."""
         return frozenset(spec.name for spec in self._description.weights)
 
     def set_weights(self, weights: Weights, rate: float = 1.0) -> None:

@@ -1,4 +1,4 @@
-"""What rewards are normalised by, as an unroll tells it: moments of the discounted return."""
+"""Moments of the discounted return, by which rewards are normalised; unrolls carry them."""
 
 import numpy as np
 

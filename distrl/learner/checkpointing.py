@@ -40,7 +40,7 @@ class Checkpointer:
         saved: The newest checkpoint in the directory holds `state`.
 
     Attributes:
-        wanted: Somebody waits for a checkpoint of so many updates, or more; None: nobody does.
+        wanted: A caller waits for a checkpoint of so many updates, or more; None: none does.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class Checkpointer:
         """Waits for what was begun, whatever comes of it.
 
         Args:
-            abandon: The directory is somebody else's by now: what has not been written yet is not written any more.
+            abandon: The directory is another learner's by now: what has not been written yet is not written any more.
         """
         self._abandoned = abandon
         if self._thread is not None:

@@ -26,7 +26,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def replay_schema(config: RunConfig, spec: EnvSpec, recurrent_state: Mapping[str, ArraySpec]) -> UnrollSchema:
-    """What every unroll looks like that goes into the memory."""
+    """Schema of the unrolls that go into the memory."""
     rows = config.actors.environments * spec.rows
     return UnrollSchema.of(spec, config.actors.unroll_length_steps, rows, recurrent_state)
 
@@ -90,7 +90,7 @@ def available_bytes() -> int | None:
 
 
 def _reclaimable_bytes() -> int:
-    """What the container's memory holds of files and gives up when it is wanted; 0 where nothing tells."""
+    """File cache of the container that the kernel can reclaim; 0 where that is unknown."""
     with suppress(OSError, ValueError):
         entries = (line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
         return next((int(value) for name, value in entries if name == "inactive_file"), 0)

@@ -1,4 +1,4 @@
-"""Rounds of gradient actors: one gradient of every worker makes one update, and nobody is waited for for ever.
+"""Synchronous rounds of gradient actors with a time-out: one gradient of every worker makes one update.
 
 A round begins with the first gradient of its version. It is over when every worker that is waited for has answered, or
 `learner.sync_timeout_s` later with those that have. Who has kept a round waiting in vain is not waited for in the next
@@ -20,7 +20,7 @@ LOOK_EVERY_S = 0.5
 
 
 class Rounds:
-    """Who belongs to the round under way, and whether it is over.
+    """Members of the round under way, and whether it is over.
 
     Args:
         workers: Actors 0, 1, …, unless operators have asked for another number.
@@ -113,7 +113,7 @@ class Rounds:
         return True
 
     def _look(self) -> None:
-        """Notes how many actors there are to be. A pause is nobody's fault: the time starts anew after it."""
+        """Notes how many actors there are to be. The time starts anew after a pause."""
         now = self._clock()
         if now - self._looked_at < LOOK_EVERY_S:
             return
