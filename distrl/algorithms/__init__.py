@@ -1,32 +1,13 @@
-"""Algorithms: each states its loss in one file; the line below is all that the rest of distrl knows of it."""
+"""Algorithms: each states its loss in one file. `config.algorithms.ALGORITHMS` lists them."""
 
-from collections.abc import Callable
+from importlib import import_module
 
-from distrl.algorithms.a3c import ActorCritic
 from distrl.algorithms.algorithm import Algorithm
-from distrl.algorithms.appo import Appo
-from distrl.algorithms.dqn import Dqn
 from distrl.algorithms.external import external_class, with_own_parameters
-from distrl.algorithms.impala import Impala
-from distrl.algorithms.ppo import Ppo
-from distrl.algorithms.sac import Sac
-from distrl.algorithms.vpg import Vpg
 from distrl.config import RunConfig
 from distrl.config.algorithms import ExternalAlgorithmParameters
 
-__all__ = ["ALGORITHMS", "Algorithm", "make_algorithm"]
-
-ALGORITHMS: dict[str, Callable[[RunConfig], Algorithm]] = {
-    "impala": Impala,
-    "a3c": ActorCritic,
-    "a2c": ActorCritic,
-    "dqn": Dqn,
-    "apex": Dqn,
-    "ppo": Ppo,
-    "appo": Appo,
-    "sac": Sac,
-    "vpg": Vpg,
-}
+__all__ = ["Algorithm", "make_algorithm"]
 
 
 def make_algorithm(config: RunConfig) -> Algorithm:
@@ -35,7 +16,10 @@ def make_algorithm(config: RunConfig) -> Algorithm:
     Raises:
         ConfigError: It is a class of the user's own that cannot be imported, or is no `Algorithm`.
     """
-    if isinstance(config.algorithm, ExternalAlgorithmParameters):
-        class_ = external_class(config.algorithm.name)
+    section = config.algorithm
+    if isinstance(section, ExternalAlgorithmParameters):
+        class_ = external_class(section.name)
         return class_(with_own_parameters(config, class_))
-    return ALGORITHMS[config.algorithm.name](config)
+    module, _, name = section.implementation.partition(":")
+    made: Algorithm = getattr(import_module(module), name)(config)
+    return made

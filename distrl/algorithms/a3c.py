@@ -26,12 +26,13 @@ class ActorCritic(GradientAlgorithm):
     its valid steps. Nothing is corrected for age: a gradient is of the weights that acted.
     """
 
+    Parameters = ActorCriticSection
     heads = (PolicyHeadParameters(), ValueHeadParameters())
     coefficients = ("entropy_weight",)
 
     def __init__(self, config: RunConfig) -> None:
         super().__init__(config)
-        assert isinstance(config.algorithm, ActorCriticSection)  # the table of algorithms says so
+        assert isinstance(config.algorithm, self.Parameters)
         self.parameters = config.algorithm
 
     def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:

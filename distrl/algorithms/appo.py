@@ -15,6 +15,7 @@ from distrl.types import Batch
 class Appo(Ppo):
     """PPO whose returns are corrected by V-trace, unless `correction: none`."""
 
+    Parameters = AppoParameters
     parameters: AppoParameters
 
     def returns(self, values: Tensor, log_rhos: Tensor, batch: Batch) -> Returns:

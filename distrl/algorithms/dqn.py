@@ -36,11 +36,12 @@ class Dqn(GradientAlgorithm):
     prioritised replay (Schaul et al. 2016). With `network.replace_mse_with_huber_loss` the square is Huber's loss.
     """
 
+    Parameters = QLearningSection
     has_target = True
 
     def __init__(self, config: RunConfig) -> None:
         super().__init__(config)
-        assert isinstance(config.algorithm, QLearningSection)  # the table of algorithms says so
+        assert isinstance(config.algorithm, self.Parameters)
         self.parameters = config.algorithm
         self.heads = (DuelingQHeadParameters() if self.parameters.dueling else QHeadParameters(),)
         self.choices: dict[str, ValuesSpecs] = {}

@@ -27,12 +27,13 @@ class Impala(GradientAlgorithm):
     weights and learning rate do not depend on the unroll's length or on how many episodes ended in it.
     """
 
+    Parameters = ImpalaParameters
     heads = (PolicyHeadParameters(), ValueHeadParameters())
     coefficients = ("entropy_weight",)
 
     def __init__(self, config: RunConfig) -> None:
         super().__init__(config)
-        assert isinstance(config.algorithm, ImpalaParameters)  # it is what selects this class
+        assert isinstance(config.algorithm, self.Parameters)
         self.parameters = config.algorithm
 
     def train_step(self, network: NetworkWrapper) -> TrainStep:

@@ -1,7 +1,7 @@
 """PPO (Schulman et al. 2017, arXiv:1707.06347): several epochs on every batch, near the policy that acted."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from keras import ops
 
@@ -34,6 +34,7 @@ class Ppo(GradientAlgorithm):
     restored with the network.
     """
 
+    Parameters: ClassVar[type[ProximalSection]] = ProximalSection
     heads = (PPOHeadParameters(), ValueHeadParameters())
     coefficients = ("entropy_weight",)
     parameters: ProximalSection
@@ -41,7 +42,7 @@ class Ppo(GradientAlgorithm):
 
     def __init__(self, config: RunConfig) -> None:
         super().__init__(config)
-        assert isinstance(config.algorithm, ProximalSection)  # the table of algorithms says so
+        assert isinstance(config.algorithm, self.Parameters)
         self.parameters = config.algorithm
 
     def returns(self, values: Tensor, log_rhos: Tensor, batch: Batch) -> Returns:

@@ -36,11 +36,12 @@ class Vpg(GradientAlgorithm):
         gae                                   of all, weighted by gae_lambda^k
     """
 
+    Parameters = VpgParameters
     coefficients = ("entropy_weight",)
 
     def __init__(self, config: RunConfig) -> None:
         super().__init__(config)
-        assert isinstance(config.algorithm, VpgParameters)  # it is what selects this class
+        assert isinstance(config.algorithm, self.Parameters)
         self.parameters = config.algorithm
         self.heads = (PolicyHeadParameters(),)
         if self.parameters.baseline == "value":

@@ -1,6 +1,6 @@
 """Checks of a configuration against the environment's spec: actions, memory and action masks."""
 
-from distrl.config.algorithms import ExternalAlgorithmParameters, ProximalSection, QLearningSection, SacParameters
+from distrl.config.algorithms import ExternalAlgorithmParameters, OffPolicySection, ProximalSection, QLearningSection
 from distrl.config.run import RunConfig
 from distrl.errors import ConfigError
 from distrl.types import ActionSpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
@@ -12,7 +12,7 @@ MASK = "action_mask"
 def check_fit(config: RunConfig, spec: EnvSpec) -> None:
     """Refuse before the launch what the learner would refuse after it."""
     algorithm = config.algorithm
-    if isinstance(algorithm, SacParameters):
+    if isinstance(algorithm, OffPolicySection):
         check_bounded(spec, algorithm.name)
     if isinstance(algorithm, QLearningSection):
         check_choices(spec, algorithm.name)
@@ -55,8 +55,10 @@ def check_choices(spec: EnvSpec, algorithm: str) -> None:
 def check_memory(config: RunConfig) -> None:
     """Check that the algorithm can train a network with memory."""
     algorithm = config.algorithm
-    if isinstance(algorithm, SacParameters):
-        raise ConfigError("network.middleware_parameters: algorithm sac learns from single transitions; use fc")
+    if isinstance(algorithm, OffPolicySection):
+        raise ConfigError(
+            f"network.middleware_parameters: algorithm {algorithm.name} learns from single transitions; use fc"
+        )
     if isinstance(algorithm, ProximalSection):
         if config.sequences_per_batch % algorithm.minibatches:
             raise ConfigError(

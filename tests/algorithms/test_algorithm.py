@@ -4,10 +4,10 @@ import keras
 import numpy as np
 import pytest
 
-from distrl.algorithms import ALGORITHMS, make_algorithm
+from distrl.algorithms import make_algorithm
 from distrl.algorithms.algorithm import GradientAlgorithm, Loss, MemorySpec
 from distrl.config import RunConfig
-from distrl.config.algorithms import ALGORITHMS as PARAMETERS
+from distrl.config.algorithms import ALGORITHMS
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.errors import ConfigError
 from distrl.networks.inspection import LossInspection
@@ -101,10 +101,11 @@ def test_memory_is_what_the_configuration_says():
     )
 
 
-def test_every_algorithm_has_parameters_of_the_same_name():
-    assert ALGORITHMS.keys() == PARAMETERS.keys()
-    for name, parameters in PARAMETERS.items():
-        assert parameters().name == name
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_section_names_a_class_that_takes_it(name):
+    config = RunConfig.model_validate({"algorithm": {"name": name}})
+    assert type(config.algorithm) is ALGORITHMS[name]
+    assert isinstance(config.algorithm, make_algorithm(config).Parameters)
 
 
 class Both(TowardsThree):

@@ -15,7 +15,7 @@ import distrl
 HERE, NETWORKS = Path(__file__).parent, Path(__file__).parents[1] / "networks"
 NEEDS = {"jax": ("jax",), "numpy": ("jax", "scipy")}  # Keras' NumPy backend imports both
 SUITES = {
-    "returns": [HERE / "maths" / f"test_{name}.py" for name in ("returns", "losses", "soft_losses", "td_targets")],
+    "returns": [HERE / "maths" / f"test_{name}.py" for name in ("returns", "losses", "critic_losses", "td_targets")],
     "estimates": [HERE / "maths" / f"test_{name}.py" for name in ("rewards", "monte_carlo")],
     "distributions": [NETWORKS / "actions" / "test_discrete.py", NETWORKS / "actions" / "test_continuous.py"],
     "heads": [NETWORKS / "heads" / "test_losses.py"],

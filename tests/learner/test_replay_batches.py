@@ -9,7 +9,6 @@ from keras import ops
 
 from distrl.actors.actor import Actor
 from distrl.actors.policy import Policy
-from distrl.algorithms import ALGORITHMS
 from distrl.algorithms.algorithm import PRIORITIES, GradientAlgorithm, Loss
 from distrl.algorithms.maths.returns import batch_discounts
 from distrl.config import RunConfig
@@ -29,6 +28,8 @@ from distrl.memory_backend.in_memory import InMemoryBackend
 
 
 class QParameters(AlgorithmSection):
+    implementation: ClassVar[str] = f"{__name__}:QLearning"
+
     name: Literal["test-q"] = "test-q"
     batch_size: ClassVar[int] = 8
     learns_from: ClassVar[str] = "anybody"
@@ -51,11 +52,6 @@ class QLearning(GradientAlgorithm):
         errors = target - ops.sum(q[:-1] * chosen, axis=-1)  # [T, N]
         weights = 1.0 if batch.importance_weights is None else batch.importance_weights
         return Loss({"q": ops.mean(weights * errors**2)}, {PRIORITIES: ops.mean(ops.abs(errors), axis=0)})
-
-
-@pytest.fixture(autouse=True)
-def _known(monkeypatch):
-    monkeypatch.setitem(ALGORITHMS, "test-q", QLearning)
 
 
 def q_config(**replay):

@@ -1,6 +1,6 @@
 """Each algorithm's own parameters, by the name that selects it."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Discriminator, Tag
 
@@ -11,6 +11,7 @@ from distrl.config.algorithms.actor_critics import (
     ImpalaParameters,
 )
 from distrl.config.algorithms.external import Declared, ExternalAlgorithmParameters
+from distrl.config.algorithms.off_policy import OffPolicySection
 from distrl.config.algorithms.policy_gradients import PolicyGradientSection, VpgParameters
 from distrl.config.algorithms.ppo import AppoParameters, KlPenaltyParameters, PpoParameters, ProximalSection
 from distrl.config.algorithms.q_learning import ApexParameters, DqnParameters, QLearningSection
@@ -31,6 +32,7 @@ __all__ = [
     "ExternalAlgorithmParameters",
     "ImpalaParameters",
     "KlPenaltyParameters",
+    "OffPolicySection",
     "PolicyGradientSection",
     "PpoParameters",
     "ProximalSection",
@@ -48,29 +50,27 @@ def _name(value: Any) -> Any:
     return _EXTERNAL if isinstance(name, str) and ":" in name else name
 
 
-AlgorithmParameters = Annotated[
-    Annotated[ImpalaParameters, Tag("impala")]
-    | Annotated[A3cParameters, Tag("a3c")]
-    | Annotated[A2cParameters, Tag("a2c")]
-    | Annotated[DqnParameters, Tag("dqn")]
-    | Annotated[ApexParameters, Tag("apex")]
-    | Annotated[PpoParameters, Tag("ppo")]
-    | Annotated[AppoParameters, Tag("appo")]
-    | Annotated[SacParameters, Tag("sac")]
-    | Annotated[VpgParameters, Tag("vpg")]
-    | Annotated[ExternalAlgorithmParameters, Tag(_EXTERNAL)],
-    Discriminator(_name),
-]
-"""impala unless `name` says otherwise; with a colon in it, a class of the user's own."""
-
 ALGORITHMS: dict[str, type[AlgorithmSection]] = {
-    "impala": ImpalaParameters,
-    "a3c": A3cParameters,
-    "a2c": A2cParameters,
-    "dqn": DqnParameters,
-    "apex": ApexParameters,
-    "ppo": PpoParameters,
-    "appo": AppoParameters,
-    "sac": SacParameters,
-    "vpg": VpgParameters,
+    section.model_fields["name"].default: section
+    for section in (
+        ImpalaParameters,
+        A3cParameters,
+        A2cParameters,
+        DqnParameters,
+        ApexParameters,
+        PpoParameters,
+        AppoParameters,
+        SacParameters,
+        VpgParameters,
+    )
 }
+"""Every built-in algorithm by the name that selects it. Configuration, `--help`, completion and messages read it."""
+
+if TYPE_CHECKING:
+    AlgorithmParameters = AlgorithmSection
+else:
+    _TAGGED = [Annotated[section, Tag(name)] for name, section in ALGORITHMS.items()]
+    AlgorithmParameters = Annotated[
+        Union[*_TAGGED, Annotated[ExternalAlgorithmParameters, Tag(_EXTERNAL)]], Discriminator(_name)
+    ]
+    """impala unless `name` says otherwise; with a colon in it, a class of the user's own."""

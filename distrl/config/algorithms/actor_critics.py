@@ -10,6 +10,8 @@ from distrl.config.algorithms.policy_gradients import PolicyGradientSection
 class ImpalaParameters(PolicyGradientSection):
     """IMPALA (Espeholt et al. 2018): an actor-critic with V-trace off-policy correction."""
 
+    implementation: ClassVar[str] = "distrl.algorithms.impala:Impala"
+
     name: Literal["impala"] = "impala"
     rho_bar: float | None = Field(1.0, gt=0.0)
     """Truncation of the importance weight in the temporal difference; sets the fixed point (4.1). null: none."""
@@ -29,6 +31,7 @@ class ImpalaParameters(PolicyGradientSection):
 class ActorCriticSection(PolicyGradientSection):
     """Parameters of A2C and A3C: workers take gradients of their own unrolls and share a global network."""
 
+    implementation: ClassVar[str] = "distrl.algorithms.a3c:ActorCritic"
     ships: ClassVar[Literal["unrolls", "gradients"]] = "gradients"
     batch_size: ClassVar[int] = 1
     learns_from: ClassVar[Literal["own policy", "known probabilities", "anybody"]] = "own policy"

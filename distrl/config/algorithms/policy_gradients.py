@@ -34,6 +34,7 @@ _OF_A_BASELINE = ("a_value", "td_residual", "gae")
 class VpgParameters(PolicyGradientSection):
     """Vanilla policy gradient: REINFORCE (Williams 1992), with a baseline or without."""
 
+    implementation: ClassVar[str] = "distrl.algorithms.vpg:Vpg"
     learns_from: ClassVar[Literal["own policy", "known probabilities", "anybody"]] = "own policy"
 
     name: Literal["vpg"] = "vpg"

@@ -70,6 +70,8 @@ class ProximalSection(PolicyGradientSection):
 class PpoParameters(ProximalSection):
     """PPO (Schulman et al. 2017): several epochs on every batch, within a distance of the policy that acted."""
 
+    implementation: ClassVar[str] = "distrl.algorithms.ppo:Ppo"
+
     name: Literal["ppo"] = "ppo"
     max_staleness_updates: int | None = Field(0, ge=0)
     """0: synchronous. k: an unroll older than k updates is never trained on. null: bounded by the queue alone."""
@@ -77,6 +79,8 @@ class PpoParameters(ProximalSection):
 
 class AppoParameters(ProximalSection):
     """Asynchronous PPO (Petrenko et al. 2020): actors go on while the learner learns."""
+
+    implementation: ClassVar[str] = "distrl.algorithms.appo:Appo"
 
     name: Literal["appo"] = "appo"
     epochs: int = Field(1, ge=1)

@@ -12,6 +12,7 @@ from distrl.config.replay import PrioritizedParameters, ReplayParameters, Sample
 class QLearningSection(AlgorithmSection):
     """Parameters of DQN and Ape-X."""
 
+    implementation: ClassVar[str] = "distrl.algorithms.dqn:Dqn"
     batch_size: ClassVar[int] = 32
     learns_from: ClassVar[Literal["own policy", "known probabilities", "anybody"]] = "anybody"
     exploration: ClassVar[ExplorationParameters | None] = EpsilonGreedyParameters()

@@ -27,6 +27,7 @@ class AlgorithmSection(Section):
     """Fields of every algorithm.
 
     Attributes:
+        implementation: package.module:Class of a built-in algorithm, which `algorithms.make_algorithm` imports.
         ships: What its actors send: unrolls, or gradients that they take themselves.
         batch_size: `learner.batch_size` where the configuration has none.
         exploration: How actors explore where the configuration does not say; None: as the policy's distribution does.
@@ -35,6 +36,7 @@ class AlgorithmSection(Section):
             travel with them, or anybody's.
     """
 
+    implementation: ClassVar[str]
     ships: ClassVar[Literal["unrolls", "gradients"]] = "unrolls"
     batch_size: ClassVar[int] = 4
     exploration: ClassVar[ExplorationParameters | None] = None

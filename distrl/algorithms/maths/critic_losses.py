@@ -1,4 +1,4 @@
-"""What algorithms lose that maximise return and entropy together: pure functions over arrays [N], one row per item."""
+"""Terms of actor-critics that learn from a replay memory: pure functions over arrays [N], one row per item."""
 
 from keras import ops
 

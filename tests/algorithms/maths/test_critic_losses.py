@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 from keras import ops
 
-from distrl.algorithms.maths.soft_losses import critic_targets, soft_value, temperature_loss, weighted_mean
+from distrl.algorithms.maths.critic_losses import (
+    critic_targets,
+    soft_value,
+    temperature_loss,
+    weighted_mean,
+)
 
 
 def array(*numbers):

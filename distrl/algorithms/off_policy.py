@@ -1,0 +1,216 @@
+"""Actor-critics from a replay memory: a policy and two critics with target copies, moved by one compiled step."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, NamedTuple
+
+import keras
+from keras import ops
+
+from distrl.algorithms.algorithm import PRIORITIES, Algorithm, MemorySpec, Networks, Update, configured_heads
+from distrl.algorithms.maths.critic_losses import critic_targets, weighted_mean
+from distrl.algorithms.maths.returns import batch_discounts
+from distrl.config import RunConfig
+from distrl.config.algorithms import OffPolicySection
+from distrl.config.environment_checks import check_memory
+from distrl.config.heads import HeadParameters, QValueHeadParameters
+from distrl.networks.actions.family import Tensor
+from distrl.networks.assembly import action_input
+from distrl.networks.framework.differentiation import Objective, Part
+from distrl.networks.heads.losses import huber, squared_error
+from distrl.networks.network import NetworkCopy
+from distrl.networks.objective import regularization
+from distrl.networks.parts.action_scales import ActionScale, action_scales
+from distrl.networks.steps import Step, held
+from distrl.networks.wrapper import NetworkWrapper
+from distrl.types import Batch, Contributions, EnvSpec
+
+Rows = Mapping[str, Tensor]
+"""Name -> [N, ...]."""
+
+
+class PolicyTerms(NamedTuple):
+    """What the policy is worth at some observations, as its loss sees it.
+
+    Attributes:
+        worth: float32 [N]. The policy's loss is minus its mean.
+        further: float32 [N]. Added to the loss for variables that are trained beside the networks; None: nothing.
+        metrics: Name -> scalar.
+    """
+
+    worth: Tensor
+    further: Tensor | None = None
+    metrics: Mapping[str, Tensor] = {}
+
+
+class OffPolicyActorCritic(Algorithm):
+    """Policy and critics learn from the same transitions, in one compiled step with an optimizer each.
+
+        critics  mean((y - Q_i(o, a))^2 / 2) of both, y = r + gamma^k `next_values`(o')
+        policy   -mean(`policy_terms`(o)), through critics that are held
+
+    Each moves its own variables alone. "main" is the policy, which actors run; "critic" holds both critics, networks of
+    their own with the structure of the section `network`, and their target copy. Critics see actions scaled to
+    [-1, 1]: what is learned does not depend on the unit of the actions.
+
+    Attributes:
+        heads: The policy's, unless the configuration has one of the same kind.
+        policy_has_target: The policy has a target copy too.
+        policy_period: Policy and target copies move with every so manyth update of the critics.
+        main, critic, scales, noise: Made by `build`; `noise` is the generator of all that the losses draw.
+    """
+
+    Parameters: ClassVar[type[OffPolicySection]] = OffPolicySection
+    heads: ClassVar[tuple[HeadParameters, ...]]
+    critics: ClassVar[tuple[HeadParameters, ...]] = (QValueHeadParameters(num_output_head_copies=2),)
+    policy_has_target: ClassVar[bool] = False
+    policy_period: int = 1
+    parameters: OffPolicySection
+    main: NetworkWrapper
+    critic: NetworkWrapper
+    scales: dict[str, ActionScale]
+    noise: keras.random.SeedGenerator
+
+    def __init__(self, config: RunConfig) -> None:
+        assert isinstance(config.algorithm, self.Parameters)
+        self.config = config
+        self.parameters = config.algorithm
+        self.memory = MemorySpec.of(config)
+        self._step: Step | None = None
+        self._states: list[object] = []
+
+    @abstractmethod
+    def policy_terms(self, observations: Rows) -> PolicyTerms:
+        """The worth of the policy's own actions, by critics that are `held`."""
+
+    @abstractmethod
+    def next_values(self, observations: Rows) -> Tensor:
+        """What follows is worth, by the target critics: float32 [N]."""
+
+    def build(self, spec: EnvSpec) -> Networks:
+        """The policy, and the critics with a target copy.
+
+        Raises:
+            ConfigError: An action is not continuous within bounds, or `network` does not fit the algorithm.
+        """
+        self.scales = action_scales(spec, self.parameters.name)
+        network, seed = self.config.network, self.config.seed
+        self.main = NetworkWrapper(
+            network,
+            spec,
+            self.policy_heads(),
+            has_target=self.policy_has_target,
+            has_global=False,
+            name="main",
+            seed=seed,
+        )
+        if self.main.online.assembly.recurrent_state:
+            check_memory(self.config)
+        rate = self.parameters.critic_learning_rate or network.learning_rate
+        of_critics = network.model_copy(update={"use_separate_networks_per_head": True, "learning_rate": rate})
+        self.critic = NetworkWrapper(
+            of_critics, spec, self.critics, has_target=True, has_global=False, name="critic", seed=seed
+        )
+        self.noise = keras.random.SeedGenerator(seed)
+        self.main.beside = {"noise": {"state": self.noise.state}}
+        further = self.further_parts()
+        parts = [self.main.part(self.policy_period), self.critic.part(), *further]
+        others = [*self.main.step_states, *self.critic.step_states, self.noise.state]
+        count = self.critic.optimizer.iterations
+        self._step = Step(self.loss, parts, others, [count], replicas=self.config.learner.replicas)
+        self._states = [*others, count, *(variable for part in further for variable in part.trainable)]
+        return {"main": self.main, "critic": self.critic}
+
+    def policy_heads(self) -> Sequence[HeadParameters]:
+        """What the policy ends in."""
+        return configured_heads(self.config, self.heads)
+
+    def further_parts(self) -> list[Part]:
+        """Variables that are trained beside the networks; `build` calls it once the networks are there."""
+        return []
+
+    def update(self, networks: Networks, batch: Batch | Contributions) -> Update:
+        """One compiled step of all that learns, and of the target copies before it: hops 7 to 9.
+
+        Args:
+            batch: Transitions of a replay memory, T = 1.
+        """
+        if self._step is None:
+            raise RuntimeError("update was called before build")
+        assert isinstance(batch, Batch)  # as `memory` says
+        metrics = self._step(batch)
+        priorities = metrics.pop(PRIORITIES)
+        # After the step: it saw what the actors saw. The next version normalises by all rows up to here.
+        if metrics["finite"]:
+            for network in networks.values():
+                network.observe(batch)
+        return Update(metrics, priorities)
+
+    def objective(self, networks: Networks) -> Objective | None:
+        return Objective(self.loss, self._states)
+
+    def steer(self, networks: Networks, config: RunConfig) -> None:
+        """Set the learning rate of every optimizer that has none of its own."""
+        rate = config.network.learning_rate
+        networks["main"].set_learning_rate(rate)
+        networks["critic"].set_learning_rate(self.parameters.critic_learning_rate or rate)
+
+    def loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The sum of all losses, each of its own variables, which `Step` differentiates.
+
+        Returns:
+            The sum, and policy_loss, critic_loss, those of `policy_terms`, mean_value and the priorities |y - Q|.
+        """
+        parameters, weights = self.parameters, batch.importance_weights
+        self._follow()
+        before, after = ({name: rows[row] for name, rows in batch.observations.items()} for row in (0, 1))
+        worth, further, told = self.policy_terms(before)
+        targets = critic_targets(
+            parameters.reward_scale * batch.rewards[0],
+            batch_discounts(batch, parameters.discount)[0],
+            self.next_values(after),
+        )
+        taken = self.scaled({name: rows[0] for name, rows in batch.actions.items()})
+        values = self.values(self.critic.online, before, taken)
+        errors = [targets - value for value in values]
+
+        regression = huber if self.critic.parameters.replace_mse_with_huber_loss else squared_error
+        policy_loss = -weighted_mean(worth, weights)
+        critic_loss = sum(weighted_mean(regression(error), weights) for error in errors)
+        total = self.main.online.assembly.heads[0].parameters.loss_weight * policy_loss + critic_loss
+        if further is not None:
+            total = total + weighted_mean(further, weights)
+        for network in (self.main, self.critic):
+            total = sum(regularization(network.online.assembly, network.parameters), total)
+        return total, {
+            "policy_loss": policy_loss,
+            "critic_loss": critic_loss,
+            **told,
+            "mean_value": ops.mean(values[0]),
+            PRIORITIES: 0.5 * (ops.abs(errors[0]) + ops.abs(errors[1])),
+        }
+
+    def scaled(self, actions: Rows) -> dict[str, Tensor]:
+        """Actions [N, n] of the environment's scale in [-1, 1]."""
+        return {name: scale(actions[name]) for name, scale in self.scales.items()}
+
+    def values(self, critics: NetworkCopy, observations: Rows, scaled: Rows) -> tuple[Tensor, Tensor]:
+        """Q1 and Q2, float32 [N] each, of actions that `scaled` returned."""
+        actions = {action_input(name): rows for name, rows in scaled.items()}
+        outputs = critics.model({**observations, **actions}, training=critics is self.critic.online)
+        return outputs["q_value_0"], outputs["q_value_1"]
+
+    def held_values(self, observations: Rows, scaled: Rows) -> tuple[Tensor, Tensor]:
+        """`values` of the online critics, whose gradient reaches the actions alone."""
+        with held(self.critic.online):
+            return self.values(self.critic.online, observations, scaled)
+
+    def _follow(self) -> None:
+        """Move the target copies by what the last update made of the networks, as right after it, and compiled."""
+        rate: Tensor | float = self.parameters.target_update_rate
+        if self.policy_period > 1:
+            due = self.critic.optimizer.iterations.value % self.policy_period == 0
+            rate = ops.where(due, rate, 0.0)
+        for network in (self.main, self.critic):
+            if network.target is not None:
+                network.follow(rate)
