@@ -23,6 +23,21 @@ def soft_value(first: Tensor, second: Tensor, log_probabilities: Tensor, tempera
     return ops.minimum(first, second) - temperature * log_probabilities
 
 
+def smoothed_actions(actions: Tensor, noise: Tensor, largest: float) -> Tensor:
+    """``clip(a + clip(noise, -c, c), -1, 1)``: target policy smoothing (Fujimoto et al. 2018, arXiv:1802.09477, section
+    5.3). Similar actions are then of similar value.
+
+    Args:
+        actions: float32 [N, n] in [-1, 1].
+        noise: float32 [N, n].
+        largest: c.
+
+    Returns:
+        float32 [N, n].
+    """
+    return ops.clip(actions + ops.clip(noise, -largest, largest), -1.0, 1.0)
+
+
 def critic_targets(rewards: Tensor, discounts: Tensor, next_values: Tensor) -> Tensor:
     """``r + gamma^k V(o_{t+k})``, where the discount is 0 after termination (equation 5). Constants to the gradient.
 

@@ -17,6 +17,7 @@ from distrl.config.algorithms.ppo import AppoParameters, KlPenaltyParameters, Pp
 from distrl.config.algorithms.q_learning import ApexParameters, DqnParameters, QLearningSection
 from distrl.config.algorithms.sac import SacParameters
 from distrl.config.algorithms.section import AlgorithmSection, RewardNormalizationParameters
+from distrl.config.algorithms.td3 import Td3Parameters
 
 __all__ = [
     "ALGORITHMS",
@@ -39,6 +40,7 @@ __all__ = [
     "QLearningSection",
     "RewardNormalizationParameters",
     "SacParameters",
+    "Td3Parameters",
     "VpgParameters",
 ]
 
@@ -61,6 +63,7 @@ ALGORITHMS: dict[str, type[AlgorithmSection]] = {
         PpoParameters,
         AppoParameters,
         SacParameters,
+        Td3Parameters,
         VpgParameters,
     )
 }

@@ -1,4 +1,4 @@
-"""Soft values, targets and the temperature's loss by hand. Runs on every Keras backend."""
+"""Soft values, smoothed actions, targets and the temperature's loss by hand. Runs on every Keras backend."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ from keras import ops
 
 from distrl.algorithms.maths.critic_losses import (
     critic_targets,
+    smoothed_actions,
     soft_value,
     temperature_loss,
     weighted_mean,
@@ -37,3 +38,13 @@ def test_means_are_weighed_and_divided_by_the_number_of_items():
     values, weights = array(1.0, 2.0, 6.0), array(1.0, 0.5, 0.0)
     assert float(weighted_mean(values, None)) == 3.0
     assert float(weighted_mean(values, weights)) == pytest.approx(2.0 / 3.0)
+
+
+@pytest.mark.parametrize(
+    ("action", "noise", "expected"),
+    [(0.0, 0.3, 0.3), (0.0, -0.7, -0.5), (0.2, 0.9, 0.7), (0.8, 0.4, 1.0), (-0.9, -0.5, -1.0), (-1.0, 0.25, -0.75)],
+)
+def test_noise_of_smoothed_actions_is_clipped_and_then_the_action(action, noise, expected):
+    """c is .5: first the noise is cut to +- .5, then the action to [-1, 1]."""
+    smoothed = smoothed_actions(array(action)[None], array(noise)[None], 0.5)
+    np.testing.assert_allclose(np.asarray(smoothed), [[expected]], rtol=1e-6)
