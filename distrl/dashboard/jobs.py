@@ -28,8 +28,7 @@ from distrl.memory_backend.registry_interface import (
     heartbeat_ages_s,
     rates_while_paused,
 )
-from distrl.metrics.progress import number
-from distrl.metrics.snapshot import Snapshot, Value
+from distrl.metrics.snapshot import Snapshot, Value, number
 from distrl.runs.directories import RunRecord
 
 LOOK_S = 0.9

@@ -14,9 +14,8 @@ from distrl.config.tensorboard import TensorBoardConfig
 from distrl.errors import ConfigError, printable
 from distrl.memory_backend.backend import Backend, LedgerCounts
 from distrl.memory_backend.registry_interface import Evaluation, RoleStatus, blocked_share, rates_while_paused
-from distrl.metrics.configuration_text import meta_text, settings_text
 from distrl.metrics.phrases import return_words
-from distrl.metrics.sinks import CsvSink, TensorBoardSink
+from distrl.metrics.sinks import CsvSink, TensorBoardSink, meta_text, settings_text
 from distrl.roles.plan import Role
 from distrl.terminal.console import View
 

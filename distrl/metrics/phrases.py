@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from distrl.metrics.progress import number
-from distrl.metrics.snapshot import Snapshot
+from distrl.metrics.snapshot import Snapshot, number
 
 NO_EPISODE = "no episode finished yet"
 UNKNOWN = "\u2013"  # an en dash in place of a number

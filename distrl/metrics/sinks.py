@@ -1,17 +1,23 @@
-"""Files that snapshots are written to: metrics.csv and TensorBoard's event files."""
+"""Sinks: metrics.csv and TensorBoard event files, and the configuration as text for these."""
 
 import csv
 import io
+import itertools
+import os
 import time
 from array import array
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
+
+from distrl.config.document import flat, scalar
+from distrl.config.settings import Settings
 from distrl.config.tensorboard import Label, TensorBoardConfig
-from distrl.errors import ConfigError
-from distrl.metrics.event_file import EventFile
+from distrl.errors import ConfigError, require
 from distrl.metrics.snapshot import COLUMNS, TOLD_ONCE, Snapshot, Value, columns_of, tag_of
+from distrl.types import Array, FloatArray
 
 
 class Sink(Protocol):
@@ -101,6 +107,82 @@ class CsvSink:
         self._file.flush()
 
 
+MOST_NUMBERS = 2**18
+"""Most numbers in a histogram; of larger arrays, evenly spread elements are taken."""
+BINS = 64
+
+
+class EventFile:
+    """One file in `folder`, which is made if missing; a resumed run adds one more.
+
+    Raises:
+        MissingExtraError: tensorboardX is not installed.
+        OSError: `folder` or the file cannot be written; the methods raise it too.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        require("tensorboardX", "tensorboardX", "cpu")
+        # Imported here: actors and the CLI's other commands have no use for it.
+        from tensorboardX.event_file_writer import EventsWriter
+
+        folder.mkdir(parents=True, exist_ok=True)
+        # Unique: the library's own name is the same for all processes of a host within one second.
+        self._writer = EventsWriter(str(folder / "events"), filename_suffix=f".{os.getpid()}.{next(_files)}")
+
+    def scalar(self, tag: str, value: float, step: int) -> None:
+        """Write a point of a curve."""
+        from tensorboardX import summary
+
+        self._add(summary.scalar(tag, value), step)
+
+    def histogram(self, tag: str, values: Array, step: int) -> None:
+        """Write a histogram of the finite numbers, if there are any.
+
+        Args:
+            values: Booleans, integers or floats, of any shape.
+        """
+        from tensorboardX import summary
+
+        flat = values.reshape(-1)
+        flat = flat[:: -(-flat.size // MOST_NUMBERS) or 1].astype(np.float64)
+        flat = flat[np.isfinite(flat)]
+        if flat.size:
+            with np.errstate(over="ignore"):  # sums of squares may become infinite
+                self._add(summary.histogram(tag, flat, bins=_edges(flat)), step)
+
+    def text(self, tag: str, markdown: str) -> None:
+        """Write Markdown for TensorBoard's Text tab."""
+        from tensorboardX import summary
+
+        self._add(summary.text(tag, markdown), 0)
+
+    def flush(self) -> None:
+        """Write buffered data."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._writer.close()
+
+    def _add(self, made: object, step: int) -> None:
+        from tensorboardX.proto.event_pb2 import Event
+
+        self._writer.write_event(Event(summary=made, step=step, wall_time=time.time()))
+
+
+_files = itertools.count()
+
+
+def _edges(values: FloatArray) -> FloatArray:
+    """Return the edges of `BINS` equal bins, or of one bin if numbers are too close or too far apart for them."""
+    low, high = values.min(), values.max()
+    with np.errstate(over="ignore", invalid="ignore"):
+        edges = np.linspace(low, high, BINS + 1)
+        if np.isfinite(edges).all() and (np.diff(edges) > 0.0).all():
+            return edges
+    return np.array([np.nextafter(low, -np.inf), np.nextafter(high, np.inf)])
+
+
 LABELS: Mapping[str, tuple[Label, ...]] = {"loss/loss": ("total-loss", "losses"), "network/relu_zeros": ("relu",)}
 """First part of tags -> labels of which one must be set; other numbers are always written."""
 
@@ -165,3 +247,41 @@ def _cell(value: Value) -> str:
     if isinstance(value, str):
         return " ".join(value.split())  # a row is one line
     return "" if value is None else repr(value)
+
+
+def settings_text(settings: Settings) -> str:
+    """Return a table of every value with its path and origin."""
+    rows = [[path, setting.text, setting.origin] for path, setting in settings.items()]
+    return _table(["setting", "value", "from"], rows)
+
+
+def meta_text(meta: Mapping[str, Any]) -> str:
+    """Return nested data, each name with its value.
+
+    Lists of equally long lists become tables, other lists one line; names of nested mappings are joined by dots.
+    """
+    return "\n\n".join(f"**{_table_cell('.'.join(name))}**{_value(value)}" for name, value in flat(meta))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list) and value and _are_rows(value):
+        return f"\n\n{_table([str(index) for index in range(len(value[0]))], value)}"
+    return f": {_table_cell(value)}"
+
+
+def _are_rows(value: list[Any]) -> bool:
+    rows = all(
+        isinstance(row, list) and row and not any(isinstance(cell, list | dict) for cell in row) for row in value
+    )
+    return rows and len({len(row) for row in value}) == 1
+
+
+def _table(header: list[str], rows: list[list[Any]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(map(_table_cell, line))} |" for line in lines)
+
+
+def _table_cell(value: Any) -> str:
+    """Return one line without cell separators."""
+    text = value if isinstance(value, str) else scalar(value)
+    return " ".join(text.split()).replace("|", "\\|")

@@ -130,3 +130,8 @@ def columns_of(snapshot: Snapshot) -> set[str]:
 def tag_of(name: str) -> str:
     """Return TensorBoard's tag of a number; a name outside the table belongs to the algorithm."""
     return name if "/" in name else TAGS.get(name, f"algorithm/{name}")
+
+
+def number(value: Value) -> float | None:
+    """Return a snapshot's value as a number; None if it is unknown or text."""
+    return None if value is None or isinstance(value, str) else float(value)

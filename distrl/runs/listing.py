@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 from distrl.config.presets import nearest
 from distrl.errors import EXIT_OK, ConfigError
-from distrl.metrics.progress import number
-from distrl.metrics.snapshot import Snapshot, Value
+from distrl.metrics.snapshot import Snapshot, Value, number
 from distrl.runs.directories import Run, State
 from distrl.runs.last_row import last_row
 from distrl.runs.manifest import Manifest

@@ -12,9 +12,9 @@ from distrl.config import RunConfig
 from distrl.config.presets import nearest
 from distrl.errors import ConfigError
 from distrl.metrics.phrases import NO_EPISODE, RoleRow, return_words, role_states
-from distrl.metrics.progress import History, goals, number
-from distrl.metrics.snapshot import Snapshot
+from distrl.metrics.snapshot import Snapshot, number
 from distrl.runs.summary import Summary, closing_text, duration
+from distrl.terminal.progress import History, goals
 
 
 class View(Protocol):

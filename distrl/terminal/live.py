@@ -13,9 +13,9 @@ from rich.text import Text
 
 from distrl.config import RunConfig
 from distrl.metrics.phrases import NO_EPISODE, UNKNOWN, RoleRow, return_words, role_states, verdict
-from distrl.metrics.progress import Goal, History, goals, number
-from distrl.metrics.snapshot import Snapshot
+from distrl.metrics.snapshot import Snapshot, number
 from distrl.runs.summary import Summary, closing_text, duration
+from distrl.terminal.progress import Goal, History, goals
 
 MOST_ACTORS = 8
 _STATE_STYLES = {"acting": "green", "training": "green", "starting": "yellow", "paused": "magenta", "stopping": "dim"}

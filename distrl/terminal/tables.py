@@ -10,8 +10,7 @@ from rich.text import Text
 from distrl.memory_backend.backend import LedgerCounts
 from distrl.memory_backend.registry_interface import SILENT_S, Control, RoleStatus, blocked_share
 from distrl.metrics.phrases import NO_EPISODE, UNKNOWN, return_words, waiting_words
-from distrl.metrics.progress import number
-from distrl.metrics.snapshot import Snapshot
+from distrl.metrics.snapshot import Snapshot, number
 from distrl.runs.summary import duration
 
 _ORDER = ("learner", "actor", "evaluator")

@@ -3,10 +3,10 @@ import sys
 import pytest
 
 from distrl.config import RunConfig
-from distrl.metrics.progress import History
 from distrl.runs.summary import Summary
 from distrl.terminal.console import PlainView, QuietView, UntilGoneView, line, make_view
 from distrl.terminal.live import LiveView
+from distrl.terminal.progress import History
 
 CONFIG = RunConfig.model_validate({"actors": {"count": 2}, "stop": {"mean_return": 475, "env_steps": 1_000_000}})
 SNAPSHOT = {

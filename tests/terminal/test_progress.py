@@ -1,7 +1,8 @@
 import pytest
 
 from distrl.config import RunConfig
-from distrl.metrics.progress import Goal, History, goals, number, sparkline
+from distrl.metrics.snapshot import number
+from distrl.terminal.progress import Goal, History, goals, sparkline
 
 
 def config(**stop):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distrl.config import RunConfig
-from distrl.metrics.snapshot import Snapshot, Value
+from distrl.metrics.snapshot import Snapshot, number
 
 _SLOPE_POINTS = 30
 _LEAST_POINTS = 5
@@ -93,11 +93,6 @@ def sparkline(values: Sequence[float]) -> str:
     low, high = min(values), max(values)
     scale = (len(_BLOCKS) - 1) / (high - low) if high > low else 0.0
     return "".join(_BLOCKS[round((value - low) * scale)] for value in values)
-
-
-def number(value: Value) -> float | None:
-    """Return a snapshot's value as a number; None if it is unknown or text."""
-    return None if value is None or isinstance(value, str) else float(value)
 
 
 def _eta_s(rest: float, rate_per_s: float | None) -> float | None:
