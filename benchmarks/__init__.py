@@ -1,1 +1,1 @@
-"""What distrl learns, and under which conditions, measured; from a checkout: `python -m benchmarks.learning`."""
+"""Measurements of learning and speed; from a checkout: `python -m benchmarks.learning`."""

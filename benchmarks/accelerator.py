@@ -195,7 +195,7 @@ def _arrays(batch: Batch) -> list[np.ndarray]:
 
 
 def block(report: Mapping[str, Any]) -> str:
-    """What the page says."""
+    """Return the part of the page."""
     heads = ["Network", "Frames per update", "Updates/s", "Frames/s", "TFLOP/s of the peak"]
     return listed(report, [*heads, "Frames/s fed", "Frames/s copied"], _line)
 

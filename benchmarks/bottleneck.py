@@ -1,4 +1,4 @@
-"""Who waits for whom, where one side is slow on purpose: whether the verdict names that side.
+"""Bottleneck verdicts of trainings with one side that is slow on purpose: the verdict must name that side.
 
     python -m benchmarks.bottleneck
     python -m benchmarks.bottleneck --only slow-learner --seconds 30
@@ -51,7 +51,7 @@ def measure(name: str, seconds: float, out: Path) -> Entry:
 
 
 def block(report: Mapping[str, Any]) -> str:
-    """What the page says."""
+    """Return the part of the page."""
     return listed(report, ["Training", "Learner idle", "Actors blocked", "Verdict", "Goal"], _line)
 
 

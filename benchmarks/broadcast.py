@@ -1,4 +1,4 @@
-"""How long new weights take to be in use by every actor, each of which is in the middle of an unroll.
+"""Time until every actor uses new weights, each in the middle of an unroll.
 
     python -m benchmarks.broadcast
     python -m benchmarks.broadcast --only 16 --publications 20
@@ -94,7 +94,7 @@ class Drain(threading.Thread):
 
 def arrival(entry: StreamEntry) -> Arrival:
     """An entry's id begins with the milliseconds of Redis' clock."""
-    assert entry.header is not None  # nobody else pushes here
+    assert entry.header is not None  # only these actors push here
     return Arrival(entry.header.actor, entry.header.weights_version, int(entry.entry_id.split("-")[0]) / 1000.0)
 
 
@@ -209,7 +209,7 @@ def measure(name: str, publications: int) -> Entry:
 
 
 def block(report: Mapping[str, Any]) -> str:
-    """What the page says."""
+    """Return the part of the page."""
     heads = ["Actors", "Parameters", "Publications", "Median", "95th percentile", "Longest", "Goal for the 95th, in s"]
     return listed(report, heads, _line)
 

@@ -22,7 +22,7 @@ from benchmarks.speed import Entry, chosen, finish, listed, parser, stamp
 
 PAGE = provenance.ROOT / "docs" / "reliability.md"
 DIRECTORY_VARIABLE = "DISTRL_ENDURANCE"
-"""Where the tests' fixture `measured` puts what it is given."""
+"""Directory of the records of the tests' fixture `measured`."""
 TESTS = {
     "constant-kills": "tests/failures/test_constant_kills.py",
     "scaling": "tests/failures/test_scaling_under_way.py",
@@ -53,11 +53,11 @@ UNITS = {
     "_s": lambda value: f"{value:,.1f} s",
     "": lambda value: f"{value:,g}" if isinstance(value, float) else f"{value:,}",
 }
-"""What a figure's name ends with -> how it is told."""
+"""Ending of a figure's name -> its format."""
 
 
 def measure(names: Sequence[str], out: Path) -> tuple[list[Entry], bool]:
-    """What the tests have measured, and whether all of them have passed."""
+    """Return the measurements of the tests, and whether all tests have passed."""
     found, where = (out / "measured").resolve(), stamp()
     found.mkdir(parents=True, exist_ok=True)
     for old in found.glob("*.json"):
@@ -70,7 +70,7 @@ def measure(names: Sequence[str], out: Path) -> tuple[list[Entry], bool]:
 
 
 def forget(names: Sequence[str]) -> None:
-    """What these tests had measured before: one that fails now has measured nothing."""
+    """Return earlier measurements of these tests, without those of tests that fail now."""
     path = RESULTS / "endurance.json"
     if path.exists():
         report = json.loads(path.read_text("utf-8"))
@@ -79,7 +79,7 @@ def forget(names: Sequence[str]) -> None:
 
 
 def block(report: Mapping[str, Any]) -> str:
-    """What the page says."""
+    """Return the part of the page."""
     ordered = {**report, "results": sorted(report["results"], key=lambda entry: (entry["row"], entry["name"]))}
     return listed(ordered, ["Fault", "Measured"], _line)
 

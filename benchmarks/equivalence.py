@@ -34,7 +34,7 @@ def rows() -> list[Row]:
 
 
 def block(report: Path) -> str:
-    """What `docs/results.md` says."""
+    """Return the part of `docs/results.md`."""
     tree, measured, by_row = read_report(report)
     if not tree["results"]:
         return heading(tree, by_row)

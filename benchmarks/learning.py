@@ -1,4 +1,4 @@
-"""What each algorithm learns on each task: trains, evaluates, and reports; `make learning`.
+"""Learning results of each algorithm on each task: train, evaluate, and report; `make learning`.
 
     python -m benchmarks.learning --only 'cartpole-*' --seeds 1 2 3 --out runs/learning
 
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def block(report: Path) -> str:
-    """What `docs/results.md` says."""
+    """Return the part of `docs/results.md`."""
     tree, rows, by_row = read_report(report)
     if not tree["results"]:
         return heading(tree, by_row)

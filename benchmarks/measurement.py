@@ -41,7 +41,7 @@ class FailedError(Exception):
 
 @dataclass(frozen=True)
 class Result:
-    """What one seed of one row came to.
+    """The result of one seed of one row.
 
     Attributes:
         row: Its name.

@@ -1,4 +1,4 @@
-"""Where a result comes from: the configuration that its training resolved to, the commit, the machine."""
+"""Origin of a result: the resolved configuration of its training, the commit, the machine."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def resolved(row: Row) -> RunConfig:
-    """What `distrl config show` prints for the row's preset and sets; its budget and seed are not in it."""
+    """Return the output of `distrl config show` for the row's preset and sets; its budget and seed are not in it."""
     return load(preset=row.preset, sets=row.sets).config
 
 
@@ -34,7 +34,7 @@ def update_steps(row: Row, env_steps: int, updates: int) -> int:
 
 
 def commit() -> str:
-    """Of this repository, "+" where files differ from it; "unknown" outside of one."""
+    """Return the commit of this repository, with "+" if files differ from it; "unknown" outside of one."""
     return _known_to_git("HEAD", "distrl", "benchmarks/*.py")
 
 

@@ -13,7 +13,7 @@ from benchmarks.table import Row
 
 FOLDER = ROOT / "benchmarks" / "results"
 LINES = 12
-"""Of a table at most."""
+"""Most rows of a published table."""
 
 
 @dataclass(frozen=True)

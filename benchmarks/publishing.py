@@ -1,4 +1,4 @@
-"""Where reports go: the output folder of a benchmark, and with `--publish` the repository."""
+"""Places of reports: the output folder of a benchmark, and with `--publish` the repository."""
 
 import argparse
 import json
@@ -29,7 +29,7 @@ def say(text: str) -> None:
 
 
 def parser(description: str, name: str) -> argparse.ArgumentParser:
-    """What every benchmark takes."""
+    """Return the parser of the options that all benchmarks share."""
     made = argparse.ArgumentParser(description=description)
     made.add_argument("--only", nargs="+", default=[], metavar="ROW", help="names of rows; * stands for anything")
     made.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS), metavar="N")
@@ -83,7 +83,7 @@ def publish(name: str, rows: Sequence[Row], tree: dict[str, Any]) -> None:
 
 
 def command_line(name: str, only: Sequence[str], seeds: Sequence[int]) -> str:
-    """What measures the same again, for a shell."""
+    """Return the shell command that measures the same again."""
     words = ["--only", *map(shlex.quote, only)] if only else []
     words += ["--seeds", *map(str, seeds)] if tuple(seeds) != SEEDS else []
     options = " ".join(words)

@@ -113,7 +113,7 @@ def threshold(row: Row) -> str:
 
 
 def verdict(row: Row, results: Sequence[Result], seeds: Sequence[int]) -> str:
-    """Whether the interquartile mean reaches the threshold, trainings that failed being the worst there are."""
+    """Return whether the interquartile mean reaches the threshold; trainings that failed count as the worst."""
     if missing(results, row.under(seeds)):
         return "incomplete"
     if row.mean_return is None:
@@ -127,7 +127,7 @@ def missing(results: Sequence[Result], seeds: Sequence[int]) -> bool:
 
 
 def heading(tree: Mapping[str, Any], by_row: Mapping[str, Sequence[Result]]) -> str:
-    """What was measured how, where and when, and how long that took."""
+    """Return the line that names command, machine, date and duration of the measurements."""
     results = [result for of_row in by_row.values() for result in of_row]
     if not results:
         return "Not measured yet."
@@ -164,7 +164,7 @@ def training_score(result: Result) -> float:
 
 
 def markers(name: str) -> tuple[str, str]:
-    """What a generated part of a page begins and ends with."""
+    """Return the marks at the beginning and the end of a generated part of a page."""
     return f"<!-- {name}: begin, written by benchmarks.{name} -->", f"<!-- {name}: end -->"
 
 

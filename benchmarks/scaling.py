@@ -1,4 +1,4 @@
-"""How the rate grows with the number of actors, where environments take most of the time.
+"""Speed by the number of actors, with environments that take most of the time.
 
     python -m benchmarks.scaling
     python -m benchmarks.scaling --only 'processes-*' --seconds 10
@@ -35,7 +35,7 @@ Row = Mapping[str, str]
 
 
 def sets(launcher: str, actors: int, seconds: float) -> list[str]:
-    """What is set in the CartPole preset: the environment, the actors, and when to stop.
+    """Return the changes to the CartPole preset: the environment, the actors, and when to stop.
 
     An update is of four unrolls, so that the learner has as much to do per step whatever the number of actors.
     """
@@ -108,7 +108,7 @@ def linear(entries: Sequence[Entry]) -> dict[str, float]:
 
 
 def block(report: Mapping[str, Any]) -> str:
-    """What the page says."""
+    """Return the part of the page."""
     ratios = linear(report["results"])
     heads = ["Actors", "Steps/s", "Of linear", "Goal", "Learner idle", "Actors blocked"]
     return listed(report, heads, lambda entry: _line(entry, ratios.get(entry["name"])))

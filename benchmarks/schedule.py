@@ -12,7 +12,7 @@ Todo = tuple[Row, int]
 
 
 def open_measurements(rows: Sequence[Row], seeds: Sequence[int], kept: Sequence[Result]) -> list[Todo]:
-    """What is not there yet: all rows under the first seed, then under the next."""
+    """Return the missing runs: all rows under the first seed, then under the next."""
     done = {(result.row, result.seed) for result in kept}
     return [(row, seed) for seed in seeds for row in rows if seed in row.under(seeds) and (row.name, seed) not in done]
 

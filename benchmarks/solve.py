@@ -20,9 +20,9 @@ from benchmarks.speed import Entry, chosen, finish, goal, listed, parser, stamp
 
 MEAN_RETURN = 475
 MOST_BEYOND_S = 4.0
-"""Of the import, with TensorFlow."""
+"""Goal beyond the import, with TensorFlow."""
 MOST_S = {"jax": 7.0}
-"""In all."""
+"""Goal in all, with JAX."""
 
 
 def measure(backends: Sequence[str], seeds: Sequence[int], out: Path) -> list[Entry]:
@@ -53,7 +53,7 @@ def measure(backends: Sequence[str], seeds: Sequence[int], out: Path) -> list[En
 
 
 def block(report: Mapping[str, Any]) -> str:
-    """What the page says."""
+    """Return the part of the page."""
     heads = ["Learner", "Seeds", "From the command to the exit", "Median", "`import tensorflow` alone", "Beyond it"]
     return listed(report, [*heads, "Goal", "Environment steps"], _line)
 

@@ -1,4 +1,4 @@
-"""What the benchmarks of speed share: their command line, where figures come from, and their part of the page.
+"""Common parts of the benchmarks of speed: command line, origin of figures, and part of the page.
 
 A report is one JSON object: the command, and one entry for each thing that was measured, with its name, the machine,
 the commit, the date and the load that others put on the machine. `docs/performance.md` says of it what stands between
@@ -34,7 +34,7 @@ Block = Callable[[Mapping[str, Any]], str]
 def parser(
     module_doc: str | None, name: str, names: Sequence[str], page: Path | None = None
 ) -> argparse.ArgumentParser:
-    """What every benchmark of speed takes; the rest of the module's docstring is the help's end, examples and all."""
+    """Return the parser of all benchmarks of speed; its help ends with the module's docstring, examples included."""
     first, _, rest = (module_doc or "").partition("\n")
     made = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{name}",
@@ -85,7 +85,7 @@ def finish(
 
 
 def command_line(name: str) -> str:
-    """What measures the same again, for a shell; not where it goes."""
+    """Return the shell command that measures the same again, without the output folder."""
     words = [word for word in sys.argv[1:] if word != "--publish"]
     if "--out" in words:
         where = words.index("--out")
@@ -109,13 +109,13 @@ def write_page(name: str, block: Block, page: Path | None = None) -> None:
 
 
 def page_text(name: str, block: Block) -> str:
-    """What the page says of the committed report; that there is none where there is none."""
+    """Return the part of the page for the committed report, or a line that there is none."""
     path = RESULTS / f"{name}.json"
     return block(json.loads(path.read_text("utf-8"))) if path.exists() else NOTHING
 
 
 def heading(report: Mapping[str, Any]) -> str:
-    """What was measured how, where and when, and whether others were at work there."""
+    """Return the line that names command, date, commit, machine and its load."""
     entries = report["results"]
     dates, commits, machines = (", ".join(sorted({entry[key] for entry in entries})) for key in _WHERE)
     load = max(entry["load_before"] for entry in entries)

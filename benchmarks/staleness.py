@@ -1,4 +1,4 @@
-"""What V-trace is for: IMPALA on CartPole while every unroll is ten updates old.
+"""The effect of V-trace: IMPALA on CartPole while every unroll is ten updates old.
 
     python -m benchmarks.staleness
 
@@ -21,7 +21,7 @@ from benchmarks.table import Row
 LAG_UPDATES = 10
 ENV_STEPS = 800_000
 KEPT = 0.9
-"""What V-trace shall keep of the result without lag, and what shall be lost without correction."""
+"""Share of the result without lag that V-trace must keep, and share that must be lost without correction."""
 SHARED = (
     *("stop.mean_return=null", "algorithm.minibatches=1"),
     *("actors.environments=64", "actors.unroll_length_steps=32"),
@@ -56,7 +56,7 @@ ROWS = tuple(
 
 
 def block(report: Path) -> str:
-    """What `docs/results.md` says."""
+    """Return the part of `docs/results.md`."""
     tree, rows, by_row = read_report(report)
     if not tree["results"]:
         return heading(tree, by_row)
@@ -78,7 +78,7 @@ def verdict(by_row: Mapping[str, Sequence[Result]], seeds: Sequence[int], rate: 
             told.append(f"by {what}, **nothing is learned without lag**")
             continue
         kept, left = (max(found, 0.0) / whole for found in (corrected, uncorrected))
-        met = "as it shall" if kept >= KEPT else f"**missing the {KEPT:.0%} it shall keep**"
+        met = "as it must" if kept >= KEPT else f"**missing the {KEPT:.0%} it must keep**"
         lost = "" if left < KEPT else ", **which is no visible loss**"
         told.append(f"by {what}, V-trace keeps {kept:.0%}, {met}, and without correction {left:.0%} are left{lost}")
     return f"{'; '.join(told)}."

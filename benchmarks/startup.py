@@ -1,4 +1,4 @@
-"""How soon a training learns after its command, and what memory it takes.
+"""Time from the command of a training to its first update, and memory.
 
     python -m benchmarks.startup
     python -m benchmarks.startup --only jax --repetitions 3
@@ -64,7 +64,7 @@ def measure_memory(backend: str, out: Path) -> dict[str, Any]:
 
 
 def block(report: Mapping[str, Any]) -> str:
-    """What the page says."""
+    """Return the part of the page."""
     heads = ["Learner", "`import tensorflow` alone", "First update", "Beyond the import, s [95 %]", "Goal"]
     heads += ["Memory, two actors", "Goal", "One actor more", "Goal", "Runs"]
     return listed(report, heads, _line)

@@ -1,4 +1,4 @@
-"""How long the replay memory's sum tree takes: python benchmarks/sum_tree.py [--json] [--items N] [--batch N]."""
+"""Time of the replay memory's sum tree: python benchmarks/sum_tree.py [--json] [--items N] [--batch N]."""
 
 import argparse
 import json

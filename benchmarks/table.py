@@ -1,4 +1,4 @@
-"""What shall be learned: one row for each task and algorithm, with the threshold that its preset states as well."""
+"""Goals of learning: one row for each task and algorithm, with the threshold that its preset states as well."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ EPISODES = 100
 
 
 def evaluation_seed(seed: int) -> int:
-    """Of the episodes that judge what was trained under `seed`: never the training's own."""
+    """Return the seed of the episodes that judge a training of `seed`; never the training's own."""
     return 1000 + seed
 
 

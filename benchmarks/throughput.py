@@ -1,4 +1,4 @@
-"""How fast presets train end to end, and how near that is to what the same cores allow.
+"""Speed of presets end to end, and its share of the limit of the same cores.
 
     python -m benchmarks.throughput
     python -m benchmarks.throughput --only cartpole-impala --repetitions 3 --seconds 10
@@ -33,11 +33,11 @@ from distrl.config.presets import presets as all_presets
 from distrl.runs.summary import duration
 
 PRESETS = ("cartpole-impala", "halfcheetah-appo", "pong-impala")
-"""What is measured where nothing is named."""
+"""Presets that are measured by default."""
 LEAST = {"cartpole-impala": 0.70, "halfcheetah-appo": 0.85, "pong-impala": 0.85}
-"""Of the limit."""
+"""Goals, as shares of the limit."""
 USUAL_S = 30.0
-"""What a measurement takes beyond its seconds, before one has been made: starting, warming up, parts alone."""
+"""Estimate of the time of a measurement beyond its seconds: start, warm-up, parts alone."""
 
 Sample = dict[str, Any]
 """One report of `distrl bench`, with `took_s` and the fields of `stamp`."""
@@ -86,7 +86,7 @@ def measure(out: Path, preset: str, repetition: int, sets: Sequence[str], second
 def measure_all(
     presets: Sequence[str], given: argparse.Namespace, tell: Callable[[str], None]
 ) -> tuple[dict[str, list[Sample]], list[str]]:
-    """What is not there yet, with what is left to do; all measurements by preset, and what failed."""
+    """Return the missing measurements, all measurements by preset, and the failures."""
     samples: dict[str, list[Sample]] = {preset: [] for preset in presets}
     todo: list[tuple[str, int]] = []
     for repetition in range(given.repetitions):
@@ -124,7 +124,7 @@ def words(sample: Sample) -> str:
 
 
 def entry(preset: str, samples: Sequence[Sample], sets: Sequence[str], baseline: Entry | None) -> Entry:
-    """What the report says of one preset, median and interval of every figure; with a baseline, its ratio to it."""
+    """Return the row of one preset: median and interval of every figure and, with a baseline, the ratio to it."""
     newest = samples[-1]
     found: Entry = {
         "name": "+".join([preset, *sets]),
@@ -159,7 +159,7 @@ def read_baseline(path: Path | None) -> dict[str, Entry]:
 
 
 def block(report: Mapping[str, Any]) -> str:
-    """What the page says."""
+    """Return the part of the page."""
     heads = ["Preset", "Steps/s while learning", "Limit", "Of the limit [95 %]", "Goal", "Learner idle"]
     heads += ["Actors blocked", "Bottleneck", "Runs"]
     if not any("to_baseline" in one for one in report["results"]):

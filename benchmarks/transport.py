@@ -1,4 +1,4 @@
-"""What the memory backend costs beside redis-py: unrolls through it, and the same bytes through a bare loop.
+"""The memory backend beside redis-py: unrolls through it, and the same bytes through a bare loop.
 
     python -m benchmarks.transport
     python -m benchmarks.transport --only 0.1MB 1MB --rounds 2000 --out runs/transport
@@ -37,7 +37,7 @@ STREAM, GROUP = "bare", "group"
 
 
 class Case(NamedTuple):
-    """What is sent.
+    """The unrolls that are sent.
 
     Attributes:
         features: Float32 numbers of one observation; an unroll has T = 32 rows of B = 64 environments.
@@ -193,7 +193,7 @@ def processor_clock(pid: int) -> Callable[[], float]:
 
 
 def block(report: Mapping[str, Any]) -> str:
-    """What the page says."""
+    """Return the part of the page."""
     heads = ["Unroll", "Unrolls/s, ours to bare [95 %]", "By processor time", "Rounds", "Goal"]
     return listed(report, heads, _line)
 

@@ -28,7 +28,7 @@ SAMPLE_EVERY_S = 1.0
 
 @dataclass(frozen=True)
 class WholeRun:
-    """What one command came to.
+    """The result of one command.
 
     Attributes:
         first_update_s: From the start of the command's process to the first update.

@@ -1,4 +1,4 @@
-"""Who is compared, at what, and by which commands."""
+"""Contenders, tasks and commands of the comparison."""
 
 import sys
 from collections.abc import Sequence

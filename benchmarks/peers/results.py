@@ -1,4 +1,4 @@
-"""What is kept of every run, so that the same command goes on where it was interrupted.
+"""Records of every run, so that the same command continues after an interruption.
 
 OUT/results/<contender>-<task>-<repetition>.json    one that went well is not measured again, unless what decides it
                                                     changed

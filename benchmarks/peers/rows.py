@@ -1,4 +1,4 @@
-"""What a run tells while it goes on, and what follows from it.
+"""Output of a run while it goes on, and figures derived from it.
 
 The peers' scripts append JSON lines (`scripts/progress.py`); distrl writes `metrics.csv`. Both have the
 same four numbers.

@@ -21,8 +21,8 @@ def report(tmp_path, result, means, rows=staleness.ROWS[:3]):
     [
         (
             ((500, 480), (450, 384), (50, 24)),
-            "by 100 greedy episodes, V-trace keeps 90%, as it shall, and without correction 10% are left; by the "
-            "training's own, V-trace keeps 80%, **missing the 90% it shall keep**, and without correction 5% are left.",
+            "by 100 greedy episodes, V-trace keeps 90%, as it must, and without correction 10% are left; by the "
+            "training's own, V-trace keeps 80%, **missing the 90% it must keep**, and without correction 5% are left.",
         ),
         (((500, 480), (500, 480), (475, 480)), "without correction 95% are left, **which is no visible loss**; by"),
         (((500, 480), (500, 480), (None, None)), "without correction 0% are left."),
