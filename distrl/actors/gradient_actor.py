@@ -15,7 +15,6 @@ from distrl.config import RunConfig
 from distrl.errors import ConfigError
 from distrl.memory_backend.codec import stack
 from distrl.memory_backend.gradient_codec import encode_contribution
-from distrl.networks.gradient_step import names_of
 from distrl.types import Contribution, EnvSpec, Unroll, Weights
 
 
@@ -36,7 +35,7 @@ class GradientShipper:
         self._frame_counts = frame_counts
         online = networks["main"].online
         self._acting = online.policy_variables.keys()
-        self._names = names_of(online, online.model.weights)
+        self._names = online.names_of(online.model.weights)
         self._is_first = True
 
     def reset(self, seeds: np.random.SeedSequence) -> None:

@@ -22,9 +22,8 @@ from distrl.config.replay import ReplayParameters
 from distrl.errors import ConfigError
 from distrl.networks.actions.family import Tensor, UndrawnFamily
 from distrl.networks.actions.joint import JointDistribution
-from distrl.networks.contributions import apply_contributions
+from distrl.networks.contributions import GradientStep, apply_contributions
 from distrl.networks.framework.differentiation import Objective
-from distrl.networks.gradient_step import GradientStep
 from distrl.networks.steps import TrainStep
 from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Batch, Contributions, Differentiated, EnvSpec, FloatArray
@@ -216,7 +215,7 @@ class GradientAlgorithm(Algorithm):
             {action: spec for action, spec in specs.items() if not isinstance(spec, UndrawnFamily)}
         )
         if self.memory.ships == "gradients":
-            self._gradient_step = network.gradient_step(self.loss)
+            self._gradient_step = GradientStep(network.online, self.loss)
         else:
             self._step = self.train_step(network)
         return {"main": network}

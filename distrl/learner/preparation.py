@@ -22,6 +22,7 @@ from distrl.memory_backend.backend import Backend, QueueCaps
 from distrl.memory_backend.codec import WireDtype
 from distrl.memory_backend.gradient_codec import GradientSchema
 from distrl.memory_backend.inbox import Inbox
+from distrl.networks.contributions import contribution_shapes
 from distrl.networks.framework import backend as numeric_backend
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.weights import is_mixed
@@ -94,7 +95,7 @@ class Prepared:
         network = self.networks["main"]
         normalizes = network.rewards is not None
         if self.algorithm.memory.ships == "gradients":
-            shapes = network.contribution_shapes()
+            shapes = contribution_shapes(network.online)
             return GradientSchema.of(length * rows, *shapes, normalizes_rewards=normalizes)
         state = network.online.assembly.recurrent_state
         return UnrollSchema.of(

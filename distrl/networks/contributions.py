@@ -1,31 +1,105 @@
-"""Workers' gradients become one step of the global copy, of one shared optimizer or of each worker's own."""
+"""Gradients of workers: gradient actors compute them under the weights that acted, the learner applies them."""
+
+from typing import Any
 
 import numpy as np
 
-from distrl.networks.gradient_step import moving_averages, names_of
+from distrl.networks.actions.family import Tensor
+from distrl.networks.framework.backend import Gradients
+from distrl.networks.framework.optimizers import clip_gradients
+from distrl.networks.network import Architecture
+from distrl.networks.objective import UnrollLoss, over_unrolls
+from distrl.networks.parts.normalization import RunningMoments
 from distrl.networks.wrapper import NetworkWrapper
-from distrl.types import Array, Contributions
+from distrl.types import Array, Batch, Contributions, Differentiated
+
+_AFTER = "after/"
+"""Prefix of named arrays with the new values of variables that no gradient moves."""
+
+
+class GradientStep:
+    """Loss, gradient and clipping of one copy, compiled together; its trainable weights stay as they are.
+
+    Args:
+        network: The copy whose weights acted.
+        loss: (outputs, batch) -> one scalar per head, and metrics; traced once.
+    """
+
+    def __init__(self, network: Architecture, loss: UnrollLoss) -> None:
+        self._network = network
+        self._averages = network.moving_averages
+        self._generators = network.random_states
+        self._names = network.names_of(network.model.trainable_variables)
+        function = over_unrolls(network.assembly, network.parameters, loss)
+        moved = {**self._averages, **{str(index): variable for index, variable in enumerate(self._generators)}}
+
+        def with_state(batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+            total, metrics = function(batch)
+            # Inside the function a variable's value is the one assigned there.
+            return total, {**metrics, **{f"{_AFTER}{name}": variable.value for name, variable in moved.items()}}
+
+        self._gradients = Gradients(
+            with_state,
+            network.model.trainable_variables,
+            network.state_variables,
+            lambda gradients: clip_gradients(gradients, network.parameters),
+        )
+
+    @property
+    def traces(self) -> int:
+        """Number of compilations: one per batch shape."""
+        return self._gradients.traces
+
+    def __call__(self, batch: Batch) -> Differentiated:
+        """Compute the gradient of one batch; random generators and moving averages advance."""
+        loss, named, gradients = self._gradients(batch)
+        after = {name.removeprefix(_AFTER): named.pop(name) for name in [*named] if name.startswith(_AFTER)}
+        for index, generator in enumerate(self._generators):
+            generator.assign(after[str(index)])
+        for name, variable in self._averages.items():
+            variable.assign(after[name])
+        return Differentiated(
+            gradients=dict(zip(self._names, gradients, strict=True)),
+            averages={name: after[name] for name in self._averages},
+            metrics={"loss": loss, **{name: float(value) for name, value in named.items()}},
+            moments=self._moments(batch),
+        )
+
+    def reseed(self, seeds: np.random.SeedSequence) -> None:
+        """Restart the random generators of dropout and noise from `seeds`."""
+        for generator, child in zip(self._generators, seeds.spawn(len(self._generators)), strict=True):
+            state = child.generate_state(int(np.prod(generator.shape)), np.uint32)
+            generator.assign(state.reshape(generator.shape).astype(generator.dtype))
+
+    def _moments(self, batch: Batch) -> dict[str, dict[str, Array]]:
+        """Return moments of the valid rows of every normalised input, without the first row of the next unroll."""
+        moments = {}
+        for name, shape in self._network.normalized_inputs.items():
+            of_rows = RunningMoments(shape)
+            of_rows.add(batch.observations[name][:-1][batch.valid])
+            moments[name] = of_rows.state()
+        return moments
 
 
 def apply_contributions(network: NetworkWrapper, given: Contributions, *, mean: bool) -> dict[str, float | bool]:
-    """One update: gradients, moving averages and input statistics of all of `given` into every copy.
+    """Make one update of every copy from the gradients, moving averages and input statistics of all workers.
 
-    With one optimizer it is one step with the mean, or the sum, of the gradients. Where every worker has its own, each
-    takes a step with that worker's gradient, divided by the number of them if the mean is asked for.
+    A shared optimizer takes one step with the mean, or the sum, of the gradients. Otherwise each worker's optimizer
+    takes a step with that worker's gradient, divided by the number of workers for the mean.
 
     Args:
-        network: With a global copy.
-        given: At least one, their names and shapes checked.
+        network: Has a global copy.
+        given: At least one, with names and shapes checked.
         mean: Divide by their number.
 
     Returns:
-        Means of the workers' metrics, and gradient_norm (of the mean or sum, of what the workers have clipped),
-        learning_rate (of this update) and finite: False if that norm overflows; nothing was applied then.
+        Means of the workers' metrics, and gradient_norm (of the mean or sum of the clipped gradients), learning_rate
+        (of this update) and finite: False if that norm overflows and nothing was applied.
     """
     scaler = 1.0 / len(given) if mean else 1.0
-    names = names_of(network.online, network.online.model.trainable_variables)
+    names = network.online.names_of(network.online.model.trainable_variables)
     gradients = [[contribution.differentiated.gradients[name] for name in names] for contribution in given]
-    with np.errstate(over="ignore"):  # which `finite` tells
+    with np.errstate(over="ignore"):  # reported by `finite`
         combined = [np.sum(of_one_weight, axis=0) for of_one_weight in zip(*gradients, strict=True)]
         norm = scaler * _norm(combined)
     workers = [contribution.header.actor for contribution in given]
@@ -42,7 +116,9 @@ def apply_contributions(network: NetworkWrapper, given: Contributions, *, mean: 
     else:
         for worker, gradient in zip(workers, gradients, strict=True):
             network.apply_gradients_to_global_network(gradient, scaler=scaler, worker=worker)
-    _move_averages(network, given)
+    assert network.global_ is not None  # gradients were applied to it
+    for name, variable in network.global_.moving_averages.items():
+        variable.assign(np.mean([contribution.differentiated.averages[name] for contribution in given], axis=0))
     for contribution in given:
         network.statistics.observe_moments(contribution.differentiated.moments)
         network.statistics.observe_rewards(contribution.reward_moments)
@@ -50,21 +126,25 @@ def apply_contributions(network: NetworkWrapper, given: Contributions, *, mean: 
     return metrics
 
 
+def contribution_shapes(network: Architecture) -> tuple[dict[str, tuple[int, ...]], ...]:
+    """Return name -> shape of trainable weights, of moving averages, and of a row of each normalised input."""
+    trainable = network.model.trainable_variables
+    named: tuple[dict[str, Any], ...] = (
+        dict(zip(network.names_of(trainable), trainable, strict=True)),
+        network.moving_averages,
+    )
+    shapes = [{name: tuple(variable.shape) for name, variable in variables.items()} for variables in named]
+    return (*shapes, network.normalized_inputs)
+
+
 def _norm(gradients: list[Array]) -> float:
-    """Euclidean norm of all elements together."""
+    """Return the Euclidean norm of all elements together."""
     squares = [float(np.square(gradient, dtype=np.float64).sum()) for gradient in gradients]
-    return float(np.sqrt(np.float64(sum(squares)).astype(np.float32)))  # float32, as optimizers' own squares are
+    return float(np.sqrt(np.float64(sum(squares)).astype(np.float32)))  # float32, like the squares in optimizers
 
 
 def _means(given: Contributions) -> dict[str, float]:
-    """Of every metric that all workers tell."""
-    told = [contribution.differentiated.metrics for contribution in given]
-    names = [name for name in told[0] if all(name in metrics for metrics in told)]
-    return {name: float(np.mean([metrics[name] for metrics in told])) for name in names}
-
-
-def _move_averages(network: NetworkWrapper, given: Contributions) -> None:
-    """Batch normalisation's averages become the mean of where the workers' have got to."""
-    assert network.global_ is not None  # gradients were applied to it
-    for name, variable in moving_averages(network.global_).items():
-        variable.assign(np.mean([contribution.differentiated.averages[name] for contribution in given], axis=0))
+    """Return the mean of every metric that all workers have."""
+    metrics = [contribution.differentiated.metrics for contribution in given]
+    names = [name for name in metrics[0] if all(name in each for each in metrics)]
+    return {name: float(np.mean([each[name] for each in metrics])) for name in names}

@@ -10,7 +10,6 @@ from distrl.networks.actions.family import Tensor
 from distrl.networks.assembly import Assembly
 from distrl.networks.framework.backend import Gradients, Outputs
 from distrl.networks.framework.differentiation import Objective
-from distrl.networks.gradient_step import names_of
 from distrl.networks.network import NetworkCopy
 from distrl.networks.objective import regularization
 from distrl.networks.wrapper import NetworkWrapper
@@ -41,7 +40,7 @@ class LossInspection:
 
     def __init__(self, networks: Mapping[str, NetworkWrapper], objective: Objective) -> None:
         online = [network.online for network in networks.values()]
-        self._names = [name for copy in online for name in names_of(copy, copy.model.trainable_variables)]
+        self._names = [name for copy in online for name in copy.names_of(copy.model.trainable_variables)]
         self._networks = networks
         self._objective = objective
         trainable = [variable for copy in online for variable in copy.model.trainable_variables]

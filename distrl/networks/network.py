@@ -1,7 +1,7 @@
 """One copy of a network: its computations, its weights, and Coach's methods to train it from Python.
 
 Inputs and outputs are named. Weights are named by their Keras paths, ``<network>/<layer>/<kernel or bias>``; paths and
-order depend on the structure alone, so that every copy, process and checkpoint of one structure agrees on them.
+order depend only on the structure, so that every copy, process and checkpoint of one structure agrees on them.
 `Architecture` has Coach's method names; the learner's compiled step works on the same variables.
 """
 
@@ -236,6 +236,24 @@ class NetworkCopy:
         """
         scalars = [scalar for head in self.assembly.heads for scalar in head.scalars.values()]
         return [*self.model.non_trainable_variables, *scalars, *self.coefficients.values()]
+
+    def names_of(self, variables: Sequence[Any]) -> list[str]:
+        """Return the names of these variables, in their order."""
+        names = {id(variable): name for name, variable in self.variables.items()}
+        return [names[id(variable)] for variable in variables]
+
+    @property
+    def moving_averages(self) -> dict[str, Any]:
+        """The weights that batch normalisation moves while training, by name."""
+        statistics = {id(weight) for _, layer in self.assembly.normalizations for weight in layer.weights}
+        averages = [weight for weight in self.model.non_trainable_weights if id(weight) not in statistics]
+        return dict(zip(self.names_of(averages), averages, strict=True))
+
+    @property
+    def normalized_inputs(self) -> dict[str, tuple[int, ...]]:
+        """Input name -> shape of one row, for every input that the network normalises."""
+        keys = {key for key, _ in self.assembly.normalizations}
+        return {key: tuple(shape.shape[1:]) for key, shape in self.model.input.items() if key in keys}
 
     @property
     def random_states(self) -> list[Any]:

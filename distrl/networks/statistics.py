@@ -7,7 +7,6 @@ import numpy as np
 from distrl.config.algorithms import RewardNormalizationParameters
 from distrl.errors import CheckpointError
 from distrl.networks.framework.backend import compiled_write
-from distrl.networks.gradient_step import normalized_inputs
 from distrl.networks.network import NetworkCopy
 from distrl.networks.parts.normalization import RewardNormalization, RunningMoments
 from distrl.networks.weights import to_numpy
@@ -27,7 +26,7 @@ class Statistics:
     def __init__(
         self, copies: Sequence[NetworkCopy], reward_normalization: RewardNormalizationParameters | None
     ) -> None:
-        self.moments = {name: RunningMoments(shape) for name, shape in normalized_inputs(copies[0]).items()}
+        self.moments = {name: RunningMoments(shape) for name, shape in copies[0].normalized_inputs.items()}
         self.rewards = None if reward_normalization is None else RewardNormalization(reward_normalization)
         layers = [item for copy in copies for item in copy.assembly.normalizations]
         self._layers = dict(copies[0].assembly.normalizations)

@@ -1,4 +1,4 @@
-"""The compiled update: parts that optimizers of their own move, over a whole batch or minibatch by minibatch."""
+"""The compiled update: parts with their own optimizers, over a whole batch or minibatch by minibatch."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,13 +30,13 @@ class TrainStep(Protocol):
 
 @dataclass(frozen=True)
 class Minibatches:
-    """How a step goes through its data.
+    """How a step divides its data.
 
     Attributes:
         take: (data, int32 [M]) -> the minibatch of these items, in `keras.ops`.
-        order: data -> int32 [K, M], the items of the K minibatches. NumPy, before each update.
-        stop: Name of one of the function's scalars, and a bound: of the first minibatch where it is larger, and of all
-            after it, no gradient is applied. None: all are applied.
+        order: data -> int32 [K, M], the items of the K minibatches, in NumPy, before each update.
+        stop: Name of one of the function's scalars and a bound: from the first minibatch where the scalar is larger, no
+            gradient is applied. None: all are applied.
     """
 
     take: Callable[[Any, Any], Any]
@@ -50,18 +50,17 @@ class Step:
     k replicas make the same update as one, up to rounding: means are taken over the whole batch or minibatch.
 
     Args:
-        function: As of `backend.Gradients`; its new values of `others` are assigned. Where there are several parts, it
-            is one sum of losses, from whose terms `stop_gradient` keeps away what they must not move. Over minibatches,
-            all that it returns beside the loss are scalars.
-        parts: Variables that it is differentiated by, each group with the optimizer that moves it and its period.
+        function: As for `backend.Gradients`; its new values of `others` are assigned. With several parts it is one sum
+            of losses, whose terms protect variables by `stop_gradient`. Over minibatches its metrics are scalars.
+        parts: Variables by which it is differentiated, each group with its optimizer and period.
         others: Variables that `function` may assign.
-        constants: Variables that `function` reads beside these; over minibatches, none.
-        replicas: Devices of this host that share a batch, or every minibatch; more than one on JAX alone.
+        constants: Other variables that `function` reads; over minibatches, none.
+        replicas: Devices of this host that share a batch, or every minibatch; more than one only on JAX.
         reduce: Runs between gradient and optimizers, before clipping.
         minibatches: None: one step over all data.
 
     Raises:
-        ConfigError: There are not as many devices, or the framework is TensorFlow.
+        ConfigError: There are fewer devices, or the framework is TensorFlow.
     """
 
     def __init__(
@@ -85,20 +84,19 @@ class Step:
 
     @property
     def traces(self) -> int:
-        """How often the step was traced. More than one per shape of data means lost time."""
+        """Number of traces; more than one per shape of data means lost time."""
         return int(self._compiled.traces)
 
     def __call__(self, batch: Any) -> Metrics:
-        """One update, applied unless loss or gradients are NaN or infinite; of minibatches, those of any.
+        """Make one update, unless loss or gradients, of any minibatch, are NaN or infinite.
 
         Args:
-            batch: What `function` takes, of NumPy arrays, which are copied; or what `take` takes.
+            batch: Argument of `function`, or of `take`; its NumPy arrays are copied.
 
         Returns:
-            The function's metrics, arrays among them as arrays, and loss, gradient_norm (global, over all parts, before
-            clipping), learning_rate (of this update and the first part) and finite: False if the update was not applied
-            and every variable is as it was. Over minibatches: means over those that were looked at, the learning_rate
-            of the first, and optimizer_steps, how many were applied.
+            The function's metrics, and loss, gradient_norm (global, over all parts, before clipping), learning_rate (of
+            this update and the first part) and finite: False if no variable was changed. Over minibatches: means over
+            those that were evaluated, the learning_rate of the first, and optimizer_steps, the number of applied ones.
         """
         if self._minibatches is None:
             metrics: Metrics = dict(self._compiled(batch))
@@ -112,7 +110,7 @@ class Step:
 
 
 def equal_parts(minibatches: int) -> Minibatches:
-    """The sequences of a batch [T, N] in so many equal parts, one after the other."""
+    """Divide the sequences of a batch [T, N] into equal parts, in order."""
 
     def order(batch: Batch) -> IntArray:
         sequences: IntArray = np.arange(batch.valid.shape[1], dtype=np.int32)
@@ -122,11 +120,11 @@ def equal_parts(minibatches: int) -> Minibatches:
 
 
 _BY_ROW = ("recurrent_state", "reward_moments")
-"""Fields whose arrays do not begin with an axis of time."""
+"""Fields whose arrays have no axis of time."""
 
 
 def sequences_of(data: Any, items: Any) -> Any:
-    """The sequences `items`, int32 [M], of a batch or another named tuple of arrays [T, N, ...]: [T, M, ...]."""
+    """Select the sequences `items`, int32 [M], of a batch or another named tuple of arrays [T, N, ...]: [T, M, ...]."""
     by_row: dict[str, dict[str, Any]] = {name: {} for name in _BY_ROW if name in data._fields}
     taken = nest.map(lambda rows: ops.take(rows, items, axis=1), data._replace(**by_row))
     states = {name: ops.take(state, items, axis=0) for name, state in data.recurrent_state.items()}
@@ -166,14 +164,14 @@ def held(copy: NetworkCopy) -> Iterator[None]:
 
 
 class TrainedNumber:
-    """One number that is trained beside networks, by an Adam of its own.
+    """One number that is trained beside networks, by its own Adam.
 
     Attributes:
         variable: float32 [].
         optimizer: Adam with the constants of its paper (Kingma and Ba 2015).
 
     Args:
-        initial: Before the first update.
+        initial: Value before the first update.
     """
 
     def __init__(self, name: str, initial: float, learning_rate: float) -> None:
@@ -194,5 +192,5 @@ class TrainedNumber:
 
     @property
     def variables(self) -> dict[str, Any]:
-        """All that a checkpoint must hold, by name: for `NetworkWrapper.beside`."""
+        """All variables for a checkpoint by name; see `NetworkWrapper.beside`."""
         return {self.variable.path: self.variable} | state_variables(self.optimizer)

@@ -51,12 +51,13 @@ class Trunk:
         prefix: str,
         seed: int,
     ) -> None:
-        self._arrays = arrays
+        self._parameters, self._inputs, self._arrays = parameters, inputs, arrays
+        self._prefix, self._seed = prefix, seed
         self.normalizations: dict[str, ObservationNormalization] = {}
         self._memory: RecurrentMiddleware | None = None
         self.state_inputs: dict[str, Any] = {}
         self.next_state: dict[str, Any] = {}
-        embedding = self._embedding(parameters, inputs, prefix, seed)
+        embedding = self._embedding()
         if len(embedding.shape) != 2:
             raise ConfigError(
                 f"network.middleware_parameters: ends in {list(embedding.shape[1:])}, but heads take one vector"
@@ -97,46 +98,43 @@ class Trunk:
         """Return the outputs of the layers `activated` in inference: layer -> [rows, ...]; `flat` as for `unroll`."""
         return {} if self._activations is None else dict(self._activations(dict(flat), training=False))
 
-    def _embedding(self, parameters: NetworkParameters, inputs: Mapping[str, Any], prefix: str, seed: int) -> Any:
+    def _embedding(self) -> Any:
+        parameters, prefix, seed = self._parameters, self._prefix, self._seed
         middleware = parameters.middleware_parameters
         if isinstance(middleware, GraphMiddlewareParameters):
-            return middlewares.build(
-                self._embeddings(parameters, inputs, prefix, seed), middleware, prefix=prefix, seed=seed
-            )
+            return middlewares.build(self._embeddings(), middleware, prefix=prefix, seed=seed)
         if parameters.model is not None:
-            merged = _users_model(parameters.model, parameters.model_arguments, inputs, f"{prefix}model", seed)
+            merged = _users_model(parameters.model, parameters.model_arguments, self._inputs, f"{prefix}model", seed)
         else:
-            embeddings = self._embeddings(parameters, inputs, prefix, seed)
+            embeddings = self._embeddings()
             try:
                 merged = middlewares.merge(embeddings, parameters.embedding_merger_type, prefix=prefix)
             except ConfigError as error:
                 raise ConfigError(f"network.embedding_merger_type: {error}") from error
+        path = "network.middleware_parameters"
         stack = resolve(middleware.scheme, "middleware")
-        layers.check_block(middleware, stack, "network.middleware_parameters")
+        layers.check_block(middleware, stack, path)
         return layers.apply_scheme(
-            merged,
-            stack,
-            block=middleware,
-            prefix=f"{prefix}middleware",
-            seed=seed,
-            path="network.middleware_parameters.scheme",
+            merged, stack, block=middleware, prefix=f"{prefix}middleware", seed=seed, path=f"{path}.scheme"
         )
 
-    def _embeddings(
-        self, parameters: NetworkParameters, inputs: Mapping[str, Any], prefix: str, seed: int
-    ) -> dict[str, Any]:
-        given = parameters.input_embedders_parameters
-        return {name: self._embed(given.get(name), name, tensor, prefix, seed) for name, tensor in inputs.items()}
+    def _embeddings(self) -> dict[str, Any]:
+        return {name: self._embed(name, tensor) for name, tensor in self._inputs.items()}
 
-    def _embed(self, parameters: EmbedderParameters | None, name: str, given: Any, prefix: str, seed: int) -> Any:
-        parameters = parameters or EmbedderParameters()
+    def _embed(self, name: str, given: Any) -> Any:
+        parameters = self._parameters.input_embedders_parameters.get(name, EmbedderParameters())
         normalization = None
         if parameters.normalize:
-            layer = f"{prefix}normalization_{embedders.layer_name(name)}"
+            layer = f"{self._prefix}normalization_{embedders.layer_name(name)}"
             normalization = self.normalizations[name] = ObservationNormalization(name=layer)
-        vocabulary = embedders.vocabulary_of(self._arrays[name], parameters, name)
         return embedders.embed(
-            given, parameters, name=name, seed=seed, normalization=normalization, vocabulary=vocabulary, prefix=prefix
+            given,
+            parameters,
+            name=name,
+            seed=self._seed,
+            normalization=normalization,
+            vocabulary=embedders.vocabulary_of(self._arrays[name], parameters, name),
+            prefix=self._prefix,
         )
 
 
@@ -144,7 +142,7 @@ _WITHIN = (
     r"Error encountered:\s*(.*?)\s*(?:Arguments received|$)",
     r"Exception encountered .*?\n\n(.*?)\s*Arguments received",
 )
-"""Patterns of the text of an exception that Keras raises again with text of its own."""
+"""Patterns of the text of an exception that Keras raises again with other text."""
 
 
 def _own_words(error: Exception) -> str:

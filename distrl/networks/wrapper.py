@@ -20,7 +20,6 @@ from distrl.networks.framework.differentiation import LossFunction, Objective, P
 from distrl.networks.framework.lbfgs import FullBatchStep
 from distrl.networks.framework.optimizers import clip_gradients, learning_rate, state_variables
 from distrl.networks.framework.own_optimizers import OwnOptimizers
-from distrl.networks.gradient_step import GradientStep, moving_averages, names_of, normalized_inputs
 from distrl.networks.network import Accumulated, Architecture
 from distrl.networks.objective import UnrollLoss, over_unrolls
 from distrl.networks.policy.savers import OnnxSaver, WeightsSaver, savers_of
@@ -37,7 +36,7 @@ class NetworkWrapper:
         statistics: Statistics of normalised inputs and rewards.
         moments: Input name -> statistics of the inputs that the network normalises.
         rewards: Normalisation of rewards; None: rewards are not normalised.
-        beside: Group -> name -> variable of an algorithm's own, saved with the weights.
+        beside: Group -> name -> variable that an algorithm adds, saved with the weights.
 
     Args:
         has_target: Create a target copy, also without `network.create_target_network`.
@@ -177,20 +176,6 @@ class NetworkWrapper:
     def _over_unrolls(self, loss: UnrollLoss) -> LossFunction:
         slow = None if self.target is None else self.target.assembly
         return over_unrolls(self.online.assembly, self.parameters, loss, slow)
-
-    def gradient_step(self, loss: UnrollLoss) -> GradientStep:
-        """Return the compiled gradient of the online copy's loss, which the learner applies."""
-        return GradientStep(self.online, loss)
-
-    def contribution_shapes(self) -> tuple[dict[str, tuple[int, ...]], ...]:
-        """Return name -> shape of trainable weights, of moving averages, and of a row of each normalised input."""
-        trainable = self.online.model.trainable_variables
-        named = dict(zip(names_of(self.online, trainable), trainable, strict=True))
-        shapes = [
-            {name: tuple(variable.shape) for name, variable in variables.items()}
-            for variables in (named, moving_averages(self.online))
-        ]
-        return (*shapes, dict(normalized_inputs(self.online)))
 
     def observe(self, batch: Batch) -> None:
         """Add a batch's valid rows and reward moments to the statistics."""

@@ -18,6 +18,7 @@ from distrl.memory_backend.backend import QueueCaps
 from distrl.memory_backend.codec import encode_weights, stack
 from distrl.memory_backend.gradient_codec import GradientSchema, decode_contribution
 from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.networks.contributions import contribution_shapes
 from distrl.networks.policy.bundle import export_bundle
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Weights
 
@@ -56,7 +57,7 @@ class Run:
             config, self.backend, self.policy, self.environment, producer, self.stop.is_set, self.shipper
         )
         self.actor.reset(0)
-        shapes, normalizes = self.network.contribution_shapes(), self.network.rewards is not None
+        shapes, normalizes = contribution_shapes(self.network.online), self.network.rewards is not None
         self.schema = GradientSchema.of(T * B, *shapes, normalizes_rewards=normalizes)
 
     def weights(self, value):

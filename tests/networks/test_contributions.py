@@ -9,7 +9,7 @@ from distrl.config.algorithms import RewardNormalizationParameters
 from distrl.config.heads import ValueHeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import CheckpointError
-from distrl.networks.contributions import apply_contributions
+from distrl.networks.contributions import apply_contributions, contribution_shapes
 from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import ArraySpec, Contribution, Differentiated, DiscreteSpec, EnvSpec, UnrollHeader
 
@@ -35,7 +35,7 @@ def wrap(middleware=None, rewards=None, **parameters):
 
 def contribute(network, worker, value, averages=None, moments=None, **metrics):
     """A contribution whose every gradient is `value`."""
-    shapes, of_averages, _ = network.contribution_shapes()
+    shapes, of_averages, _ = contribution_shapes(network.online)
     gradients = {name: np.full(shape, value, np.float32) for name, shape in shapes.items()}
     moved = {name: np.full(shape, averages, np.float32) for name, shape in of_averages.items()}
     return Contribution(
@@ -152,7 +152,7 @@ def test_averages_become_the_mean_of_the_workers():
     network = wrap({"batchnorm": True})
     given = (contribute(network, 0, 0.0, averages=1.0), contribute(network, 1, 0.0, averages=4.0))
     apply_contributions(network, given, mean=False)
-    _, averages, _ = network.contribution_shapes()
+    _, averages, _ = contribution_shapes(network.online)
     assert len(averages) == 2
     for copy in network.copies.values():
         for name in averages:

@@ -243,10 +243,10 @@ class Epochs:
 
     def __call__(self, data: Any, order: Array) -> tuple[tuple[str, ...], Array, int]:
         variables, shards = self._one.variables, self._one.shards
-        after, told, looked_at, steps = self._compiled(shards.copy(_values(variables)), shards.copy(data), order)
+        after, rows, evaluated, steps = self._compiled(shards.copy(_values(variables)), shards.copy(data), order)
         for variable, value in zip(variables, after, strict=True):
             variable.assign(value)
-        return self._one.names, np.asarray(told)[np.asarray(looked_at)], int(steps)
+        return self._one.names, np.asarray(rows)[np.asarray(evaluated)], int(steps)
 
     def _call(self, before: list[Any], data: Any, order: Any) -> tuple[list[Any], Any, Any, Any]:
         self.traces += 1  # runs while tracing only
@@ -261,10 +261,10 @@ class Epochs:
             kept = [jnp.where(goes, new, old) for new, old in zip(after, values, strict=True)]
             return (kept, goes), (scalars, goes_on, goes)
 
-        (after, _), (told, looked_at, applied) = jax.lax.scan(body, (before, jnp.asarray(True)), jnp.asarray(order))
-        finite = jnp.all(jnp.isfinite(told[:, -3:-1]) | ~looked_at[:, None])  # loss and norm
+        (after, _), (rows, evaluated, applied) = jax.lax.scan(body, (before, jnp.asarray(True)), jnp.asarray(order))
+        finite = jnp.all(jnp.isfinite(rows[:, -3:-1]) | ~evaluated[:, None])  # loss and norm
         kept = [jnp.where(finite, new, old) for new, old in zip(after, before, strict=True)]
-        return kept, told, looked_at, jnp.where(finite, jnp.sum(applied), 0)
+        return kept, rows, evaluated, jnp.where(finite, jnp.sum(applied), 0)
 
 
 def compiled_apply(optimizer: Any, variables: Sequence[Any]) -> Callable[..., None]:

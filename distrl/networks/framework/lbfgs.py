@@ -116,7 +116,7 @@ class _Search:
             raise FloatingPointError(f"loss {loss} or its gradient is not finite")
         return loss, gradient
 
-    def accept(self, intermediate_result: Any) -> None:  # SciPy goes by the argument's name
+    def accept(self, intermediate_result: Any) -> None:  # SciPy looks at the argument's name
         self.accepted = np.array(intermediate_result.x)
         self.loss = float(intermediate_result.fun)
         self.iterations += 1

@@ -1,7 +1,7 @@
-"""Compiled TensorFlow functions, called without what `tf.function` does in Python at every call.
+"""Compiled TensorFlow functions, called without the Python code that `tf.function` runs at every call.
 
-It binds arguments, describes their types and looks for a trace of such types: about a millisecond where a batch has ten
-arrays, more than a small network's update. Here a trace is found by dtypes and shapes, and run by one operation.
+`tf.function` binds arguments, describes their types and looks up a trace: about a millisecond for a batch of ten
+arrays, more than a small network's update. Here a trace is looked up by dtypes and shapes, and run by one operation.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,11 @@ import tensorflow as tf
 
 _Key = tuple[Any, ...]
 _DTYPES = {float: np.float32, int: np.int32}
-"""What TensorFlow makes of Python's numbers."""
+"""TensorFlow's dtypes of Python's numbers."""
 
 
 class _Trace(NamedTuple):
-    """A concrete function, what it captures, and the dtypes of what it returns."""
+    """A concrete function, the tensors that it captures, and the dtypes of its results."""
 
     function: Any
     captured: list[Any]
@@ -35,26 +35,26 @@ class Compiled:
         self._traces: dict[_Key, _Trace] = {}
 
     def __call__(self, *arguments: Any) -> Any:
-        """What the function returns of these trees: dictionaries, tuples and lists of arrays; None has no leaves."""
+        """Call the function with trees of dictionaries, tuples and lists of arrays; None has no leaves."""
         leaves: list[Any] = []
         key = _flatten(arguments, leaves)
         trace = self._traces.get(key)
         if trace is None:
             trace = self._traces[key] = self._traced(arguments, leaves)
         if on_gpu():
-            # Where arrays are on several devices, TensorFlow's own call knows which of them goes where.
+            # TensorFlow's own call places arrays if they are on several devices.
             return trace.function(*leaves)
         flat = tf.raw_ops.StatefulPartitionedCall(args=leaves + trace.captured, Tout=trace.dtypes, f=trace.function)
         return tf.nest.pack_sequence_as(trace.function.structured_outputs, flat)
 
     def _traced(self, arguments: tuple[Any, ...], leaves: list[Any]) -> _Trace:
-        # The leaves alone are arguments, whose order is certain.
+        # Only the leaves are arguments, so that their order is certain.
         present = tf.nest.map_structure(lambda leaf: leaf is not None, arguments)
 
         def of_leaves(*tensors: Any) -> Any:
             rest = iter(tensors)
-            told = self._function(*tf.nest.map_structure(lambda there: next(rest) if there else None, present))
-            return () if told is None else told
+            result = self._function(*tf.nest.map_structure(lambda there: next(rest) if there else None, present))
+            return () if result is None else result
 
         specs = [tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in leaves]
         function = tf.function(of_leaves, autograph=False).get_concrete_function(*specs)
@@ -62,12 +62,12 @@ class Compiled:
 
 
 def on_gpu() -> bool:
-    """Whether TensorFlow computes on a GPU in this process."""
+    """Return whether TensorFlow computes on a GPU in this process."""
     return bool(tf.config.get_visible_devices("GPU"))
 
 
 def _flatten(tree: Any, leaves: list[Any]) -> _Key:
-    """Adds the leaves as arrays, in the order of tf.nest, and tells structure, dtypes and shapes."""
+    """Append the leaves as arrays, in the order of tf.nest, and return structure, dtypes and shapes."""
     if tree is None:
         return (None,)
     if isinstance(tree, dict):
@@ -75,7 +75,7 @@ def _flatten(tree: Any, leaves: list[Any]) -> _Key:
         return (*names, *[_flatten(tree[name], leaves) for name in names])
     if isinstance(tree, (tuple, list)):
         return (type(tree), *[_flatten(child, leaves) for child in tree])
-    # A copy: TensorFlow takes an aligned array's memory as it is, and keeps it where a variable is set to it.
+    # A copy: TensorFlow shares an aligned array's memory, and a variable that is set to it keeps that memory.
     array = np.array(tree, _DTYPES.get(type(tree)))
     leaves.append(array)
     return (array.dtype, *array.shape)

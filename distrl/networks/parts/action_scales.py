@@ -1,4 +1,4 @@
-"""Actions in a unit of their own: what networks see that take them as an input."""
+"""Scales of actions, for networks that take actions as an input."""
 
 from dataclasses import dataclass
 
@@ -13,24 +13,21 @@ from distrl.types import BoxSpec, EnvSpec, FloatArray
 
 @dataclass(frozen=True)
 class ActionScale:
-    """From the environment's scale of one action to [-1, 1]: float32 [n] each."""
+    """Maps one action from the environment's scale to [-1, 1]; both arrays are float32 [n]."""
 
     middle: FloatArray
     half_width: FloatArray
 
     def __call__(self, actions: Tensor) -> Tensor:
-        """float32 [..., n] -> the same shape."""
+        """Scale actions, float32 [..., n]."""
         return (actions - self.middle) / self.half_width
 
 
 def action_scales(spec: EnvSpec, algorithm: str) -> dict[str, ActionScale]:
-    """Of every action of the environment, for an algorithm that takes bounded continuous ones alone.
-
-    Args:
-        algorithm: Its name.
+    """Return the scale of every action, for an algorithm that takes only bounded continuous actions.
 
     Raises:
-        ConfigError: One is not continuous within bounds that have room between them, or an observation has its name.
+        ConfigError: An action is not continuous, has no bounds or equal ones, or has the name of an observation.
     """
     check_bounded(spec, algorithm)
     scales = {}
@@ -42,7 +39,7 @@ def action_scales(spec: EnvSpec, algorithm: str) -> dict[str, ActionScale]:
         low, high = np.array(action.low, np.float64), np.array(action.high, np.float64)
         if not (low < high).all():
             raise ConfigError(
-                f"{what} has bounds without room between them; take such actions out of the environment's space"
+                f"{what} has equal lower and upper bounds; remove such actions from the environment's space"
             )
         scales[name] = ActionScale((0.5 * (low + high)).astype(np.float32), (0.5 * (high - low)).astype(np.float32))
     return scales

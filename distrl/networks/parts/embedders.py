@@ -111,7 +111,7 @@ def vocabulary_of(array: ArraySpec, parameters: EmbedderParameters, name: str) -
 def _embedded_tokens(
     tokens: Any, parameters: EmbedderParameters, vocabulary: int | None, *, name: str, seed: int
 ) -> Any:
-    """Look tokens up in a trained table; with `pooling: mean`, take the mean without padding (zeros for padding alone).
+    """Look tokens up in a trained table; with `pooling: mean`, return their mean without padding (zeros for none).
 
     Args:
         tokens: Keras tensor of whole numbers [batch, length]; those beyond the table take its last row.

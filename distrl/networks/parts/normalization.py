@@ -27,7 +27,7 @@ CLIP = 10.0
 class ObservationNormalization(keras.layers.Layer):  # type: ignore[misc]
     """``clip((x - mean) / sqrt(variance + 1e-8), -10, 10)``, elementwise; mean 0 and variance 1 before any statistics.
 
-    Always in float32: 16 bits would lose what is left of a large observation once its mean is taken away.
+    Always in float32: 16 bits would lose the small rest of a large observation less its mean.
     """
 
     def __init__(self, *, name: str) -> None:
@@ -47,7 +47,7 @@ class ObservationNormalization(keras.layers.Layer):  # type: ignore[misc]
 class RunningMoments:
     """Count, mean and sum of squared deviations of all rows seen, in float64 (Chan, Golub and LeVeque 1983, eq. 2.1).
 
-    The order of rows and how they were batched changes the result by rounding alone.
+    The order of rows and how they were batched changes the result only by rounding.
     """
 
     _PART_ROWS = 256

@@ -20,7 +20,7 @@ class NoisyDense(keras.layers.Layer):  # type: ignore[misc]
         activation: Applied to the result; None is linear.
         sigma0: Initial deviation of the noise, times sqrt(p).
         use_bias: Adds μ_b and its noise.
-        kernel_regularizer: Acts on μ_w alone.
+        kernel_regularizer: Acts only on μ_w.
         seed: For the initial weights and the noise.
         name: Unique within the network.
     """

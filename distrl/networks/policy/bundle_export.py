@@ -14,11 +14,11 @@ def export(request: Any, _: Parent) -> None:
     Raises:
         DistrlError: The network cannot be exported.
     """
-    asked = ExportRequest.from_json(request)
+    given = ExportRequest.from_json(request)
     import_keras("tensorflow")
     from distrl.networks.network import Architecture
     from distrl.networks.policy.bundle import export_graph
 
     # Weights are inputs of the graph: their values are not in it. The caller verifies it against its own network.
-    network = Architecture(asked.parameters, asked.spec, asked.heads, asked.name, seed=0)
-    Path(asked.path).write_bytes(export_graph(network.model, network.policy_variables))
+    network = Architecture(given.parameters, given.spec, given.heads, given.name, seed=0)
+    Path(given.path).write_bytes(export_graph(network.model, network.policy_variables))

@@ -107,7 +107,7 @@ class BundleDescription:
         noisy: Noisy layers. The graph reads their means; scales of the noise may travel beside the weights.
         libraries: Versions of the libraries that exported the graph.
         sha256: Hash of the graph, hexadecimal.
-        exploration: How actors explore while training; None: by the distributions alone.
+        exploration: How actors explore while training; None: only by the distributions.
         rewards: Scale of rewards when the weights were saved; None: rewards are not normalised.
         format: `FORMAT` at the time of writing.
     """

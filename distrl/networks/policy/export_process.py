@@ -1,6 +1,6 @@
 """The export of a policy from a process whose Keras runs on JAX: a child process, whose Keras runs on TensorFlow.
 
-tf2onnx converts TensorFlow's graphs alone. The child is `bundle_export.py`, which writes the graph to a file. So the
+tf2onnx converts only TensorFlow's graphs. The child is `bundle_export.py`, which writes the graph to a file. So the
 learner itself never imports TensorFlow.
 """
 

@@ -29,7 +29,7 @@ def test_bounds_become_minus_1_and_1():
         ),
         (
             spec({"action": BoxSpec((2,), (-1.0, 1.0), (1.0, 1.0))}),
-            "has bounds without room between them; take such actions out of the environment's space",
+            "has equal lower and upper bounds; remove such actions from the environment's space",
         ),
         (
             spec({"action": BoxSpec((1,), (0.0,), (1.0,))}, observation="action"),

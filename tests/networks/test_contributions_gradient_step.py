@@ -6,7 +6,7 @@ from keras import ops
 
 from distrl.config.heads import ValueHeadParameters
 from distrl.config.network import NetworkParameters
-from distrl.networks.gradient_step import moving_averages, names_of, normalized_inputs
+from distrl.networks.contributions import GradientStep
 from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import ArraySpec, Batch, DiscreteSpec, EnvSpec
 
@@ -63,10 +63,10 @@ def assert_same(left, right):
 def test_the_gradient_is_that_of_the_learners_own_step(batch, clip):
     mine, learners = wrap(clip_gradients=clip), wrap(clip_gradients=clip)
     before = weights(mine)
-    found = mine.gradient_step(loss)(batch)
+    found = GradientStep(mine.online, loss)(batch)
     assert_same(weights(mine), before)
     told = learners.train_step(loss)(batch)
-    assert list(found.gradients) == names_of(mine.online, mine.online.model.trainable_variables)
+    assert list(found.gradients) == mine.online.names_of(mine.online.model.trainable_variables)
     for name, after in weights(learners).items():  # SGD: the step is the gradient
         np.testing.assert_allclose(found.gradients[name], (before[name] - after) / 0.5, atol=1e-6)
     norm = np.sqrt(sum(np.square(gradient).sum() for gradient in found.gradients.values()))
@@ -76,7 +76,7 @@ def test_the_gradient_is_that_of_the_learners_own_step(batch, clip):
 
 
 def test_it_is_compiled_once(batch):
-    step = wrap().gradient_step(loss)
+    step = GradientStep(wrap().online, loss)
     first, second = step(batch), step(batch)
     assert_same(first.gradients, second.gradients)
     assert step.traces == 1
@@ -84,22 +84,22 @@ def test_it_is_compiled_once(batch):
 
 def test_moments_are_of_the_valid_rows_before_the_last(batch):
     network = wrap(**NORMALIZE)
-    found = network.gradient_step(loss)(batch).moments
+    found = GradientStep(network.online, loss)(batch).moments
     rows = batch.observations["observation"][:-1][batch.valid].astype(np.float64)
     assert rows.shape == (T * N - 2, 3)
     assert float(found["observation"]["count"]) == len(rows)
     np.testing.assert_allclose(found["observation"]["mean"], rows.mean(axis=0))
     np.testing.assert_allclose(found["observation"]["squares"], np.square(rows - rows.mean(axis=0)).sum(axis=0))
     assert network.moments["observation"].count == 0  # statistics are the learner's
-    assert normalized_inputs(network.online) == {"observation": (3,)}
-    assert moving_averages(network.online) == {}
+    assert network.online.normalized_inputs == {"observation": (3,)}
+    assert network.online.moving_averages == {}
 
 
 def test_averages_of_batch_normalisation_move_as_in_the_learners_own_step(batch):
     batchnorm = {"batchnorm": True}
     mine, learners = wrap(batchnorm, **NORMALIZE), wrap(batchnorm, **NORMALIZE)
     before = weights(mine)
-    found = mine.gradient_step(loss)(batch).averages
+    found = GradientStep(mine.online, loss)(batch).averages
     assert sorted(name.rsplit("/")[-1] for name in found) == ["moving_mean", "moving_variance"]
     learners.train_step(loss)(batch)
     for name, array in found.items():
@@ -110,7 +110,7 @@ def test_averages_of_batch_normalisation_move_as_in_the_learners_own_step(batch)
 
 def test_dropout_goes_on_from_a_seed_of_its_own(batch):
     network = wrap({"dropout_rate": 0.5})
-    step = network.gradient_step(loss)
+    step = GradientStep(network.online, loss)
 
     def gradient():
         return np.concatenate([array.ravel() for array in step(batch).gradients.values()])
