@@ -4,8 +4,8 @@
 
     summary = distrl.train(distrl.load("cartpole-impala", sets=["actors.count=4"]), run_dir="runs/first")
 
-Importing this brings nothing: neither a numeric framework nor gymnasium, and the configuration's models, which take a
-third of a second, when one of their names is first used. `train` imports what it needs when it is called.
+Importing this imports neither a numeric framework nor gymnasium. The configuration's models, which take a third of a
+second, are imported when one of their names is first used; `train` imports what it needs when it is called.
 """
 
 import os
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from distrl.terminal.console import View
     from distrl.terminal.listeners import Listener
 
-# ONNX Runtime, from 1.29 on, reports to its makers from the moment of its import, unless it is told not to before: a
-# thread, files in the user's cache, and memory that grows where the network is cut. To allow it, set the variable to 0.
+# ONNX Runtime, from 1.29 on, sends telemetry from its import on, with a thread, files in the user's cache, and memory
+# that grows where the network is cut. Set the variable to 0 to have that.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __version__ = "0.1.0"
@@ -52,7 +52,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Names of the configuration and of views, which processes that only pass through this package never import."""
+    """Import names of the configuration and of views at their first use."""
     if name == "View":
         from distrl.terminal.console import View
 
@@ -72,21 +72,21 @@ def train(
     view: "View | str | None" = None,
     callbacks: "Sequence[Listener]" = (),
 ) -> "Summary":
-    """Trains until a stop condition of the configuration holds, and leaves everything in the run directory.
+    """Train until a stop condition of the configuration holds, and store everything in the run directory.
 
     Args:
         config: Made in Python, or loaded with `load`, which keeps the origin of every value.
         run_dir: The run's own directory, made if missing; by default a new one under runs/.
         resume: None: a new run. "auto": go on if `run_dir` holds a valid checkpoint, else start. A directory: go on
             with the run in it; `run_dir` is then not needed.
-        view: Where progress is shown. "auto" (the default): a live panel in a terminal and plain lines elsewhere.
-            "plain": plain lines. "quiet": events and the closing lines. "silent": nothing. Or an object with the
+        view: How progress is shown. "auto" (the default): a live panel in a terminal and plain lines elsewhere.
+            "plain": plain lines. "quiet": events and the final summary. "silent": nothing. Or an object with the
             methods of `distrl.View`.
-        callbacks: Each is called with every new snapshot, about one a second. What one raises ends the run.
+        callbacks: Each is called with every new snapshot, about once a second. An exception in one ends the run.
 
     Returns:
-        The summary that is also in summary.json. Its `exit_code` is 0 if the run ended as asked; `error` says what
-        went wrong otherwise.
+        The summary that is also in summary.json. Its `exit_code` is 0 if the run ended as requested; otherwise
+        `error` has the reason.
 
     Raises:
         DistrlError: The run could not be started; the class says why (see distrl.errors).
@@ -101,15 +101,15 @@ def iterate(
     resume: str | None = None,
     view: "View | str | None" = None,
 ) -> "Generator[Snapshot, None, Summary]":
-    """Trains as `train` does, and yields every new snapshot; leaving the loop ends the run in order.
+    """Train as `train` does, and yield every new snapshot; leaving the loop ends the run in order.
 
         for result in distrl.iterate(config):
             if result["mean_return_100"] is not None and result["mean_return_100"] > 400:
                 break
 
-    A snapshot is a mapping of the names in `distrl.metrics.snapshot.METRICS`; what is not known yet is None. What the
-    generator returns is the summary, which is also in summary.json. Signals stay with the caller: Ctrl-C leaves the
-    loop. A generator that has a name goes on training until it is closed: `contextlib.closing` does that.
+    A snapshot is a mapping of the names in `distrl.metrics.snapshot.METRICS`; what is not known yet is None. The
+    generator returns the summary, which is also in summary.json. Signals stay with the caller: Ctrl-C leaves the loop.
+    A generator with a name goes on training until it is closed: use `contextlib.closing`.
     """
     from distrl.launch.iteration import iterate as over
 
@@ -149,7 +149,7 @@ def _train(
 
 @contextmanager
 def attach(run_dir: str | Path) -> "Iterator[Steering]":
-    """A job that runs, to ask something of it: pause, resume, stop, scale, checkpoint, evaluate, change parameters.
+    """Control a running job: pause, resume, stop, scale, checkpoint, evaluate, change parameters.
 
         with distrl.attach("runs/first") as job:
             job.change({"network.learning_rate": 1e-4})
@@ -168,7 +168,7 @@ def attach(run_dir: str | Path) -> "Iterator[Steering]":
 
 
 def load_policy(path: str | Path) -> "ExportedPolicy":
-    """The policy in a file that `distrl export` wrote; `act` takes an environment's own observations.
+    """Load the policy from a file that `distrl export` wrote; `act` takes an environment's own observations.
 
     It needs NumPy and ONNX Runtime; OpenCV as well where preprocessing resizes images.
 
@@ -182,12 +182,12 @@ def load_policy(path: str | Path) -> "ExportedPolicy":
 
 
 def load_run(path: str | Path) -> "LoadedRun":
-    """The run in a directory, live or finished: `path`, `config`, `summary` (or None) and `metrics`.
+    """Read the run in a directory, live or finished: `path`, `config`, `summary` (or None) and `metrics`.
 
     `metrics` maps each column of metrics.csv to a float64 array, so that a data frame is one call away.
 
     Raises:
-        ConfigError: There is none, one of its files is damaged, or today's distrl does not know its configuration.
+        ConfigError: There is none, one of its files is damaged, or this distrl does not know its configuration.
     """
     from distrl.runs import loaded_run
 
@@ -195,7 +195,7 @@ def load_run(path: str | Path) -> "LoadedRun":
 
 
 def run_directory(config: "RunConfig", run_dir: str | Path | None, resume: str | None) -> Path:
-    """Where a run goes: `run_dir`, the directory it resumes, or a new one under runs/, which this makes.
+    """Return `run_dir`, the directory to resume, or a new one under runs/, which this makes.
 
     Raises:
         ConfigError: "auto" without a directory to look into, or two directories that differ.
@@ -210,14 +210,14 @@ def run_directory(config: "RunConfig", run_dir: str | Path | None, resume: str |
 
 
 def run_name(config: "RunConfig", prefix: str = "") -> str:
-    """The default name of a run's directory: <environment>-<algorithm>-<local time>."""
+    """Return the default name of a run's directory: <environment>-<algorithm>-<local time>."""
     names = f"{config.environment.id}-{config.algorithm.name}"
     names = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in names)
     return f"{prefix}{names}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def new_directory(path: Path) -> Path:
-    """Make a directory that no other run has taken: `path`, or its name with -2, -3 and so on.
+    """Make a new directory: `path`, or its name with -2, -3 and so on.
 
     Raises:
         ConfigError: It cannot be made.

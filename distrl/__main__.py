@@ -3,7 +3,7 @@
 import os
 import sys
 
-# `-m` puts the working directory first, where its modules would shadow the standard library; own_code puts it last.
+# `-m` puts the working directory first, where its modules would shadow the standard library; user_classes puts it last.
 if __name__ == "__main__" and not sys.flags.safe_path and sys.path[0] == os.getcwd():
     del sys.path[0]
 
@@ -13,7 +13,7 @@ from types import FrameType
 from distrl.errors import EXIT_INTERRUPTED
 
 ROLES = ("actor", "learner", "evaluator")
-"""Commands that a supervisor starts. It takes a role that SIGTERM has ended for one that had nothing to save yet."""
+"""Commands that a supervisor starts. It assumes that a role which SIGTERM has ended had nothing to save yet."""
 
 
 def main() -> int:

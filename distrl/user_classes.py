@@ -11,14 +11,14 @@ from distrl.errors import ConfigError
 
 
 def own_class(path: str, what: str) -> Any:
-    """Import an object by module and name; the caller checks that it is a class of the right kind.
+    """Import what a name means; the caller checks that it is a class of the right kind.
 
     Modules are found on `sys.path` and then in the working directory, which a console script does not have on it; last,
     so that nothing is shadowed.
 
     Args:
         path: package.module:Class.
-        what: What it shall be, for messages.
+        what: Its kind, for messages.
 
     Raises:
         ConfigError: In one line: the module cannot be imported, or has nothing of that name.
@@ -30,7 +30,7 @@ def own_class(path: str, what: str) -> Any:
         module = importlib.import_module(module_name)
     except ImportError as error:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            raise ConfigError(f"{what} {path}: {_one_line(error)}") from None  # a traceback tells no more
+            raise ConfigError(f"{what} {path}: {_one_line(error)}") from None  # a traceback adds nothing
         raise ConfigError(f"{what} {path}: {_one_line(error)}") from error
     except Exception as error:  # whatever the user's code raises
         raise ConfigError(f"{what} {path}: {type(error).__name__}: {_one_line(error)}") from error
@@ -43,7 +43,7 @@ def own_class(path: str, what: str) -> Any:
 
 
 def search_path() -> str:
-    """PYTHONPATH of a child that finds what this process finds, the working directory last where Python implies it."""
+    """Return PYTHONPATH for a child with this process's modules, the working directory last where Python implies it."""
     implied = [os.getcwd()] if "" in sys.path else []
     return os.pathsep.join([str(Path(__file__).parent.parent), *filter(None, sys.path), *implied])
 

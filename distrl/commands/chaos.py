@@ -1,6 +1,7 @@
-"""`distrl chaos`: whether a training of yours survives what happens to machines."""
+"""`distrl chaos`: test whether a training survives the loss of roles."""
 
 import random
+import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,18 +14,13 @@ from distrl.launch.attach import open_backend
 if TYPE_CHECKING:
     from distrl.memory_backend.backend import Backend
 
-
-import re
-
 KINDS = ("actor", "learner", "evaluator")
-
-
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
 
 
 def seconds(text: str | float) -> float:
-    """'90', '90s', '1.5m' or '1h' in seconds; a default as it is.
+    """Parse '90', '90s', '1.5m' or '1h' as seconds.
 
     Raises:
         typer.BadParameter: It is none of these, or shorter than a second.
@@ -36,9 +32,8 @@ def seconds(text: str | float) -> float:
     return length_s
 
 
-def _length(told: str, *names: str) -> Any:
-    """An option that takes a length of time."""
-    return typer.Option(*names, parser=seconds, metavar="TIME", help=told)
+def _length(text: str, *names: str) -> Any:
+    return typer.Option(*names, parser=seconds, metavar="TIME", help=text)
 
 
 @takes(RunOptions)
@@ -48,12 +43,12 @@ def chaos(
     kill: Annotated[
         list[str] | None, typer.Option(metavar="ROLE", help=f"Roles to kill: {', '.join(KINDS)}; repeatable.")
     ] = None,
-    every: Annotated[float, _length("From one kill to the next.")] = 10.0,
-    length: Annotated[float, _length("For how long.", "--for")] = 60.0,
+    every: Annotated[float, _length("Time from one kill to the next.")] = 10.0,
+    length: Annotated[float, _length("Duration.", "--for")] = 60.0,
     within: Annotated[float, _length("Longest time to be back at work.")] = 15.0,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Random seed of the choice of roles.")] = None,
 ) -> None:
-    """Kill roles of a running job, one at a time by SIGKILL on this machine, and see whether they come back.
+    """Kill roles of a running job, one at a time by SIGKILL on this machine, and check that they come back.
 
     Exits with 1 if one of them did not, or if an unroll is not accounted for. Long trials need a larger
     actors.restart_budget.
@@ -82,11 +77,11 @@ def chaos(
 
 
 def _accounted(backend: "Backend") -> tuple[str, bool]:
-    """Whether every unroll is accounted for, in words; a run that has ended says so itself."""
+    """Return whether every unroll is accounted for, in words and as a flag; an ended run reports it itself."""
     try:
         imbalance = backend.ledger.counts().imbalance
     except MemoryBackendError:
-        return "distrl status tells how the run has ended, and whether its unrolls are accounted for", True
+        return "see distrl status for the end of the run and whether its unrolls are accounted for", True
     if imbalance:
         return f"{imbalance:,} unrolls are not accounted for", False
     return "every unroll is accounted for", True

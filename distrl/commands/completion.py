@@ -5,32 +5,32 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MOST = 500
-"""Directories of a folder that are looked into for runs."""
+"""Most directories of a folder that are searched for runs."""
 
 
 def presets(incomplete: str) -> list[str]:
-    """Names of presets that begin so."""
+    """Complete names of presets."""
     from distrl.config.presets import preset_names
 
     return _beginning(preset_names(), incomplete)
 
 
 def algorithms(incomplete: str) -> list[str]:
-    """Names of algorithms that begin so."""
+    """Complete names of algorithms."""
     from distrl.config.algorithms import ALGORITHMS
 
     return _beginning([*ALGORITHMS], incomplete)
 
 
 def settings(incomplete: str) -> list[str]:
-    """Paths of settings that begin so."""
+    """Complete paths of settings."""
     from distrl.config.explain import known_paths
 
     return _beginning(known_paths(), incomplete)
 
 
 def assignments(incomplete: str) -> list[str]:
-    """Settings that begin so, with the equals sign that a value follows."""
+    """Complete settings, with an equals sign."""
     from distrl.config.explain import known_paths
 
     paths = known_paths()
@@ -39,7 +39,7 @@ def assignments(incomplete: str) -> list[str]:
 
 
 def runs(incomplete: str) -> list[str]:
-    """Directories of runs that begin so: in the folder that is being typed, else under runs/; the newest first."""
+    """Complete directories of runs in the typed folder, else under runs/; the newest first."""
     folder, found = os.path.split(incomplete)
     places = [folder] if folder else [".", "runs"]
     newest = sorted((run for place in places for run in _runs_in(place, found if folder else "")), reverse=True)
@@ -47,12 +47,12 @@ def runs(incomplete: str) -> list[str]:
 
 
 def assignments_and_runs(incomplete: str) -> list[str]:
-    """Arguments of `distrl set`: assignments, and the run."""
+    """Complete arguments of `distrl set`: assignments, and the run."""
     return [*assignments(incomplete), *runs(incomplete)]
 
 
 def runs_and_files(incomplete: str) -> list[str]:
-    """Runs and YAML files of the folder that is being typed."""
+    """Complete runs and YAML files of the typed folder."""
     folder = Path(incomplete).parent if os.sep in incomplete else Path()
     try:
         files = sorted(str(path) for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
@@ -62,7 +62,7 @@ def runs_and_files(incomplete: str) -> list[str]:
 
 
 def _runs_in(folder: str, beginning: str) -> Iterator[tuple[float, str]]:
-    """(time of the launch, path) of each run right under a folder."""
+    """Yield (time of the launch, path) of each run directly under a folder."""
     try:
         names = sorted((name for name in os.listdir(folder) if name.startswith(beginning)), reverse=True)
     except OSError:

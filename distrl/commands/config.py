@@ -1,4 +1,4 @@
-"""`distrl config`: a configuration with the origin of every value, and what settings mean."""
+"""`distrl config`: a configuration with the origin of every value, and the meaning of settings."""
 
 import json
 from collections.abc import Iterable
@@ -94,10 +94,10 @@ def schema() -> None:
 
 
 def _paths(key: str) -> list[str]:
-    """Paths of the settings that a key names: one, or all with this last part.
+    """Return the paths of the settings that a key names: one, or all with this last part.
 
     Raises:
-        ConfigError: None; names the nearest ones.
+        ConfigError: There is none; names the nearest ones.
     """
     from distrl.config import reference
 
@@ -115,7 +115,7 @@ def _paths(key: str) -> list[str]:
 
 
 def _explained(path: str, settings: "Iterable[Setting]") -> list[str]:
-    """Lines about a setting. Kinds of a section that have the same setting share them."""
+    """Return lines about a setting. Kinds of a section with the same setting share them."""
     same: dict[tuple[str, str, str], list[Setting]] = {}
     for setting in settings:
         same.setdefault((setting.values, setting.default, setting.meaning), []).append(setting)
@@ -131,7 +131,7 @@ def _explained(path: str, settings: "Iterable[Setting]") -> list[str]:
 
 
 def _inner(setting: "Setting") -> list[str]:
-    """The settings of a section, one line each, by kind where there are several."""
+    """Return the settings of a section, one line each, by kind if there are several."""
     from distrl.config import reference
 
     lines = []

@@ -30,12 +30,12 @@ def check(
         str | None, typer.Argument(metavar="ID|CONFIG.yaml", help="An environment, or a file that names one.")
     ] = None,
     preset: PresetOption = None,
-    env: Annotated[str | None, typer.Option(metavar="ID", help="In place of the one that the file names.")] = None,
+    env: Annotated[str | None, typer.Option(metavar="ID", help="Environment in place of the file's.")] = None,
     sets: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Any value, like environment.kwargs.world=8x8; repeatable."),
     ] = None,
-    environments: Annotated[int, typer.Option(min=1, metavar="N", help="How many step together for speed.")] = 8,
+    environments: Annotated[int, typer.Option(min=1, metavar="N", help="Number that step together for the speed.")] = 8,
     pictures: Annotated[Path | None, typer.Option(metavar="DIR", help="Save images of observations there.")] = None,
     timeout: Annotated[
         float, typer.Option(min=1.0, metavar="S", help="Longest time for one reset, one episode, one measurement.")
@@ -51,7 +51,7 @@ def check(
     """
     from distrl.environments.check import check_environment
 
-    file, given = _told_apart(what, env)
+    file, given = _distinguish(what, env)
     if file is None and preset is None and given is None:
         raise ConfigError("which environment? For example: distrl env check CartPole-v1")
     config = load(preset, file, sets or (), {"--env": given}).config
@@ -69,7 +69,7 @@ def check(
 
 
 def print_findings(findings: "Iterable[Finding]", environments: int) -> None:
-    """Every finding as soon as it is there, under headings; at the end what the episodes say together."""
+    """Print every finding as it arrives, under headings, and the totals of the episodes."""
     from distrl.environments.check import Episode, Processed, Seen, Spaces, Speed
 
     headings = {
@@ -99,8 +99,8 @@ def print_findings(findings: "Iterable[Finding]", environments: int) -> None:
             _print_speed(finding, chosen)
 
 
-def _told_apart(what: str | None, env: str | None) -> tuple[Path | None, str | None]:
-    """(configuration file, environment), out of the argument and --env."""
+def _distinguish(what: str | None, env: str | None) -> tuple[Path | None, str | None]:
+    """Return (configuration file, environment) from the argument and --env."""
     if what is None or what.endswith((".yaml", ".yml")):
         return None if what is None else Path(what), env
     if env is not None:
@@ -205,23 +205,24 @@ PORT = 6025  # TensorForce's
 def serve_env(
     env: Annotated[str, typer.Argument(metavar="ID", help="gymnasium id, or package.module:Class.")],
     host: Annotated[
-        str | None, typer.Option(metavar="HOST", help="Listen there (127.0.0.1). 0.0.0.0: everybody may try.")
+        str | None, typer.Option(metavar="HOST", help="Address to listen on (127.0.0.1). 0.0.0.0: all networks.")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, metavar="N", help=f"Listen there ({PORT}). 0: any that is free.")
+        int | None, typer.Option(min=0, max=65535, metavar="N", help=f"Port to listen on ({PORT}). 0: any free port.")
     ] = None,
     connect: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Do not listen: dial the training that listens there.")
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Dial a training that listens at this address, instead of listening."),
     ] = None,
     connections: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Each an environment of its own: at most (64), or with --connect exactly (1)."
+            min=1, metavar="N", help="Connections, one environment each: at most (64), or with --connect exactly (1)."
         ),
     ] = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The token both sides know. [dim]Or in DISTRL_ENV_TOKEN.[/]"),
+        typer.Option(metavar="FILE", help="File with the token of both sides. [dim]Or in DISTRL_ENV_TOKEN.[/]"),
     ] = None,
     sets: Annotated[
         list[str] | None,
@@ -245,7 +246,7 @@ def serve_env(
         if path.split(".")[:2] != ["environment", "kwargs"]:
             raise ConfigError(f"--set {path}: serve-env takes environment.kwargs only; all else is the training's")
     if connect is not None and (host, port) != (None, None):
-        raise ConfigError("--host and --port say where to listen; with --connect the server does not listen")
+        raise ConfigError("--host and --port are addresses to listen on; --connect dials instead")
     target = None if connect is None else _target(connect)
     raise typer.Exit(
         serve_environment(
@@ -260,7 +261,7 @@ def serve_env(
 
 
 def _target(connect: str) -> tuple[str, int]:
-    """Host and port.
+    """Parse HOST:PORT.
 
     Raises:
         ConfigError: It is something else.

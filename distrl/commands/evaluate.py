@@ -1,4 +1,4 @@
-"""`distrl evaluate`: what a policy is worth, in greedy episodes, during a training or after it."""
+"""`distrl evaluate`: play greedy episodes with a policy, during a training or after it."""
 
 import json
 import os
@@ -29,24 +29,25 @@ AllowOption = Annotated[
     ),
 ]
 PATIENCE_S = 2.0
-"""Time after which a progress line appears."""
+"""Evaluations that take longer show their progress."""
 
 
 def evaluate(
     run: RunArgument = None,
-    episodes: Annotated[int, typer.Option(min=0, metavar="N", help="How many; 0: endlessly, until Ctrl-C.")] = 100,
+    episodes: Annotated[int, typer.Option(min=0, metavar="N", help="Number; 0: endlessly, until Ctrl-C.")] = 100,
     checkpoint: Annotated[
-        str, typer.Option(metavar="newest|best|PATH", help="Whose weights: the newest saved, the best, or that one's.")
+        str,
+        typer.Option(metavar="newest|best|PATH", help="Weights: the newest saved, the best, or those of a checkpoint."),
     ] = "newest",
     environments: Annotated[
-        int, typer.Option(min=1, metavar="B", help="How many environments step together; each plays its share.")
+        int, typer.Option(min=1, metavar="B", help="Environments that step together; each plays its share.")
     ] = 10,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of the environments.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the environments.")] = 0,
     video: Annotated[
         Path | None, typer.Option(metavar="FILE.webm", help="Film the first episodes of the first environment.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a film that is there.")] = False,
-    video_episodes: Annotated[int, typer.Option(min=1, metavar="K", help="How many --video films.")] = 1,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing film.")] = False,
+    video_episodes: Annotated[int, typer.Option(min=1, metavar="K", help="Number of episodes that --video films.")] = 1,
     env: Annotated[
         str | None, typer.Option(metavar="ID", help="For --baseline: an environment, without a run.")
     ] = None,
@@ -56,7 +57,7 @@ def evaluate(
     ] = None,
     baseline: Annotated[
         str | None,
-        typer.Option(metavar="random|constant", help="A policy that learned nothing, in place of the run's."),
+        typer.Option(metavar="random|constant", help="A policy that learned nothing, in place of the run's policy."),
     ] = None,
     action: Annotated[
         list[str] | None,
@@ -74,7 +75,7 @@ def evaluate(
 
     [cyan]distrl evaluate --env CartPole-v1 --baseline constant --action 1[/]
     """
-    # Imported here: it brings environments and ONNX Runtime, which the help can do without.
+    # Imported here: it brings environments and ONNX Runtime, which the help does not need.
     from distrl.serving.evaluation import Video, play
 
     subject = _subject(run, checkpoint, env, sets or (), baseline, action or ())
@@ -82,12 +83,12 @@ def evaluate(
         raise ConfigError("--force goes with --video FILE.webm")
     film = None if video is None else Video(video, video_episodes, replaced=force)
     began = time.monotonic()
-    with _words_of_environments_apart():
+    with _output_of_environments_apart():
         playing = play(subject, episodes=episodes or None, environments=environments, seed=seed, video=film)
         ended, interrupted = _collect(playing, episodes)
-    told = _told(subject, ended, run, checkpoint, baseline, seed, complete=len(ended) == episodes)
-    told["wall_s"] = time.monotonic() - began
-    typer.echo(json.dumps(told, indent=2) if as_json else _text(subject, told, video if ended else None))
+    report = _report(subject, ended, run, checkpoint, baseline, seed, complete=len(ended) == episodes)
+    report["wall_s"] = time.monotonic() - began
+    typer.echo(json.dumps(report, indent=2) if as_json else _text(subject, report, video if ended else None))
     if interrupted and episodes:
         raise typer.Exit(EXIT_INTERRUPTED)
 
@@ -114,7 +115,7 @@ def _subject(
     baseline: str | None,
     action: Sequence[str],
 ) -> "Subject":
-    """Return the policy and environment that the command line names.
+    """Return the policy and environment of the command line.
 
     Raises:
         ConfigError: It names no policy, or two.
@@ -143,7 +144,7 @@ def _subject(
 
 
 def _actions(given: Sequence[str]) -> dict[str | None, Any]:
-    """Action -> its value; None stands for the only action that there is.
+    """Return action -> value; None stands for the only action.
 
     Raises:
         ConfigError: One is given twice.
@@ -162,7 +163,7 @@ def _parse_action(text: str) -> tuple[str | None, Any]:
 
 
 def _collect(playing: "Iterator[Episode]", episodes: int) -> "tuple[list[Episode], bool]":
-    """The episodes that ended, and whether Ctrl-C came before all had; progress is shown where it takes long."""
+    """Return the episodes that ended, and whether Ctrl-C came before all had; show progress if it takes long."""
     ended: list[Episode] = []
     try:
         with closing(playing) as each, _progress(episodes) as show:  # type: ignore[type-var]
@@ -176,7 +177,7 @@ def _collect(playing: "Iterator[Episode]", episodes: int) -> "tuple[list[Episode
 
 @contextmanager
 def _progress(episodes: int) -> "Iterator[Any]":
-    """A bar with the time to go, on standard error if that is a terminal, once `PATIENCE_S` have passed."""
+    """Show a bar with the time to go after `PATIENCE_S`, on standard error if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda ended: None
         return
@@ -208,7 +209,7 @@ def _progress(episodes: int) -> "Iterator[Any]":
         bar.stop()
 
 
-def _told(
+def _report(
     subject: "Subject",
     ended: "Sequence[Episode]",
     run: Path | None,
@@ -218,7 +219,7 @@ def _told(
     *,
     complete: bool,
 ) -> dict[str, Any]:
-    """The JSON object. What needs an episode is null before any has ended."""
+    """Return the JSON object. Values that need an episode are null before one has ended."""
     returns, lengths = [episode.total for episode in ended], [episode.length_steps for episode in ended]
     mean = _mean(returns)
     deviation = None if mean is None else (sum((value - mean) ** 2 for value in returns) / len(returns)) ** 0.5
@@ -245,21 +246,21 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _text(subject: "Subject", told: Mapping[str, Any], video: Path | None) -> str:
-    behind = "" if told["env_steps_trained"] is None else f", {told['env_steps_trained']:,} environment steps"
-    lines = [f"{told['environment']} · {subject.name}{behind}"]
-    if not told["episodes"]:
+def _text(subject: "Subject", report: Mapping[str, Any], video: Path | None) -> str:
+    behind = "" if report["env_steps_trained"] is None else f", {report['env_steps_trained']:,} environment steps"
+    lines = [f"{report['environment']} · {subject.name}{behind}"]
+    if not report["episodes"]:
         return "\n".join([*lines, "  no episode finished"])
     mean, deviation, least, most = (
-        return_words(told[name]) for name in ("mean_return", "std_return", "min_return", "max_return")
+        return_words(report[name]) for name in ("mean_return", "std_return", "min_return", "max_return")
     )
-    lengths = told["lengths_steps"]
-    count = f"{told['episodes']:,} episode{'s' * (told['episodes'] != 1)}"
+    lengths = report["lengths_steps"]
+    count = f"{report['episodes']:,} episode{'s' * (report['episodes'] != 1)}"
     lines.append(f"  return   {mean} ± {deviation} over {count} · min {least} · max {most}")
     lines.append(
-        f"  length   {told['mean_length_steps']:,.1f} steps mean · min {min(lengths):,} · max {max(lengths):,}"
+        f"  length   {report['mean_length_steps']:,.1f} steps mean · min {min(lengths):,} · max {max(lengths):,}"
     )
-    if not told["complete"]:
+    if not report["complete"]:
         lines.append("  stopped before all had ended: short episodes count for more than their share")
     if video is not None:
         lines.append(f"  film     {video}")
@@ -267,8 +268,8 @@ def _text(subject: "Subject", told: Mapping[str, Any], video: Path | None) -> st
 
 
 @contextmanager
-def _words_of_environments_apart() -> Iterator[None]:
-    """While inside, what anybody prints goes to standard error, also from C: standard output is for the result."""
+def _output_of_environments_apart() -> Iterator[None]:
+    """While inside, output of environments, also from C, goes to standard error: standard output is for the result."""
     sys.stdout.flush()
     saved = os.dup(1)
     try:

@@ -1,4 +1,4 @@
-"""`distrl export`: a policy to take elsewhere."""
+"""`distrl export`: write a policy as one file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -22,9 +22,10 @@ def export(
         Path | None, typer.Option(metavar="FILE", help="[dim]Default: policy.onnx in the run's directory.[/]")
     ] = None,
     checkpoint: Annotated[
-        str, typer.Option(metavar="newest|best|PATH", help="Whose weights: the newest saved, the best, or that one's.")
+        str,
+        typer.Option(metavar="newest|best|PATH", help="Weights: the newest saved, the best, or those of a checkpoint."),
     ] = "newest",
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a run's policy as one ONNX file, which acts without distrl's learner and its libraries.
 

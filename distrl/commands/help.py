@@ -15,7 +15,7 @@ class Command(TyperCommand):
     """A command whose help shows no Python types."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The parameters of the command, as help and parser see them."""
+        """Return the parameters of the command."""
         return _readable(super().get_params(ctx))
 
 
@@ -23,12 +23,12 @@ class Group(TyperGroup):
     """A group of commands whose help shows no Python types."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The parameters of the group, as help and parser see them."""
+        """Return the parameters of the group."""
         return _readable(super().get_params(ctx))
 
 
 def _readable(params: list[Any]) -> list[Any]:
-    """The same parameters: a flag shows nothing beside its name, an option its metavar, an argument its name."""
+    """Show nothing beside a flag's name, the metavar of an option, the name of an argument."""
     for param in params:
         if isinstance(param, TyperArgument):
             param.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
@@ -44,7 +44,7 @@ class App(typer.Typer):
         super().__init__(cls=Group, rich_markup_mode="rich", no_args_is_help=True, **options)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Function], Function]:
-        """Register a command, as typer's method of that name does."""
+        """Register a command, as typer does."""
         return super().command(name, cls=Command, **options)
 
 

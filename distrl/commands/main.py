@@ -78,13 +78,13 @@ def train(
         str | None,
         typer.Option(
             metavar="DIR|auto",
-            help="Go on with that run; auto: with --run-dir's, if it can.",
+            help="Go on with that run; auto: with the run in --run-dir, if there is one.",
             autocompletion=completion.runs,
         ),
     ] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines instead of the live panel.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only events and the final summary.")] = False,
-    dashboard: Annotated[bool, typer.Option("--dashboard", help="Show it on a page too, on this machine.")] = False,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="Also serve the dashboard, on this machine.")] = False,
 ) -> None:
     """Train until a stop condition holds.
 
@@ -157,7 +157,7 @@ def bench(
     run_dir: RunDirOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Measure what this machine could do at best, and what the pipeline reaches; by default with cartpole-impala.
+    """Measure the limit of this machine and the speed of the pipeline; by default with cartpole-impala.
 
     [cyan]distrl bench --preset cartpole-impala --json[/]
 
@@ -213,13 +213,13 @@ def network_show(layers: Layers) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command line (default: this process's) and returns the exit code."""
+    """Run one command line (default: this process's) and return the exit code."""
     if arguments is None:
-        # The interpreter's last collections would pass over all there is, for a fifth of a second, and free nothing.
+        # The interpreter's last garbage collections would take a fifth of a second and free nothing.
         atexit.register(gc.freeze)
-        # A process that a script starts with & ignores SIGINT, which Python leaves so: it could not be interrupted.
+        # A command that a script starts with & ignores SIGINT, and Python leaves it so: it could not be interrupted.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        if sys.argv[1:2] == ["train"]:  # until the run has begun, which then decides; other commands leave at once
+        if sys.argv[1:2] == ["train"]:  # until the run has its own handlers; other commands end at once
             for number in (signal.SIGTERM, signal.SIGHUP):
                 if signal.getsignal(number) != signal.SIG_IGN:
                     signal.signal(number, signal.default_int_handler)
@@ -254,14 +254,14 @@ def _train(
                 view.event(f"dashboard at {beside.enter_context(dashboard_beside(folder))}")
             return distrl.train(loaded, run_dir=folder, resume=resume, view=view)
     except ConfigError:
-        raise  # nothing has happened yet that a log would explain
+        raise  # nothing has been launched yet
     except Exception as error:
         _keep_traceback(error, folder)
         raise
 
 
 def _config_to_resume(run_dir: Path | None, resume: str | None) -> Path:
-    """The configuration that a run being resumed has, where the command line names none."""
+    """Return the configuration file of the run to resume, if the command line names none."""
     folder = run_dir if resume in (None, "auto") else Path(resume or "")
     if resume is None or folder is None:
         raise ConfigError("what to train? For example: distrl train --preset cartpole-impala")
@@ -271,7 +271,7 @@ def _config_to_resume(run_dir: Path | None, resume: str | None) -> Path:
 
 
 def _keep_traceback(error: Exception, run_dir: Path) -> None:
-    """Appends it to logs/train.log of a run directory that exists already."""
+    """Append the traceback to logs/train.log of an existing run directory."""
     if not (run_dir / "logs").is_dir():
         return
     log = run_dir / "logs" / "train.log"
@@ -284,15 +284,15 @@ def _keep_traceback(error: Exception, run_dir: Path) -> None:
 
 def _end(summary: "Summary") -> None:
     if summary.error is not None:
-        with contextlib.suppress(OSError):  # without a reader of stderr, the exit code still says it
+        with contextlib.suppress(OSError):  # without a reader, the exit code still reports it
             typer.echo(f"distrl: error: {_one_line(summary.error)}", err=True)
     raise typer.Exit(summary.exit_code)
 
 
 def _report(text: str, error: Exception) -> None:
-    """One line; below it, dim, what the error carries along: an environment's own traceback, where the log is."""
+    """Print one line; below it, dim, the error's details: an environment's own traceback, the path of the log."""
     details = [getattr(error, "detail", None), *getattr(error, "__notes__", ())]
-    with contextlib.suppress(OSError):  # without a reader of stderr, the exit code still says what kind it was
+    with contextlib.suppress(OSError):  # without a reader, the exit code still reports it
         typer.echo(f"distrl: error: {_one_line(text)}", err=True)
         for detail in filter(None, details):
             text = "\n".join(printable(line.expandtabs()) for line in str(detail).rstrip().splitlines())

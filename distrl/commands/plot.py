@@ -1,4 +1,4 @@
-"""`distrl plot` and `distrl report`: what runs learned, as pictures and as a page, from their directories alone."""
+"""`distrl plot` and `distrl report`: curves and pages of runs, from their directories."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -22,7 +22,7 @@ RunsArgument = Annotated[
     list[Path],
     typer.Argument(metavar="RUN…", help="Directories of runs, or folders of them.", autocompletion=completion.runs),
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 
 
 def plot(
@@ -35,7 +35,7 @@ def plot(
         list[str] | None,
         typer.Option(metavar="NAME", help="A column of metrics.csv; repeatable. [dim]Default: mean_return_100.[/]"),
     ] = None,
-    second: Annotated[str | None, typer.Option(metavar="NAME", help="On a second y axis, dashed.")] = None,
+    second: Annotated[str | None, typer.Option(metavar="NAME", help="Column for a second y axis, dashed.")] = None,
     over: Annotated[str, typer.Option(metavar="|".join(AXES), help="The x axis.")] = "steps",
     smooth: Annotated[int, typer.Option(min=1, metavar="N", help="Mean of the last N values of each run.")] = 1,
     group_by: Annotated[
@@ -43,12 +43,15 @@ def plot(
         typer.Option(metavar="PATH|folder", help="Runs with an equal value of a configuration key are one band."),
     ] = None,
     statistic: Annotated[
-        str, typer.Option(metavar="mean|iqm", help="Of bands: mean ± deviation, or interquartile mean and quartiles.")
+        str,
+        typer.Option(
+            metavar="mean|iqm", help="Statistic of bands: mean ± deviation, or interquartile mean and quartiles."
+        ),
     ] = "mean",
     dark: Annotated[bool, typer.Option("--dark", help="For dark pages.")] = False,
     force: ForceOption = False,
 ) -> None:
-    """Draw what runs learned, into a PNG or SVG file.
+    """Draw the curves of runs into a PNG or SVG file.
 
     [cyan]distrl plot runs/first[/]
 
@@ -98,7 +101,7 @@ def report(
     ] = None,
     force: ForceOption = False,
 ) -> None:
-    """Write all about a run as one HTML file: outcome, curves, configuration, machine, how to reproduce.
+    """Write a report of a run as one HTML file: outcome, curves, configuration, machine, how to reproduce.
 
     It has no script and fetches nothing; passwords are masked.
 
@@ -117,10 +120,10 @@ def report(
 
 
 def check_output(path: Path, force: bool) -> None:
-    """Before the work is done.
+    """Check the output before the work is done.
 
     Raises:
-        ConfigError: The file is there and is not to be replaced, or its folder is not.
+        ConfigError: The file exists and must not be replaced, or its folder does not exist.
     """
     if path.exists() and not force:
         raise ConfigError(f"{path} exists; add --force to replace it, or choose another --output")
@@ -129,7 +132,7 @@ def check_output(path: Path, force: bool) -> None:
 
 
 def write_output(path: Path, content: bytes) -> None:
-    """Writes a file for the user.
+    """Write a file for the user.
 
     Raises:
         ConfigError: It cannot be written.

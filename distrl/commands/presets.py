@@ -1,4 +1,4 @@
-"""`distrl presets`: the configurations that come with distrl, and what is known of each."""
+"""`distrl presets`: the configurations that come with distrl, with facts about each."""
 
 import json
 import re
@@ -18,10 +18,10 @@ def presets(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME", help="Print this one, as a file to start from.", autocompletion=completion.presets
+            metavar="NAME", help="Print this preset, as a file to start from.", autocompletion=completion.presets
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="All that is known of all of them.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="All facts about all presets, as JSON.")] = False,
 ) -> None:
     """List the configurations that come with distrl: what they must reach, and what they need.
 
@@ -30,7 +30,7 @@ def presets(
     [cyan]distrl presets cartpole-impala > mine.yaml[/]
     """
     if name is not None and as_json:
-        raise ConfigError("--json is of the whole list; leave out the name, or --json")
+        raise ConfigError("--json prints the whole list; leave out the name, or --json")
     if as_json:
         typer.echo(json.dumps([_known(name) for name in described_presets()], indent=2))
     elif name is not None:
@@ -54,7 +54,7 @@ def _known(name: str) -> dict[str, Any]:
 
 
 def _facts(name: str) -> str:
-    """Environment, algorithm, threshold and needs in one line."""
+    """Return environment, algorithm, threshold and needs in one line."""
     known = _known(name)
     acceptance = known["acceptance"]
     goal = f"{_number(acceptance['mean_return'])} within {acceptance['env_steps']:,} steps ({acceptance['measure']})"
@@ -65,7 +65,7 @@ def _facts(name: str) -> str:
 
 
 def _as_file(name: str) -> str:
-    """The configuration, which `distrl train` takes as a file, under what is known of it as comments."""
+    """Return the configuration as a file for `distrl train`, with facts as comments."""
     first, rest = _SECTION.sub("", read_preset(name)).split("\n", 1)
     facts, comments = preset_facts(name), [first, f"# {_facts(name)}"]
     if facts.expected:

@@ -18,20 +18,24 @@ from distrl.runs.directories import Run, find_runs
 from distrl.runs.listing import SORTS, Entry, entry, entry_name, ordered, selected
 
 PATIENCE_S = 2.0
-"""After this long a command says that it is still at it."""
+"""After this time a command prints that it is still working."""
 
 
 def runs(
     folders: Annotated[
         list[Path] | None, typer.Argument(metavar="[DIR]…", help="Folders of runs. [dim]Default: runs/.[/]")
     ] = None,
-    env: Annotated[str | None, typer.Option(metavar="ID", help="Of this environment; * and ? match anything.")] = None,
-    algorithm: Annotated[str | None, typer.Option(metavar="NAME", help="With this algorithm, likewise.")] = None,
+    env: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only runs of this environment; * and ? match anything.")
+    ] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only runs with this algorithm, likewise.")
+    ] = None,
     state: Annotated[
         str | None, typer.Option(metavar="STATE", help="running, ended, gone (without a summary), solved or failed.")
     ] = None,
     sort: Annotated[str, typer.Option(metavar="COLUMN", help=f"{', '.join(SORTS)}.")] = "started",
-    as_json: Annotated[bool, typer.Option("--json", help="All that is known of each, as a JSON list.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="All facts about each, as a JSON list.")] = False,
 ) -> None:
     """List runs, live and finished, the newest first.
 
@@ -63,7 +67,7 @@ def compare(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Show where the configurations of runs differ, and what each run came to.
+    """Show the differences between configurations of runs, and the outcome of each.
 
     [cyan]distrl compare runs/first runs/second[/]
     """
@@ -84,13 +88,13 @@ def compare(
 
 
 def warn(text: str) -> None:
-    """One line on stderr about what is passed over."""
+    """Print one line on stderr about a run that is skipped."""
     typer.echo(f"distrl: passed over: {' '.join(text.split())}", err=True)
 
 
 @contextmanager
 def waiting(text: str) -> Iterator[None]:
-    """While inside, a line on a terminal's stderr tells what is done, after a while."""
+    """While inside, print the text on a terminal's stderr after two seconds."""
     if not sys.stderr.isatty():
         yield
         return

@@ -1,4 +1,4 @@
-"""A finding of `distrl doctor`: the health of one thing, and advice."""
+"""One line of `distrl doctor`: the state of one thing, and advice if it needs any."""
 
 from typing import Literal, NamedTuple
 

@@ -30,11 +30,7 @@ _SHARED_MEMORY = Path("/dev/shm")
 
 
 def examine_machine(runs: Path) -> Iterator[Finding]:
-    """Everything there is to find, one after the other.
-
-    Args:
-        runs: Where runs keep their files; need not exist yet.
-    """
+    """Yield all findings about this machine; the folder of runs need not exist yet."""
     try:
         requires = metadata("distrl").get_all("Requires-Dist") or []
     except PackageNotFoundError:  # on PYTHONPATH alone
@@ -49,7 +45,7 @@ def examine_machine(runs: Path) -> Iterator[Finding]:
 
 
 def packages(requires: Iterable[str]) -> Iterator[Finding]:
-    """A line for each package that is not what distrl is tested with, and one for those that people ask about.
+    """Yield a line about the key packages, and one for each package of an untested version.
 
     Args:
         requires: distrl's own requirements, as its metadata has them.
@@ -74,7 +70,7 @@ def packages(requires: Iterable[str]) -> Iterator[Finding]:
 
 
 def extras(requires: Iterable[str]) -> Finding:
-    """Which of distrl's extras are there as a whole, with the extras of other packages that they ask for."""
+    """List distrl's extras that are installed completely, with the extras of other packages that they need."""
     texts = list(requires)
     names = {extra for text in texts for extra in _extras_named(Requirement(text))} - {"dev"}
     needed = {name: _of_extra(texts, name) for name in names}
@@ -95,7 +91,7 @@ def installed(name: str) -> str | None:
 
 
 def _is_there(requirement: Requirement, requires: Sequence[str]) -> bool:
-    """Whether a package and everything that its named extras need are installed.
+    """Return whether a package and all that its named extras need are installed.
 
     Args:
         requires: distrl's own requirements, for an extra that names another one of distrl.
@@ -158,7 +154,7 @@ def cores() -> Finding:
 
 
 def memory() -> Finding:
-    """Check the free memory of this machine or its container."""
+    """Check free memory of this machine, or of its container."""
     free = available_bytes()
     if free is None:
         return Finding("ok", "memory", "not known on this system")
@@ -180,7 +176,7 @@ def gpu() -> Finding:
 
 
 def shared_memory() -> Finding:
-    """Check the system's shared memory, which Ray uses."""
+    """Check shared memory, where Ray keeps the objects of its processes."""
     if not _SHARED_MEMORY.is_dir():
         return Finding("ok", "shared memory", "none on this system")
     free = shutil.disk_usage(_SHARED_MEMORY).free
@@ -203,7 +199,7 @@ def descriptors() -> Finding:
 
 
 def loopback() -> Finding:
-    """Whether a program may listen on this machine's own address, as Ray and environment servers do."""
+    """Check that a program can listen on the loopback address, as Ray and environment servers do."""
     try:
         with socket.create_server(("127.0.0.1", 0)):
             return Finding("ok", "ports", "127.0.0.1 can be listened on")

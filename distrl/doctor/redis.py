@@ -45,7 +45,7 @@ def _examined(url: str, what: str) -> Iterator[Finding]:
 
 
 def memory(used: int, limit: int) -> Finding:
-    """How full it is, in bytes; without a limit (0) the machine's memory is the limit."""
+    """Check the memory in use; without a limit (0) the machine's memory is the limit."""
     if not limit:
         return Finding("ok", "Redis' memory", f"{used / GB:.2f} GB used, no limit")
     told = f"{used / GB:.2f} of {limit / GB:.2f} GB used"
@@ -55,7 +55,7 @@ def memory(used: int, limit: int) -> Finding:
 
 
 def latency(client: RedisClient) -> Finding:
-    """Check the latency of round trips; an unroll needs three."""
+    """Measure round trips, one after the other: an unroll needs three."""
     spent_s = []
     for _ in range(PINGS):
         began = time.perf_counter()

@@ -33,7 +33,7 @@ ADVICE = {
 
 @dataclass(frozen=True)
 class Look:
-    """State of a running job at one moment."""
+    """The state of a running job at one moment."""
 
     control: Control
     roles: Sequence[RoleStatus]
@@ -62,7 +62,7 @@ def examine_run(backend: Backend) -> Iterator[Finding]:
 
 
 def compared(before: Look, now: Look, stall_timeout_s: float) -> Iterator[Finding]:
-    """Compare two looks at the same run."""
+    """Yield findings from two looks at the same run."""
     yield _asked(now.control)
     yield from _of_roles(before, now)
     yield from _of_unrolls(now.counts)
@@ -88,7 +88,7 @@ def _asked(control: Control) -> Finding:
 
 
 def _of_roles(before: Look, now: Look) -> Iterator[Finding]:
-    """Check learner and actors, and report roles without a heartbeat between the two looks."""
+    """Check learner and actors, and roles without a heartbeat between the two looks."""
     learners = [role for role in now.roles if role.role == "learner"]
     actors = [role for role in now.roles if role.role == "actor"]
     if not learners:
@@ -145,7 +145,7 @@ def _nonzero(dropped: Mapping[str, int]) -> dict[str, int]:
 
 
 def _progress(before: Look, now: Look, stall_timeout_s: float) -> Finding:
-    """Whether anything was learned between the looks; if not, what it waits for."""
+    """Check that the run learned between the looks; if not, report what it waits for."""
     moved = now.counts.trained - before.counts.trained
     bottleneck = str(now.snapshot.get("bottleneck"))
     if moved:

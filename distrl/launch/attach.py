@@ -1,4 +1,4 @@
-"""How a job that runs is found and reached by whoever did not launch it."""
+"""Find and reach a running job from another process."""
 
 import os
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Target:
-    """The run that somebody means; `summary` is set once it has ended."""
+    """The run that a command names; `summary` is set once it has ended."""
 
     run_id: str
     redis_url: str | None
@@ -27,7 +27,7 @@ class Target:
 
 
 def find_target(run: Path | None, redis_url: str | None, run_id: str | None) -> Target:
-    """The run that --run, or --redis-url with --run-id, or nothing at all (the newest under runs/) names.
+    """Return the run that --run, or --redis-url with --run-id, or nothing at all (the newest under runs/) names.
 
     Raises:
         ConfigError: No such run, or one whose process is gone without a summary.
@@ -54,7 +54,7 @@ def find_target(run: Path | None, redis_url: str | None, run_id: str | None) -> 
 
 @contextmanager
 def open_backend(target: Target) -> Iterator["Backend"]:
-    """The memory backend of a run that has not ended.
+    """Open the memory backend of a run that has not ended.
 
     Raises:
         ConfigError: The run has no Redis.
@@ -79,13 +79,13 @@ def open_backend(target: Target) -> Iterator["Backend"]:
 
 @contextmanager
 def steering(target: Target, by: str) -> Iterator["Steering"]:
-    """To ask something of a run that has not ended.
+    """Open the requests to a run that has not ended.
 
     Args:
-        by: By which way somebody asks.
+        by: The interface that is used, for the record.
 
     Raises:
-        ConfigError: It has ended, or cannot be asked.
+        ConfigError: It has ended, or takes no requests.
     """
     if target.summary is not None:
         raise ConfigError(f"{target.run_dir} has ended ({target.summary.stop_reason}); distrl status shows how")

@@ -1,4 +1,4 @@
-"""`distrl bench`: what each part costs alone, what the same cores could do at best, and what the pipeline reaches.
+"""`distrl bench`: the cost of each part alone, the limit of the same cores, and the speed of the pipeline.
 
     limit = cores / (environment + policy + learner seconds per environment step)
 
@@ -7,7 +7,6 @@ Every part is measured in isolation on one core, in the same run as the pipeline
 
 import csv
 import json
-import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +29,7 @@ from distrl.launch.one_process import standard_error_in
 from distrl.launch.training import train
 from distrl.memory_backend.codec import stack
 from distrl.networks.actions.joint import ActionSelector
+from distrl.roles import machine
 from distrl.roles.framework import select_framework
 from distrl.terminal.console import View
 from distrl.types import Unroll, Weights
@@ -44,13 +44,13 @@ ROUNDS = 3
 
 
 def bench(loaded: LoadedConfig, *, seconds: float, run_dir: Path, view: View) -> dict[str, Any]:
-    """Measures the pipeline for `seconds` while it learns, then every part alone; stores bench.json in `run_dir`."""
+    """Measure the pipeline for `seconds` while it learns, then every part alone; store bench.json in `run_dir`."""
     loaded = settled(loaded)
     pipeline = measure_pipeline(loaded, seconds, run_dir, view)
     view.event("measuring environment, policy and learner alone: about 10 s")
-    with standard_error_in(run_dir / "logs" / "bench.log"):  # the framework has much to say when it is imported
+    with standard_error_in(run_dir / "logs" / "bench.log"):  # the framework prints much when it is imported
         parts = measure_parts(loaded.config)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = machine.cores()
     limit = cores / sum(parts.values())
     measured = pipeline["env_steps_per_s"]
     report = {
@@ -69,14 +69,14 @@ def bench(loaded: LoadedConfig, *, seconds: float, run_dir: Path, view: View) ->
 
 
 def shares(parts: dict[str, float], cores: int, measured: float) -> dict[str, float]:
-    """Where the cores' time goes per environment step: each part's share, and what none of them explains."""
+    """Return each part's share of the cores' time per environment step, and the unexplained rest."""
     per_step = cores / measured
     known = {name: seconds / per_step for name, seconds in parts.items()}
     return {**known, "everything else": max(0.0, 1.0 - sum(known.values()))}
 
 
 def measure_pipeline(loaded: LoadedConfig, seconds: float, run_dir: Path, view: View) -> dict[str, Any]:
-    """Trains for `seconds` and `WARM_UP_S` more after the first update; the rate is taken over `seconds`."""
+    """Train for `seconds` and `WARM_UP_S` more after the first update; the rate is taken over `seconds`."""
     stop = StopConfig(minutes=(seconds + WARM_UP_S) / 60.0)
     config = loaded.config.model_copy(update={"stop": stop})
     summary = train(replace(loaded, config=config), run_dir=run_dir, resume=None, view=view)
@@ -147,7 +147,7 @@ def measure_parts(config: RunConfig) -> dict[str, float]:
 def learning(
     algorithm: "Algorithm", networks: "Networks", frame_counts: Mapping[str, int], unrolls: list[Unroll]
 ) -> Callable[[], object]:
-    """One update with everything that learning from these unrolls takes, in whichever role it is done."""
+    """Return one update with all that learning from these unrolls takes, in any role."""
     if algorithm.memory.ships == "unrolls":
         batch = stack(unrolls, frame_counts)
         return lambda: algorithm.update(networks, batch)
@@ -175,7 +175,7 @@ def seconds_per_call(call: Callable[[], object], seconds: float | None = None) -
 
 
 def record(config: RunConfig, environment: VectorEnvironment, policy: Policy, random: np.random.Generator) -> Unroll:
-    """One real unroll, so that the learner is timed on data of the run's own kind."""
+    """Record one real unroll, so that the learner is timed on the run's own data."""
     length, discount = config.actors.unroll_length_steps, config.algorithm.reward_moments_discount
     builder = UnrollBuilder(environment.spec, length, environment.rows, discount)
     observations = environment.reset(int(random.integers(2**31)))

@@ -1,4 +1,4 @@
-"""Kills roles of a run on purpose, one after the other, and sees whether they come back."""
+"""Kill roles of a run on purpose, one after the other, and check that they come back."""
 
 import os
 import random
@@ -16,7 +16,7 @@ from distrl.roles.plan import Role
 
 LOOK_EVERY_S = 0.1
 SILENT_S = 3.5 * HEARTBEAT_S
-"""Who has not told of itself for so long is no victim: its process may be gone, and its number another's."""
+"""A role without a heartbeat for so long is no victim: another process may have its number by now."""
 NOT_AT_WORK = ("starting", "waiting: policy", "stopping")
 
 
@@ -35,16 +35,15 @@ class Kill:
 
 
 class RunEndedError(Exception):
-    """The run stops, so that nobody comes back any more."""
+    """The run stops, so that no role comes back."""
 
 
 class Chaos:
     """Kills one role at a time, by SIGKILL, on this machine alone.
 
     Args:
-        backend: Of the run.
-        kinds: Of roles that may be killed: "actor", "learner", "evaluator".
-        within_s: A role that is not at work again after that is given up.
+        kinds: Roles that may be killed: "actor", "learner", "evaluator".
+        within_s: Longest time for a role to be at work again.
     """
 
     def __init__(self, backend: Backend, kinds: Collection[str], within_s: float, choice: random.Random) -> None:
@@ -55,14 +54,14 @@ class Chaos:
         self._beats: dict[Role, tuple[int, int, float]] = {}  # incarnation, beat, when it was first seen
 
     def run(self, every_s: float, for_s: float, tell: Callable[[str], None]) -> list[Kill]:
-        """A kill every `every_s` seconds, for `for_s` seconds or until the run stops.
+        """Kill a role every `every_s` seconds, for `for_s` seconds or until the run stops.
 
         Raises:
-            ConfigError: No such role of the run is at work on this machine, or it is somebody else's.
+            ConfigError: No such role of the run is at work on this machine, or it is another user's.
         """
         ends_at, kills = time.monotonic() + for_s, list[Kill]()
         try:
-            self._wait_until(time.monotonic() + SILENT_S)  # to know who is silent
+            self._wait_until(time.monotonic() + SILENT_S)  # to know which roles are silent
             while time.monotonic() < ends_at:
                 next_at = time.monotonic() + every_s
                 kills.append(self._kill(self._victim(), tell))
@@ -105,10 +104,10 @@ class Chaos:
             time.sleep(min(left_s, LOOK_EVERY_S))
 
     def _look(self) -> list[RoleStatus]:
-        """All heartbeats, taking note of new ones.
+        """Return all heartbeats, and note new ones.
 
         Raises:
-            RunEndedError: It has been asked to stop, or has removed its keys.
+            RunEndedError: It stops, or has removed its keys.
         """
         roles = self._backend.registry.roles()
         if self._backend.registry.control().stop is not None or not roles:
@@ -124,6 +123,6 @@ def _role(status: RoleStatus) -> Role:
 
 
 def _succeeds(role: RoleStatus, victim: RoleStatus) -> bool:
-    """Whether this is the victim's successor, and at work."""
+    """Return whether this is the victim's successor, and at work."""
     newer = _role(role) == _role(victim) and role.incarnation > victim.incarnation
     return newer and not role.state.startswith(NOT_AT_WORK)

@@ -62,7 +62,7 @@ class InlineSource(Generic[T]):
         return self.collect()
 
     def _act(self) -> bool:
-        """One unroll more, also in place of one that was rejected; whether to stop."""
+        """Make one more unroll; return whether to stop."""
         waited_s = time.monotonic() - self._since
         if waited_s > self._stall_timeout_s:
             dropped = {reason: count for reason, count in self._backend.ledger.counts().dropped.items() if count}
@@ -77,12 +77,7 @@ def run_deterministic(
     report: Callable[[Snapshot], None],
     stop: Callable[[], bool],
 ) -> str:
-    """Trains in this process; returns the reason for stopping.
-
-    Args:
-        backend: A fresh one, already created for the run.
-        stop: Asked after every update.
-    """
+    """Train in this process and return the stop reason; `stop` is called after every update."""
     config = description.config
     prepared = prepare(config, description.spec, Place(Path(description.run_dir)), description.run_id, backend)
     bundle = backend.weights.get_bundle()
@@ -112,7 +107,7 @@ def run_deterministic(
 def _make_evaluator(
     config: RunConfig, backend: InMemoryBackend, bundle: PolicyBundle, state: LearnerState
 ) -> PublishedEvaluator | None:
-    """What evaluates between updates, in environments and with a policy of its own, so that training never notices."""
+    """Return an evaluator with environments and a policy of its own, so that it changes nothing of the training."""
     if config.evaluation.every_env_steps is None:
         return None
     environment = VectorEnvironment(config.environment, config.evaluation.environments_used)

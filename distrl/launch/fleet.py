@@ -13,7 +13,7 @@ FIRST_BACKOFF_S = 0.5
 LONGEST_BACKOFF_S = 5.0
 LONGEST_OUTAGE_BACKOFF_S = 30.0
 HEALTHY_S = 30.0
-"""Who lived so long died of something else than its start: waiting helps nobody."""
+"""A role that lived so long did not fail at its start, so that its back-off begins anew."""
 BUDGET_WINDOW_S = 600.0
 LOG_TAIL_BYTES = 65536
 
@@ -25,7 +25,7 @@ class Handle(Protocol):
 
     @property
     def error(self) -> str | None:
-        """The last error that the role logged, once it has ended."""
+        """Last error that the role logged, once it has ended."""
 
     @property
     def waits_for(self) -> str | None:
@@ -80,7 +80,7 @@ class Fleet:
         return [member for role, member in sorted(self.members.items()) if role.kind == "actor"]
 
     def dead(self) -> list[Member]:
-        """Members that have ended since the last call; they stay down until `restart_later`."""
+        """Return members that have ended since the last call; they stay down until `restart_later`."""
         found = []
         for member in self.members.values():
             if member.handle is not None and (code := member.handle.poll()) is not None:
@@ -93,8 +93,8 @@ class Fleet:
         """Schedule a restart; return the delay in seconds, None when the budget is spent.
 
         Args:
-            outage: The role has ended as its host does not reach Redis, however long that lasts. It waits longer and
-                spends nothing of the budget, unless there is none at all.
+            outage: The role's host does not reach Redis, which may last long. The role waits longer and spends
+                nothing of the budget, unless the budget is 0.
         """
         now = self._clock()
         while member.deaths and now - member.deaths[0] > BUDGET_WINDOW_S:
@@ -112,7 +112,7 @@ class Fleet:
         return delay
 
     def start_due(self, most: int, *, learner_alone: bool = False) -> list[Member]:
-        """Start members whose back-off is over, `most` of them; only the learner if that is asked for."""
+        """Start at most `most` members whose back-off is over; with `learner_alone` only the learner."""
         may = [m for role, m in self.members.items() if role.kind == "learner" or not learner_alone]
         due = [m for m in may if m.handle is None and self._clock() >= m.start_at][:most]
         for member in due:
@@ -122,7 +122,7 @@ class Fleet:
         return due
 
     def retire(self, role: Role) -> Member:
-        """Asks a role to end and forgets it; the caller waits with `end`."""
+        """Ask a role to end and forget it; the caller waits with `end`."""
         member = self.members.pop(role)
         if member.handle is not None:
             member.handle.terminate()
@@ -141,7 +141,7 @@ def end(members: Iterable[Member], grace_s: float) -> None:
 
 
 def have_ended(handles: Sequence[Handle], within_s: float) -> bool:
-    """Wait until all have ended, for `within_s` seconds at most; whether they have."""
+    """Wait until all have ended, for `within_s` seconds at most; return whether they have."""
     deadline = time.monotonic() + within_s
     while running := any(handle.poll() is None for handle in handles):
         if time.monotonic() >= deadline:
@@ -151,11 +151,7 @@ def have_ended(handles: Sequence[Handle], within_s: float) -> bool:
 
 
 def last_error(log: IO[Any], start: int = 0) -> str | None:
-    """The last one-line error in a log.
-
-    Args:
-        start: Earlier lines, in bytes, are those of an earlier incarnation.
-    """
+    """Return the last one-line error in a log; bytes before `start` are of an earlier incarnation."""
     size = os.fstat(log.fileno()).st_size
     tail = os.pread(log.fileno(), LOG_TAIL_BYTES, max(start, size - LOG_TAIL_BYTES))  # the role shares the position
     lines = tail.decode(errors="replace").splitlines()

@@ -1,11 +1,11 @@
-"""Which roles hang in their environments: judged by heartbeats, each of which tells an age by its own host's clock."""
+"""Detection of roles that hang in their environments, from heartbeats whose ages are by each host's own clock."""
 
 from distrl.memory_backend.registry_interface import RoleStatus
 from distrl.roles.plan import Role
 from distrl.roles.suspend_clock import AwakeClock
 
 BUSY = ("starting", "acting", "evaluating")
-"""States in which a role is in its environment's hands; in all others it waits for somebody else."""
+"""States in which a role runs its environment; in all others it waits for another role."""
 
 
 class HangWatch:
@@ -13,7 +13,7 @@ class HangWatch:
 
     Args:
         limit_s: `environment.step_timeout_s`.
-        awake: Tells for how long whoever watches has been awake: what it did not see is nobody's silence.
+        awake: Excludes time in which this process itself was suspended.
     """
 
     def __init__(self, limit_s: float, awake: AwakeClock) -> None:
@@ -23,7 +23,7 @@ class HangWatch:
         self._ended: dict[Role, int] = {}
 
     def overdue_s(self, status: RoleStatus) -> float | None:
-        """Seconds without an environment step, or without a heartbeat, if they are beyond the limit; else None."""
+        """Return seconds without an environment step or heartbeat if they exceed the limit, else None."""
         role, now = Role(status.role, status.id), self._awake.look()
         if not self.is_current(status):
             return None
@@ -35,10 +35,10 @@ class HangWatch:
         return age_s if age_s > self._limit_s else None
 
     def is_current(self, status: RoleStatus) -> bool:
-        """Whether the heartbeat is of an incarnation that has not ended, as far as is known here."""
+        """Return whether the heartbeat's incarnation is not known to have ended."""
         return status.incarnation > self._ended.get(Role(status.role, status.id), 0)
 
     def ended(self, status: RoleStatus) -> None:
-        """That incarnation has ended: its heartbeat, which stays until the next one's, says nothing any more."""
+        """Ignore that incarnation from now on: its heartbeat stays until the next one's."""
         role = Role(status.role, status.id)
         self._ended[role] = max(status.incarnation, self._ended.get(role, 0))

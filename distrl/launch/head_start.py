@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 class HeadStart:
-    """The parent's side; the child has started when this is made.
+    """The parent's side; making it starts the child.
 
     Args:
         framework: tensorflow or jax.
-        variables: Of the environment, beside those of this process.
+        variables: Environment variables beside this process's own.
     """
 
     def __init__(self, framework: str, variables: Mapping[str, str]) -> None:
@@ -54,7 +54,7 @@ class HeadStart:
         """Let the child join a run; None if it has done so before, or has ended.
 
         Args:
-            log: The learner's log, to which goes also what the child has said so far.
+            log: The learner's log; earlier output of the child goes there, too.
         """
         assert self._process.stdin is not None
         if self._given or self._process.poll() is not None:
@@ -69,7 +69,7 @@ class HeadStart:
         return self._process
 
     def close(self) -> None:
-        """Ends the child unless it has become the learner, which ends by itself if it still runs."""
+        """End the child unless it has become the learner, which ends by itself."""
         assert self._process.stdin is not None
         if not self._given and self._process.poll() is None:  # the number of one that has ended may be another's
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -80,7 +80,7 @@ class HeadStart:
 
 @contextmanager
 def head_start(config: "RunConfig") -> Iterator[HeadStart | None]:
-    """While inside, a child imports the framework, or is the learner; None where the learner is no process of ours.
+    """While inside, a child imports the framework, or is the learner; None where the learner is no child process.
 
     Raises:
         MissingExtraError: The framework is not installed.
@@ -99,7 +99,7 @@ def head_start(config: "RunConfig") -> Iterator[HeadStart | None]:
 
 
 def main(framework: str) -> int:
-    """The child's whole life; returns the learner's exit code, or 0 if there was no run to join."""
+    """Run the child; return the learner's exit code, or 0 if there was no run to join."""
     lifeline = os.dup(0)
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -121,12 +121,12 @@ def main(framework: str) -> int:
 def _import(framework: str) -> None:
     from distrl.roles.framework import import_framework
 
-    with contextlib.suppress(Exception):  # the learner imports it again, and then tells what is wrong
+    with contextlib.suppress(Exception):  # the learner imports it again, and reports the error
         import_framework(framework)
 
 
 def _read_line(descriptor: int) -> bytes:
-    """Up to and with the end of the line; empty if the pipe ends before that."""
+    """Read one line with its end; empty if the pipe ends before."""
     line = b""
     while not line.endswith(b"\n"):
         piece = os.read(descriptor, 65536)
@@ -137,7 +137,7 @@ def _read_line(descriptor: int) -> bytes:
 
 
 def _log_to(path: str) -> None:
-    """Standard output and standard error go to `path`, and what went to them so far."""
+    """Send standard output and standard error to `path`, with all that they have got so far."""
     so_far = os.dup(2)
     with open(path, "ab") as log:
         for descriptor in (1, 2):

@@ -1,4 +1,4 @@
-"""A training as something to iterate over: it runs on a thread, and what it tells comes out where it is asked for."""
+"""A training as an iterator: it runs on a thread, and its snapshots are yielded to the caller."""
 
 import threading
 from collections.abc import Callable, Generator
@@ -13,13 +13,13 @@ ASKED = "asked"
 
 
 def iterate(train: Callable[[Listener, Interrupt], Summary]) -> Generator[Snapshot, None, Summary]:
-    """Yields every snapshot of `train`, which is called on a thread; returns what it returns, raises what it raises.
+    """Yield every snapshot of `train`, which runs on a thread; return its result, raise its error.
 
-    Whoever leaves the loop, by `break` or by an exception, stops the training in order and waits for its end, as soon
-    as nobody holds the generator any more; the end of the program stops it, too.
+    Leaving the loop, by `break` or by an exception, stops the training in order and waits for its end, as soon as the
+    generator is closed or collected; the end of the program stops it, too.
 
     Args:
-        train: Tells snapshots to its first argument, and stops as its second one says.
+        train: Calls its first argument with snapshots; its second one ends it.
     """
     told: SimpleQueue[Snapshot | Summary | BaseException] = SimpleQueue()
     interrupt = Interrupt()
@@ -35,7 +35,7 @@ def iterate(train: Callable[[Listener, Interrupt], Summary]) -> Generator[Snapsh
             interrupt.name, interrupt.code = ASKED, 0
 
     def stop_with_the_program() -> None:
-        """A loop that was left while somebody still holds the generator: the program must be able to end."""
+        """Let the program end although it still holds the generator of a loop that it has left."""
         threading.main_thread().join()
         stop()
 

@@ -1,4 +1,4 @@
-"""manifest.json is written: what this launch was started with and on."""
+"""Write manifest.json: the command, code and machine of this launch."""
 
 import platform
 import subprocess
@@ -37,17 +37,17 @@ PACKAGES = (
     "shimmy",
     "opencv-python-headless",
 )
-"""Whose versions can change what a run comes to."""
+"""Packages whose versions can change the result of a run."""
 GIT_S = 5.0
 
 
 def write_manifest(run_dir: Path, run_id: str, config: RunConfig) -> None:
-    """Puts the manifest of this launch in place of an earlier one's. The file is private, as the configuration is."""
+    """Replace the manifest of an earlier launch. The file is private, as the configuration is."""
     write_private(run_dir / "manifest.json", make_manifest(run_id, config).model_dump_json(indent=1) + "\n")
 
 
 def make_manifest(run_id: str, config: RunConfig) -> Manifest:
-    """What can be known of this process, its machine and its code within a few milliseconds."""
+    """Describe this process, its machine and its code within a few milliseconds."""
     package = Path(distrl.__file__).resolve().parent
     return Manifest(
         run_id=run_id,
@@ -58,7 +58,7 @@ def make_manifest(run_id: str, config: RunConfig) -> Manifest:
         directory=str(Path.cwd()),
         commit=commit(Path.cwd()),
         distrl=distrl.__version__,
-        # Installed into an environment that lies in somebody's repository, it is not of that repository.
+        # An environment inside another repository does not make distrl part of that repository.
         distrl_commit=commit(package) if (package.parent / ".git").exists() else None,
         python=platform.python_version(),
         system=platform.platform(),
@@ -72,10 +72,7 @@ def make_manifest(run_id: str, config: RunConfig) -> Manifest:
 
 
 def commit(folder: Path) -> str | None:
-    """git's commit of the repository that the folder is in, "+" behind it where tracked files differ from it.
-
-    None where git is not there, does not know the folder, or takes longer than five seconds.
-    """
+    """Return git's commit of a folder, with "+" if tracked files differ; None without git or a repository."""
     try:
         found = _git(folder, "describe", "--always", "--abbrev=12", "--exclude=*")
         # Not `describe --dirty`, which locks the index: if it is killed, or the disk is full, the lock stays.

@@ -1,4 +1,4 @@
-"""Where a run's numbers go: from the learner to the terminal, the CSV and TensorBoard, and into the summary."""
+"""The path of a run's numbers: from the learner to the terminal, the CSV, TensorBoard and the summary."""
 
 import time
 from collections import Counter
@@ -23,13 +23,13 @@ Snapshot = dict[str, float | int | str | None]
 
 
 class Monitor:
-    """Collects what roles report while a run lasts.
+    """Collects the reports of roles while a run lasts.
 
     Attributes:
         latest: The newest snapshot; empty before the first.
         ledger: The newest counts of unrolls.
-        peak_rss_mb: Role name -> highest resident memory seen, MB.
-        restarts: Of all roles so far; kept by the supervisor.
+        peak_rss_mb: Role name -> highest resident memory, MB.
+        restarts: Restarts of all roles; the supervisor counts them.
     """
 
     def __init__(self, config: RunConfig, run_dir: Path, view: View) -> None:
@@ -42,8 +42,8 @@ class Monitor:
         self._evaluations_after = self._requests_after = "0"
         self._first: Snapshot = {}
         self._ignored: Counter[str] = Counter()
-        self._refused: set[str] = set()  # places that the disk refused the last time
-        self._unsaved: object = None  # what kept the newest checkpoint from being written, as it was last told
+        self._refused: set[str] = set()  # files that could not be written the last time
+        self._unsaved: object = None  # why the newest checkpoint could not be written, as last reported
         self._actors_up = 0
         self._rss_mb = self._cpu_cores = 0.0
         self._blocked: float | None = None
@@ -68,11 +68,10 @@ class Monitor:
 
     @property
     def updates(self) -> int:
-        """Updates in the newest snapshot."""
         return int(self.latest.get("updates") or 0)
 
     def update(self, backend: Backend, roles: Sequence[RoleStatus]) -> None:
-        """Takes the snapshots that are new since the last call, and redraws.
+        """Record the snapshots that are new since the last call, and update the view.
 
         Args:
             roles: Newest heartbeats of the roles that are up.
@@ -91,7 +90,7 @@ class Monitor:
         for entry_id, evaluation in backend.registry.evaluations(self._evaluations_after):
             self._evaluations_after = entry_id
             self.event(_words(evaluation))
-        self._tell_of_ignored(backend)
+        self._report_ignored(backend)
         shown = self.latest and {**self.latest, **rates_while_paused(roles)}
         self._view.update(shown, [asdict(role) for role in roles], self._config)
 
@@ -101,8 +100,8 @@ class Monitor:
             self._requests_after = entry_id
             self.event(f"asked: {request.what} (by {request.by})")
 
-    def _tell_of_ignored(self, backend: Backend) -> None:
-        """Tell, once of each kind, that another program writes to the run's keys."""
+    def _report_ignored(self, backend: Backend) -> None:
+        """Report, once per kind, that another program writes to the run's keys."""
         for what in backend.registry.ignored.keys() - self._ignored.keys():
             self.event(
                 f"ignored {what} in Redis that distrl has not written: another program writes to this run's keys"
@@ -110,18 +109,14 @@ class Monitor:
         self._ignored |= backend.registry.ignored
 
     def rate(self, name: str) -> float:
-        """Increase of `name` per second of training in this launch.
-
-        From the first snapshot on, which leaves out what the first update has to wait for; with one snapshot alone,
-        what that one says.
-        """
+        """Increase of `name` per second since the first snapshot of this launch; with one snapshot, its own rate."""
         elapsed_s = _float(self.latest.get("wall_s")) - _float(self._first.get("wall_s"))
         if elapsed_s <= 0.0:
             return _float(self._first.get(f"{name}_per_s"))
         return (_float(self.latest.get(name)) - _float(self._first.get(name))) / elapsed_s
 
     def _take(self, snapshot: Snapshot) -> None:
-        """Writes one snapshot to every file."""
+        """Write one snapshot to every file, and report its changes."""
         missing = snapshot.get("missing_workers")
         if missing != self.latest.get("missing_workers"):
             self.event(f"rounds go on without {missing}" if missing else "rounds have every worker again")
@@ -135,12 +130,12 @@ class Monitor:
         if saved and self._unsaved:
             self.event("checkpoints are written again")
         self._unsaved = None if saved else unsaved or self._unsaved
-        if self._first and self._blocked is not None:  # until the first update there was nothing to wait for
+        if self._first and self._blocked is not None:  # before the first update there was nothing to wait for
             total, looks = self._blocked_so_far
             self._blocked_so_far = (total + self._blocked, looks + 1)
         blocked = self._blocked
         total, looks = self._blocked_so_far
-        if snapshot.get("stop_reason") is not None and looks:  # the last word is on the whole run
+        if snapshot.get("stop_reason") is not None and looks:  # the last value is the mean of the run
             blocked = total / looks
         fleet: Snapshot = {
             "actors_up": self._actors_up,
@@ -162,7 +157,7 @@ class Monitor:
         self._view.event(text)
 
     def _keep(self, place: str, write: Callable[[], object]) -> None:
-        """Write to one of the files. A disk that refuses costs its content, not the training; the user is told once."""
+        """Write to one of the files. An error costs its content, not the training; it is reported once."""
         try:
             write()
         except OSError as error:
@@ -173,7 +168,7 @@ class Monitor:
             self._refused.discard(place)
 
     def close(self) -> None:
-        """Close every file. A full disk refuses once more what it has not taken."""
+        """Close every file, with the same tolerance of a full disk."""
         if self._ignored:
             counts = ", ".join(f"{what} ({count})" for what, count in sorted(self._ignored.items()))
             self.event(f"ignored in all, of what distrl has not written: {counts}")

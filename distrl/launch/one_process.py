@@ -1,4 +1,4 @@
-"""Deterministic mode as the rest of `launch` sees it; `deterministic.py` brings the framework and is imported late."""
+"""A training in this process: deterministic mode. `deterministic.py` imports the framework, and is imported late."""
 
 import logging
 import os
@@ -24,11 +24,11 @@ from distrl.roles.plan import Role, replayed_updates_per_unroll
 from distrl.runs.run_directory import write_run_json
 
 SAVE_EVERY_UNROLLS = 100
-"""An update each, or as many as a replay memory makes of one. A checkpoint abandons open episodes: few of all."""
+"""Unrolls between two checkpoints. A checkpoint abandons open episodes, so there must not be many."""
 
 
 def train_here(description: RunDescription, monitor: Monitor, interrupt: Interrupt) -> Outcome:
-    """Trains in this process. Standard error goes to the learner's log, as it does where the learner is a process."""
+    """Train in this process. Standard error goes to the learner's log, as that of a learner process does."""
     run_dir = Path(description.run_dir)
     write_run_json(run_dir, description.run_id, None)
     backend = InMemoryBackend(description.run_id, QueueCaps.of(description.config))
@@ -46,12 +46,12 @@ def train_here(description: RunDescription, monitor: Monitor, interrupt: Interru
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     level = description.config.launch.log_level
     log = run_dir / "logs" / Role("learner").log_name
-    # On another thread than the main one, standard error is whoever's program this is.
+    # On another thread than the main one, standard error belongs to the calling program.
     alone = threading.current_thread() is threading.main_thread()
     with standard_error_in(log) if alone else nullcontext(), log_lines_in(log, level):
         try:
             select_framework(description.config.learner.backend)
-            # Imported here: it brings the framework, with all that has to say for itself.
+            # Imported here: it brings the framework, which prints to standard error.
             from distrl.launch.deterministic import run_deterministic
 
             reason = run_deterministic(description, backend, report, lambda: interrupt.code is not None)
@@ -64,7 +64,7 @@ def train_here(description: RunDescription, monitor: Monitor, interrupt: Interru
 
 
 def save_by_updates(description: RunDescription) -> RunDescription:
-    """Without checkpoints by the clock: one abandons open episodes, and two runs would do so at different updates."""
+    """Replace checkpoints by the clock: each abandons open episodes, which must happen at the same updates."""
     checkpoint = description.config.checkpoint
     updates_per_unroll = max(1, replayed_updates_per_unroll(description.config))
     every = checkpoint.every_updates or SAVE_EVERY_UNROLLS * updates_per_unroll
@@ -76,7 +76,7 @@ def save_by_updates(description: RunDescription) -> RunDescription:
 @contextmanager
 def log_lines_in(path: Path, level: LogLevel) -> Iterator[None]:
     """While inside, distrl's log lines of that level and above are appended to `path`, as a role's are."""
-    # Not to sys.stderr, which a notebook has put something else in the place of.
+    # Not to sys.stderr, which a notebook replaces.
     log, handler = logging.getLogger("distrl"), logging.FileHandler(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s learner %(levelname)s %(message)s"))
     before = log.level

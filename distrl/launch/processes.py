@@ -1,4 +1,4 @@
-"""Roles as operating-system processes: each is `python -m distrl ROLE`, as anyone can start it by hand."""
+"""Roles as operating-system processes: each is `python -m distrl ROLE`, which also works by hand."""
 
 import contextlib
 import os
@@ -42,22 +42,20 @@ class ProcessHandle:
         self._log_start = log_start
 
     def poll(self) -> int | None:
-        """The exit code (negative: the signal), None while running."""
+        """Return the exit code (negative: the signal), None while running."""
         if not self._log.closed and self._has_ended():
             self._finish()
         return self._process.returncode
 
     def terminate(self) -> None:
-        """Ask for a clean end; the role finishes what it is doing."""
         self._process.terminate()
 
     def kill(self) -> None:
-        """End the role at once, and all processes of its group."""
         if not self._log.closed:
             self._finish()
 
     def _has_ended(self) -> bool:
-        """Whether the role has ended. It is not reaped here, so that its number stays its own until `_finish`."""
+        """Return whether the role has ended. It is reaped in `_finish`; until then no other process gets its number."""
         if not hasattr(os, "waitid"):  # macOS before Python 3.13
             return self._process.poll() is not None
         try:
@@ -100,7 +98,6 @@ class ProcessLauncher:
         self._lifeline = Lifeline()
 
     def start(self, role: Role) -> ProcessHandle:
-        """Start one role."""
         log, path = self._open_log(role)
         log_start = os.fstat(log.fileno()).st_size
         if role.kind == "learner" and (learner := self._started_before(path)) is not None:
@@ -124,7 +121,7 @@ class ProcessLauncher:
         self._lifeline.close()
 
     def _open_log(self, role: Role) -> tuple[IO[bytes], Path | None]:
-        """The role's log and its path; an unnamed temporary file where it cannot be opened, which the user is told."""
+        """Open the role's log; where that fails, report it and use an unnamed temporary file."""
         path = self._run.log_dir / role.log_name
         try:
             return path.open("a+b"), path

@@ -45,7 +45,7 @@ class RayRole:
         )
 
     def run(self) -> tuple[int, str | None]:
-        """Exit code and last logged error of the role, whose log may be on another host than the supervisor."""
+        """Return the role's exit code and last error: its log may be on another host."""
         give_way(self._role)
         code = run_role(self._role, self._address, self._stop)
         return code, last_error(self._log, self._log_start)
@@ -55,7 +55,7 @@ class RayRole:
 
 
 def _open_log(path: Path) -> IO[str]:
-    """The role's log; an unnamed temporary file where it cannot be opened."""
+    """Open the role's log, or an unnamed temporary file where that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path.open("a+")
@@ -68,8 +68,8 @@ class RayHandle:
 
     Args:
         place: The placement group that holds the role's resources, once a node has them.
-        needs: Those resources, for the user.
-        log: The role's log, which also takes what Ray has to say about its end.
+        needs: Those resources in words.
+        log: The role's log, which also takes Ray's errors.
     """
 
     def __init__(self, role: Role, actor: Any, place: PlacementGroup, needs: str, log: Path) -> None:
@@ -84,7 +84,7 @@ class RayHandle:
         self._code: int | None = None
 
     def poll(self) -> int | None:
-        """The exit code; -9 when Ray says that the process died, 1 when it could not run; None while running."""
+        """Return the exit code; -9 if the process died, 1 if it could not run, None while running."""
         if self._code is None and ray.wait([self._result], timeout=0)[0]:
             try:
                 self._code, self.error = ray.get(self._result)
@@ -104,12 +104,10 @@ class RayHandle:
         return self._needs
 
     def terminate(self) -> None:
-        """Asks for a clean end; the role finishes what it is doing."""
         if self._code is None:
             self._actor.stop.remote()
 
     def kill(self) -> None:
-        """End the role at once."""
         if self._code is None:
             self._code = -9
             self._release()
@@ -151,7 +149,6 @@ class RayLauncher:
                 ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
 
     def start(self, role: Role) -> RayHandle:
-        """Starts one role in a worker process of its own."""
         run, log = self._run, self._run.log_dir / role.log_name
         gpus = 1 if role.kind == "learner" and run.learner_gpu and ray.cluster_resources().get("GPU", 0) >= 1 else 0
         needs = {"CPU": run.threads(role)} | ({"GPU": gpus} if gpus else {})
@@ -169,7 +166,7 @@ class RayLauncher:
         return RayHandle(role, actor, place, ", ".join(f"{count} {kind}" for kind, count in needs.items()), log)
 
     def close(self) -> None:
-        """Ends the cluster, if it is our own, and its directory."""
+        """End a private cluster and remove its directory."""
         ray.shutdown()
         if self._guard is not None and self._guard.stdin is not None:
             self._guard.stdin.close()
@@ -177,7 +174,7 @@ class RayLauncher:
             os.close(self._lock)
 
     def _start_local_cluster(self) -> None:
-        """A cluster of this run's own; a guard ends it and removes its directory however this process ends."""
+        """Start a private cluster; a guard ends it and removes its directory however this process ends."""
         self._directory, self._lock = make_private_directory()  # a short path: Ray puts unix sockets deep inside
         self._guard = subprocess.Popen(
             [sys.executable, "-P", "-m", "distrl.roles.lifeline", str(self._directory)],

@@ -1,4 +1,4 @@
-"""What a run that makes no progress leaves for whoever looks for the cause: queues, versions, ages, and all stacks."""
+"""The report of a run that makes no progress: queues, versions, ages, and the stacks of all roles."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from distrl.roles.plan import Role
 from distrl.roles.stacks import stacks
 
 ANSWER_S = 3.5 * HEARTBEAT_S
-"""In which every role that still tells of itself has told its stacks as well."""
+"""Time for every role that still sends heartbeats to add its stacks."""
 
 
 def stall_report(backend: Backend, why: str) -> str:
@@ -54,7 +54,7 @@ def _roles(statuses: Sequence[RoleStatus], silent: set[Role]) -> Iterator[str]:
 
 def _stacks(statuses: Sequence[RoleStatus]) -> Iterator[str]:
     for status in statuses:
-        yield f"===== {_role(status).name}\n{status.stacks or 'did not tell its stacks'}"
+        yield f"===== {_role(status).name}\n{status.stacks or 'no stacks reported'}"
     yield f"===== the run's own command\n{stacks()}"
 
 

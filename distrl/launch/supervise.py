@@ -1,4 +1,4 @@
-"""The one supervise loop, for processes and Ray alike: watch, restart, scale, time out, and end the run in order."""
+"""The supervise loop, for processes and Ray alike: watch, restart, scale, time out, and end the run in order."""
 
 import signal
 import time
@@ -26,23 +26,18 @@ TICK_S = 0.05
 REGISTRY_EVERY_S = 0.5
 LEARNER_GRACE_S = 30.0
 STARTING_GRACE_S = 2.0
-"""For a learner that is starting, and has nothing to save. Longer than between two heartbeats: it may train by now."""
+"""Grace for a learner that is starting. Longer than the time between two heartbeats: it may train by now."""
 ACTOR_GRACE_S = 5.0
 PATIENCE_S = 5.0
-"""For a role to get its place on a cluster, before the user is told and actors make room for the learner."""
+"""Time for a role to get its place on a cluster, before that is reported and actors make room for the learner."""
 STARTS_PER_ROUND = 2
-"""Roles that are started before signals and operators are looked at again."""
+"""Roles that are started before signals and requests are read again."""
 QUIET_S = 15.0
-"""Without an update, after which the user is told who waits for what; where updates take long, three of them."""
+"""Longest time without an update before the states of roles are reported; where updates take long, three of them."""
 
 
 class Supervisor:
-    """Runs one plan to its end.
-
-    Args:
-        log_dir: Where roles write their logs.
-        interrupt: Looked at in every round.
-    """
+    """Runs one plan to its end; reads `interrupt` in every round."""
 
     def __init__(
         self,
@@ -76,10 +71,10 @@ class Supervisor:
         self.fleet = Fleet(launcher, config.actors.restart_budget)
 
     def run(self) -> Outcome:
-        """Starts every role and returns when all have ended, however that came about.
+        """Start every role and return when all have ended.
 
         Raises:
-            KeyboardInterrupt: Somebody is in a hurry. Nobody is waited for; roles end by themselves.
+            KeyboardInterrupt: At a second Ctrl-C. Roles are not waited for; they end by themselves.
         """
         try:
             outcome = self._until_over()
@@ -99,11 +94,11 @@ class Supervisor:
         except MemoryBackendError as error:
             return Outcome.of(error)
         if outcome.error is not None and outcome.exit_code != MemoryBackendError.exit_code:
-            self._tell_of_failure(outcome)
+            self._publish_failure(outcome)
         return outcome
 
-    def _tell_of_failure(self, outcome: Outcome) -> None:
-        """Roles that joined by hand have no other way to know."""
+    def _publish_failure(self, outcome: Outcome) -> None:
+        """Set the stop reason for roles that joined by hand."""
         try:
             self._backend.registry.set_control(stop=outcome.stop_reason)
         except MemoryBackendError as error:  # they meet the same, and end by themselves
@@ -140,12 +135,12 @@ class Supervisor:
         return self._check_progress(statuses, paused=control.paused)
 
     def _is_up(self, status: RoleStatus) -> bool:
-        """Whether the role is not one of ours that is down or has no place; roles that joined by hand count as up."""
+        """Return whether the role is up; a member that is down or has no place is not, roles joined by hand are."""
         member = self.fleet.members.get(Role(status.role, status.id))
         return member is None or (member.handle is not None and member.handle.waits_for is None)
 
     def _learner_decided(self, reason: str) -> bool:
-        """The learner sets its own stop condition as the reason and then ends by itself with 0."""
+        """Return whether the learner has set its own stop condition, after which it ends by itself with 0."""
         return reason in type(self._config.stop).model_fields
 
     def _asked_to_stop(self, reason: str, code: int) -> Outcome:
@@ -189,12 +184,12 @@ class Supervisor:
         return None
 
     def _reached_end(self) -> str | None:
-        """The stop condition by which the learner has ended the training; another start would be for nothing."""
+        """Return the stop condition by which the learner has ended the training."""
         stop = self._backend.registry.control().stop
         return stop if stop is not None and self._learner_decided(stop) else None
 
     def _unsaved(self) -> str | None:
-        """Why the learner could not save at its end, from its last snapshot: a full disk may hold its log as well."""
+        """Return from the last snapshot why the learner could not save: a full disk may lack its log as well."""
         try:
             snapshots = self._backend.registry.snapshots("0")
         except MemoryBackendError as error:
@@ -206,11 +201,11 @@ class Supervisor:
 
     @property
     def _reached(self) -> tuple[int, int]:
-        """How far the run is. A replay memory takes unrolls in for a while before there is a first update."""
+        """Updates and trained unrolls: a replay memory takes unrolls in for a while before the first update."""
         return self._monitor.updates, self._monitor.ledger.trained
 
     def _let_go(self, role: Role) -> None:
-        """A role has ended: an actor's tickets go back, and its heartbeat, which stays, counts no longer."""
+        """Reclaim the tickets of an actor that has ended, and ignore the heartbeat that it left."""
         if role.kind == "learner":
             self._learner_trains = False
         # Read afresh: an incarnation can live and die between two looks.
@@ -239,7 +234,7 @@ class Supervisor:
             self._scaling_from = None
 
     def _room_to_start(self) -> int:
-        """How many actors may be added now: importing ones leave no processor to the learner and `distrl stop`."""
+        """Return how many actors may start now: those that import leave no core to the learner and `distrl stop`."""
         if self._config.launch.ray_address is not None:  # the cluster places them
             return self._target
         starting = [member for member in self.fleet.actors if member.handle and member.role not in self._reported]
@@ -275,10 +270,10 @@ class Supervisor:
                 return
 
     def _scale(self, target: int, *, forced: bool) -> None:
-        """Follow what an operator asks: retire the highest ids at once, let `_start_some` add actors after them."""
+        """Follow an operator's request: retire the highest ids at once; `_start_some` adds actors."""
         if target < 1 or (target > self._most and not forced):
             self._monitor.event(f"not scaled to {target} actors: 1 to {self._most} are allowed (actors.max_count)")
-            self._backend.registry.set_control(target_actors=self._target)  # others go by it, too
+            self._backend.registry.set_control(target_actors=self._target)  # other readers follow it, too
             return
         if self._scaling_from is None:
             self._scaling_from = self._target
@@ -292,7 +287,7 @@ class Supervisor:
             self._backend.registry.forget_actor(member.role.id)
 
     def _kill_if_hung(self, status: RoleStatus) -> None:
-        """Kills an actor or evaluator of ours whose environment step, or whose heartbeat, is too old."""
+        """Kill an actor or evaluator whose environment step or heartbeat is too old."""
         role = Role(status.role, status.id)
         member = self.fleet.members.get(role)
         if role.kind == "learner" or role in self._hung or (member is not None and member.handle is None):
@@ -300,7 +295,7 @@ class Supervisor:
         age_s = self._watch.overdue_s(status)
         if age_s is None:
             return
-        if member is None:  # joined by hand: nothing here can end it, but what it holds goes back
+        if member is None:  # joined by hand: it cannot be ended from here, but its tickets go back
             self._let_go(role)
             if role.kind == "actor":
                 self._backend.registry.forget_actor(role.id)
@@ -322,7 +317,7 @@ class Supervisor:
             return None
         if age_s > max(QUIET_S, 3.0 * self._usual_s) and self._monitor.updates and not self._quiet:
             self._quiet = True
-            self._monitor.event(f"nothing learned for {age_s:.0f} s: {_who_does_what(statuses)}")
+            self._monitor.event(f"nothing learned for {age_s:.0f} s: {_states(statuses)}")
         if age_s <= self._config.learner.stall_timeout_s:
             return None
         what = f"no update for {age_s:.0f} s (learner.stall_timeout_s)"
@@ -330,18 +325,18 @@ class Supervisor:
         return Outcome.of(error)
 
     def _keep_report(self, report: str) -> str:
-        """Where it is to be found. The disk may be what everybody waits for."""
+        """Write the report, or log it where the disk refuses; return where it is."""
         path = self._log_dir / "stall.txt"
         try:
             path.write_text(report, encoding="utf-8")
         except OSError as error:
             for line in report.splitlines():
                 self._monitor.event(line)
-            return f"what everybody was doing is told above, as it cannot be kept: {error}"
-        return f"{path} tells what everybody was doing"
+            return f"the stacks of all roles are above, as they cannot be written: {error}"
+        return f"{path} has the stacks of all roles"
 
     def _end_roles(self) -> tuple[int, str] | None:
-        """End the learner first, so that it saves what it has; then all others, which have nothing to lose.
+        """End the learner first, so that it saves its state; then all others, which have nothing to save.
 
         Returns:
             Exit code and reason, where the learner had something to save and did not end cleanly.
@@ -366,7 +361,7 @@ class Supervisor:
         return 1, f"killed after {LEARNER_GRACE_S:g} s" if code == -signal.SIGKILL else f"ended by signal {-code}"
 
     def _learner_is_starting(self) -> bool:
-        """Whether the learner is importing or building: until it trains, its heartbeat has incarnation 0, or none."""
+        """Return whether the learner imports or builds: before it trains, its heartbeat has incarnation 0, or none."""
         if self._learner_trains:
             return False
         try:
@@ -378,13 +373,13 @@ class Supervisor:
         return status.role == "learner" and self._watch.is_current(status)
 
     def _unless_learner_failed(self, outcome: Outcome, failed: tuple[int, str] | None) -> Outcome:
-        """Stopping as asked is a success only if the learner could save what it had."""
+        """Turn a requested stop into a failure if the learner could not save."""
         if outcome.error is not None or failed is None:
             return outcome
         code, why = failed
         return Outcome(code, outcome.stop_reason, f"learner did not end cleanly: {why}")
 
 
-def _who_does_what(statuses: Sequence[RoleStatus]) -> str:
-    nobody = "" if any(status.role == "actor" for status in statuses) else ", no actor is up"
-    return role_states([asdict(status) for status in statuses]) + nobody
+def _states(statuses: Sequence[RoleStatus]) -> str:
+    no_actor = "" if any(status.role == "actor" for status in statuses) else ", no actor is up"
+    return role_states([asdict(status) for status in statuses]) + no_actor

@@ -27,7 +27,7 @@ class ActorRole:
 
     Args:
         actor: The actor's id; its incarnation comes from the registry.
-        stop: Set from outside to end the role after the unroll in hand.
+        stop: Ends the role after the current unroll.
     """
 
     def __init__(self, *, address: RunAddress, actor: int, stop: threading.Event) -> None:
@@ -43,7 +43,7 @@ class ActorRole:
         self._rate_from = (self._entered_at, 0)
 
     def run(self) -> None:
-        """Returns when stopped.
+        """Act until stopped.
 
         Raises:
             EnvironmentFailedError: The environment raised; the supervisor restarts the role within its budget.
@@ -66,7 +66,7 @@ class ActorRole:
             actor = self._prepare(Policy(bundle), environment, shipper)
             with self._steering:
                 self._actor = actor
-                actor.steer(self._config)  # what the heartbeat was told meanwhile
+                actor.steer(self._config)  # requests that have arrived meanwhile
             log.info("incarnation %d acts in %d rows", self._producer[1], environment.rows)
             actor.run()
 
@@ -96,7 +96,6 @@ class ActorRole:
         )
 
     def _steer(self, config: RunConfig) -> None:
-        """Operators have changed something."""
         with self._steering:
             self._config = config
             if self._actor is not None:
@@ -106,7 +105,7 @@ class ActorRole:
         self._state, self._entered_at = state, time.monotonic()
 
     def _make_shipper(self, environment: VectorEnvironment) -> Shipper | None:
-        """What a gradient actor differentiates with; None for others, which carry no framework."""
+        """Make the differentiating part of a gradient actor; None for other actors, which import no framework."""
         config = self._run.config
         if config.algorithm.ships == "unrolls":
             return None
@@ -121,7 +120,7 @@ class ActorRole:
         return make_shipper(config, environment.spec)
 
     def _prepare(self, policy: Policy, environment: VectorEnvironment, shipper: Shipper | None) -> Actor:
-        """The actor with its environments reset; it has not acted yet."""
+        """Make the actor and reset its environments."""
         if policy.spec != environment.spec:
             raise ConfigError(f"the policy was made for {policy.spec}, this actor's environment is {environment.spec}")
         config = self._run.config

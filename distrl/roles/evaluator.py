@@ -1,4 +1,4 @@
-"""The evaluator role: joins a run, and plays greedy episodes with its newest weights from time to time."""
+"""The evaluator role: joins a run, and plays greedy episodes with its newest weights at intervals."""
 
 import threading
 import time
@@ -21,9 +21,9 @@ class EvaluatorRole:
     """The evaluator of a run.
 
     Args:
-        stop: Set from outside to end the role; an evaluation that has not ended is dropped.
+        stop: Ends the role; an evaluation that has not ended is dropped.
 
-    A run has one evaluator: whoever registers last. An earlier one ends when it notices; what it finds does not count.
+    A run has one evaluator, the newest. An earlier one ends when it notices; its results do not count.
     """
 
     def __init__(self, *, address: RunAddress, stop: threading.Event) -> None:
@@ -35,7 +35,7 @@ class EvaluatorRole:
         self._enter("starting")
 
     def run(self) -> None:
-        """Returns when stopped, or when another evaluator has taken over.
+        """Evaluate until stopped, or until another evaluator has taken over.
 
         Raises:
             ConfigError: The run has nothing to evaluate, or its policy is for another environment.
@@ -61,7 +61,7 @@ class EvaluatorRole:
             policy = Policy(bundle)
             if policy.spec != environment.spec:
                 raise ConfigError(f"the policy was made for {policy.spec}, here the environment is {environment.spec}")
-            after = self._backend.registry.evaluated_env_steps()  # the learner told it before it put the policy
+            after = self._backend.registry.evaluated_env_steps()  # the learner sets it before the policy
             self._evaluator = PublishedEvaluator(config, self._backend, policy, environment, after, self._incarnation)
             log.info("incarnation %d evaluates in %d rows", self._incarnation, environment.rows)
             try:

@@ -1,4 +1,4 @@
-"""What actor and learner roles share: joining a run, the heartbeat, and being asked to stop."""
+"""Parts of every role: joining a run, the heartbeat, and signals that end it."""
 
 import logging
 import os
@@ -68,9 +68,9 @@ def join(address: RunAddress, role: Role) -> tuple[RedisBackend, Run]:
 
 
 def become(name: str, stop: threading.Event) -> None:
-    """Makes this process a role: process title, log lines, signals that set `stop`, ends with its parent.
+    """Make this process a role: process title, log lines, signals that set `stop`, an end with its parent.
 
-    What asks the terminal for something, such as a password, gets an error: in the background it would be stopped.
+    Code that reads from the terminal, such as a password prompt, gets an error: in the background it would be stopped.
     """
     setproctitle(f"distrl: {name}")
     logging.basicConfig(
@@ -85,27 +85,27 @@ def become(name: str, stop: threading.Event) -> None:
 
 
 def be_done() -> None:
-    """Nothing can be asked of this process any more but to end, which it does.
+    """Ignore further signals: this process ends.
 
-    Python takes its handlers away before it has ended: whoever asks in that moment would kill a role that has done all
-    it had to, and take it for one that has not.
+    Python removes its handlers before it has ended. A signal in that moment would kill a role that has done all its
+    work, and the supervisor would take that for a failure.
     """
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
 
 
 def give_way(role: Role) -> None:
-    """Lets the learner go first where there are fewer cores than processes: most wait for it, sooner or later.
+    """Lower the priority of every role but the learner, for which most roles wait sooner or later.
 
-    Of this thread and those that it starts. Where Linux groups processes by sessions (autogroup), it weighs niceness
-    within one, which is why all roles that one command starts are in one.
+    This concerns the thread that calls and those that it starts. Where Linux groups processes by sessions (autogroup),
+    it weighs niceness within one session, which is why all roles that one command starts share one.
     """
     if role.kind != "learner":
         os.nice(NICENESS)
 
 
 def await_bundle(backend: Backend, stop: threading.Event) -> PolicyBundle | None:
-    """The policy bundle, which the learner exports once it has built the network; None when stopped before that.
+    """Wait for the policy bundle, which the learner exports once it has built the network; None when stopped.
 
     Raises:
         MemoryBackendError: The run is gone, so that there will be none.
@@ -118,11 +118,11 @@ def await_bundle(backend: Backend, stop: threading.Event) -> PolicyBundle | None
 
 
 def make_environment(config: EnvironmentConfig, count: int, incarnation: int) -> VectorEnvironment:
-    """The role's environments.
+    """Make the role's environments.
 
     Raises:
         ConfigError: They cannot be made.
-        EnvironmentFailedError: They cannot, and it is not the role's first start: that may pass.
+        EnvironmentFailedError: They cannot at a later start of the role, which may pass.
     """
     try:
         return VectorEnvironment(config, count)
@@ -133,14 +133,14 @@ def make_environment(config: EnvironmentConfig, count: int, incarnation: int) ->
 
 
 class Heartbeat:
-    """Tells the registry once a second how a role is, and the role when the run is to stop; on a thread of its own.
+    """A thread that reports a role's state to the registry once a second, and follows requests of operators.
 
     Args:
         backend: A connection of its own; closed with the heartbeat.
-        status: Reads the role's state; called on the heartbeat's thread.
+        status: Returns the role's state; called on the heartbeat's thread.
         stop: Set when operators or the learner have ended the run.
-        config: The run's, as it was launched.
-        tell: Takes the configuration whenever operators have changed it; called on the heartbeat's thread.
+        config: The configuration of the launch.
+        steer: Takes the configuration whenever operators have changed it; called on the heartbeat's thread.
     """
 
     def __init__(
@@ -149,13 +149,13 @@ class Heartbeat:
         status: Callable[[], RoleStatus],
         stop: threading.Event,
         config: RunConfig,
-        tell: Callable[[RunConfig], None] = lambda config: None,
+        steer: Callable[[RunConfig], None] = lambda config: None,
     ) -> None:
         self._backend = backend
         self._status = status
         self._stop = stop
         self._config = self._steered = config
-        self._tell = tell
+        self._steer = steer
         self._settings: Mapping[str, Setting] = {}
         self._held: Mapping[str, Setting] = {}
         self._beat = 0
@@ -165,7 +165,7 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def start(self) -> None:
-        """The first beat goes out before this returns, so that a supervisor knows who holds what."""
+        """Send the first heartbeat before this returns, so that the supervisor knows which role holds what."""
         logging.getLogger().setLevel(self._config.launch.log_level.upper())
         self.beat()
         self._obey(self._backend.registry.control())
@@ -174,12 +174,12 @@ class Heartbeat:
     def beat(self) -> None:
         self._beat += 1
         now, peak = memory_mb()
-        told = stacks() if self._with_stacks else ""
-        status = replace(self._status(), beat=self._beat, rss_mb=now, peak_rss_mb=peak, stacks=told)
+        text = stacks() if self._with_stacks else ""
+        status = replace(self._status(), beat=self._beat, rss_mb=now, peak_rss_mb=peak, stacks=text)
         self._backend.registry.beat(replace(status, cpu_share=self._cpu_share()))
 
     def _cpu_share(self) -> float:
-        """Of one core, since the beat before."""
+        """Return the share of one core since the last heartbeat."""
         (at, used), self._cpu = self._cpu, (time.monotonic(), time.process_time())
         return round((self._cpu[1] - used) / max(self._cpu[0] - at, 1e-9), 3)
 
@@ -194,37 +194,37 @@ class Heartbeat:
                 self.beat()
                 self._obey(self._backend.registry.control())
             except MemoryBackendError as error:
-                # The role's own thread meets the same trouble and decides; a missed beat only makes it look old.
+                # The role's own thread meets the same error and decides; a missed heartbeat only makes it look old.
                 log.warning("heartbeat: %s", error)
 
     def _obey(self, control: Control) -> None:
         self._with_stacks = control.stacks
         if control.stop is not None:
             self._stop.set()
-        settings = {**self._settings, **control.settings}  # what Redis has forgotten, the learner puts back
+        settings = {**self._settings, **control.settings}  # the learner restores settings that Redis has lost
         if settings == self._settings:
             return
         config, held, problems = steered_so_far(self._config, settings, self._held)
-        for problem in problems:  # nobody who asks by way of distrl gets that far alone
+        for problem in problems:  # distrl's own commands check requests before
             log.error("not taken over: %s", problem)
         if config != self._steered:
             logging.getLogger().setLevel(config.launch.log_level.upper())
-            self._tell(config)
+            self._steer(config)
         self._steered, self._held, self._settings = config, held, settings
 
 
 def rounded(shares: Mapping[str, float]) -> dict[str, float]:
-    """Shares as heartbeats tell them: to a thousandth."""
+    """Round shares to a thousandth, for heartbeats."""
     return {name: round(share, 3) for name, share in shares.items()}
 
 
 def here() -> tuple[str, int]:
-    """(host name, process id)."""
+    """Return host name and process id."""
     return socket.gethostname(), os.getpid()
 
 
 def memory_mb() -> tuple[float, float]:
-    """Resident memory of this process, now and at its highest, in MB (10^6 bytes)."""
+    """Return resident memory of this process, now and at its peak, in MB (10^6 bytes)."""
     status = Path("/proc/self/status")
     if not status.exists():  # macOS: no current figure, so the peak stands for both
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 WAITING_S = 3.0
-"""For unrolls, after which the learner is said to wait: between two batches it always does."""
+"""From so long on the learner's state is "waiting": between two batches it always waits."""
 
 
 class LearnerRole:
     """The learner of a run.
 
     Args:
-        stop: Set from outside to end the role: it finishes the update in hand, saves and returns.
+        stop: Ends the role: it finishes the current update, saves and returns.
     """
 
     def __init__(self, *, address: RunAddress, stop: threading.Event) -> None:
@@ -37,12 +37,12 @@ class LearnerRole:
         self._state = "starting: importing the framework"
 
     def run(self) -> str:
-        """Trains; returns the reason for stopping, which the control hash then holds as well.
+        """Train, and return the stop reason, which the control hash then holds as well.
 
         Raises:
             MissingExtraError: The framework is not installed.
-            NonFiniteError: Loss or weights are not finite; nothing of that was published.
-            UnsavedError: The training has ended, and the run's directory does not take its last updates.
+            NonFiniteError: Loss or weights are not finite; they were not published.
+            UnsavedError: The run's directory does not take the last updates.
         """
         description = self._run.description
         with ExitStack() as cleanup:
@@ -58,7 +58,7 @@ class LearnerRole:
             feed_backend = self._run.open_backend("learner feed")
             cleanup.callback(feed_backend.close)
             import_framework(description.config.learner.backend)
-            # Imported here: the framework takes seconds, of which the heartbeat tells.
+            # Imported here: the framework takes seconds, which the heartbeat reports.
             from distrl.learner.origin import Place
             from distrl.learner.prefetch import Prefetch
             from distrl.learner.preparation import prepare

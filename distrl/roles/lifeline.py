@@ -1,4 +1,4 @@
-"""Roles end with their parent, however it dies: every role holds the read end of a pipe that only the parent writes."""
+"""Roles end with their parent, however it dies: a role holds the read end of a pipe that only the parent keeps open."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ class Lifeline:
 
 
 def watch_lifeline() -> None:
-    """In a child: SIGTERM to itself when the parent is gone, and a hard exit after `GRACE_S` seconds. No-op by hand."""
+    """Send SIGTERM to this process when its parent is gone, and exit after `GRACE_S` seconds. No-op by hand."""
     value = os.environ.get(LIFELINE_VARIABLE)
     if value is None:
         return
@@ -35,7 +35,7 @@ def watch_lifeline() -> None:
 
 
 def _wait_for_end(read_fd: int) -> None:
-    while os.read(read_fd, 1):  # nobody writes: read returns only at the end of the pipe
+    while os.read(read_fd, 1):  # never written to: read returns only at the end of the pipe
         pass
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(GRACE_S)
@@ -43,7 +43,7 @@ def _wait_for_end(read_fd: int) -> None:
 
 
 def _guard(directory: str, parent: int) -> None:
-    """Once standard input ends, let the processes that work in `directory` end, then kill them, then remove it."""
+    """Once standard input ends, wait for the processes in `directory`, then kill them, then remove it."""
     not_theirs = {parent, os.getpid()}  # both hold its lock
     while sys.stdin.buffer.read(65536):
         pass
@@ -64,7 +64,7 @@ def _at_work_in(directory: str) -> set[int]:
     """Processes with an open file in `directory`; none where there is no /proc."""
     found = set()
     for link in Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):  # ended, closed, or somebody else's
+        with contextlib.suppress(OSError):  # ended, closed, or another user's
             if os.readlink(link).startswith(f"{directory}{os.sep}"):
                 found.add(int(link.parts[2]))
     return found

@@ -1,4 +1,4 @@
-"""What this machine is made of, as its system tells."""
+"""The hardware of this machine."""
 
 import os
 import platform
@@ -8,24 +8,24 @@ _GPUS, _PROCESSORS = Path("/proc/driver/nvidia/gpus"), Path("/proc/cpuinfo")
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cpu_model() -> str:
-    """As the kernel names it."""
+    """Name of the processor."""
     named = [line.partition(":")[2].strip() for line in _lines(_PROCESSORS) if line.startswith("model name")]
     return named[0] if named else platform.machine()
 
 
 def gpu_models() -> tuple[str, ...]:
-    """NVIDIA's, as their driver names them."""
+    """Names of NVIDIA GPUs."""
     files = sorted(_GPUS.glob("*/information"))
     return tuple(line.partition(":")[2].strip() for path in files for line in _lines(path) if line.startswith("Model:"))
 
 
 def memory_bytes() -> int | None:
-    """All of it; None where the system does not say."""
+    """Total memory; None if unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):  # a name that this system does not know

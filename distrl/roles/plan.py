@@ -1,4 +1,4 @@
-"""The plan: which roles a run has, as data. Launchers turn each into a process or a Ray actor."""
+"""The roles of a run, as data, and checks of what they need. Launchers turn each into a process or a Ray actor."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -27,17 +27,17 @@ class Role:
 
 
 def roles_beside_actors(config: RunConfig) -> list[Role]:
-    """The learner, and an evaluator if there is to be one; the supervisor adds actors by their number."""
+    """Return the learner, and an evaluator if there is one; the supervisor adds actors."""
     return [Role("learner"), *([Role("evaluator")] if config.evaluation.every_env_steps is not None else [])]
 
 
 ACTORS_PER_CORE = 4
 ACTORS_ON_CLUSTER = 1_000
-"""Most actors by default: of a machine's cores; of a cluster, whose size is not known here."""
+"""Most actors by default: per core of a machine, and on a cluster, whose size is not known here."""
 
 
 def most_actors(config: RunConfig) -> int:
-    """Bound on the actors that operators may ask for without force."""
+    """Return how many actors operators may request without force."""
     if config.actors.max_count is not None:
         return config.actors.max_count
     default = ACTORS_ON_CLUSTER if config.launch.ray_address is not None else ACTORS_PER_CORE * cores()
@@ -45,9 +45,9 @@ def most_actors(config: RunConfig) -> int:
 
 
 def oversubscription_warning(config: RunConfig) -> str | None:
-    """One line when more numeric threads are asked for than this machine has cores; None when they fit.
+    """Return one line if there are more numeric threads than cores, else None.
 
-    The two-core default of one learner and two actors is not worth a warning: actors wait while the learner computes.
+    One more is no problem: actors wait while the learner computes.
     """
     evaluates = config.evaluation.every_env_steps is not None and config.actors.count > 0
     threads = config.learner.threads + config.actors.count + evaluates
@@ -61,11 +61,11 @@ def oversubscription_warning(config: RunConfig) -> str | None:
 
 
 UPDATES_PER_VERSION = 1_000
-"""From so many updates between two published versions on, actors' policies are old enough to be told of."""
+"""From so many updates per published version on, actors' policies are old enough for a warning."""
 
 
 def replayed_updates_per_unroll(config: RunConfig) -> int:
-    """Updates that a replay memory's `samples_per_insert` allows for each unroll; 0 where it says nothing of them."""
+    """Return updates per unroll by a replay memory's `samples_per_insert`; 0 without one."""
     parameters = config.algorithm.replay_parameters
     if parameters is None or parameters.samples_per_insert is None:
         return 0
@@ -78,7 +78,7 @@ def _unroll_steps(config: RunConfig) -> int:
 
 
 def publication_note(config: RunConfig) -> str | None:
-    """One line when weights are published after very many updates, as a replay memory's are with large unrolls."""
+    """Return one line if weights are published after very many updates, as with a replay memory and large unrolls."""
     actors, updates = config.actors, replayed_updates_per_unroll(config)
     if updates < UPDATES_PER_VERSION:
         return None
@@ -90,10 +90,10 @@ def publication_note(config: RunConfig) -> str | None:
 
 
 def replay_note(config: RunConfig, spec: EnvSpec) -> str | None:
-    """What the replay memory takes, but for the policy's recurrent state; None where there is none.
+    """Return the size of the replay memory without the policy's recurrent state; None without a replay memory.
 
     Raises:
-        ConfigError: It does not fit into this host's memory, where the learner will be.
+        ConfigError: It does not fit into the memory of this host, which will run the learner.
     """
     parameters = config.algorithm.replay_parameters
     if parameters is None:
@@ -103,13 +103,13 @@ def replay_note(config: RunConfig, spec: EnvSpec) -> str | None:
 
 
 def check_queue(config: RunConfig, spec: EnvSpec) -> None:
-    """Refuses a queue that is to close before a batch is in it, where that can be known: it stays open until then.
+    """Refuse a queue that is full before a batch is in it, where that can be known.
 
     Raises:
         ConfigError: Says how large it must be.
     """
     if config.deterministic or config.algorithm.ships == "gradients":
-        return  # the one actor acts whenever it is asked; gradients are as large as the network, which nobody knows yet
+        return  # one actor without a queue; and the size of gradients is not known before the network is built
     wanted, least = config.unrolls_at_once, replay_schema(config, spec, {}).least_bytes
     if config.memory.queue_bytes <= (wanted - 1) * least:
         raise ConfigError(

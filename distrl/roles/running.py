@@ -1,4 +1,4 @@
-"""Runs one role to its end and turns how it ended into an exit code; the same for processes, Ray and `distrl actor`."""
+"""Run one role to its end and return its exit code; the same for processes, Ray and `distrl actor`."""
 
 import os
 import threading
@@ -41,7 +41,7 @@ class _RoleToRun(Protocol):
 
 
 def _make_role(role: Role, address: RunAddress, stop: threading.Event) -> _RoleToRun:
-    # Imported here: no role has a use for another one's modules.
+    # Imported here: no role needs another one's modules.
     if role.kind == "actor":
         with collector_at_rest():
             from distrl.roles.actor import ActorRole
@@ -56,7 +56,7 @@ def _make_role(role: Role, address: RunAddress, stop: threading.Event) -> _RoleT
 
 
 def run_actor(*, redis_url: str, run_id: str, actor: int, allowed: Iterable[str] = ()) -> int:
-    """`distrl actor`: this process becomes one actor of the run.
+    """Run `distrl actor`: this process becomes one actor of the run.
 
     Args:
         allowed: Names of code that the operator allows the run's description to name.
@@ -69,12 +69,12 @@ def run_actor(*, redis_url: str, run_id: str, actor: int, allowed: Iterable[str]
 
 
 def run_evaluator(*, redis_url: str, run_id: str, allowed: Iterable[str] = ()) -> int:
-    """`distrl evaluator`: this process becomes the evaluator of the run; `allowed` as of `run_actor`."""
+    """Run `distrl evaluator`: this process becomes the evaluator of the run."""
     return _run_here(Role("evaluator"), RunAddress(redis_url, run_id, Trust(given_key(), frozenset(allowed))))
 
 
 def run_learner(*, redis_url: str, run_id: str) -> int:
-    """`distrl learner`: this process becomes the learner of a run that has none.
+    """Run `distrl learner`: this process becomes the learner of a run that has none.
 
     Raises:
         ConfigError: The run has one. Two would fence each other out and write the same checkpoints.
@@ -86,7 +86,7 @@ def run_learner(*, redis_url: str, run_id: str) -> int:
 
 
 def refuse_second_learner(address: RunAddress) -> None:
-    """Raise ConfigError if the run's learner gives signs of life within two heartbeats."""
+    """Raise ConfigError if the run's learner sends a heartbeat within two intervals."""
     with closing(join(address, Role("learner"))[0]) as backend:
         before = [role for role in backend.registry.roles() if role.role == "learner"]
         if not before:

@@ -1,4 +1,4 @@
-"""Time that passes while a process is stopped (SIGSTOP) or its machine suspended must not look as if somebody hung."""
+"""The suspend clock: time while a process is stopped (SIGSTOP) or its machine suspended must not look like a hang."""
 
 import threading
 import time
@@ -6,16 +6,15 @@ from collections import deque
 from collections.abc import Callable
 
 NAP_S = 3.0
-"""Nobody asks less often than that unless the process did not run."""
+"""Longer gaps between two looks mean that the process did not run."""
 NAPS = 16
-"""That are remembered."""
+"""Number of suspended periods that are kept."""
 
 
 class AwakeClock:
-    """How much time has passed while this process was running, by looks at the monotonic clock.
+    """Measures time in which this process ran, by looks at the monotonic clock.
 
-    Safe for several threads, one of which must look at least every `NAP_S` seconds: what passes between two looks that
-    are further apart was slept through.
+    Safe for several threads, one of which must look at least every `NAP_S` seconds: a longer gap counts as suspended.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -25,7 +24,7 @@ class AwakeClock:
         self._lock = threading.Lock()
 
     def look(self) -> float:
-        """Now, in monotonic seconds."""
+        """Return the time, in monotonic seconds."""
         with self._lock:
             now = self._clock()
             if now - self._seen > NAP_S:
@@ -34,6 +33,6 @@ class AwakeClock:
             return now
 
     def age_s(self, since: float) -> float:
-        """Seconds awake between `since`, in monotonic seconds, and now."""
+        """Return seconds awake since `since`, in monotonic seconds."""
         now = self.look()
         return now - since - sum(max(0.0, end - max(begin, since)) for begin, end in tuple(self._naps))

@@ -1,8 +1,8 @@
 """Trust in a run's description: the key that signs it, and the code that it may name without one.
 
 The description names classes (environment, algorithm, layers) that roles import, and every client of Redis can rewrite
-it. The supervisor signs it with a random key, which never stands in Redis: roles get it by `DISTRL_RUN_KEY`, and
-operators find it in the run directory, in `run.key`.
+it. The supervisor signs it with a random key, which is never in Redis: roles get it by `DISTRL_RUN_KEY`, and operators
+find it in the run directory, in `run.key`.
 """
 
 import hashlib
@@ -29,17 +29,17 @@ _IMPORTS_BY_KWARGS = ("GymV21Environment", "GymV26Environment")
 
 
 def new_key() -> str:
-    """A random key, 64 hexadecimal digits."""
+    """Return a random key, 64 hexadecimal digits."""
     return secrets.token_hex(32)
 
 
 def signature(key: str, description: str) -> str:
-    """HMAC-SHA256 of the description's text, in hexadecimal digits."""
+    """Return the HMAC-SHA256 of the description's text, in hexadecimal digits."""
     return hmac.new(bytes.fromhex(key), _PURPOSE + description.encode(), hashlib.sha256).hexdigest()
 
 
 def given_key(environment: Mapping[str, str] | None = None) -> str | None:
-    """The run's key from `DISTRL_RUN_KEY`, else from the file that `DISTRL_RUN_KEY_FILE` names; None without both.
+    """Return the run's key from `DISTRL_RUN_KEY` or from the file that `DISTRL_RUN_KEY_FILE` names; else None.
 
     Raises:
         ConfigError: There is one and it is not 64 hexadecimal digits, or the file cannot be read.
@@ -115,9 +115,9 @@ class Trust:
 
 
 def code_named(config: RunConfig, role: str) -> Iterator[tuple[str, str]]:
-    """(path in the configuration, name) of all code beyond distrl and gymnasium that a role of the run would import.
+    """Yield (path in the configuration, name) of all code beyond distrl and gymnasium that a role would import.
 
-    An address of a remote environment counts as well: the role would connect to it.
+    The address of a remote environment counts, too: the role would connect to it.
     """
     environment = config.environment.id
     if ":" in environment or environment.startswith(_IMPORTS_BY_KWARGS):
@@ -131,7 +131,7 @@ def code_named(config: RunConfig, role: str) -> Iterator[tuple[str, str]]:
 
 
 def _layers(path: str, value: Any) -> Iterator[tuple[str, str]]:
-    """(path, name) of each class that a network names, below any key."""
+    """Yield (path, name) of each class that a network names."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if key in ("layer", "model") and isinstance(inner, str) and ":" in inner:

@@ -26,12 +26,12 @@ __all__ = ["Episode", "Subject", "Video", "baseline", "play", "run_config", "sav
 
 @dataclass(frozen=True)
 class Subject:
-    """A policy to evaluate and its environment.
+    """A policy and its environment.
 
     Attributes:
-        name: For people.
-        make_policy: The policy for an environment of that spec; raises ConfigError where they do not fit.
-        env_steps: Of the training behind the policy; None where that is not known, or it learned nothing.
+        name: Shown to the user.
+        make_policy: Make the policy for an environment of that spec; ConfigError if they do not fit.
+        env_steps: Environment steps of its training; None if unknown, and for a baseline.
         weights_version: None for a baseline.
     """
 
@@ -44,12 +44,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Video:
-    """Options of a film of the first `episodes` of the first environment.
-
-    Attributes:
-        path: A .webm or .mp4 file.
-        replaced: A film that is there is replaced; otherwise that is an error.
-    """
+    """A film of the first `episodes` of the first environment, as .webm or .mp4; `replaced`: overwrite the file."""
 
     path: Path
     episodes: int = 1
@@ -57,7 +52,7 @@ class Video:
 
 
 def run_config(run_dir: Path) -> RunConfig:
-    """The configuration of a run.
+    """Read the configuration of a run.
 
     Raises:
         ConfigError: There is no run.
@@ -68,7 +63,7 @@ def run_config(run_dir: Path) -> RunConfig:
 
 
 def saved_policy(run_dir: Path, checkpoint: str) -> Subject:
-    """A run's policy, greedy, in the environment that it trains in.
+    """Return a run's policy, greedy, in the environment that it trains in.
 
     Raises:
         ConfigError, CheckpointError: As `learner.policy_files.read_policy`.
@@ -88,7 +83,7 @@ def saved_policy(run_dir: Path, checkpoint: str) -> Subject:
 
 
 def baseline(kind: str, config: RunConfig, values: Mapping[str | None, Any]) -> Subject:
-    """A policy that learned nothing.
+    """Return a policy that learned nothing.
 
     Args:
         kind: "random" or "constant".
@@ -117,13 +112,13 @@ def baseline(kind: str, config: RunConfig, values: Mapping[str | None, Any]) -> 
 def play(
     subject: Subject, *, episodes: int | None, environments: int, seed: int, video: Video | None = None
 ) -> Iterator[Episode]:
-    """Plays exactly that many episodes, and yields each as it ends.
+    """Play exactly that many episodes, and yield each as it ends.
 
     Args:
         episodes: None: endlessly, until the iterator is closed.
-        environments: How many step together; never more than there are episodes.
-        seed: Of the environments and of a policy that draws.
-        video: The file is complete when the iterator has ended, or is closed, which cuts it short.
+        environments: Number that step together, at most `episodes`.
+        seed: Seed of the environments and of random choices.
+        video: Complete when the iterator has ended, or is closed, which cuts it short.
 
     Raises:
         ConfigError: The environment cannot be made, does not fit the policy, or has no pictures to film.

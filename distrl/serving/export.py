@@ -1,4 +1,4 @@
-"""`distrl export`: a run's saved policy as one file, from what it has saved alone, without a numeric framework."""
+"""`distrl export`: write a run's saved policy as one file, without a numeric framework."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,17 +18,16 @@ FILE_NAME = "policy.onnx"
 def export_run(
     run_dir: Path, output: Path | None, *, checkpoint: str, force: bool, version: str
 ) -> tuple[Path, Exported]:
-    """Writes the policy of a run, which may be training, as one file.
+    """Write the policy of a run, which may be training, as one file.
 
     Args:
-        run_dir: The run's directory.
         output: The file; None: `FILE_NAME` in the run's directory.
-        checkpoint: Whose weights: "newest", "best", or a checkpoint's path.
-        force: A file that is there is replaced.
-        version: Of this distrl, for the file.
+        checkpoint: "newest", "best", or a checkpoint's path.
+        force: Replace an existing file.
+        version: The version of distrl that the file records.
 
     Returns:
-        The file's path, and what is known of the policy.
+        The file's path and its description.
 
     Raises:
         ConfigError: There is no run or no saved policy, or the file is there or cannot be written.
@@ -41,7 +40,7 @@ def export_run(
         raise ConfigError(f"{path} is there already; add --force to replace it, or choose another --output")
     content = _content(run_dir, checkpoint, version)
     bundle, exported = opened(content)
-    ExportedPolicy(bundle, exported)  # what cannot be opened is not written
+    ExportedPolicy(bundle, exported)  # a file that cannot be opened is not written
     try:
         atomic.put_file(path, content)
     except OSError as error:
@@ -51,7 +50,7 @@ def export_run(
 
 def _content(run_dir: Path, checkpoint: str, version: str) -> bytes:
     saved = read_policy(run_dir, checkpoint)
-    Policy(saved.bundle).set_weights(saved.weights)  # they are of this graph, and finite
+    Policy(saved.bundle).set_weights(saved.weights)  # raises unless they fit the graph and are finite
     require("onnx", "onnx, which puts weights into models,", "cpu")
     from distrl.networks.policy import onnx_graph
 

@@ -1,8 +1,8 @@
 """A policy from the file that `distrl export` writes: acts with NumPy and ONNX Runtime, on an environment's own terms.
 
-Nothing of gymnasium, Redis or a numeric framework is needed, nor the environment; OpenCV only where preprocessing
-resizes images. Whatever the policy must remember from one step to the next is in the state that `act` returns and
-takes, so that one policy serves any number of episodes.
+It needs no gymnasium, Redis, numeric framework or environment; OpenCV only if preprocessing resizes images. All that
+the policy must remember between steps is in the state that `act` returns and takes, so that one policy serves any
+number of episodes.
 """
 
 from dataclasses import dataclass, replace
@@ -23,11 +23,11 @@ from distrl.types import ActionSpec, Array, ArraySpec, BoolArray, EnvSpec, Polic
 
 @dataclass(frozen=True)
 class PolicyState:
-    """The policy's memory of earlier steps, for each of B environments; immutable.
+    """Memory of earlier steps, for each of B environments; never written to.
 
     Attributes:
-        recurrent: name -> [B, ...]. State of the network's memory.
-        stacks: name -> [B, ..., n * C]. The stacks of frames that the newest observations completed.
+        recurrent: name -> [B, ...]. Recurrent state of the network.
+        stacks: name -> [B, ..., n * C]. The newest stacks of frames.
         begins: bool [B]. The next observation is the first of an episode.
     """
 
@@ -36,10 +36,10 @@ class PolicyState:
     begins: BoolArray
 
     def restarted(self, where: Any) -> "PolicyState":
-        """The state with nothing remembered in some environments, as an episode begins there.
+        """Return the state without memory of the environments that have just been reset.
 
         Args:
-            where: bool [B]. Of a vector of environments: those that have just been reset.
+            where: bool [B].
         """
         begins = np.asarray(where, np.bool_)
         if begins.shape != self.begins.shape:
@@ -55,7 +55,7 @@ class Decision(NamedTuple):
 
     Attributes:
         action: As `env.step` takes it; with a batch axis where the observation had one.
-        state: For the next call; None where there is nothing to remember.
+        state: For the next call; None if the policy has no memory.
     """
 
     action: Any
@@ -66,13 +66,13 @@ class ExportedPolicy:
     """Chooses actions for an environment's own observations.
 
     Attributes:
-        exported: What is known of it: algorithm, environment steps of training, versions.
+        exported: Its description: algorithm, environment steps of training, versions.
         spec: The environment, with its own observations and actions.
-        remembers: It has memory or sees stacks of frames, so that `act` needs the state that it returned before.
+        remembers: Whether `act` needs the state that it returned before: the policy is recurrent or sees stacks.
     """
 
     def __init__(self, bundle: PolicyBundle, exported: Exported) -> None:
-        """Opens what `exported_model.opened` returns.
+        """Open what `exported_model.opened` returns.
 
         Raises:
             DistrlError: The graph is not the described one, or preprocessing does not lead to what it takes.
@@ -103,15 +103,15 @@ class ExportedPolicy:
         deterministic: bool = True,
         rng: np.random.Generator | None = None,
     ) -> Decision:
-        """Chooses the action for one observation, or an action for each of a batch.
+        """Choose the action for one observation, or an action for each of a batch.
 
         Args:
             observation: As the environment shows it: an array, a whole number for a Discrete, or those nested as its
                 spaces are; texts are tokens. All may have a batch axis. A Discrete may also be one-hot in real numbers.
-            state: What the call before returned; None: these are the first observations of their episodes.
+            state: The state that the previous call returned; None: these are the first observations of their episodes.
             deterministic: The most probable action, or the mean; else one drawn from the policy's distribution. A
                 policy of values, such as DQN's, takes the best in either case.
-            rng: What to draw with; None: a generator of the policy's own, seeded by chance.
+            rng: Random generator; None: the policy's own, seeded at random.
 
         Raises:
             DistrlError: The observation, or the state, is not one of this policy's; or the graph cannot be run, or
@@ -134,7 +134,7 @@ class ExportedPolicy:
         return Decision(action, PolicyState(output.recurrent_state, stacks, np.zeros(count, np.bool_)))
 
     def _check(self, output: PolicyOutput, count: int) -> None:
-        """Refuse what a graph that distrl has not exported may put out: texts, lists, or arrays of other shapes."""
+        """Refuse outputs of a foreign graph: texts, lists, or arrays of other shapes."""
         described = self.exported.policy
         wanted = {name: ArraySpec(shape, "float32") for name, shape in described.outputs.items()}
         for name, array in {**output.outputs, **output.recurrent_state}.items():
@@ -154,7 +154,7 @@ class ExportedPolicy:
         return state
 
     def _seen(self, raw: dict[str, Array], before: PolicyState, count: int) -> dict[str, Array]:
-        """Return the network's inputs. The pipeline is reset each time; earlier observations are in the stacks."""
+        """Preprocess observations. The pipeline starts fresh each time; earlier frames are in the stacks."""
         self._pipeline.reset()
         seen = self._pipeline.observations(raw, np.ones(count, np.bool_))
         for name, size in self._stacks.items():
@@ -170,7 +170,7 @@ def _forms(spec: EnvSpec) -> tuple[dict[str, tuple[tuple[int, ...], str]], dict[
 
 
 def load_policy(path: str | Path) -> ExportedPolicy:
-    """The policy in a file that `distrl export` wrote.
+    """Load the policy from a file that `distrl export` wrote.
 
     Raises:
         ConfigError: The file cannot be read.

@@ -1,7 +1,7 @@
-"""An environment's own observations and actions in serving, one or many at once.
+"""Conversion of an environment's own observations and actions, one or many at once, for serving a policy.
 
-`environments/spaces.py` does the same for training, with gymnasium's spaces. Here an `EnvSpec` is all there is, so
-that serving needs neither gymnasium nor the environment.
+`environments/spaces.py` does the same for training, with gymnasium's spaces. Here an `EnvSpec` is enough, so that
+serving needs neither gymnasium nor the environment.
 """
 
 import math
@@ -18,7 +18,7 @@ ACTION = "action"
 
 
 def batched_arrays(observation: Any, specs: Mapping[str, ArraySpec]) -> tuple[dict[str, Array], bool]:
-    """Observations by name with a batch axis, in the dtypes of `specs`.
+    """Return observations by name with a batch axis, in the dtypes of `specs`.
 
     Args:
         observation: An array where the environment shows one; a mapping or a sequence, nested as its spaces are, where
@@ -58,7 +58,7 @@ def batched_arrays(observation: Any, specs: Mapping[str, ArraySpec]) -> tuple[di
 
 
 def action_writer(specs: Mapping[str, ActionSpec]) -> Callable[[Mapping[str, Array], bool], Any]:
-    """Returns the function from actions, name -> [B, ...] as `ActionSpec.array`, to what `env.step` takes.
+    """Return the function from actions, name -> [B, ...] as `ActionSpec.array`, to what `env.step` takes.
 
     Its second argument says whether to take the batch axis away. Choices are int64 counted from the space's own start,
     switches int8; numbers are cut to their bounds, and float32 unless a bound needs more. Several actions are nested by
@@ -77,7 +77,7 @@ def action_writer(specs: Mapping[str, ActionSpec]) -> Callable[[Mapping[str, Arr
 
 
 def _part(observation: Any, name: str, count: int) -> Any:
-    """Return the part of an observation under this name, the path to it."""
+    """Return the part of the observation at this path."""
     if isinstance(observation, Mapping) and name in observation:
         return observation[name]
     if count == 1 and name == OBSERVATION:

@@ -1,4 +1,4 @@
-"""The terminal's view of a run: a live panel, or plain lines if stdout is not a terminal."""
+"""Views of a run in a terminal: a live panel, or plain lines where stdout is not a terminal."""
 
 import os
 import sys
@@ -18,19 +18,19 @@ from distrl.terminal.progress import History, goals
 
 
 class View(Protocol):
-    """Shows the progress of a run."""
+    """The interface by which a run reports to its user."""
 
     def update(self, snapshot: Snapshot, roles: Sequence[RoleRow], config: RunConfig) -> None:
-        """The newest numbers (empty before the first) and heartbeats; called about twice a second."""
+        """Take the newest numbers (empty before the first) and heartbeats, about twice a second."""
 
     def event(self, text: str) -> None:
-        """Something happened that a user wants to know, in one line."""
+        """Take one line about an event."""
 
     def close(self, summary: Summary) -> None:
-        """The run is over."""
+        """Show the end of the run."""
 
     def stop(self) -> None:
-        """Gives the terminal back, however the run ended; a second call does nothing."""
+        """Give the terminal back, however the run ended; a second call does nothing."""
 
 
 class PlainView:
@@ -60,7 +60,7 @@ class PlainView:
         self._history = History()
 
     def update(self, snapshot: Snapshot, roles: Sequence[RoleRow], config: RunConfig) -> None:
-        """Writes a line when one is due; the first one, and the first one with numbers, at once."""
+        """Write a line when one is due; the first one, and the first one with numbers, at once."""
         self._history.add(snapshot)
         now = self._clock()
         begins = bool(snapshot) and not self._begun
@@ -72,63 +72,52 @@ class PlainView:
         self._write(f"{duration(now - self._began):>7}  {text}")
 
     def event(self, text: str) -> None:
-        """Writes it at once."""
         self._write(f"{duration(self._clock() - self._began):>7}  {text}")
 
     def close(self, summary: Summary) -> None:
-        """Writes how the run ended."""
         self._write(closing_text(summary, self._run_dir))
 
     def stop(self) -> None:
-        """Nothing to give back."""
+        pass
 
 
 class QuietView:
-    """Events and the end, no progress."""
+    """Only events and the final summary."""
 
     def __init__(self, run_dir: Path | None = None, write: Callable[[str], None] | None = None) -> None:
         self._run_dir = run_dir
         self._write = write or _print
 
     def update(self, snapshot: Snapshot, roles: Sequence[RoleRow], config: RunConfig) -> None:
-        """Says nothing."""
+        pass
 
     def event(self, text: str) -> None:
-        """Writes it: restarts and warnings are rare and matter."""
         self._write(text)
 
     def close(self, summary: Summary) -> None:
-        """Writes how the run ended."""
         self._write(closing_text(summary, self._run_dir))
 
     def stop(self) -> None:
-        """Nothing to give back."""
+        pass
 
 
 class UntilGoneView:
-    """A view whose terminal, or who reads its pipe, may go away: the run goes on, and is shown no more.
-
-    What happens is in logs/events.log all the same.
-    """
+    """A view whose terminal or pipe may close: the run goes on, and its events are in logs/events.log."""
 
     def __init__(self, view: View) -> None:
         self._view = view
         self._gone = False
 
     def update(self, snapshot: Snapshot, roles: Sequence[RoleRow], config: RunConfig) -> None:
-        """As the view."""
         self._show(lambda: self._view.update(snapshot, roles, config))
 
     def event(self, text: str) -> None:
-        """As the view."""
         self._show(lambda: self._view.event(text))
 
     def close(self, summary: Summary) -> None:
-        """As the view."""
         self._show(lambda: self._view.close(summary))
 
     def stop(self) -> None:
-        """As the view."""
         self._show(self._view.stop)
 
     def _show(self, show: Callable[[], None]) -> None:
@@ -148,7 +137,7 @@ VIEWS = ("auto", "plain", "quiet", "silent")
 
 
 def named_view(name: str, run_dir: Path | None = None) -> View:
-    """The view of that name.
+    """Return the view of that name.
 
     Raises:
         ConfigError: There is none.
@@ -161,11 +150,11 @@ def named_view(name: str, run_dir: Path | None = None) -> View:
 
 
 def make_view(*, plain: bool = False, quiet: bool = False, run_dir: Path | None = None) -> View:
-    """The live panel in a terminal, plain lines elsewhere or when asked for.
+    """Return the live panel in a terminal, and plain lines elsewhere or on request.
 
     Args:
         plain: Plain lines in a terminal, too.
-        quiet: Events and the end alone.
+        quiet: Only events and the final summary.
         run_dir: Names the run in the panel and its files in the closing lines.
     """
     if quiet:
@@ -179,7 +168,7 @@ def make_view(*, plain: bool = False, quiet: bool = False, run_dir: Path | None 
 
 
 def line(snapshot: Snapshot, config: RunConfig, history: History) -> str:
-    """A snapshot in one line of text: steps, speed, return, updates, lag, queue, actors, bottleneck, time to go."""
+    """Format a snapshot as one line: steps, speed, return, updates, lag, queue, actors, bottleneck, time to go."""
     stop = config.stop
     steps, speed = number(snapshot.get("env_steps")) or 0.0, number(snapshot.get("env_steps_per_s")) or 0.0
     budget = f" of {stop.env_steps:,}" if stop.env_steps is not None else ""

@@ -1,4 +1,4 @@
-"""Callbacks that receive every snapshot of a run, beside the terminal."""
+"""Callbacks that receive every snapshot of a run, beside the terminal's view."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,7 +9,7 @@ from distrl.runs.summary import Summary
 from distrl.terminal.console import View
 
 Listener = Callable[[Snapshot], object]
-"""Takes a snapshot, a mapping of names in `metrics.snapshot.METRICS` to values; what it returns is not looked at."""
+"""Takes a snapshot, a mapping of names in `metrics.snapshot.METRICS` to values; its return value is ignored."""
 
 
 class ListenedView:
@@ -24,7 +24,7 @@ class ListenedView:
         self._last: Snapshot = {}
 
     def update(self, snapshot: Snapshot, roles: Sequence[RoleRow], config: RunConfig) -> None:
-        """As the view; then tells the listeners, if there is a new snapshot."""
+        """Update the view, then call the listeners if the snapshot is new."""
         self._view.update(snapshot, roles, config)
         if snapshot and snapshot is not self._last:
             self._last = snapshot
@@ -32,13 +32,10 @@ class ListenedView:
                 listener(snapshot)
 
     def event(self, text: str) -> None:
-        """As the view."""
         self._view.event(text)
 
     def close(self, summary: Summary) -> None:
-        """As the view."""
         self._view.close(summary)
 
     def stop(self) -> None:
-        """As the view."""
         self._view.stop()

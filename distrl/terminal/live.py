@@ -38,7 +38,7 @@ class LiveView:
         self._began = time.monotonic()
 
     def update(self, snapshot: Snapshot, roles: Sequence[RoleRow], config: RunConfig) -> None:
-        """Redraws the panel; the first call draws it."""
+        """Draw the panel, or redraw it."""
         self._history.add(snapshot)
         name = self._run_dir.name if self._run_dir is not None else ""
         elapsed = duration(time.monotonic() - self._began)
@@ -47,30 +47,25 @@ class LiveView:
         self._live.update(panel(snapshot, roles, config, self._history, name=name, elapsed=elapsed), refresh=True)
 
     def event(self, text: str) -> None:
-        """Prints it above the panel, with the time of day."""
+        """Print a line above the panel, with the time of day."""
         self._console.print(Text.assemble((time.strftime("%H:%M:%S  "), "dim"), text))
 
     def close(self, summary: Summary) -> None:
-        """Leaves the last panel where it is and says how the run ended."""
+        """Leave the last panel where it is and print the end of the run."""
         self.stop()
         outcome, _, rest = closing_text(summary, self._run_dir).partition("\n")
         self._console.print(Text(outcome, style="bold green" if summary.exit_code == 0 else "bold red"))
         self._console.print(Text(rest), soft_wrap=True)
 
     def stop(self) -> None:
-        """Ends the redrawing and shows the cursor again."""
+        """Stop redrawing and show the cursor again."""
         self._live.stop()
 
 
 def panel(
     snapshot: Snapshot, roles: Sequence[RoleRow], config: RunConfig, history: History, *, name: str, elapsed: str
 ) -> RenderableType:
-    """The whole picture.
-
-    Args:
-        name: Of the run.
-        elapsed: Time since the launch, in words.
-    """
+    """Return the whole panel."""
     parts: list[RenderableType] = []
     if snapshot:
         parts += [_goals(goals(snapshot, config, history)), Text(), _numbers(snapshot, history)]

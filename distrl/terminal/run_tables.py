@@ -49,11 +49,11 @@ COLUMNS = (
 
 
 def runs_table(entries: Sequence[Entry], now: float, width: int | None = None) -> str:
-    """One line per run under a line of headings.
+    """Format one line per run under a line of headings.
 
     Args:
-        now: In seconds since 1970; ages are up to then.
-        width: Of the terminal; None: of this one, endless where the output goes elsewhere.
+        now: Seconds since 1970; ages end there.
+        width: Columns of the terminal; None: of this one, endless if the output is no terminal.
     """
     columns = {column: [column.cell(one, now) for one in entries] for column in COLUMNS}
     widths = {column: max(map(len, (column.heading, *cells))) for column, cells in columns.items()}
@@ -67,11 +67,7 @@ def runs_table(entries: Sequence[Entry], now: float, width: int | None = None) -
 
 
 def comparison_tables(comparison: Comparison, width: int | None = None) -> str:
-    """A column per run, under headings for what differs and for what the runs came to.
-
-    Args:
-        width: As of `runs_table`; runs that do not fit beside each other go below.
-    """
+    """Format a column per run, under headings for differences and outcomes; runs that do not fit go below."""
     differences, outcomes = comparison.differences, comparison.outcomes
     room = shutil.get_terminal_size((10_000, 24)).columns if width is None else width
     first = max(len(line.name) for line in (*differences, *outcomes))
@@ -91,7 +87,7 @@ def comparison_tables(comparison: Comparison, width: int | None = None) -> str:
 
 
 def age(seconds: float) -> str:
-    """'12 s', '5 min', '3 h', '8 d': how long ago."""
+    """Format an age as '12 s', '5 min', '3 h' or '8 d'."""
     for unit, length in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= length:
             return f"{seconds / length:,.0f} {unit}"
@@ -99,7 +95,7 @@ def age(seconds: float) -> str:
 
 
 def _fitting(widths: dict[Column, int], width: int) -> list[Column]:
-    """The columns that fit, in order; the last to go stay even if they do not."""
+    """Return the columns that fit, in order; some are never left out."""
     shown = [*widths]
     for column in sorted((each for each in shown if each.leave), key=lambda each: -each.leave):
         if sum(widths[each] for each in shown) + len(GAP) * (len(shown) - 1) <= width:
@@ -117,7 +113,7 @@ def _line(columns: Sequence[Column], widths: dict[Column, int], cells: Sequence[
 
 
 def _blocks(widths: Sequence[int], room: int) -> Iterator[range]:
-    """Places of the columns that go beside each other: as many as fit, at least one."""
+    """Yield ranges of columns that go beside each other: as many as fit, at least one."""
     begin, used = 0, 0
     for place, width in enumerate(widths):
         used += len(GAP) + width

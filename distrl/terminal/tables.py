@@ -1,4 +1,4 @@
-"""Tables of `distrl status` and `distrl bench`."""
+"""The output of `distrl status` and `distrl bench`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ def print_status(
     counts: LedgerCounts,
     snapshot: Snapshot,
 ) -> None:
-    """A running job: requests of operators, progress, roles, and where every unroll is.
+    """Print a running job: requests of operators, progress, roles, and where every unroll is.
 
     Args:
         aged: Each role's heartbeat with its age in seconds.
@@ -46,7 +46,7 @@ def print_status(
 
 
 def print_bench(report: Mapping[str, Any]) -> None:
-    """The speed of light of this machine, and how much of it the pipeline reached."""
+    """Print the limit of this machine, and how much of it the pipeline reached."""
     console = Console(highlight=False)
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
     for heading in ("", "µs per step", "steps/s on one core"):

@@ -77,7 +77,7 @@ def test_of_a_run_whose_redis_is_gone_the_tally_is_told_all_the_same(run_dir, mo
     monkeypatch.setattr(chaos, "Chaos", Ends)
     monkeypatch.setattr(InMemoryLedger, "counts", gone)
     assert main.main(["chaos", run_dir, "--kill", "actor"]) == 0
-    assert capsys.readouterr().out.startswith("1 killed, 1 back, the slowest after 2.0 s; distrl status tells how")
+    assert capsys.readouterr().out.startswith("1 killed, 1 back, the slowest after 2.0 s; see distrl status for")
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,8 @@ def test_connect_needs_a_host_and_a_port(served, capsys, target):
         (["--set", "environment.vectorization=own"], "--set environment.vectorization: serve-env takes"),
         (["--set", "environment.preprocessing=[]"], "--set environment.preprocessing: serve-env takes"),
         (["--set", "learner.batch_size=1"], "--set learner.batch_size: serve-env takes"),
-        (["--connect", "a:1", "--port", "6025"], "--host and --port say where to listen"),
-        (["--connect", "a:1", "--host", "127.0.0.1"], "--host and --port say where to listen"),
+        (["--connect", "a:1", "--port", "6025"], "--host and --port are addresses to listen on"),
+        (["--connect", "a:1", "--host", "127.0.0.1"], "--host and --port are addresses to listen on"),
     ],
 )
 def test_what_would_have_no_effect_is_refused_by_name(served, capsys, arguments, message):

@@ -76,4 +76,4 @@ def test_what_was_measured_is_in_the_file(monkeypatch):
 
 def test_bad_input_is_one_line(run):
     assert "unknown preset 'cartpol-impala'; did you mean cartpole-impala" in run("cartpol-impala", code=2)
-    assert "--json is of the whole list" in run("cartpole-impala", "--json", code=2)
+    assert "--json prints the whole list" in run("cartpole-impala", "--json", code=2)

@@ -14,7 +14,7 @@ def test_what_everybody_was_doing_is_told_when_a_run_stalls(start_run, unhurried
     report = run.run_dir / "logs" / "stall.txt"
     line = run.errors.read_text().splitlines()[-1]
     assert line.startswith("distrl: error: no update for ")
-    assert line.endswith(f" s (learner.stall_timeout_s); {report} tells what everybody was doing")
+    assert line.endswith(f" s (learner.stall_timeout_s); {report} has the stacks of all roles")
     told = report.read_text()
     assert "unrolls: 0 queued, 0 in flight, 0 bytes\n" in told
     assert "learner: waiting: unrolls, incarnation 1, " in told

@@ -532,7 +532,7 @@ def test_no_update_for_too_long_ends_the_run_with_4_but_a_pause_is_no_stall(worl
     outcome = world.run(*pause, *go_on, learner=stall)
     assert (outcome.exit_code, outcome.stop_reason) == (4, "stalled")
     report = world.run_dir / "logs" / "stall.txt"
-    assert outcome.error == f"no update for 0 s (learner.stall_timeout_s); {report} tells what everybody was doing"
+    assert outcome.error == f"no update for 0 s (learner.stall_timeout_s); {report} has the stacks of all roles"
     assert report.read_text().startswith("no update for 0 s (learner.stall_timeout_s)\n\nunrolls: 0 queued, ")
     # It stalled after the pause, not in it.
     assert world.backend.registry.control().paused is False
@@ -542,7 +542,7 @@ def test_a_stall_is_told_where_the_disk_does_not_take_the_report(world):
     (world.run_dir / "logs" / "stall.txt").mkdir()  # which nobody can write over
     outcome = world.run(nothing, lambda: time.sleep(0.1), nothing, nothing, learner={"stall_timeout_s": 0.05})
     assert (outcome.exit_code, outcome.stop_reason) == (4, "stalled")
-    assert "as it cannot be kept: [Errno 21] Is a directory" in outcome.error
+    assert "as they cannot be written: [Errno 21] Is a directory" in outcome.error
     assert "unrolls: 0 queued, 0 in flight, 0 bytes" in world.view.events
 
 
