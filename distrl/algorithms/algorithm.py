@@ -34,7 +34,7 @@ Networks = dict[str, NetworkWrapper]
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySpec:
-    """What an algorithm wants from the memory backend.
+    """An algorithm's use of the memory backend.
 
     Attributes:
         kind: stream: every unroll is trained on once, in order of arrival. replay: unrolls go into a replay memory on
@@ -74,7 +74,7 @@ class MemorySpec:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What one update tells.
+    """The outcome of one update.
 
     Attributes:
         metrics: name -> number; among them loss, gradient_norm and finite, False if the update was not applied.
@@ -87,7 +87,7 @@ class Update:
 
 
 class Loss(NamedTuple):
-    """What to minimise, and scalars to look at.
+    """The terms to minimise, and scalars to report.
 
     Attributes:
         terms: Head name -> scalar. Their sum is minimised, each times its head's `loss_weight`, and regularisation.
@@ -135,7 +135,7 @@ class Algorithm(ABC):
         """
 
     def objective(self, networks: Networks) -> Objective | None:
-        """What `update` differentiates, for looks at losses and gradients; None: the algorithm does not say.
+        """Return the loss that `update` differentiates, for diagnostics; None if the algorithm does not provide it.
 
         Several networks' weights may be in it, each moved by its own terms alone.
         """
@@ -234,7 +234,7 @@ class GradientAlgorithm(Algorithm):
             variable.assign(getattr(config.algorithm, name))
 
     def train_step(self, network: NetworkWrapper) -> TrainStep:
-        """What `update` makes of a batch of unrolls: one step of the gradient of `loss`."""
+        """Return the step of `update` on a batch of unrolls: one step by the gradient of `loss`."""
         return network.train_step(self.loss, self.config.learner.replicas)
 
     def update(self, networks: Networks, batch: Batch | Contributions) -> Update:
@@ -268,12 +268,12 @@ class GradientAlgorithm(Algorithm):
             self._gradient_step.reseed(seeds)
 
     def _heads(self) -> list[HeadParameters]:
-        """What the network ends in."""
+        """Return the network's heads."""
         return configured_heads(self.config, self.heads)
 
     @property
     def _takes_mean(self) -> bool:
-        """Of gradients applied together; else their sum."""
+        """Whether gradients that are applied together are averaged instead of summed."""
         return not self.memory.rounds or (
             self.config.network.scale_down_gradients_by_number_of_workers_for_sync_training
         )

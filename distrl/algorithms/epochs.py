@@ -23,7 +23,7 @@ KL_COEFFICIENT = "policy/kl_coefficient"
 
 
 class Experience(NamedTuple):
-    """What a policy is learned from over several epochs: T rows, without the bootstrap row, which is used up.
+    """Training data of a policy over several epochs: T rows, without the bootstrap row, which is used up.
 
     Attributes:
         observations: name -> [T, N, ...].

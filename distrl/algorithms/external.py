@@ -134,7 +134,7 @@ def _check_instance(algorithm: Algorithm, config: RunConfig) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Of the replay memory: its settings alone, whatever class of the user's own they are of."""
+    """Return the replay memory's settings without those of a user's subclass, or another value unchanged."""
     if isinstance(value, ReplayParameters):
         return value.model_dump(mode="json", include=set(ReplayParameters.model_fields))
     return value

@@ -30,7 +30,7 @@ Rows = Mapping[str, Tensor]
 
 
 class PolicyTerms(NamedTuple):
-    """What the policy is worth at some observations, as its loss sees it.
+    """Terms of the policy's loss at some observations.
 
     Attributes:
         worth: float32 [N]. The policy's loss is minus its mean.
@@ -85,7 +85,7 @@ class OffPolicyActorCritic(Algorithm):
 
     @abstractmethod
     def next_values(self, observations: Rows) -> Tensor:
-        """What follows is worth, by the target critics: float32 [N]."""
+        """Return the values of the next states by the target critics: float32 [N]."""
 
     def build(self, spec: EnvSpec) -> Networks:
         """The policy, and the critics with a target copy.
@@ -122,7 +122,7 @@ class OffPolicyActorCritic(Algorithm):
         return {"main": self.main, "critic": self.critic}
 
     def policy_heads(self) -> Sequence[HeadParameters]:
-        """What the policy ends in."""
+        """Return the policy's heads."""
         return configured_heads(self.config, self.heads)
 
     def further_parts(self) -> list[Part]:

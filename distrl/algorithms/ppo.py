@@ -63,7 +63,7 @@ class Ppo(GradientAlgorithm):
         )
 
     def estimates(self, outputs: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
-        """What an update needs of its batch and never makes again, all of it constants to the gradient.
+        """Return the estimates that an update computes once from its batch, constants to the gradient.
 
         Args:
             outputs: "policy/<action>" float32 [T+1, N, P] and "value" float32 [T+1, N], before the first epoch.

@@ -26,7 +26,7 @@ from distrl.types import Batch
 
 
 class Returns(NamedTuple):
-    """What an actor-critic learns from.
+    """Targets of an actor-critic.
 
     Attributes:
         value_targets: float32 [T, N]. What V(o_t) should have been; V(o_t) itself where not valid.

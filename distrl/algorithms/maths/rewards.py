@@ -29,7 +29,7 @@ def clipped(rewards: Tensor, clipping: RewardClipping | None) -> Tensor:
 
 
 def learned_rewards(rewards: Tensor, parameters: PolicyGradientSection) -> Tensor:
-    """What a loss shall take for the rewards of a batch: clipped, then scaled. They are normalised before, if at all.
+    """Return the rewards of a batch for the loss: clipped, then scaled. Any normalisation comes before.
 
     Args:
         rewards: float32 [T, N]. 0 where not valid, and so they stay.

@@ -26,7 +26,7 @@ def chosen_values(values: Tensor, choices: Tensor) -> Tensor:
 
 
 def greedy_values(values: Tensor, choosing: Tensor | None = None) -> Tensor:
-    """What the best choice is worth: max_a Q(s, a) (Mnih et al. 2015, algorithm 1).
+    """Return the value of the best choice: max_a Q(s, a) (Mnih et al. 2015, algorithm 1).
 
     Args:
         values: float32 [..., A]. Of the target network.
