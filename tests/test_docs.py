@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from distrl.config.algorithms import ALGORITHMS
 from distrl.memory_backend import keys
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -217,3 +218,9 @@ def test_return_curves_are_drawn_and_told_from_what_runs_wrote(tmp_path, capsys)
     points = [tuple(map(float, point.split(","))) for point in line.get("points").split()]
     assert points[0] == pytest.approx((64 + 560 * 59.5 / 200, 256), abs=0.1)
     assert points[-1] == pytest.approx((624, 16), abs=0.1)
+
+
+def test_the_table_of_algorithms_has_a_row_for_each():
+    page = (ROOT / "docs/algorithms.md").read_text(encoding="utf-8")
+    section = page.partition("## Which algorithm for which task")[2].partition("\n## ")[0]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == sorted(ALGORITHMS)

@@ -25,6 +25,8 @@ SUITES = {
         NETWORKS / "framework" / "test_backend.py",
         NETWORKS / "test_steps.py",
         HERE / "test_sac.py",
+        HERE / "test_td3.py",
+        HERE / "test_fixed_numbers.py",
         HERE / "test_epochs.py",
     ],
 }
