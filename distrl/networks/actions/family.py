@@ -47,6 +47,21 @@ class Sampler(Protocol):
         """The actions to take without exploration, [B, ...]."""
 
 
+class ModeSampler(ABC):
+    """Takes the mode and draws nothing: the sampler of families without a distribution."""
+
+    @abstractmethod
+    def mode(self, parameters: FloatArray) -> Array:
+        """See `Sampler.mode`."""
+
+    def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
+        return self.mode(parameters), np.zeros(len(parameters), np.float32)
+
+    def log_probability(self, parameters: FloatArray, actions: Array) -> FloatArray:
+        taken = (actions == self.mode(parameters)).reshape(len(actions), -1).all(axis=1)
+        return np.where(taken, np.float32(0.0), np.float32(-np.inf))
+
+
 class Distribution(ABC):
     """The distribution of one action, of any number of environments at once.
 

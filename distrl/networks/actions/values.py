@@ -8,7 +8,7 @@ import numpy as np
 
 from distrl.errors import ConfigError
 from distrl.networks.actions.categorical import CategoricalSpec, MultiCategoricalSpec, greedy
-from distrl.networks.actions.family import Sampler, UndrawnFamily, slices
+from distrl.networks.actions.family import ModeSampler, Sampler, UndrawnFamily, slices
 from distrl.types import (
     ActionSpec,
     Array,
@@ -99,31 +99,18 @@ class MultiValuesSpec(_Values):
 ValuesSpecs = ValuesSpec | MultiValuesSpec
 
 
-class ValuesSampler:
+class ValuesSampler(ModeSampler):
     """The best choice, the first of equals."""
-
-    def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
-        return greedy(parameters), np.zeros(len(parameters), np.float32)
-
-    def log_probability(self, parameters: FloatArray, actions: Array) -> FloatArray:
-        return np.where(actions == greedy(parameters), np.float32(0.0), np.float32(-np.inf))
 
     def mode(self, parameters: FloatArray) -> Array:
         return greedy(parameters)
 
 
-class MultiValuesSampler:
+class MultiValuesSampler(ModeSampler):
     """The best of every choice, the first of equals."""
 
     def __init__(self, spec: MultiValuesSpec) -> None:
         self._slices = slices(spec.choices)
-
-    def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
-        return self.mode(parameters), np.zeros(len(parameters), np.float32)
-
-    def log_probability(self, parameters: FloatArray, actions: Array) -> FloatArray:
-        best = (actions == self.mode(parameters)).all(axis=1)
-        return np.where(best, np.float32(0.0), np.float32(-np.inf))
 
     def mode(self, parameters: FloatArray) -> Array:
         return np.stack([greedy(parameters[:, part]) for part in self._slices], axis=1)
