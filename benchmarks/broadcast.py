@@ -29,8 +29,8 @@ from distrl.environments.probe import probe
 from distrl.errors import DistrlError
 from distrl.launch.processes import ProcessLauncher
 from distrl.memory_backend.backend import Backend
-from distrl.memory_backend.backend import Entry as StreamEntry
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
+from distrl.memory_backend.stream import Entry as StreamEntry
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.framework import select_framework
 from distrl.roles.plan import Role
@@ -59,9 +59,9 @@ class Arrival(NamedTuple):
 class Drain(threading.Thread):
     """Takes unrolls away and notes when they came, until stopped; on a connection of its own."""
 
-    def __init__(self, backend: Backend, fence: int) -> None:
+    def __init__(self, backend: Backend) -> None:
         super().__init__(daemon=True)
-        self._backend, self._fence = backend, fence
+        self._backend = backend
         self._stopped = threading.Event()
         self.arrivals: list[Arrival] = []
 
@@ -70,7 +70,7 @@ class Drain(threading.Thread):
         while not self._stopped.is_set():
             entries = self._backend.unrolls.take(64, 0.2)
             if entries:
-                self._backend.unrolls.acknowledge(entries, self._fence, {"trained": len(entries)}, {})
+                self._backend.unrolls.acknowledge(entries, {"trained": len(entries)}, {})
                 self.arrivals += [arrival(entry) for entry in entries]
 
     def stop(self) -> None:
@@ -168,8 +168,8 @@ def measure(name: str, publications: int) -> Entry:
         text = description.published()
         backend.create(text, signature(KEY, text))
         prepared = prepare(config, description.spec, Place(folder), "broadcast", backend)
-        drain = Drain(run.open_backend("feed"), prepared.fence)
-        publisher = publishing.Publisher(backend, prepared.fence, prepared.algorithm.memory, wire_dtypes(prepared))
+        drain = Drain(run.open_backend("feed").as_learner(prepared.backend.fence))
+        publisher = publishing.Publisher(prepared.backend, prepared.algorithm.memory, wire_dtypes(prepared))
         original = publishing.encode_weights
 
         def counted(*arguments: Any) -> bytes:

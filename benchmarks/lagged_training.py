@@ -16,8 +16,8 @@ from typing import Any
 
 import distrl
 from distrl.launch import one_process
-from distrl.memory_backend.backend import Published, WeightStore
-from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.backend import Backend, connect
+from distrl.memory_backend.weights import Published, WeightStore
 from distrl.terminal.console import make_view
 from distrl.types import Batch
 
@@ -43,9 +43,9 @@ class LaggedWeights:
         return self._recent[0] if self._recent else None
 
 
-def lagged_backend(*arguments: Any, lag: int) -> InMemoryBackend:
-    """An in-memory backend with `LaggedWeights`."""
-    backend = InMemoryBackend(*arguments)
+def lagged_backend(*arguments: Any, lag: int, **options: Any) -> Backend:
+    """A backend with `LaggedWeights`."""
+    backend = connect(*arguments, **options)
     backend.weights = LaggedWeights(backend.weights, lag)
     return backend
 
@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--set", action="append", default=[], dest="sets", metavar="PATH=VALUE")
     parser.add_argument("--quiet", action="store_true")
     given = parser.parse_args(arguments)
-    one_process.InMemoryBackend = functools.partial(lagged_backend, lag=given.lag)
+    one_process.connect = functools.partial(lagged_backend, lag=given.lag)
     # A checkpoint on the way would let the actor begin anew, with the newest weights.
     sets = [*given.sets, "checkpoint.every_s=null", "checkpoint.every_updates=1000000"]
     loaded = distrl.load(given.preset, sets=sets, flags={"--seed": given.seed, "--actors": 0})

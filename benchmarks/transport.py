@@ -23,11 +23,11 @@ import redis
 from benchmarks.intervals import median_interval
 from benchmarks.publishing import say
 from benchmarks.speed import Entry, around, chosen, finish, goal, listed, parser, stamp
-from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import decode_unroll, encode_unroll, stack
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
 from distrl.memory_backend.layouts import Layouts
-from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.memory_backend.stream import QueueCaps
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader, UnrollSchema
 
 T, B = 32, 64
@@ -63,11 +63,11 @@ class Ours:
     def __init__(self, case: Case, url: str, run_id: str) -> None:
         caps = QueueCaps(entries=1000, bytes=2**30)
         self.actor, self.learner = (
-            RedisBackend.open(url, run_id, caps, name=name, give_up_s=10.0) for name in ("actor 0", "learner")
+            connect(url, run_id, caps, name=name, give_up_s=10.0) for name in ("actor 0", "learner")
         )
         self.actor.create("{}")
         self.producer = (0, self.actor.registry.register_actor(0))
-        self.fence = self.learner.acquire_fence()
+        self.learner = self.learner.become_learner()
         seen = {"observation": ArraySpec((case.features,), "float32")}
         spec = EnvSpec("transport", observations=seen, actions={"action": DiscreteSpec(2)})
         self.schema = UnrollSchema.of(spec, T, B, {})
@@ -87,7 +87,7 @@ class Ours:
         taken = [(entry.header, entry.payload) for entry in entries if entry.header]
         stack([decode_unroll(header, payload, self.schema, self.layouts) for header, payload in taken], {})
         highest = {self.producer: self.sequence - 1}
-        self.learner.unrolls.acknowledge(entries, self.fence, {"trained": len(entries)}, highest)
+        self.learner.unrolls.acknowledge(entries, {"trained": len(entries)}, highest)
 
     def close(self) -> None:
         """Removes the run."""

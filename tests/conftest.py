@@ -19,8 +19,8 @@ from benchmarks.endurance import DIRECTORY_VARIABLE
 from distrl.config import RunConfig
 from distrl.environments.probe import probe
 from distrl.errors import ConfigError
+from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
-from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.trust import Trust, new_key, signature
 
@@ -140,11 +140,11 @@ def run_key() -> str:
 
 
 @pytest.fixture
-def described_run(redis_url, run_key, tmp_path) -> Iterator[Callable[..., RedisBackend]]:
+def described_run(redis_url, run_key, tmp_path) -> Iterator[Callable[..., Backend]]:
     """Makes a run of CartPole in Redis, with changes to the configuration, as the supervisor does."""
     opened = []
 
-    def make(**sections: Any) -> RedisBackend:
+    def make(**sections: Any) -> Backend:
         config = RunConfig.model_validate({"actors": {"count": 1, "environments": 4}, **sections})
         spec = probe(config.environment)
         description = RunDescription(run_id=tmp_path.name, run_dir=str(tmp_path), config=config, spec=spec)

@@ -13,8 +13,8 @@ from distrl.environments.vector import VectorEnvironment
 from distrl.learner.learner import Learner
 from distrl.learner.origin import Place
 from distrl.learner.preparation import prepare
-from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.memory_backend.backend import connect
+from distrl.memory_backend.stream import QueueCaps
 from distrl.metrics.counters import Waits
 
 pytestmark = pytest.mark.redis
@@ -42,15 +42,15 @@ def environment():
 
 
 @pytest.fixture
-def connect(redis_url):
+def open_backend(redis_url):
     """Opens connections to one run, as roles do."""
     opened = []
 
-    def connect(name):
-        opened.append(RedisBackend.open(redis_url, "straight", QueueCaps(2, 2**20), name=name, give_up_s=10.0))
+    def open_one(name):
+        opened.append(connect(redis_url, "straight", QueueCaps(2, 2**20), name=name, give_up_s=10.0))
         return opened[-1]
 
-    yield connect
+    yield open_one
     for backend in opened:
         backend.close()
 
@@ -61,9 +61,9 @@ def where(backend):
     return ledger.produced, ledger.queued, ledger.in_flight, ledger.trained
 
 
-def test_the_ten_hops(environment, connect, tmp_path):
+def test_the_ten_hops(environment, open_backend, tmp_path):
     # The learner takes the run over and publishes version 1; the actor joins it.
-    own, feed, acting = (connect(name) for name in ("learner", "learner feed", "actor 7"))
+    own, feed, acting = (open_backend(name) for name in ("learner", "learner feed", "actor 7"))
     own.create(CONFIG.model_dump_json())
     prepared = prepare(CONFIG, environment.spec, Place(tmp_path), "straight", own)
     source = prepared.make_source(feed, lambda: True)

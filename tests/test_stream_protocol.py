@@ -25,13 +25,13 @@ from distrl.errors import FencedError
 from distrl.learner.batches import StreamBatches
 from distrl.learner.intake import Intake
 from distrl.learner.publisher import StalenessBound, Tickets
-from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import encode_unroll
-from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.memory_backend.inbox import Inbox
 from distrl.memory_backend.keys import entry_fields
-from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.memory_backend.stream import QueueCaps
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader, UnrollSchema
+from tests.forging import forge
 
 CAPS = QueueCaps(entries=4, bytes=10_000)
 SPEC = EnvSpec("Toy", {"observation": ArraySpec((1,), "float32")}, {"action": DiscreteSpec(2)})
@@ -87,29 +87,27 @@ class Side:
     def __init__(self, backend):
         self.backend = backend
         self.weights, self.saved = Weights(), Weights()
-        self.fence = 0
         self.start()
 
     def start(self):
         """A learner takes over from the newest checkpoint, as `preparation.prepare` does."""
         self.weights = copy.deepcopy(self.saved)
-        self.fence = self.backend.acquire_fence()
+        self.learner = self.backend.become_learner()
         self.version = self.backend.weights.version() + 1
         counts = self.backend.ledger.counts()
         rolled_back = counts.trained - counts.rolled_back - len(self.weights.used)
         if rolled_back > 0:
-            self.backend.ledger.roll_back(rolled_back, self.fence)
-        self.backend.weights.publish(self.version, b"", 0, self.fence)
+            self.learner.ledger.roll_back(rolled_back)
+        self.learner.weights.publish(self.version, b"", 0)
         self.batches = []
-        tickets = Tickets(self.backend, self.fence, StalenessBound(None))
+        tickets = Tickets(self.learner, StalenessBound(None))
         intake = Intake(
-            Inbox(self.backend.unrolls, 1, 0.0),
-            self.backend,
+            Inbox(self.learner.unrolls, 1, 0.0),
+            self.learner,
             SCHEMA,
             tickets,
-            settling=self.backend,
+            settling=self.learner,
             staleness=StalenessBound(None),
-            fence=self.fence,
             applied=self.weights.applied,
             version=self.version,
         )
@@ -117,11 +115,7 @@ class Side:
 
     def forge(self, fields):
         """Puts an entry into the stream past every rule."""
-        if isinstance(self.backend, InMemoryBackend):
-            self.backend._run.append(dict(fields))
-            return
-        parts = [part for pair in fields.items() for part in pair]
-        self.backend._client.call("XADD", self.backend._keys.unrolls, "*", *parts)
+        forge(self.backend, fields)
 
     def collect(self):
         """What of the made must be the same on both sides; None where there is nothing to train on."""
@@ -138,7 +132,7 @@ class Side:
         self.weights.applied.update(receipt.highest)
         self.weights.used += [(*producer, sequence) for producer, sequence in receipt.highest.items()]
         self.version += 1
-        self.backend.weights.publish(self.version, b"", 0, self.fence)
+        self.learner.weights.publish(self.version, b"", 0)
         receipt.settle()
 
 
@@ -148,9 +142,9 @@ class Protocol(RuleBasedStateMachine):
     def __init__(self, url):
         super().__init__()
         run_id = f"protocol-{uuid.uuid4().hex[:8]}"
-        self.redis = RedisBackend.open(url, run_id, CAPS, name="test", give_up_s=5.0)
+        self.redis = connect(url, run_id, CAPS, name="test", give_up_s=5.0)
         self.sides = []
-        for backend in (InMemoryBackend(run_id, CAPS), self.redis):
+        for backend in (connect("local:", run_id, CAPS, name="test", give_up_s=1.0), self.redis):
             backend.create("{}")
             self.sides.append(Side(backend))
         self.next_sequence = {}  # (actor, incarnation) -> sequence
@@ -235,12 +229,12 @@ class Protocol(RuleBasedStateMachine):
     @rule()
     def it_dies_and_another_one_takes_over(self):
         for side in self.sides:
-            fence = side.fence
+            learner = side.learner
             side.start()
             with pytest.raises(FencedError):
-                side.backend.unrolls.acknowledge([], fence, {"trained": 1}, {})
+                learner.unrolls.acknowledge([], {"trained": 1}, {})
             with pytest.raises(FencedError):
-                side.backend.weights.publish(side.version + 1, b"", 0, fence)
+                learner.weights.publish(side.version + 1, b"", 0)
 
     @invariant()
     def both_say_the_same_and_all_is_accounted_for(self):

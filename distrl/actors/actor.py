@@ -17,9 +17,10 @@ from distrl.actors.shipping import Shipper, UnrollShipper
 from distrl.actors.unroll import UnrollBuilder, restarted
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
-from distrl.memory_backend.backend import Admission, Backend
+from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.codec import decode_weights
-from distrl.memory_backend.registry_interface import Producer
+from distrl.memory_backend.records import Producer
+from distrl.memory_backend.stream import Admission
 from distrl.metrics.counters import Waits
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from distrl.config import RunConfig
 from distrl.errors import MemoryBackendError
-from distrl.memory_backend.backend import Admission, Backend
-from distrl.memory_backend.registry_interface import Producer
+from distrl.memory_backend.backend import Backend
+from distrl.memory_backend.records import Producer
+from distrl.memory_backend.stream import Admission
 from distrl.metrics.counters import Waits
 from distrl.types import UnrollHeader
 

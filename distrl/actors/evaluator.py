@@ -13,7 +13,7 @@ import numpy as np
 from distrl.actors.policy import Policy
 from distrl.actors.unroll import restarted
 from distrl.environments.vector import VectorEnvironment
-from distrl.memory_backend.registry_interface import Evaluation
+from distrl.memory_backend.records import Evaluation
 from distrl.networks.actions.joint import ActionSelector
 from distrl.types import Array
 

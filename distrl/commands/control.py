@@ -18,11 +18,11 @@ from distrl.config.explain import known_paths
 from distrl.config.load import parse_assignment
 from distrl.errors import ConfigError, printable
 from distrl.launch import attach
-from distrl.memory_backend.registry_interface import heartbeat_ages_s, rates_while_paused
+from distrl.memory_backend.records import heartbeat_ages_s, rates_while_paused
 from distrl.runs.summary import closing_text
 
 if TYPE_CHECKING:
-    from distrl.memory_backend.registry_interface import Errand
+    from distrl.memory_backend.records import Errand
     from distrl.memory_backend.steering import Steering
 
 POLL_S = 0.1

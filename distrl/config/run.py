@@ -54,6 +54,9 @@ class MemoryConfig(Section):
 
     url: str | None = None
     """redis://, rediss:// or unix://; null starts an embedded redis-server. actors.count: 0 uses none."""
+    namespace: str = Field("default", pattern=r"^[A-Za-z0-9-]{1,50}$")
+    """Part of every Redis key of the run, so that access rules can tell the runs of several teams apart. A role that
+    joins by hand adds `?namespace=…` to its URL."""
     queue_batches: int = Field(2, ge=1)
     """Actors wait while so many batches are queued: fresh data matters more than a full queue."""
     queue_bytes: int = Field(67108864, ge=65536)

@@ -4,7 +4,6 @@ A Redis that is unreachable or holds unexpected data is a `problem` to show, not
 """
 
 import math
-import sys
 import threading
 import time
 from collections import deque
@@ -15,12 +14,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from distrl.errors import ConfigError, DistrlError
-from distrl.memory_backend.backend import Backend, LedgerCounts, QueueCaps
-from distrl.memory_backend.keys import RunKeys
+from distrl.memory_backend.backend import Backend, connect
+from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.meter import Meter
-from distrl.memory_backend.redis_backend import RedisBackend
-from distrl.memory_backend.redis_client import RedisClient, connect
-from distrl.memory_backend.registry_interface import (
+from distrl.memory_backend.records import (
     SILENT_S,
     Control,
     RoleStatus,
@@ -88,7 +85,6 @@ class LiveRun:
         self.record = record
         self._clock = clock
         self._lock = threading.Lock()
-        self._client: RedisClient | None = None
         self._backend: Backend | None = None
         self._look = Look(problem=NOT_YET)
         self._meter = Meter(MOST_BYTES, MOST_S)
@@ -150,9 +146,8 @@ class LiveRun:
         after = self._kept[-1][0] if self._kept else "0"
         self._kept.extend((entry, finite(snapshot)) for entry, snapshot in registry.snapshots(after))
         roles, now = tuple(registry.roles()), registry.clock()
-        assert self._client is not None
-        info = self._client.call("INFO")
-        redis = {"url": self._client.url, "version": str(info["redis_version"])}
+        info = backend.engine.call("INFO")
+        redis = {"url": backend.engine.url, "version": str(info["redis_version"])}
         sizes = {"used_bytes": "used_memory", "peak_bytes": "used_memory_peak", "limit_bytes": "maxmemory"}
         return Look(
             at=time.time(),
@@ -173,16 +168,13 @@ class LiveRun:
             url, run_id = self.record.redis_url, self.record.run_id
             if url is None:
                 raise ConfigError("one process without Redis (actors.count: 0); see its files")
-            keys = RunKeys(run_id)
-            no_producer = QueueCaps(entries=sys.maxsize, bytes=sys.maxsize)
-            self._client = connect(url, name="dashboard", give_up_s=GIVE_UP_S, meter=self._meter)
-            self._backend = RedisBackend(self._client, keys, no_producer)
+            self._backend = connect(url, run_id, name="dashboard", give_up_s=GIVE_UP_S, meter=self._meter)
         return self._backend
 
     def _disconnect(self) -> None:
         if self._backend is not None:
             self._backend.close()
-        self._backend = self._client = None
+        self._backend = None
 
 
 class LiveRuns:

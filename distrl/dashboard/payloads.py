@@ -15,7 +15,7 @@ from distrl.dashboard.index import LISTED, Entry, Index
 from distrl.dashboard.jobs import ODD, LiveRuns, Look, role_row
 from distrl.dashboard.metrics_cache import Tables
 from distrl.errors import ConfigError
-from distrl.memory_backend.registry_interface import time_shares
+from distrl.memory_backend.records import time_shares
 from distrl.metrics.phrases import verdict
 from distrl.metrics.snapshot import METRICS, Snapshot
 from distrl.runs.curves import X_AXES, Curve, Statistic, band, curve, smoothed, thinned

@@ -2,26 +2,22 @@
 
 import json
 import logging
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from distrl.config.settings import Settings, settings_of
 from distrl.dashboard.jobs import FIRST_RETRY_S, GIVE_UP_S, LONGEST_RETRY_S, ODD
-from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.keys import RunKeys
-from distrl.memory_backend.redis_backend import RedisBackend
-from distrl.memory_backend.redis_client import RedisClient, connect
+from distrl.memory_backend.backend import Backend, connect_engine
+from distrl.memory_backend.engine import Engine, RunStore
+from distrl.memory_backend.keys import RunKeys, run_of, runs_pattern, split_namespace, with_namespace
 from distrl.runs.directories import RunRecord
 
 SCAN_S = 2.0
 """Seconds between two scans."""
 SILENT_S = 15.0
 """A run without any heartbeat for that long is no longer shown."""
-_SCANNED = 1000
-_PREFIX, _SUFFIX = "distrl:", ":run"
 _LOG = logging.getLogger(__name__)
 
 
@@ -67,7 +63,7 @@ class RemoteRuns:
 def check_reachable(urls: Sequence[str]) -> None:
     """Connect to each server once, so that a wrong address is reported at the start; later outages are waited out."""
     for url in urls:
-        client = connect(url, name="dashboard", give_up_s=GIVE_UP_S)
+        client = connect_engine(url, name="dashboard", give_up_s=GIVE_UP_S)
         try:
             client.call("SCAN", 0, "COUNT", 1)
         finally:
@@ -76,9 +72,9 @@ def check_reachable(urls: Sequence[str]) -> None:
 
 class _Server:
     def __init__(self, url: str, clock: Callable[[], float]) -> None:
-        self._url = url
+        self._url, self._namespace = split_namespace(url)
         self._clock = clock
-        self._client: RedisClient | None = None
+        self._client: Engine | None = None
         self._found: dict[str, Found] = {}
         self._settings: dict[str, Settings] = {}
         self._beats: dict[str, tuple[object, float]] = {}  # run id -> its roles' beats, and since when; -inf: for ever
@@ -88,10 +84,11 @@ class _Server:
         if self._clock() < self._due:
             return self._found
         try:
-            self._client = self._client or connect(self._url, name="dashboard", give_up_s=GIVE_UP_S)
-            ids = self._ids(self._client)
-            self._forget_all_but(ids)
-            found = {run_id: run for run_id in sorted(ids) if (run := self._run(run_id)) is not None}
+            self._client = self._client or connect_engine(self._url, name="dashboard", give_up_s=GIVE_UP_S)
+            names = self._client.keys(runs_pattern(self._namespace))
+            known = {run_id: namespace for namespace, run_id in filter(None, map(run_of, sorted(names)))}
+            self._forget_all_but(known.keys())
+            found = {run_id: run for run_id in sorted(known) if (run := self._run(run_id, known[run_id])) is not None}
         except ODD as error:
             if self._retry_s == FIRST_RETRY_S:  # once per outage
                 _LOG.warning("runs cannot be looked for: %s", error)
@@ -107,22 +104,11 @@ class _Server:
             self._client.close()
         self._client = None
 
-    def _ids(self, client: RedisClient) -> set[str]:
-        found: set[str] = set()
-        cursor, pattern = 0, f"{_PREFIX}*{_SUFFIX}"
-        while True:
-            after, keys = client.call("SCAN", cursor, "MATCH", pattern, "COUNT", _SCANNED, "TYPE", "hash")
-            found |= {key.decode(errors="replace").removeprefix(_PREFIX).removesuffix(_SUFFIX) for key in keys}
-            cursor = int(after)
-            if cursor == 0:
-                return found
-
-    def _run(self, run_id: str) -> Found | None:
+    def _run(self, run_id: str, namespace: str) -> Found | None:
         """Return None for a run without heartbeats, or one that this version of distrl has not written."""
         assert self._client is not None
         try:
-            no_producer = QueueCaps(entries=sys.maxsize, bytes=sys.maxsize)
-            backend = RedisBackend(self._client, RunKeys(run_id), no_producer)
+            backend = Backend(RunStore(self._client, RunKeys(run_id, namespace)))
             if run_id not in self._settings:
                 self._settings[run_id] = _read_settings(backend.config_json())
             beats = [(role.role, role.id, role.incarnation, role.beat) for role in backend.registry.roles()]
@@ -136,10 +122,12 @@ class _Server:
         self._beats[run_id] = (beats, since)
         if self._clock() - since >= SILENT_S:
             return None
-        record = RunRecord(run_id=run_id, redis_url=self._url, pid=0, started=_started(run_id))
+        record = RunRecord(
+            run_id=run_id, redis_url=with_namespace(self._url, namespace), pid=0, started=_started(run_id)
+        )
         return Found(record, self._settings[run_id])
 
-    def _forget_all_but(self, ids: set[str]) -> None:
+    def _forget_all_but(self, ids: Set[str]) -> None:
         for kept in (self._settings, self._beats):
             for run_id in kept.keys() - ids:
                 del kept[run_id]

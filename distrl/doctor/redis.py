@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 from distrl.doctor.findings import Finding
 from distrl.errors import DistrlError
+from distrl.memory_backend.backend import connect_engine
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
-from distrl.memory_backend.redis_client import RedisClient, connect
+from distrl.memory_backend.engine import Engine
 
 PINGS = 200
 SLOW_S = 0.005
@@ -33,7 +34,7 @@ def examine_redis(url: str | None) -> Iterator[Finding]:
 
 
 def _examined(url: str, what: str) -> Iterator[Finding]:
-    client = connect(url, name="doctor", give_up_s=3.0)
+    client = connect_engine(url, name="doctor", give_up_s=3.0)
     try:
         info = client.call("INFO")
         yield Finding("ok", "Redis", f"{info['redis_version']}{f' ({what})' if what else f' at {client.url}'}")
@@ -54,7 +55,7 @@ def memory(used: int, limit: int) -> Finding:
     return Finding("ok", "Redis' memory", told)
 
 
-def latency(client: RedisClient) -> Finding:
+def latency(client: Engine) -> Finding:
     """Measure round trips, one after the other: an unroll needs three."""
     spent_s = []
     for _ in range(PINGS):
@@ -70,7 +71,7 @@ def latency(client: RedisClient) -> Finding:
     return Finding("ok", "Redis' latency", told)
 
 
-def clock(client: RedisClient) -> Finding:
+def clock(client: Engine) -> Finding:
     """Redis' clock beside ours. Nothing expires by it; logs of several machines are hard to read side by side."""
     began = time.time()
     seconds, microseconds = client.call("TIME")

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distrl.doctor.findings import Finding, Health
-from distrl.memory_backend.backend import Backend, LedgerCounts
-from distrl.memory_backend.registry_interface import Control, RoleStatus
+from distrl.memory_backend.backend import Backend
+from distrl.memory_backend.ledger import LedgerCounts
+from distrl.memory_backend.records import Control, RoleStatus
 from distrl.metrics.phrases import role_states, verdict
 from distrl.metrics.snapshot import Snapshot
 from distrl.roles.description import RunDescription

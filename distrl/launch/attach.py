@@ -63,13 +63,9 @@ def open_backend(target: Target) -> Iterator["Backend"]:
     if target.redis_url is None:
         raise ConfigError(f"{target.run_dir} is one process without Redis (actors.count: 0); Ctrl-C ends it")
     # Imported here: the CLI's help needs no Redis client.
-    import sys
+    from distrl.memory_backend.backend import connect
 
-    from distrl.memory_backend.backend import QueueCaps
-    from distrl.memory_backend.redis_backend import RedisBackend
-
-    no_producer = QueueCaps(entries=sys.maxsize, bytes=sys.maxsize)
-    backend = RedisBackend.open(target.redis_url, target.run_id, no_producer, name="cli", give_up_s=3.0)
+    backend = connect(target.redis_url, target.run_id, name="cli", give_up_s=3.0)
     try:
         backend.config_json()  # raises for a run that is not there, before anything is written under its name
         yield backend

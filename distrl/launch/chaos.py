@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend.backend import Backend
-from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.memory_backend.records import RoleStatus
 from distrl.roles.join import HEARTBEAT_S
 from distrl.roles.plan import Role
 

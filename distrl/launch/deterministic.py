@@ -25,7 +25,7 @@ from distrl.learner.preparation import prepare
 from distrl.learner.reporter import Snapshot
 from distrl.learner.session import Session
 from distrl.learner.state import LearnerState
-from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.backend import Backend
 from distrl.roles.description import RunDescription
 from distrl.types import PolicyBundle
 
@@ -42,7 +42,7 @@ class InlineSource(Generic[T]):
         self,
         actor: Actor,
         make_source: Callable[[Callable[[], bool]], Source[T]],
-        backend: InMemoryBackend,
+        backend: Backend,
         stop: Callable[[], bool],
         stall_timeout_s: float,
     ) -> None:
@@ -73,7 +73,7 @@ class InlineSource(Generic[T]):
 
 def run_deterministic(
     description: RunDescription,
-    backend: InMemoryBackend,
+    backend: Backend,
     report: Callable[[Snapshot], None],
     stop: Callable[[], bool],
 ) -> str:
@@ -105,7 +105,7 @@ def run_deterministic(
 
 
 def _make_evaluator(
-    config: RunConfig, backend: InMemoryBackend, bundle: PolicyBundle, state: LearnerState
+    config: RunConfig, backend: Backend, bundle: PolicyBundle, state: LearnerState
 ) -> PublishedEvaluator | None:
     """Return an evaluator with environments and a policy of its own, so that it changes nothing of the training."""
     if config.evaluation.every_env_steps is None:

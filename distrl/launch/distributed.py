@@ -18,7 +18,7 @@ from distrl.learner.policy_files import write_weights
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.codec import decode_weights
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
-from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.memory_backend.keys import with_namespace
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.trust import KEY_FILE, Trust, new_key, signature
 from distrl.runs.run_directory import usable, write_private, write_run_json
@@ -35,6 +35,7 @@ def train_with_roles(
         redis_url = config.memory.url
         if redis_url is None:
             redis_url = cleanup.enter_context(_embedded_redis(description)).url
+        redis_url = with_namespace(redis_url, config.memory.namespace)
         run = Run(RunAddress(redis_url, description.run_id, Trust(new_key())), description)
         backend = run.open_backend("supervisor")
         cleanup.callback(backend.close)
@@ -49,7 +50,7 @@ def train_with_roles(
     return outcome
 
 
-def _publish(run: Run, backend: RedisBackend) -> None:
+def _publish(run: Run, backend: Backend) -> None:
     """Write the signed description to Redis, and the key to the run directory."""
     key, published = run.address.trust.key, run.description.published()
     assert key is not None

@@ -1,6 +1,6 @@
 """Detection of roles that hang in their environments, from heartbeats whose ages are by each host's own clock."""
 
-from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.memory_backend.records import RoleStatus
 from distrl.roles.plan import Role
 from distrl.roles.suspend_clock import AwakeClock
 

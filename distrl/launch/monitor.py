@@ -12,8 +12,9 @@ from distrl.config.secrets import masked
 from distrl.config.settings import Settings
 from distrl.config.tensorboard import TensorBoardConfig
 from distrl.errors import ConfigError, printable
-from distrl.memory_backend.backend import Backend, LedgerCounts
-from distrl.memory_backend.registry_interface import Evaluation, RoleStatus, blocked_share, rates_while_paused
+from distrl.memory_backend.backend import Backend
+from distrl.memory_backend.ledger import LedgerCounts
+from distrl.memory_backend.records import Evaluation, RoleStatus, blocked_share, rates_while_paused
 from distrl.metrics.phrases import return_words
 from distrl.metrics.sinks import CsvSink, TensorBoardSink, meta_text, settings_text
 from distrl.roles.plan import Role

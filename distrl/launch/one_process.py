@@ -14,9 +14,9 @@ from distrl.errors import DistrlError
 from distrl.interrupt import Interrupt
 from distrl.launch.monitor import Monitor, Snapshot
 from distrl.launch.outcome import Outcome
-from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.in_memory import InMemoryBackend
-from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.memory_backend.backend import connect
+from distrl.memory_backend.records import RoleStatus
+from distrl.memory_backend.stream import QueueCaps
 from distrl.roles.description import RunDescription
 from distrl.roles.framework import select_framework
 from distrl.roles.join import here, memory_mb
@@ -31,7 +31,7 @@ def train_here(description: RunDescription, monitor: Monitor, interrupt: Interru
     """Train in this process. Standard error goes to the learner's log, as that of a learner process does."""
     run_dir = Path(description.run_dir)
     write_run_json(run_dir, description.run_id, None)
-    backend = InMemoryBackend(description.run_id, QueueCaps.of(description.config))
+    backend = connect("local:", description.run_id, QueueCaps.of(description.config), name="run", give_up_s=0.0)
     backend.create(description.model_dump_json())
 
     def report(snapshot: Snapshot) -> None:

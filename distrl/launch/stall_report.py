@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from distrl.memory_backend.backend import Backend
-from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.memory_backend.records import RoleStatus
 from distrl.roles.join import HEARTBEAT_S
 from distrl.roles.plan import Role
 from distrl.roles.stacks import stacks

@@ -16,7 +16,7 @@ from distrl.launch.outcome import ENDS, UNKNOWN, Outcome
 from distrl.launch.repeated_errors import SAME_ERROR, RepeatedErrors
 from distrl.launch.stall_report import stall_report
 from distrl.memory_backend.backend import Backend
-from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.memory_backend.records import RoleStatus
 from distrl.metrics.phrases import role_states
 from distrl.roles.machine import cores
 from distrl.roles.plan import ACTORS_PER_CORE, Role, most_actors, roles_beside_actors

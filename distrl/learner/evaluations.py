@@ -7,7 +7,8 @@ from pathlib import Path
 from distrl.config import RunConfig
 from distrl.learner.policy_files import best_return, forget_best, write_best
 from distrl.learner.state import LearnerState
-from distrl.memory_backend.registry_interface import Evaluation, Registry
+from distrl.memory_backend.records import Evaluation
+from distrl.memory_backend.registry import Registry
 
 EVERY_S = 0.5
 

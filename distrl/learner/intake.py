@@ -12,12 +12,13 @@ from typing import NamedTuple
 from distrl.errors import PoisonError, RejectedError, SchemaError
 from distrl.learner.publisher import StalenessBound, Tickets
 from distrl.learner.state import LearnerState
-from distrl.memory_backend.backend import Backend, Entry
+from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.codec import decode_unroll
 from distrl.memory_backend.gradient_codec import GradientSchema, decode_contribution
 from distrl.memory_backend.inbox import Inbox
 from distrl.memory_backend.layouts import Layouts
-from distrl.memory_backend.registry_interface import Producer
+from distrl.memory_backend.records import Producer
+from distrl.memory_backend.stream import Entry
 from distrl.types import Contribution, Unroll, UnrollHeader, UnrollSchema
 
 BLOCK_S = 0.1
@@ -64,12 +65,11 @@ class Receipt:
     episode_returns: list[float]
     episode_lengths_steps: list[int]
     _backend: Backend
-    _fence: int
     _inbox: Inbox
 
     def settle(self) -> None:
         """Acknowledge the entries and count them as trained, in one transaction."""
-        self._backend.unrolls.acknowledge(self.entries, self._fence, {"trained": len(self.entries)}, self.highest)
+        self._backend.unrolls.acknowledge(self.entries, {"trained": len(self.entries)}, self.highest)
         self._inbox.settled(self.entries)
 
     def count(self, state: LearnerState) -> None:
@@ -85,8 +85,8 @@ class Intake:
     """Judges one entry after the other; knows nothing of threads and batches.
 
     Args:
-        backend: The connection of the thread that calls `take`.
-        settling: The connection on which receipts are settled.
+        backend: The learner's, on the connection of the thread that calls `take`.
+        settling: The learner's, on the connection on which receipts are settled.
         staleness: How old the weights behind an item may be.
         applied: Producer -> highest sequence that the weights already contain; anything up to it is a duplicate.
         version: Version of the weights that the next items are used at; whatever makes batches moves it on.
@@ -104,7 +104,6 @@ class Intake:
         *,
         settling: Backend,
         staleness: StalenessBound,
-        fence: int,
         applied: dict[Producer, int],
         version: int,
         newest_version: Callable[[], int] | None = None,
@@ -118,7 +117,6 @@ class Intake:
         self._layouts = Layouts()
         self._tickets = tickets
         self._staleness = staleness
-        self._fence = fence
         self._taken = dict(applied)
         self._acknowledged = backend.unrolls.highest()
         self.version = version
@@ -157,7 +155,6 @@ class Intake:
             episode_returns=[float(value) for item in items for value in item.episode_returns],
             episode_lengths_steps=[int(value) for item in items for value in item.episode_lengths_steps],
             _backend=self._settling,
-            _fence=self._fence,
             _inbox=self._inbox,
         )
 
@@ -175,14 +172,14 @@ class Intake:
         if header is None or not self._is_registered(header.producer):
             # Why the payload would be refused, if it would: `dead` and the ledger name the graver reason.
             reason = "schema" if header is None else self._fault(entry, header) or "schema"
-            self._backend.unrolls.reject(entry, reason, self._fence, {"foreign": 1})
+            self._backend.unrolls.reject(entry, reason, {"foreign": 1})
             return Judged(entry, header)
         if header.sequence <= self._taken.get(header.producer, -1):
             # Its ticket was used up, or replaced, by the first copy.
-            self._backend.unrolls.acknowledge([entry], self._fence, {"dropped.duplicate": 1}, {})
+            self._backend.unrolls.acknowledge([entry], {"dropped.duplicate": 1}, {})
             return Judged(entry, header)
         if not self._count_gap(header):
-            self._backend.unrolls.reject(entry, "schema", self._fence, {"foreign": 1})
+            self._backend.unrolls.reject(entry, "schema", {"foreign": 1})
             return Judged(entry, header)
         self._taken[header.producer] = header.sequence
         if self._wanted is not None and not self._wanted(header):
@@ -196,8 +193,8 @@ class Intake:
             item = self._decode(entry, header)
         except RejectedError as error:
             # The sequence first: a learner that dies in between finds the entry again, and no gap after it.
-            self._backend.unrolls.acknowledge([], self._fence, {}, {header.producer: header.sequence})
-            self._backend.unrolls.reject(entry, error.reason, self._fence, {})
+            self._backend.unrolls.acknowledge([], {}, {header.producer: header.sequence})
+            self._backend.unrolls.reject(entry, error.reason, {})
             self._tickets.replace_one()
             return Judged(entry, header, refused=error.reason)
         self._env_steps += header.env_steps
@@ -207,7 +204,7 @@ class Intake:
         """Drop an entry that is whole and not wanted: its steps count, and its sequence is no gap."""
         self._env_steps += header.env_steps
         highest = {header.producer: header.sequence}
-        self._backend.unrolls.acknowledge([entry], self._fence, {f"dropped.{reason}": 1}, highest)
+        self._backend.unrolls.acknowledge([entry], {f"dropped.{reason}": 1}, highest)
         return Judged(entry, header)
 
     def _decode(self, entry: Entry, header: UnrollHeader) -> Item:
@@ -247,5 +244,5 @@ class Intake:
                 return False
             # At once and up to here, so that no crash can count it twice or never.
             counts = {"lost": gap, "produced": gap}
-            self._backend.unrolls.acknowledge([], self._fence, counts, {producer: header.sequence - 1})
+            self._backend.unrolls.acknowledge([], counts, {producer: header.sequence - 1})
         return True

@@ -8,7 +8,8 @@ from distrl.config import RunConfig
 from distrl.config.live_settings import Value, steerable, steered_so_far
 from distrl.learner.checkpointing import Checkpointer
 from distrl.learner.state import LearnerState
-from distrl.memory_backend.registry_interface import Demand, Registry
+from distrl.memory_backend.records import Demand
+from distrl.memory_backend.registry import Registry
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.5

@@ -14,8 +14,9 @@ from distrl.data_store.checkpoints import LoadedCheckpoint, load_newest
 from distrl.errors import CheckpointError, DecodeError
 from distrl.learner.checkpointing import restore
 from distrl.learner.state import LearnerState
-from distrl.memory_backend.backend import Backend, Published
+from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.codec import decode_weights
+from distrl.memory_backend.weights import Published
 
 log = logging.getLogger(__name__)
 KNOWN = ("updates", "trained_steps", "episodes", "wall_s", "best_mean_return_100")

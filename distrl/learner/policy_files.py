@@ -17,7 +17,7 @@ from distrl.config.load import load
 from distrl.data_store import atomic, checkpoints
 from distrl.errors import CheckpointError, ConfigError, DecodeError, DistrlError
 from distrl.memory_backend.codec import decode_weights, encode_weights
-from distrl.memory_backend.registry_interface import BestEvaluation
+from distrl.memory_backend.records import BestEvaluation
 from distrl.networks.policy.description import BundleDescription, RewardStatistics
 from distrl.types import Array, PolicyBundle, Weights
 

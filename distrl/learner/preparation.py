@@ -18,10 +18,11 @@ from distrl.learner.replay_batches import Arrivals
 from distrl.learner.replay_set_up import is_saved, make_replay, restore_replay
 from distrl.learner.rounds import Rounds
 from distrl.learner.state import LearnerState
-from distrl.memory_backend.backend import Backend, QueueCaps
+from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.codec import WireDtype
 from distrl.memory_backend.gradient_codec import GradientSchema
 from distrl.memory_backend.inbox import Inbox
+from distrl.memory_backend.stream import QueueCaps
 from distrl.networks.contributions import contribution_shapes
 from distrl.networks.framework import backend as numeric_backend
 from distrl.networks.policy.bundle import export_bundle
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Prepared:
-    """A learner that holds the fence, has put the policy bundle, and is about to publish."""
+    """A learner that has taken the run over, has put the policy bundle, and is about to publish."""
 
     config: RunConfig
     spec: EnvSpec
@@ -43,7 +44,6 @@ class Prepared:
     networks: Networks
     origin: Origin
     backend: Backend
-    fence: int
     staleness: StalenessBound
     replay: Replay | None = None
 
@@ -61,8 +61,9 @@ class Prepared:
             backend: The connection of the thread that collects.
             stop: Called after a wait of `block_s`.
         """
+        backend = backend.as_learner(self.backend.fence)
         schema, rounds = self._schema(), self._rounds(backend)
-        tickets = Tickets(backend, self.fence, self.staleness)
+        tickets = Tickets(backend, self.staleness)
         size = self.config.unrolls_at_once if self.replay else self.algorithm.memory.batch_size
         intake = Intake(
             Inbox(backend.unrolls, size, block_s),
@@ -71,7 +72,6 @@ class Prepared:
             tickets,
             settling=self.backend,
             staleness=self.staleness if rounds is None else StalenessBound(0),
-            fence=self.fence,
             applied=self.state.applied,
             version=self.state.weights_version,
             newest_version=None if self.replay is None else lambda: self.state.weights_version,
@@ -87,7 +87,7 @@ class Prepared:
     def make_publisher(self) -> Publisher:
         """On the connection of the learner's thread."""
         batch_size = self.algorithm.memory.batch_size
-        return Publisher(self.backend, self.fence, batch_size, self.staleness, wire_dtypes(self))
+        return Publisher(self.backend, batch_size, self.staleness, wire_dtypes(self))
 
     def _schema(self) -> UnrollSchema | GradientSchema:
         """Schema of every entry of the stream."""
@@ -142,16 +142,16 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     bundle = export_bundle(main.online, exploration=config.exploring, rewards=rewards)
     write_bundle(run_dir / "policy", bundle)
     backend.weights.put_bundle(bundle)
-    fence = backend.acquire_fence()
+    backend = backend.become_learner()
     published = backend.weights.version()
     # Versions never go back; in a new run the restored version itself is free.
     state.weights_version = max(state.weights_version, published + 1, 1)
     ledger = backend.ledger.counts()
     rolled_back = ledger.trained - ledger.rolled_back - state.trained_unrolls
     if rolled_back > 0:
-        backend.ledger.roll_back(rolled_back, fence)
+        backend.ledger.roll_back(rolled_back)
     staleness = StalenessBound(algorithm.memory.max_staleness_updates)
-    return Prepared(config, spec, run_dir, algorithm, networks, origin, backend, fence, staleness, replay)
+    return Prepared(config, spec, run_dir, algorithm, networks, origin, backend, staleness, replay)
 
 
 def outliving(replay: Replay | None, config: RunConfig) -> Replay | None:

@@ -31,12 +31,11 @@ class Tickets:
     """Issues tickets in place of those that bought nothing; none where staleness is not bounded.
 
     Args:
-        backend: The connection of the intake's thread.
+        backend: The learner's, on the connection of the intake's thread.
     """
 
-    def __init__(self, backend: Backend, fence: int, staleness: StalenessBound) -> None:
+    def __init__(self, backend: Backend, staleness: StalenessBound) -> None:
         self._backend = backend
-        self._fence = fence
         self._staleness = staleness
         self._bounded = staleness.updates is not None
         self._stuck = False
@@ -48,7 +47,7 @@ class Tickets:
     def replace_one(self) -> None:
         """The ticket that an unroll used up bought nothing; without another one the batch could never fill."""
         if self._bounded:
-            self._backend.tickets.issue(1, self._fence)
+            self._backend.tickets.issue(1)
 
     def replace_lost(self, missing: int, version: int) -> None:
         """Issue `missing` tickets if no actor can fill the batch any more; called whenever a wait brought no entry.
@@ -67,7 +66,7 @@ class Tickets:
         stuck = due and self._backend.tickets.counts() == (0, 0) and self._backend.ledger.counts().queued == 0
         # At the second time in a row, as the learner publishes first and issues right after.
         if stuck and self._stuck:
-            self._backend.tickets.issue(missing, self._fence)
+            self._backend.tickets.issue(missing)
         self._stuck = stuck and not self._stuck
 
 
@@ -82,14 +81,12 @@ class Publisher:
     def __init__(
         self,
         backend: Backend,
-        fence: int,
         batch_size: int,
         staleness: StalenessBound,
         wire_dtypes: Mapping[str, WireDtype] | None = None,
     ) -> None:
         self._backend = backend
         self._wire_dtypes = wire_dtypes
-        self._fence = fence
         self._batch_size = batch_size
         self._staleness = staleness
 
@@ -103,7 +100,7 @@ class Publisher:
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise NonFiniteError(f"weights {name} of version {version} are not finite and stay unpublished")
         blob = encode_weights(Weights(version, dict(arrays)), self._wire_dtypes)
-        self._backend.weights.publish(version, blob, env_steps, self._fence)
+        self._backend.weights.publish(version, blob, env_steps)
 
     def issue_tickets(self) -> None:
         """One batch more, after an update has used one up; none where the bound has come down, more where it has risen.
@@ -116,7 +113,7 @@ class Publisher:
         step = max(staleness.updates - staleness.ahead, -1)
         staleness.ahead += step
         if step > -1:
-            self._backend.tickets.issue((1 + step) * self._batch_size, self._fence)
+            self._backend.tickets.issue((1 + step) * self._batch_size)
 
     def issue_first_tickets(self) -> None:
         """Tickets for k + 1 batches, less what a predecessor has issued and is still on its way."""
@@ -127,7 +124,7 @@ class Publisher:
         # What there is too much of, as the bound was higher, the next updates do not issue.
         self._staleness.ahead = bound + max(-missing, 0) // self._batch_size
         if missing > 0:
-            self._backend.tickets.issue(missing, self._fence)
+            self._backend.tickets.issue(missing)
 
     def _outstanding(self) -> int:
         """Tickets, and unrolls made with one, of one instant."""

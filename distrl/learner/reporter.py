@@ -8,7 +8,9 @@ from distrl.config import RunConfig
 from distrl.learner.batches import LearnerBatch
 from distrl.learner.rounds import names
 from distrl.learner.state import LearnerState
-from distrl.memory_backend.backend import Backend, LedgerCounts, QueueCaps
+from distrl.memory_backend.backend import Backend
+from distrl.memory_backend.ledger import LedgerCounts
+from distrl.memory_backend.stream import QueueCaps
 from distrl.metrics.counters import LagHistogram, Waits
 from distrl.metrics.snapshot import RELU_ZEROS, TIME
 from distrl.replay.memory import Replay

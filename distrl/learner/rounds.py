@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from distrl.errors import NonFiniteError
-from distrl.memory_backend.registry_interface import Control
+from distrl.memory_backend.records import Control
 from distrl.types import UnrollHeader
 
 log = logging.getLogger(__name__)

@@ -63,7 +63,7 @@ class Session:
         self._policy_dir = prepared.run_dir / "policy"
         waits = self._waits = Waits()
         replay = self._replay = prepared.replay
-        self.fence = prepared.fence
+        self.fence = prepared.backend.fence
         self.learner = Learner(
             prepared.algorithm,
             prepared.networks,

@@ -1,257 +1,150 @@
-"""The memory backend as roles see it: five nouns, each with a few verbs. Redis and the in-memory twin implement it.
+"""The memory backend as roles see it: five nouns over one engine, and the life of a run.
 
-One `Backend` object belongs to one run and one thread of one role. Actors push unrolls and pull weights; the learner
-takes unrolls, acknowledges them after use and publishes weights; the supervisor reads the registry and the ledger.
+One `Backend` belongs to one run and one thread of one role. Actors push unrolls and pull weights; the learner takes
+unrolls, acknowledges them after use and publishes weights; the supervisor reads the registry and the ledger.
 
-Every method raises `MemoryBackendError` when Redis stays unreachable for `memory.give_up_s`.
+Every method raises `MemoryBackendError` when Redis stays unreachable for `give_up_s`.
 """
 
-import sys
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import replace
 
-from distrl.config import RunConfig
-from distrl.memory_backend.registry_interface import Producer, Registry
-from distrl.types import PolicyBundle, UnrollHeader
-
-DROP_REASONS = ("stale", "duplicate", "decode", "schema", "nonfinite", "poison")
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """What a producer learns in one round trip, before it starts the next unroll."""
-
-    has_room: bool  # the stream is below both caps
-    weights_version: int  # newest published; 0 before the first
-    paused: bool
-    stop: bool
+from distrl.errors import MemoryBackendError
+from distrl.memory_backend.engine import Command, Engine, Reply, RunStore
+from distrl.memory_backend.keys import (
+    DEFAULT_NAMESPACE,
+    GROUP,
+    PROTOCOL_VERSION,
+    RunKeys,
+    first_protocol_run,
+    split_namespace,
+)
+from distrl.memory_backend.ledger import Ledger
+from distrl.memory_backend.local import PREFIX, LocalEngine
+from distrl.memory_backend.meter import Meter
+from distrl.memory_backend.registry import Registry
+from distrl.memory_backend.stream import UNBOUNDED, QueueCaps, UnrollStream
+from distrl.memory_backend.tickets import TicketBox
+from distrl.memory_backend.weights import WeightStore
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One entry of the stream as the learner takes it. `header` is None when the plain fields are not a header."""
-
-    entry_id: str
-    header: UnrollHeader | None
-    payload: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerCounts:
-    """Where every unroll of the run is. The conservation law is `imbalance == 0`."""
-
-    produced: int = 0
-    foreign: int = 0  # entries that no actor of the run produced
-    trained: int = 0
-    queued: int = 0  # in the stream, not yet taken
-    in_flight: int = 0  # taken, not acknowledged
-    dropped: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(DROP_REASONS, 0))
-    lost: int = 0  # sequence gaps after a Redis failure
-    rolled_back: int = 0  # trained after the newest checkpoint when a learner died; shown apart
-    stream_bytes: int = 0  # payload bytes in the stream now
-    pushed_bytes: int = 0  # payload bytes ever pushed
-
-    @property
-    def imbalance(self) -> int:
-        """produced + foreign - (trained + queued + in_flight + dropped + lost); 0: all accounted for."""
-        arrived = self.produced + self.foreign
-        return arrived - self.trained - self.queued - self.in_flight - sum(self.dropped.values()) - self.lost
-
-
-class UnrollStream(ABC):
-    """Unrolls on their way to the learner; bounded by admission at the producer, never trimmed."""
-
-    @property
-    @abstractmethod
-    def interruptions(self) -> int:
-        """How often the connection has broken so far; each time, Redis may have forgotten what it was told last."""
-
-    @abstractmethod
-    def admission(self, block_s: float = 0.0) -> Admission:
-        """Return what a producer must know: at once, or when the learner has removed entries, or `block_s` later."""
-
-    @abstractmethod
-    def push(self, header: UnrollHeader, payload: bytes) -> Admission:
-        """Appends and counts `produced` atomically, releasing the producer's ticket; returns the admission after it."""
-
-    @abstractmethod
-    def holds_newest_push(self) -> bool:
-        """Whether the newest push of this stream object is still in the stream, queued or in flight."""
-
-    @abstractmethod
-    def take(self, count: int, block_s: float) -> list[Entry]:
-        """Up to `count` new entries in order; empty after `block_s` seconds without one. They are then in flight."""
-
-    @abstractmethod
-    def unacknowledged(self, after: str, count: int) -> list[Entry]:
-        """Up to `count` entries that an earlier learner took and did not acknowledge, with ids greater than `after`."""
-
-    @abstractmethod
-    def suspect(self, entry_id: str) -> int:
-        """Notes that an entry which a predecessor left is about to be decoded; how often that was so, now included.
-
-        Not fenced.
-        """
-
-    @abstractmethod
-    def absolve(self, entry_id: str) -> None:
-        """It has been decoded, or refused: nobody has died of it."""
-
-    @abstractmethod
-    def acknowledge(
-        self, entries: Sequence[Entry], fence: int, counts: Mapping[str, int], highest: Mapping[Producer, int]
-    ) -> None:
-        """Removes entries, adds `counts` to the ledger and records highest sequences, in one transaction.
-
-        Args:
-            counts: Ledger field -> increment: trained, foreign, lost, produced (for gaps), dropped.<reason>.
-            highest: Producer -> highest sequence taken care of so far.
-
-        Raises:
-            FencedError: `fence` is not the newest; nothing was changed.
-        """
-
-    @abstractmethod
-    def reject(self, entry: Entry, reason: str, fence: int, counts: Mapping[str, int]) -> None:
-        """Acknowledges one entry and keeps its first 64 KiB, sha256 and the reason in `dead`, in one transaction."""
-
-    @abstractmethod
-    def uncounted(self) -> int:
-        """Entries in the stream that no actor has counted as it pushed them: another program has put them there."""
-
-    @abstractmethod
-    def highest(self) -> dict[Producer, int]:
-        """Highest sequence ever acknowledged per producer: what a restarted learner detects gaps against."""
-
-
-class Published(NamedTuple):
-    """The newest weights, read together.
+class Backend:
+    """One run's memory. `create` makes the run, `become_learner` makes the caller its learner.
 
     Attributes:
-        env_steps: Valid environment steps that the learner had seen when it published them.
+        engine: The connection, for questions about the server.
     """
 
-    version: int
-    blob: bytes
-    env_steps: int
+    def __init__(self, run: RunStore, caps: QueueCaps = UNBOUNDED) -> None:
+        self._run, self._caps = run, caps
+        self.engine = run.engine
+        self.unrolls = UnrollStream(run, caps)
+        self.weights = WeightStore(run)
+        self.tickets = TicketBox(run)
+        self.registry = Registry(run)
+        self.ledger = Ledger(run)
 
-
-class WeightStore(ABC):
-    """The newest weights, encoded once, and the policy bundle."""
-
-    @abstractmethod
-    def publish(self, version: int, blob: bytes, env_steps: int, fence: int) -> None:
-        """Raises FencedError for an old fence and VersionError unless `version` is above the published one."""
-
-    @abstractmethod
-    def version(self) -> int:
-        """Newest version; 0 before the first."""
-
-    @abstractmethod
-    def env_steps(self) -> int:
-        """Environment steps behind the newest version; 0 before the first."""
-
-    @abstractmethod
-    def fetch(self) -> Published | None:
-        """The newest weights; None before the first."""
-
-    @abstractmethod
-    def put_bundle(self, bundle: PolicyBundle) -> None: ...
-
-    @abstractmethod
-    def get_bundle(self) -> PolicyBundle | None:
-        """Return the run's bundle, its sha256 checked; None before the learner has put it.
+    def create(self, config_json: str, signature: str = "") -> None:
+        """Write configuration, its signature, protocol version and consumer group, exactly once.
 
         Raises:
-            MemoryBackendError: The run is gone, or the bundle does not have its sha256.
+            MemoryBackendError: The run exists.
         """
+        keys, url = self._run.keys, self.engine.url
 
+        def prepare(exists: Reply, _replies: object) -> list[Command]:
+            if exists:
+                raise MemoryBackendError(
+                    f"run {keys.run_id} exists already at {url}; resume it or choose another run id"
+                )
+            return [
+                ("HSET", keys.run, "protocol", PROTOCOL_VERSION, "config", config_json, "signature", signature),
+                ("XGROUP", "CREATE", keys.unrolls, GROUP, "0", "MKSTREAM"),
+            ]
 
-class TicketBox(ABC):
-    """Permissions to start an unroll, for finite staleness. A ticket held by a dead actor is never lost."""
+        # With a read, so that the guard is asked anew: a run that was there before may have been deleted.
+        reads: list[Command] = [("HGET", keys.run, "protocol")]
+        self.engine.exactly_once(("EXISTS", keys.run), prepare, "creating a run", applied=keys.applied, reads=reads)
 
-    @abstractmethod
-    def issue(self, count: int, fence: int) -> None: ...
-
-    @abstractmethod
-    def take(self, producer: Producer, block_s: float) -> bool:
-        """Moves one ticket to the producer atomically; False after `block_s` seconds without one."""
-
-    @abstractmethod
-    def reclaim(self, producer: Producer) -> int:
-        """Puts back what a dead producer holds; returns how many tickets that were."""
-
-    @abstractmethod
-    def counts(self) -> tuple[int, int]:
-        """(free, held)."""
-
-
-class Ledger(ABC):
-    """Counts that change in the same transaction as the events they count."""
-
-    @abstractmethod
-    def counts(self) -> LedgerCounts: ...
-
-    @abstractmethod
-    def roll_back(self, unrolls: int, fence: int) -> None:
-        """Counts unrolls that were trained after the checkpoint a restarted learner resumes from."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueueCaps:
-    """Bounds of the stream; producers wait at either.
-
-    Attributes:
-        batch: So many entries there is always room for, however large they are: the learner takes them together.
-    """
-
-    entries: int
-    bytes: int
-    batch: int = 1
-
-    def held_at_most(self, producers: int) -> int:
-        """Entries that the stream holds at most: each producer may have started an unroll before it was full."""
-        return (0 if self.entries == sys.maxsize else self.entries) + max(producers, 1)
-
-    @staticmethod
-    def of(config: RunConfig) -> "QueueCaps":
-        """`memory.queue_batches` batches or `memory.queue_bytes`, whichever comes first.
-
-        In rounds of gradient actors nothing bounds but the rounds themselves: each actor has one gradient in the stream
-        at most, and to let one wait for room would be to wait for ever for its round.
-        """
-        if config.in_rounds:
-            return QueueCaps(sys.maxsize, sys.maxsize)
-        batch = config.unrolls_at_once
-        return QueueCaps(config.memory.queue_batches * batch, config.memory.queue_bytes, batch)
-
-
-class Backend(ABC):
-    """One run's memory. `create` makes the run, `acquire_fence` makes the caller its learner."""
-
-    unrolls: UnrollStream
-    weights: WeightStore
-    tickets: TicketBox
-    registry: Registry
-    ledger: Ledger
-
-    @abstractmethod
-    def create(self, config_json: str) -> None:
-        """Writes configuration, protocol version and the stream's consumer group. Raises if the run exists."""
-
-    @abstractmethod
     def config_json(self) -> str:
-        """The run's configuration. Raises MemoryBackendError for an unknown run or another protocol version."""
+        """The run's configuration.
 
-    @abstractmethod
-    def acquire_fence(self) -> int:
-        """A fencing token above all earlier ones: from now on only its holder may acknowledge and publish."""
+        Raises:
+            MemoryBackendError: No such run, or of another protocol version.
+        """
+        keys, url = self._run.keys, self.engine.url
+        protocol, config = self.engine.call("HMGET", keys.run, "protocol", "config")
+        if protocol is None or config is None:
+            protocol = self.engine.call("HGET", first_protocol_run(keys.run_id), "protocol")
+            if protocol is None:
+                raise MemoryBackendError(f"no run {keys.run_id} at {url}; check the run id and the URL")
+        if protocol != b"%d" % PROTOCOL_VERSION:
+            raise MemoryBackendError(
+                f"run {keys.run_id} speaks protocol {protocol.decode(errors='replace')}, this distrl "
+                f"{PROTOCOL_VERSION}; use one version of distrl for all roles"
+            )
+        return str(config.decode(errors="replace"))
 
-    @abstractmethod
+    def signature(self) -> str | None:
+        """Return the signature that `create` was given; None if the run has none."""
+        signature: bytes | None = self.engine.call("HGET", self._run.keys.run, "signature")
+        return None if signature is None else signature.decode(errors="replace")
+
+    @property
+    def fence(self) -> int:
+        """The learner's token; 0 where this is not the learner's."""
+        return self._run.fence or 0
+
+    def become_learner(self) -> "Backend":
+        """Take over the run: from now on only what this returns may acknowledge, publish and issue tickets."""
+        return self.as_learner(int(self._run.write_one("HINCRBY", self._run.keys.run, "fence", 1)))
+
+    def as_learner(self, fence: int) -> "Backend":
+        """The same for one more connection of the learner that holds `fence`."""
+        return Backend(replace(self._run, fence=fence), self._caps)
+
     def delete(self) -> None:
-        """Removes every key of the run."""
+        """Remove every key of the run: first the one that says it exists, without which no role writes another."""
+        self.engine.call("UNLINK", self._run.keys.run)
+        for key in self.engine.keys(self._run.keys.all):
+            self.engine.call("UNLINK", key)
 
-    @abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Close the connection."""
+        self.engine.close()
+
+
+def connect(
+    url: str, run_id: str, caps: QueueCaps = UNBOUNDED, *, name: str, give_up_s: float, meter: Meter | None = None
+) -> Backend:
+    """Connect to a run's memory; the run need not exist yet.
+
+    Args:
+        url: As of `connect_engine`. The option `namespace` says under which namespace the run is.
+        run_id: Letters, digits, '.', '_' and '-'.
+        caps: Bounds of the stream, as this role judges admission.
+        name: Role and number, shown by CLIENT LIST as distrl:<name>.
+        give_up_s: How long an unreachable Redis is retried once the connection has worked.
+        meter: Bounds what is received, where the server is not trusted.
+
+    Raises:
+        ConfigError: `url` or `run_id` is malformed.
+        MemoryBackendError: Redis is unreachable (after at most 3 s), too old, or would evict keys.
+    """
+    keys = RunKeys(run_id, split_namespace(url)[1] or DEFAULT_NAMESPACE)
+    return Backend(RunStore(connect_engine(url, name=name, give_up_s=give_up_s, meter=meter), keys), caps)
+
+
+def connect_engine(url: str, *, name: str, give_up_s: float, meter: Meter | None = None) -> Engine:
+    """Connect to a server, for what is not about one run alone.
+
+    Args:
+        url: `redis://`, `rediss://` or `unix://` of a Redis; `local:` for a store in this process that only this
+            connection has, `local:NAME` for one that is shared by its name.
+    """
+    address, _ = split_namespace(url)
+    if address.startswith(PREFIX):
+        return LocalEngine(address)
+    # Imported here: a run in one process needs no Redis client.
+    from distrl.memory_backend.redis_client import connect as connect_redis
+
+    return connect_redis(address, name=name, give_up_s=give_up_s, meter=meter)

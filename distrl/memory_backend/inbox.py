@@ -7,7 +7,7 @@ they are no duplicates, however often they come and whenever they are settled.
 import threading
 from collections.abc import Iterable, Iterator
 
-from distrl.memory_backend.backend import Entry, UnrollStream
+from distrl.memory_backend.stream import Entry, UnrollStream
 
 
 class Inbox:

@@ -3,11 +3,12 @@
 import re
 from dataclasses import dataclass
 from typing import Literal
+from urllib.parse import parse_qsl, urlencode
 
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.types import UnrollHeader
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Of keys, entry fields and payloads; a role refuses a run of another version."""
 
 GROUP = "learner"
@@ -16,6 +17,8 @@ GROUP = "learner"
 HIGHEST_NUMBER = 10**18 - 1
 """Highest actor id, incarnation, sequence, version and count of steps that `entry_header` reads."""
 
+DEFAULT_NAMESPACE = "default"
+_NAMESPACE = re.compile(r"[A-Za-z0-9-]{1,50}")
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -23,7 +26,7 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 class Row:
     """One key. No row has a TTL: `Backend.delete` ends a run's keys; an expiring ledger could not balance."""
 
-    name: str  # follows distrl:{run}:
+    name: str  # follows distrl:<namespace>:{<run>}:
     type: Literal["hash", "list", "stream", "zset"]
     content: str
     writer: str
@@ -36,10 +39,10 @@ TABLE = (
     Row(
         "run",
         "hash",
-        "protocol, config, signature, creator, fence (the learner's token)",
+        "protocol, config, signature, fence (the learner's token)",
         "supervisor, learner",
         "all",
-        "5 fields",
+        "4 fields",
     ),
     Row(
         "applied",
@@ -148,17 +151,21 @@ TABLE = (
 
 
 class RunKeys:
-    """The keys of one run.
+    """The keys of one run. The braces put all of them into one hash slot of Redis Cluster.
 
     Raises:
-        ConfigError: `run_id` has characters that have a meaning in Redis' patterns.
+        ConfigError: `run_id` or `namespace` has characters that have a meaning in Redis' patterns.
     """
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, namespace: str = DEFAULT_NAMESPACE) -> None:
         if not _RUN_ID.fullmatch(run_id):
             raise ConfigError(f"run id {run_id!r} is not allowed; use letters, digits, '.', '_' and '-' (at most 100)")
+        if not _NAMESPACE.fullmatch(namespace):
+            raise ConfigError(
+                f"memory.namespace {namespace!r} is not allowed; use letters, digits and '-' (at most 50)"
+            )
         self.run_id = run_id
-        self.prefix = prefix = f"distrl:{run_id}:"
+        self.prefix = prefix = f"distrl:{namespace}:{{{run_id}}}:"
         self.run = prefix + "run"
         self.applied = prefix + "applied"
         self.bundle = prefix + "bundle"
@@ -191,6 +198,50 @@ class RunKeys:
     def all(self) -> str:
         """Pattern of every key of the run."""
         return f"{self.prefix}*"
+
+
+def first_protocol_run(run_id: str) -> str:
+    """The key `run` of a run of protocol 1, which had no namespace."""
+    return f"distrl:{run_id}:run"
+
+
+def runs_pattern(namespace: str | None) -> str:
+    """Pattern of the key `run` of every run, in all namespaces or one."""
+    return f"distrl:{namespace or '*'}:{{*}}:run"
+
+
+def run_of(key: str) -> tuple[str, str] | None:
+    """(namespace, run id) of a key `run`; None for any other key."""
+    found = re.fullmatch(rf"distrl:({_NAMESPACE.pattern}):\{{({_RUN_ID.pattern})\}}:run", key)
+    return None if found is None else (found[1], found[2])
+
+
+def split_namespace(url: str) -> tuple[str, str | None]:
+    """Take the option `namespace` out of a URL.
+
+    Returns:
+        The URL without it, and the namespace; None where there is none.
+    """
+    address, mark, query = url.partition("?")
+    options = parse_qsl(query, keep_blank_values=True)
+    rest = urlencode([option for option in options if option[0] != "namespace"])
+    found = dict(options).get("namespace")
+    return (url, None) if found is None else (address + (mark + rest if rest else ""), found)
+
+
+def with_namespace(url: str, namespace: str) -> str:
+    """The URL of a memory backend with the namespace of its runs as an option.
+
+    Raises:
+        ConfigError: The URL has another one.
+    """
+    address, given = split_namespace(url)
+    if given is not None and namespace not in (given, DEFAULT_NAMESPACE):
+        raise ConfigError(f"memory.namespace {namespace!r} and the URL's namespace {given!r} differ; give one of them")
+    chosen = given or namespace
+    if chosen == DEFAULT_NAMESPACE:
+        return address
+    return f"{address}{'&' if '?' in address else '?'}namespace={chosen}"
 
 
 def producer_field(producer: tuple[int, int]) -> str:

@@ -12,14 +12,36 @@ What changes a field, and who does it:
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from distrl.memory_backend.backend import DROP_REASONS, Ledger, LedgerCounts
+from distrl.memory_backend.engine import Command, RunStore
 from distrl.memory_backend.keys import GROUP, RunKeys, checked_number
-from distrl.memory_backend.redis_client import RedisClient
-from distrl.memory_backend.resp import Command
 
+DROP_REASONS = ("stale", "duplicate", "decode", "schema", "nonfinite", "poison")
 _EVENTS = frozenset({"produced", "foreign", "trained", "lost", *(f"dropped.{reason}" for reason in DROP_REASONS)})
 _FIELDS = _EVENTS | {"stream_entries", "stream_bytes", "pushed_bytes", "rolled_back"}
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCounts:
+    """Where every unroll of the run is. The conservation law is `imbalance == 0`."""
+
+    produced: int = 0
+    foreign: int = 0  # entries that no actor of the run produced
+    trained: int = 0
+    queued: int = 0  # in the stream, not yet taken
+    in_flight: int = 0  # taken, not acknowledged
+    dropped: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(DROP_REASONS, 0))
+    lost: int = 0  # sequence gaps after a Redis failure
+    rolled_back: int = 0  # trained after the newest checkpoint when a learner died; shown apart
+    stream_bytes: int = 0  # payload bytes in the stream now
+    pushed_bytes: int = 0  # payload bytes ever pushed
+
+    @property
+    def imbalance(self) -> int:
+        """produced + foreign - (trained + queued + in_flight + dropped + lost); 0: all accounted for."""
+        arrived = self.produced + self.foreign
+        return arrived - self.trained - self.queued - self.in_flight - sum(self.dropped.values()) - self.lost
 
 
 def checked_increments(counts: Mapping[str, int]) -> dict[str, int]:
@@ -65,12 +87,11 @@ def ledger_counts(fields: Mapping[str, int], entries: int, in_flight: int) -> Le
     )
 
 
-class RedisLedger(Ledger):
+class Ledger:
     """The ledger hash."""
 
-    def __init__(self, client: RedisClient, keys: RunKeys) -> None:
-        self._client = client
-        self._keys = keys
+    def __init__(self, run: RunStore) -> None:
+        self._run = run
 
     def counts(self) -> LedgerCounts:
         """Every count of one instant: ledger, stream length and pending entries are read in one transaction.
@@ -78,8 +99,8 @@ class RedisLedger(Ledger):
         Raises:
             MemoryBackendError: One is no whole number.
         """
-        keys = self._keys
-        fields, entries, pending = self._client.transaction(
+        keys = self._run.keys
+        fields, entries, pending = self._run.engine.transaction(
             [("HGETALL", keys.ledger), ("XLEN", keys.unrolls), ("XPENDING", keys.unrolls, GROUP)]
         )
         known = {
@@ -88,11 +109,11 @@ class RedisLedger(Ledger):
         }
         return ledger_counts(known, entries, pending["pending"])
 
-    def roll_back(self, unrolls: int, fence: int) -> None:
-        """Adds `unrolls` to `rolled_back`.
+    def roll_back(self, unrolls: int) -> None:
+        """Count unrolls that were trained after the checkpoint from which a learner resumes.
 
         Raises:
-            FencedError: `fence` is not the newest.
+            FencedError: Another learner has taken over.
         """
-        commands = increment_commands(self._keys, {"rolled_back": unrolls})
-        self._client.fenced(self._keys, fence, lambda _replies: commands, "counting what was rolled back")
+        commands = increment_commands(self._run.keys, {"rolled_back": unrolls})
+        self._run.fenced(lambda _replies: commands, "counting what was rolled back")

@@ -12,6 +12,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -20,10 +21,10 @@ from redis._parsers import _RESP2Parser
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from distrl.errors import ConfigError, FencedError, MemoryBackendError
-from distrl.memory_backend.keys import RunKeys, checked_number, number_or_zero
+from distrl.errors import ConfigError, MemoryBackendError
+from distrl.memory_backend.engine import Command, Engine, Reply, Value
+from distrl.memory_backend.keys import number_or_zero
 from distrl.memory_backend.meter import Meter, metered
-from distrl.memory_backend.resp import Command, Value, packed
 
 BLOCK_S = 1.0
 """Longest single blocking command; longer waits are made of several."""
@@ -36,6 +37,10 @@ _WATCH_ATTEMPTS = 10
 _OLDEST_SERVER = (6, 2)
 _READ_BYTES = 2**18
 """Taken from the socket at once, at most."""
+_LONG_BYTES = 262_144
+"""From here on a value is sent by itself: one system call more costs less than copying it."""
+_SHORT_TEXT = 64
+"""Characters; a heartbeat, once remembered, would be so until a thousand others have come."""
 
 _OUTAGES = frozenset(
     ("READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "UNBLOCKED", "MISCONF", "OOM", "BUSY")
@@ -43,7 +48,6 @@ _OUTAGES = frozenset(
 """First words of refusals that pass by themselves or when an operator acts: a fail-over, a full memory or disk."""
 _DISCARDED = "Transaction discarded because of: "
 
-Reply = Any  # what redis-py makes of a reply; the callers know their commands
 Result = TypeVar("Result")
 
 
@@ -94,7 +98,7 @@ def connect(
     return client
 
 
-class RedisClient:
+class RedisClient(Engine):
     """One role's connection.
 
     Methods raise MemoryBackendError after `give_up_s` without a Redis that takes commands, and at once where it
@@ -125,37 +129,26 @@ class RedisClient:
         """MULTI … EXEC in one round trip. Repeated when the reply is lost: the caller bears a second application."""
         return self.patiently(lambda _attempt: self._execute(commands))
 
-    def in_run(
+    def guarded(
         self,
-        keys: RunKeys,
+        guard: Command,
+        check: Callable[[Reply], None],
         commands: Sequence[Command],
         *,
+        applied: str,
         undo: Sequence[Command] = (),
         wait: Command | None = None,
     ) -> list[Reply]:
-        """MULTI … EXEC while the run exists; one round trip is all it takes after another transaction of this kind.
-
-        Repeated when the reply is lost: the caller bears a second application.
-
-        Args:
-            keys: The run's keys; `run` is watched.
-            commands: What is applied.
-            undo: Applied exactly once if the first command has failed inside EXEC, where the others are applied.
-            wait: A blocking command that is sent ahead. Its reply is not looked at, and it is not repeated.
-
-        Raises:
-            MemoryBackendError: The run is gone; nothing of it was made anew.
-        """
-        guard: Command = ("HGET", keys.run, "protocol")
+        """MULTI … EXEC under WATCH, in one round trip after another transaction with the same guard."""
 
         def attempt(number: int, conflict: int) -> list[Reply]:
-            protocol, _ = self._guard(guard, [])
-            if protocol is None:
-                raise self._gone(keys)
+            found, _ = self._guard(guard, [])
+            check(found)
             first = number == conflict == 0
             replies = self._executed(commands, guard, wait if first else None)
             if undo and isinstance(replies[0], redis.ResponseError):
-                self.exactly_once(keys, guard, lambda found, _: undo if found else (), "taking back what was counted")
+                taking_back = "taking back what was counted"
+                self.exactly_once(guard, lambda there, _: undo if there else (), taking_back, applied=applied)
             return [
                 self._translated(command, _checked(reply)) for command, reply in zip(commands, replies, strict=True)
             ]
@@ -165,14 +158,7 @@ class RedisClient:
     def call_blocking(
         self, command: Callable[[float], Command], block_s: float, recover: Callable[[], Reply | None]
     ) -> Reply | None:
-        """A blocking command in pieces of at most `BLOCK_S`, until it replies or `block_s` has passed.
-
-        Args:
-            command: Makes the command for a piece of that many seconds; 0 means without blocking.
-            block_s: Longest wait in seconds.
-            recover: Called before the command is repeated after a broken connection: what it had moved although its
-                reply was lost, or None.
-        """
+        """In pieces of at most `BLOCK_S`."""
         deadline = time.monotonic() + block_s
         while True:
             left_s = max(deadline - time.monotonic(), 0.0)
@@ -186,83 +172,26 @@ class RedisClient:
             if reply or time.monotonic() >= deadline:
                 return reply
 
-    def fenced(
-        self,
-        keys: RunKeys,
-        fence: int,
-        prepare: Callable[[Sequence[Reply]], Sequence[Command]],
-        what: str,
-        reads: Sequence[Command] = (),
-    ) -> None:
-        """Applies commands exactly once, in one transaction, if `fence` is the newest token.
-
-        Args:
-            keys: The run's keys; `run` is watched, `applied` remembers the operation.
-            fence: The caller's fencing token.
-            prepare: Given the replies to `reads`, returns the commands; may raise. Runs again after every conflict.
-            what: The operation, for errors.
-            reads: Commands that only read. Without any, one round trip is all it takes after another fenced operation.
-
-        Raises:
-            FencedError: Another learner has a newer token; nothing was changed.
-            MemoryBackendError: The run is gone.
-        """
-
-        def checked(token: Reply, replies: Sequence[Reply]) -> Sequence[Command]:
-            newest = checked_number(token, f"the token of {keys.run_id}'s learner")
-            if newest < fence:  # no other learner has taken over: what was learned is still the newest
-                raise self._gone(keys, what)
-            if newest > fence:
-                another = f"another learner runs {keys.run_id} (token {newest}, ours {fence}); stop this one"
-                raise FencedError(f"{what}: {another}")
-            return prepare(replies)
-
-        self.exactly_once(keys, ("HGET", keys.run, "fence"), checked, what, reads)
-
     def exactly_once(
         self,
-        keys: RunKeys,
         guard: Command,
         prepare: Callable[[Reply, Sequence[Reply]], Sequence[Command]],
         what: str,
+        *,
+        applied: str,
         reads: Sequence[Command] = (),
     ) -> None:
-        """Applies commands exactly once, in one transaction, as nobody changed the guard's key meanwhile.
-
-        Args:
-            keys: The run's keys; `applied` remembers the operation.
-            guard: A command that reads one key; that key is watched.
-            prepare: Given the replies to `guard` and `reads`, returns the commands. Runs again after conflicts.
-            what: The operation, for errors.
-            reads: Further commands that only read.
-        """
+        """MULTI … EXEC under WATCH with the operation's number, by which a repeated one is recognised."""
         self._operations += 1
-        done: Command = ("HSET", keys.applied, self._session, self._operations)
+        done: Command = ("HSET", applied, self._session, self._operations)
 
         def attempt(number: int, conflict: int) -> None:
             # An earlier attempt may have been applied before its reply was lost.
-            doubts: list[Command] = [("HGET", keys.applied, self._session)] if number or conflict else []
+            doubts: list[Command] = [("HGET", applied, self._session)] if number or conflict else []
             token, replies = self._guard(guard, [*reads, *doubts])
             if doubts and number_or_zero(replies[-1]) == done[-1]:
                 return
             self._execute([*prepare(token, replies[: len(reads)]), done], guard)
-
-        self._resolving_conflicts(attempt, what)
-
-    def create_once(self, key: str, commands: Sequence[Command], what: str) -> None:
-        """Applies `commands`, the first of which create `key`, in one transaction unless the key exists.
-
-        Raises:
-            MemoryBackendError: The key exists and an earlier attempt of ours did not make it.
-        """
-        creator = self._session.encode()
-
-        def attempt(number: int, conflict: int) -> None:
-            exists, (found,) = self._guard(("EXISTS", key), [("HGET", key, "creator")])
-            if not exists:
-                self._execute([("HSET", key, "creator", creator), *commands], ("EXISTS", key))
-            elif not (number or conflict) or found != creator:
-                raise MemoryBackendError(f"{what} exists already at {self.url}; resume it or choose another run id")
 
         self._resolving_conflicts(attempt, what)
 
@@ -272,7 +201,7 @@ class RedisClient:
         cursor = None
         while cursor != 0:
             cursor, names = self.call("SCAN", cursor or 0, "MATCH", pattern, "COUNT", 1000)
-            found += [name.decode() for name in names]
+            found += [name.decode(errors="replace") for name in names]
         return list(dict.fromkeys(found))  # a scan may tell a key twice
 
     def close(self) -> None:
@@ -323,10 +252,6 @@ class RedisClient:
                 back_off_s = min(_FIRST_BACK_OFF_S * 2**number, _LONGEST_BACK_OFF_S) * self._jitter.uniform(0.5, 1.0)
                 time.sleep(min(back_off_s, deadline - now))
                 number += 1
-
-    def _gone(self, keys: RunKeys, what: str | None = None) -> MemoryBackendError:
-        gone = f"run {keys.run_id} is gone from {self.url}: it has ended, or Redis has lost its data"
-        return MemoryBackendError(gone if what is None else f"{what}: {gone}")
 
     def _ask(self, command: Command) -> Reply:
         (reply,) = self._round_trip([command])
@@ -465,3 +390,40 @@ def _advice(error: redis.RedisError) -> str:
     if _code(error) == "NOGROUP":
         return "; the run's data is gone, start a new run"
     return ""
+
+
+def packed(commands: Sequence[Command]) -> list[bytes]:
+    """Commands as Redis reads them: arrays of strings with their lengths (the RESP protocol).
+
+    Args:
+        commands: Values are sent as they are if bytes, and as their text otherwise.
+
+    Returns:
+        Pieces to send one after the other; a long value is a piece of its own, the very object.
+    """
+    pieces: list[bytes] = []
+    text: list[bytes] = []
+    for command in commands:
+        text.append(b"*%d\r\n" % len(command))
+        for value in command:
+            if type(value) is not bytes:
+                recurs = type(value) is str and len(value) < _SHORT_TEXT
+                text.append(_remembered(value) if recurs else _written(value))
+            elif len(value) < _LONG_BYTES:
+                text.append(b"$%d\r\n%b\r\n" % (len(value), value))
+            else:
+                text.append(b"$%d\r\n" % len(value))
+                pieces += (b"".join(text), value)
+                text = [b"\r\n"]
+    pieces.append(b"".join(text))
+    return pieces
+
+
+def _written(value: Value) -> bytes:
+    if not isinstance(value, str | int | float):
+        raise TypeError(f"a value of a command is bytes, str, int or float, not {type(value).__name__}")
+    data = str(value).encode()
+    return b"$%d\r\n%b\r\n" % (len(data), data)
+
+
+_remembered = lru_cache(maxsize=1024)(_written)  # names of commands, keys and fields, which are the same all the time

@@ -11,16 +11,15 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from distrl.errors import FencedError, printable
+from distrl.memory_backend.engine import Command, Reply, RunStore
 from distrl.memory_backend.keys import (
     HIGHEST_NUMBER,
-    RunKeys,
     checked_actor,
     entry_order,
     is_number,
     number_or_zero,
 )
-from distrl.memory_backend.redis_client import RedisClient, Reply
-from distrl.memory_backend.registry_interface import (
+from distrl.memory_backend.records import (
     ERRANDS,
     WHOLE,
     WORDS,
@@ -30,12 +29,10 @@ from distrl.memory_backend.registry_interface import (
     Errand,
     Evaluation,
     Producer,
-    Registry,
     Request,
     RoleStatus,
     Setting,
 )
-from distrl.memory_backend.resp import Command, Value
 
 # A snapshot is a second: enough for whoever looks in to draw the last minutes; the whole history is in `metrics.csv`.
 # A long one would make Redis grow for the first half hour of every run, a kilobyte each.
@@ -64,12 +61,15 @@ def newest_evaluator(incarnation: int, newest: int) -> None:
         raise FencedError(f"another evaluator has taken over (incarnation {newest}, ours {incarnation})")
 
 
-class RedisRegistry(Registry):
-    """The hashes `actors`, `incarnations`, `control`, `evaluated`, and the streams `metrics` and `evaluations`."""
+class Registry:
+    """The roles that take part in the run, the requests of its operators, its snapshots and evaluations.
 
-    def __init__(self, client: RedisClient, keys: RunKeys) -> None:
-        self._client = client
-        self._keys = keys
+    Attributes:
+        ignored: Kind -> how often something of that kind was found which distrl has not written, and was ignored.
+    """
+
+    def __init__(self, run: RunStore) -> None:
+        self._run, self._engine, self._keys = run, run.engine, run.keys
         self.ignored: Counter[str] = Counter()
         self._odd: dict[str, frozenset[str]] = {}  # kind -> fields that were ignored when they were last read
         self._passed: dict[str, tuple[int, ...]] = {}  # stream -> newest entry that was ignored
@@ -80,34 +80,34 @@ class RedisRegistry(Registry):
         Raises:
             ConfigError: The id is not allowed.
         """
-        return int(self._write("HINCRBY", self._keys.incarnations, checked_actor(actor), 1))
+        return int(self._run.write_one("HINCRBY", self._keys.incarnations, checked_actor(actor), 1))
 
     def register_evaluator(self) -> int:
         """The evaluator's new incarnation, from 1."""
-        return int(self._write("HINCRBY", self._keys.incarnations, "evaluator", 1))
+        return int(self._run.write_one("HINCRBY", self._keys.incarnations, "evaluator", 1))
 
     def evaluator_incarnation(self) -> int:
         """The newest that was handed out; 0 before the first."""
-        return number_or_zero(self._client.call("HGET", self._keys.incarnations, "evaluator"))
+        return number_or_zero(self._engine.call("HGET", self._keys.incarnations, "evaluator"))
 
     def is_registered(self, producer: Producer) -> bool:
         """Whether `register_actor` has handed out this (actor, incarnation)."""
         actor, incarnation = producer
-        return 1 <= incarnation <= number_or_zero(self._client.call("HGET", self._keys.incarnations, actor))
+        return 1 <= incarnation <= number_or_zero(self._engine.call("HGET", self._keys.incarnations, actor))
 
     def beat(self, status: RoleStatus) -> None:
         """Replace the role's heartbeat, dated by `clock`."""
         dated = json.dumps({**asdict(status), "at": self.clock()})
-        self._write("HSET", self._keys.actors, f"{status.role}:{status.id}", dated)
+        self._run.write_one("HSET", self._keys.actors, f"{status.role}:{status.id}", dated)
 
     def clock(self) -> float:
         """Seconds since 1970 by the clock of Redis."""
-        seconds, microseconds = self._client.call("TIME")
+        seconds, microseconds = self._engine.call("TIME")
         return float(f"{seconds}.{microseconds:06d}")
 
     def roles(self) -> list[RoleStatus]:
         """Newest heartbeat of every role, ordered by role and id; what `beat` does not write is ignored."""
-        beats: dict[bytes, bytes] = self._client.call("HGETALL", self._keys.actors)
+        beats: dict[bytes, bytes] = self._engine.call("HGETALL", self._keys.actors)
         statuses = {name: _status(name, beat) for name, beat in beats.items()}
         self._ignore_fields("a heartbeat", [_words(name) for name, status in statuses.items() if status is None])
         known = [status for status in statuses.values() if status is not None]
@@ -115,11 +115,11 @@ class RedisRegistry(Registry):
 
     def forget_actor(self, actor: int) -> None:
         """Removes a retired actor's heartbeat; its incarnations stay registered."""
-        self._client.call("HDEL", self._keys.actors, f"actor:{actor}")
+        self._engine.call("HDEL", self._keys.actors, f"actor:{actor}")
 
     def control(self) -> Control:
         """Return the operators' requests; fields that `set_control` and `demand` do not write are ignored."""
-        told: dict[bytes, bytes] = self._client.call("HGETALL", self._keys.control)
+        told: dict[bytes, bytes] = self._engine.call("HGETALL", self._keys.control)
         control, odd = _control(told)
         self._ignore_fields("what operators ask", odd)
         return control
@@ -146,20 +146,20 @@ class RedisRegistry(Registry):
         fields = [part for name, value in told.items() if value is not None for part in (name, value)]
         fields += [part for path, value in (settings or {}).items() for part in (_SETTING + path, json.dumps(value))]
         if fields:
-            self._write("HSET", self._keys.control, *fields)
+            self._run.write_one("HSET", self._keys.control, *fields)
 
     def demand(self, errand: Errand) -> int:
         """Asks for it once more. Repeated over a broken connection it can ask twice."""
-        return int(self._client.call("HINCRBY", self._keys.control, f"{errand}.asked", 1))
+        return int(self._run.write_one("HINCRBY", self._keys.control, f"{errand}.asked", 1))
 
     def fulfil(self, errand: Errand, number: int) -> None:
         """It was run for everybody who had asked up to the `number`-th time."""
-        self._write("HSET", self._keys.control, f"{errand}.done", number)
+        self._run.write_one("HSET", self._keys.control, f"{errand}.done", number)
 
     def add_request(self, request: Request) -> None:
         """Appends one request; about the newest `REQUESTS` are kept. Over a broken connection it can be there twice."""
         fields = ("by", request.by, "what", request.what)
-        self._client.call("XADD", self._keys.requests, "MAXLEN", "~", REQUESTS, "*", *fields)
+        self._run.write_one("XADD", self._keys.requests, "MAXLEN", "~", REQUESTS, "*", *fields)
 
     def requests(self, after: str) -> list[tuple[str, Request]]:
         """(id, request) of those newer than the id `after`; '0' for all that are kept. Others are ignored."""
@@ -168,7 +168,7 @@ class RedisRegistry(Registry):
     def add_snapshot(self, snapshot: Mapping[str, float | int | str | None]) -> None:
         """Appends one snapshot; about the newest `SNAPSHOTS` are kept."""
         text = json.dumps(dict(snapshot))
-        self._write("XADD", self._keys.metrics, "MAXLEN", "~", SNAPSHOTS, "*", "json", text)
+        self._run.write_one("XADD", self._keys.metrics, "MAXLEN", "~", SNAPSHOTS, "*", "json", text)
 
     def snapshots(self, after: str) -> list[tuple[str, dict[str, float | int | str | None]]]:
         """(id, snapshot) of those newer than the id `after`; '0' for all that are kept. Others are ignored."""
@@ -196,7 +196,7 @@ class RedisRegistry(Registry):
 
         guard: Command = ("HGET", keys.incarnations, "evaluator")
         best_so_far: Command = ("HGET", keys.evaluated, "mean_return")
-        self._client.exactly_once(keys, guard, prepare, "telling an evaluation", [best_so_far])
+        self._engine.exactly_once(guard, prepare, "telling an evaluation", applied=keys.applied, reads=[best_so_far])
 
     def evaluations(self, after: str) -> list[tuple[str, Evaluation]]:
         """(id, evaluation) of those newer than the id `after`; '0' for all that are kept. Others are ignored."""
@@ -204,7 +204,7 @@ class RedisRegistry(Registry):
 
     def best_evaluation(self) -> BestEvaluation | None:
         """The best evaluation of this launch and what was evaluated, read together; others are ignored."""
-        text, weights = self._client.call("HMGET", self._keys.evaluated, "json", "blob")
+        text, weights = self._engine.call("HMGET", self._keys.evaluated, "json", "blob")
         if text is None:
             return None
         found = _evaluation({b"json": text})
@@ -215,23 +215,18 @@ class RedisRegistry(Registry):
 
     def restore_evaluated(self, env_steps: int) -> None:
         """For the evaluators of this launch; a multiple that one of them has passed stays passed."""
-        self._write("HSET", self._keys.evaluated, "restored_env_steps", env_steps)
+        self._run.write_one("HSET", self._keys.evaluated, "restored_env_steps", env_steps)
 
     def evaluated_env_steps(self) -> int:
         """Of this launch, or what `restore_evaluated` told, whichever is more."""
-        told = self._client.call("HMGET", self._keys.evaluated, "env_steps", "restored_env_steps")
+        told = self._engine.call("HMGET", self._keys.evaluated, "env_steps", "restored_env_steps")
         return max(map(number_or_zero, told))
-
-    def _write(self, *command: Value) -> Reply:
-        """One command while the run exists, so that no key of a run that has ended is made anew."""
-        (reply,) = self._client.in_run(self._keys, [command])
-        return reply
 
     def _known(
         self, key: str, after: str, what: str, read: Callable[[Mapping[bytes, bytes]], Item | None]
     ) -> list[tuple[str, Item]]:
         """(id, item) of the entries that `read` can make an item of; the others are ignored."""
-        entries: list[tuple[bytes, Any]] = self._client.call("XRANGE", key, f"({after}", "+")
+        entries: list[tuple[bytes, Any]] = self._engine.call("XRANGE", key, f"({after}", "+")
         found = [(entry_id.decode(), read(fields)) for entry_id, fields in entries]
         passed = self._passed.get(key, (0, 0))  # by a caller that has found nothing newer since
         odd = [entry_id for entry_id, item in found if item is None and entry_order(entry_id) > passed]

@@ -13,7 +13,7 @@ from distrl.config import RunConfig
 from distrl.config.live_settings import Parameter, Value, steerable, steered, steered_so_far
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend.backend import Backend
-from distrl.memory_backend.registry_interface import Errand, Request
+from distrl.memory_backend.records import Errand, Request
 
 
 class _Configured(BaseModel):

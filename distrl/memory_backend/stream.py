@@ -6,9 +6,12 @@ use; a learner that dies in between leaves it pending, and its successor takes i
 """
 
 import hashlib
+import sys
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from distrl.memory_backend.backend import Admission, Entry, QueueCaps, UnrollStream
+from distrl.config import RunConfig
+from distrl.memory_backend.engine import Command, Reply, RunStore
 from distrl.memory_backend.keys import (
     GROUP,
     HIGHEST_NUMBER,
@@ -23,15 +26,65 @@ from distrl.memory_backend.keys import (
     producer_of,
 )
 from distrl.memory_backend.ledger import checked_increments, increment_commands, rejected_increments
-from distrl.memory_backend.redis_client import RedisClient, Reply
-from distrl.memory_backend.registry_interface import Producer
-from distrl.memory_backend.resp import Command
+from distrl.memory_backend.records import Producer
 from distrl.types import UnrollHeader
 
 DEAD_ENTRIES = 100
 DEAD_PAYLOAD_BYTES = 65_536
 DOUBTS = 16
 """Settlements after a connection broke whose entries are looked for first: more than can be in hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What a producer learns in one round trip, before it starts the next unroll."""
+
+    has_room: bool  # the stream is below both caps
+    weights_version: int  # newest published; 0 before the first
+    paused: bool
+    stop: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of the stream as the learner takes it. `header` is None when the plain fields are not a header."""
+
+    entry_id: str
+    header: UnrollHeader | None
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCaps:
+    """Bounds of the stream; producers wait at either.
+
+    Attributes:
+        batch: So many entries there is always room for, however large they are: the learner takes them together.
+    """
+
+    entries: int
+    bytes: int
+    batch: int = 1
+
+    def held_at_most(self, producers: int) -> int:
+        """Entries that the stream holds at most: each producer may have started an unroll before it was full."""
+        return (0 if self.entries == sys.maxsize else self.entries) + max(producers, 1)
+
+    @staticmethod
+    def of(config: RunConfig) -> "QueueCaps":
+        """`memory.queue_batches` batches or `memory.queue_bytes`, whichever comes first.
+
+        In rounds of gradient actors nothing bounds but the rounds themselves: each actor has one gradient in the stream
+        at most, and to let one wait for room would be to wait for ever for its round.
+        """
+        if config.in_rounds:
+            return QueueCaps(sys.maxsize, sys.maxsize)
+        batch = config.unrolls_at_once
+        return QueueCaps(config.memory.queue_batches * batch, config.memory.queue_bytes, batch)
+
+
+UNBOUNDED = QueueCaps(entries=sys.maxsize, bytes=sys.maxsize)
+"""For connections that push nothing."""
 
 
 def has_room(caps: QueueCaps, entries: int, stream_bytes: int) -> bool:
@@ -82,33 +135,31 @@ class _InterruptedError(Exception):
     """The connection broke on the way of a settlement; nothing of it was applied."""
 
 
-class RedisUnrollStream(UnrollStream):
-    """The stream `unrolls:0` with one consumer group and one consumer."""
+class UnrollStream:
+    """The stream `unrolls:0` with one consumer group and one consumer; bounded by admission, never trimmed."""
 
-    def __init__(self, client: RedisClient, keys: RunKeys, caps: QueueCaps) -> None:
-        self._client = client
-        self._keys = keys
+    def __init__(self, run: RunStore, caps: QueueCaps) -> None:
+        self._run, self._engine, self._keys = run, run.engine, run.keys
         self._caps = caps
-        self._interruptions = client.interruptions
+        self._interruptions = run.engine.interruptions
         self._doubts = 0  # so many settlements to come may be of entries that Redis has forgotten
         self._newest_taken = "0"
         self._newest_pushed: bytes | None = None
 
     @property
     def interruptions(self) -> int:
-        """How often the connection has broken so far."""
-        return self._client.interruptions
+        """How often the connection has broken so far; each time, Redis may have forgotten the newest writes."""
+        return self._engine.interruptions
 
     def admission(self, block_s: float = 0.0) -> Admission:
-        """One round trip, which with `block_s` lasts until the learner has removed entries.
+        """Return what a producer must know: at once, or when the learner has removed entries, or `block_s` later.
 
-        Whether it has is told by tokens: the learner leaves as many as it has removed entries, and Redis hands them to
-        the actors that have waited longest. A token is a hint and promises nothing.
+        That takes one round trip. Tokens tell whether the learner has: it leaves as many as it has removed entries, and
+        Redis hands them to the actors that have waited longest. A token is a hint and promises nothing.
         """
         # Redis is not exact about how long that is: a quarter of a second at most, where nothing else keeps it awake.
         wait: Command | None = ("BLPOP", self._keys.room, block_s) if block_s else None
-        replies = self._client.in_run(
-            self._keys,
+        replies = self._run.write(
             [("XLEN", self._keys.unrolls), ("HGET", self._keys.ledger, "stream_bytes"), *self._admission_commands()],
             wait=wait,
         )
@@ -130,8 +181,7 @@ class RedisUnrollStream(UnrollStream):
         entry: list[str | bytes] = ["XADD", keys.unrolls, "*"]
         for name, value in entry_fields(header, payload).items():
             entry += (name, value)
-        replies = self._client.in_run(
-            keys,
+        replies = self._run.write(
             [
                 tuple(entry),
                 ("DEL", keys.held(header.producer)),
@@ -145,12 +195,15 @@ class RedisUnrollStream(UnrollStream):
         return self._admission(replies[6], replies[5], replies[7:])
 
     def holds_newest_push(self) -> bool:
-        """One round trip; the entry is known by the id that Redis gave it."""
+        """Whether the newest push of this object is still in the stream, queued or in flight; one round trip."""
         entry_id = self._newest_pushed
-        return entry_id is not None and bool(self._client.call("XRANGE", self._keys.unrolls, entry_id, entry_id))
+        return entry_id is not None and bool(self._engine.call("XRANGE", self._keys.unrolls, entry_id, entry_id))
 
     def take(self, count: int, block_s: float) -> list[Entry]:
-        """XREADGROUP of new entries; what a broken connection swallowed on its way here is found again."""
+        """Return up to `count` new entries in order, which are then in flight; none if none comes in `block_s`.
+
+        What a broken connection swallowed on its way here is found again.
+        """
 
         def command(piece_s: float) -> Command:
             block = ("BLOCK", max(int(piece_s * 1000), 1)) if piece_s else ()
@@ -160,30 +213,39 @@ class RedisUnrollStream(UnrollStream):
             reply = self._pending(self._newest_taken, count)
             return reply if _entries(reply) else None
 
-        return self._received(self._client.call_blocking(command, block_s, swallowed))
+        return self._received(self._engine.call_blocking(command, block_s, swallowed))
 
     def unacknowledged(self, after: str, count: int) -> list[Entry]:
         """Entries taken and not acknowledged, in order, with ids greater than `after` ('0' for all)."""
         return self._received(self._pending(after, count))
 
     def suspect(self, entry_id: str) -> int:
-        """Notes that the entry is about to be decoded; returns how often that was so. Repeated, it is noted once."""
-        times = number_or_zero(self._client.call("HGET", self._keys.suspects, entry_id)) + 1
-        self._client.call("HSET", self._keys.suspects, entry_id, times)
+        """Note that an entry of a predecessor's is about to be decoded; return how often that was so, now included.
+
+        Not fenced. Repeated over a broken connection, it is noted once.
+        """
+        times = number_or_zero(self._engine.call("HGET", self._keys.suspects, entry_id)) + 1
+        self._run.write_one("HSET", self._keys.suspects, entry_id, times)
         return times
 
     def absolve(self, entry_id: str) -> None:
-        """Forgets it."""
-        self._client.call("HDEL", self._keys.suspects, entry_id)
+        """Note that the entry has been decoded, or refused: no learner has died of it."""
+        self._engine.call("HDEL", self._keys.suspects, entry_id)
 
-    def acknowledge(
-        self, entries: Sequence[Entry], fence: int, counts: Mapping[str, int], highest: Mapping[Producer, int]
-    ) -> None:
-        """MULTI XACK XDEL HINCRBY ZADD EXEC under WATCH on the token; exactly once, broken connections included."""
-        self._settle(entries, fence, checked_increments(counts), highest, [], "acknowledging unrolls")
+    def acknowledge(self, entries: Sequence[Entry], counts: Mapping[str, int], highest: Mapping[Producer, int]) -> None:
+        """Remove entries, add `counts` to the ledger and raise highest sequences, in one transaction, exactly once.
 
-    def reject(self, entry: Entry, reason: str, fence: int, counts: Mapping[str, int]) -> None:
-        """The same for one entry, of which `dead` keeps the beginning.
+        Args:
+            counts: Ledger field -> increment: trained, foreign, lost, produced (for gaps), dropped.<reason>.
+            highest: Producer -> highest sequence taken care of so far.
+
+        Raises:
+            FencedError: Another learner has taken over; nothing was changed.
+        """
+        self._settle(entries, checked_increments(counts), highest, [], "acknowledging unrolls")
+
+    def reject(self, entry: Entry, reason: str, counts: Mapping[str, int]) -> None:
+        """Acknowledge one entry and keep its first 64 KiB, sha256 and the reason in `dead`, in one transaction.
 
         Args:
             counts: What else happened (foreign); `dropped.<reason>` is counted here.
@@ -191,18 +253,20 @@ class RedisUnrollStream(UnrollStream):
         dead: list[str | bytes | int] = ["XADD", self._keys.dead, "MAXLEN", DEAD_ENTRIES, "*"]
         for name, value in dead_fields(entry, reason).items():
             dead += (name, value)
-        increments = rejected_increments(reason, counts)
-        self._settle([entry], fence, increments, {}, [tuple(dead)], "rejecting an unroll")
+        self._settle([entry], rejected_increments(reason, counts), {}, [tuple(dead)], "rejecting an unroll")
 
     def highest(self) -> dict[Producer, int]:
-        """Highest sequence ever acknowledged per producer; what distrl has not written is passed over."""
-        told = self._client.call("ZRANGE", self._keys.highest, 0, -1, "WITHSCORES")
+        """Highest sequence ever acknowledged per producer, against which a learner that restarts finds gaps.
+
+        What distrl has not written is passed over.
+        """
+        told = self._engine.call("ZRANGE", self._keys.highest, 0, -1, "WITHSCORES")
         scores = {producer_of(name): float(score) for name, score in zip(told[::2], told[1::2], strict=True)}
         return {made: int(score) for made, score in scores.items() if made and 0 <= score <= HIGHEST_NUMBER}
 
     def uncounted(self) -> int:
-        """One round trip."""
-        entries, counted = self._client.transaction(
+        """Entries in the stream that no actor has counted as it pushed them: another program has put them there."""
+        entries, counted = self._engine.transaction(
             [("XLEN", self._keys.unrolls), ("HGET", self._keys.ledger, "stream_entries")]
         )
         return max(int(entries) - checked_number(counted, f"stream_entries in the ledger of {self._keys.run_id}"), 0)
@@ -220,7 +284,7 @@ class RedisUnrollStream(UnrollStream):
         )
 
     def _pending(self, after: str, count: int) -> Reply:
-        return self._client.call(
+        return self._engine.call(
             "XREADGROUP", "GROUP", GROUP, GROUP, "COUNT", count, "STREAMS", self._keys.unrolls, after
         )
 
@@ -233,7 +297,6 @@ class RedisUnrollStream(UnrollStream):
     def _settle(
         self,
         entries: Sequence[Entry],
-        fence: int,
         counts: Mapping[str, int],
         highest: Mapping[Producer, int],
         commands: list[Command],
@@ -251,7 +314,7 @@ class RedisUnrollStream(UnrollStream):
         looks: list[Command] = [("XRANGE", keys.unrolls, entry_id, entry_id) for entry_id in ids] if doubtful else []
 
         def prepare(replies: Sequence[Reply]) -> list[Command]:
-            if ids and not doubtful and self._interruptions != self._client.interruptions:
+            if ids and not doubtful and self._interruptions != self._engine.interruptions:
                 raise _InterruptedError
             pushed = pushed_among(entries, foreign, _registered(replies[0], entries) if mixed else ())
             forgotten = {entry_id for entry_id, found in zip(ids, replies[len(reads) :], strict=False) if not found}
@@ -261,13 +324,13 @@ class RedisUnrollStream(UnrollStream):
             return [*removal, *_raised({**counts, **again, **released(there)}, keys, highest), *commands]
 
         try:
-            self._client.fenced(keys, fence, prepare, what, [*reads, *looks])
+            self._run.fenced(prepare, what, [*reads, *looks])
         except _InterruptedError:  # on the way: once more, with a look at what is still there
-            self._settle(entries, fence, counts, highest, commands, what)
+            self._settle(entries, counts, highest, commands, what)
 
     def _is_doubtful(self) -> bool:
-        if self._interruptions != self._client.interruptions:
-            self._interruptions, self._doubts = self._client.interruptions, DOUBTS
+        if self._interruptions != self._engine.interruptions:
+            self._interruptions, self._doubts = self._engine.interruptions, DOUBTS
         self._doubts -= 1
         return self._doubts >= 0
 

@@ -4,30 +4,26 @@ A ticket is always in exactly one list: free, or held by a producer. Moves are a
 any moment leaves its ticket where `reclaim` finds it.
 """
 
-from distrl.memory_backend.backend import TicketBox
-from distrl.memory_backend.keys import RunKeys
-from distrl.memory_backend.redis_client import RedisClient, Reply
-from distrl.memory_backend.registry_interface import Producer
-from distrl.memory_backend.resp import Command
+from distrl.memory_backend.engine import Command, Reply, RunStore
+from distrl.memory_backend.records import Producer
 
 _TICKET = "1"
 
 
-class RedisTicketBox(TicketBox):
+class TicketBox:
     """The lists `tickets` and `held:<actor>.<incarnation>`."""
 
-    def __init__(self, client: RedisClient, keys: RunKeys) -> None:
-        self._client = client
-        self._keys = keys
+    def __init__(self, run: RunStore) -> None:
+        self._run, self._engine, self._keys = run, run.engine, run.keys
 
-    def issue(self, count: int, fence: int) -> None:
-        """Adds `count` free tickets, exactly once.
+    def issue(self, count: int) -> None:
+        """Add `count` free tickets, exactly once.
 
         Raises:
-            FencedError: `fence` is not the newest.
+            FencedError: Another learner has taken over.
         """
         commands: list[Command] = [("RPUSH", self._keys.tickets, *[_TICKET] * count)] if count else []
-        self._client.fenced(self._keys, fence, lambda _replies: commands, "issuing tickets")
+        self._run.fenced(lambda _replies: commands, "issuing tickets")
 
     def take(self, producer: Producer, block_s: float) -> bool:
         """Moves one free ticket to `producer`; False after `block_s` seconds without one."""
@@ -40,21 +36,21 @@ class RedisTicketBox(TicketBox):
 
         def moved() -> Reply | None:
             # A producer asks only while it holds none: after a broken connection it holds the ticket just moved.
-            return self._client.call("LINDEX", held, 0)
+            return self._engine.call("LINDEX", held, 0)
 
-        return self._client.call_blocking(command, block_s, moved) is not None
+        return self._engine.call_blocking(command, block_s, moved) is not None
 
     def reclaim(self, producer: Producer) -> int:
         """Puts back what a dead producer holds; returns how many tickets that were."""
         held = self._keys.held(producer)
-        count = self._client.call("LLEN", held)
+        count = self._engine.call("LLEN", held)
         if not count:
             return 0
         moves: list[Command] = [("LMOVE", held, self._keys.tickets, "LEFT", "RIGHT")] * count
-        return sum(ticket is not None for ticket in self._client.transaction(moves))
+        return sum(ticket is not None for ticket in self._engine.transaction(moves))
 
     def counts(self) -> tuple[int, int]:
         """(free, held), of one instant for all producers that held a ticket when the call began."""
-        held = self._client.keys(self._keys.all_held)
-        free, *lengths = self._client.transaction([("LLEN", self._keys.tickets), *[("LLEN", key) for key in held]])
+        held = self._engine.keys(self._keys.all_held)
+        free, *lengths = self._engine.transaction([("LLEN", self._keys.tickets), *[("LLEN", key) for key in held]])
         return free, sum(lengths)

@@ -2,13 +2,24 @@
 
 import hashlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from distrl.errors import MemoryBackendError, VersionError
-from distrl.memory_backend.backend import Published, WeightStore
-from distrl.memory_backend.keys import RunKeys, checked_number
-from distrl.memory_backend.redis_client import RedisClient, Reply
-from distrl.memory_backend.resp import Command
+from distrl.memory_backend.engine import Command, Reply, RunStore
+from distrl.memory_backend.keys import checked_number
 from distrl.types import PolicyBundle
+
+
+class Published(NamedTuple):
+    """The newest weights, read together.
+
+    Attributes:
+        env_steps: Valid environment steps that the learner had seen when it published them.
+    """
+
+    version: int
+    blob: bytes
+    env_steps: int
 
 
 def newer(version: int, published: int) -> int:
@@ -30,26 +41,24 @@ def bundle_sha256(bundle: PolicyBundle) -> str:
     return hashlib.sha256(hashlib.sha256(bundle.graph).digest() + bundle.description.encode()).hexdigest()
 
 
-class RedisWeightStore(WeightStore):
+class WeightStore:
     """The hashes `weights` and `bundle`."""
 
-    def __init__(self, client: RedisClient, keys: RunKeys) -> None:
-        self._client = client
-        self._keys = keys
-        self._what = f"the version of the weights of {keys.run_id}"
-        self._what_steps = f"the number of steps behind the weights of {keys.run_id}"
+    def __init__(self, run: RunStore) -> None:
+        self._run, self._engine, self._keys = run, run.engine, run.keys
+        self._what = f"the version of the weights of {run.keys.run_id}"
+        self._what_steps = f"the number of steps behind the weights of {run.keys.run_id}"
 
-    def publish(self, version: int, blob: bytes, env_steps: int, fence: int) -> None:
+    def publish(self, version: int, blob: bytes, env_steps: int) -> None:
         """Replaces the published weights, exactly once and in one transaction.
 
         Args:
             version: Above the published one.
             blob: Encoded weights (`codec.encode_weights`).
             env_steps: Environment steps seen when they were trained.
-            fence: The learner's token.
 
         Raises:
-            FencedError: `fence` is not the newest.
+            FencedError: Another learner has taken over.
             VersionError: `version` is not above the published one.
         """
         key = self._keys.weights
@@ -62,19 +71,19 @@ class RedisWeightStore(WeightStore):
             return [("HSET", key, *fields)]
 
         reads: list[Command] = [("HGET", key, "version"), ("TIME",)]
-        self._client.fenced(self._keys, fence, prepare, "publishing weights", reads)
+        self._run.fenced(prepare, "publishing weights", reads)
 
     def version(self) -> int:
         """Newest version; 0 before the first."""
-        return checked_number(self._client.call("HGET", self._keys.weights, "version"), self._what)
+        return checked_number(self._engine.call("HGET", self._keys.weights, "version"), self._what)
 
     def env_steps(self) -> int:
         """Environment steps behind the newest version; 0 before the first."""
-        return checked_number(self._client.call("HGET", self._keys.weights, "env_steps"), self._what_steps)
+        return checked_number(self._engine.call("HGET", self._keys.weights, "env_steps"), self._what_steps)
 
     def fetch(self) -> Published | None:
         """The newest weights, read together; None before the first."""
-        version, blob, env_steps = self._client.call("HMGET", self._keys.weights, "version", "blob", "env_steps")
+        version, blob, env_steps = self._engine.call("HMGET", self._keys.weights, "version", "blob", "env_steps")
         if version is None:
             return None
         if blob is None:
@@ -84,7 +93,7 @@ class RedisWeightStore(WeightStore):
     def put_bundle(self, bundle: PolicyBundle) -> None:
         """Writes the run's bundle with its sha256."""
         fields = ("graph", bundle.graph, "description", bundle.description, "sha256", bundle_sha256(bundle))
-        self._client.in_run(self._keys, [("HSET", self._keys.bundle, *fields)])
+        self._run.write_one("HSET", self._keys.bundle, *fields)
 
     def get_bundle(self) -> PolicyBundle | None:
         """Return the run's bundle; None before the learner has put it, of which a short reply tells.
@@ -92,10 +101,9 @@ class RedisWeightStore(WeightStore):
         Raises:
             MemoryBackendError: The run is gone, or the bundle's bytes do not have the recorded sha256.
         """
-        (there,) = self._client.in_run(self._keys, [("HEXISTS", self._keys.bundle, "sha256")])
-        if not there:
+        if not self._run.write_one("HEXISTS", self._keys.bundle, "sha256"):
             return None
-        graph, description, digest = self._client.call("HMGET", self._keys.bundle, "graph", "description", "sha256")
+        graph, description, digest = self._engine.call("HMGET", self._keys.bundle, "graph", "description", "sha256")
         if graph is None:
             return None
         bundle = PolicyBundle(graph, (description or b"").decode(errors="replace"))

@@ -14,7 +14,7 @@ from distrl.actors.shipping import Shipper
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
-from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.memory_backend.records import RoleStatus
 from distrl.roles.description import RunAddress
 from distrl.roles.framework import import_framework
 from distrl.roles.join import Heartbeat, await_bundle, here, join, log, make_environment, rounded

@@ -6,9 +6,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from distrl.config import RunConfig
-from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.memory_backend.backend import Backend, connect
 from distrl.memory_backend.redis_client import public_url
+from distrl.memory_backend.stream import QueueCaps
 from distrl.roles.framework import role_variables
 from distrl.roles.plan import Role
 from distrl.roles.trust import Trust
@@ -91,10 +91,10 @@ class Run:
         """Environment variables of the role's process."""
         return role_variables(role.kind, self.threads(role))
 
-    def open_backend(self, name: str, *, give_up_s: float | None = None) -> RedisBackend:
+    def open_backend(self, name: str, *, give_up_s: float | None = None) -> Backend:
         """Open one more connection for one more thread; it gives up after `memory.give_up_s` by default."""
         memory = self.config.memory
         if give_up_s is None:
             give_up_s = memory.give_up_s if memory.url is not None else min(memory.give_up_s, EMBEDDED_GIVE_UP_S)
         address, caps = self.address, QueueCaps.of(self.config)
-        return RedisBackend.open(address.redis_url, address.run_id, caps, name=name, give_up_s=give_up_s)
+        return connect(address.redis_url, address.run_id, caps, name=name, give_up_s=give_up_s)

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from distrl.actors.policy import Policy
 from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.errors import ConfigError, FencedError
+from distrl.memory_backend.records import RoleStatus
 from distrl.memory_backend.registry import newest_evaluator
-from distrl.memory_backend.registry_interface import RoleStatus
 from distrl.roles.description import RunAddress
 from distrl.roles.join import Heartbeat, await_bundle, here, join, log, make_environment
 from distrl.roles.plan import Role

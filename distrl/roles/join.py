@@ -20,9 +20,8 @@ from distrl.config.environment import EnvironmentConfig
 from distrl.config.live_settings import steered_so_far
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError, EnvironmentFailedError, MemoryBackendError
-from distrl.memory_backend.backend import Backend, QueueCaps
-from distrl.memory_backend.redis_backend import RedisBackend
-from distrl.memory_backend.registry_interface import Control, RoleStatus, Setting
+from distrl.memory_backend.backend import Backend, connect
+from distrl.memory_backend.records import Control, RoleStatus, Setting
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.lifeline import watch_lifeline
 from distrl.roles.plan import Role
@@ -37,7 +36,7 @@ NICENESS = 10
 log = logging.getLogger("distrl")
 
 
-def join(address: RunAddress, role: Role) -> tuple[RedisBackend, Run]:
+def join(address: RunAddress, role: Role) -> tuple[Backend, Run]:
     """Open the backend of a run that exists, with the bounds that its configuration gives.
 
     Raises:
@@ -45,8 +44,7 @@ def join(address: RunAddress, role: Role) -> tuple[RedisBackend, Run]:
         ConfigError: The description is not signed by the run's key, or names code that the role must not import.
     """
     run_id, trust = address.run_id, address.trust
-    unbounded = QueueCaps(sys.maxsize, sys.maxsize)
-    first = RedisBackend.open(address.redis_url, run_id, unbounded, name=role.name, give_up_s=5.0)
+    first = connect(address.redis_url, run_id, name=role.name, give_up_s=5.0)
     try:
         text = first.config_json()
         trust.check_signature(run_id, text, first.signature())

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distrl.errors import MemoryBackendError
-from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.memory_backend.records import RoleStatus
 from distrl.roles.description import RunAddress
 from distrl.roles.framework import import_framework
 from distrl.roles.join import Heartbeat, here, join, log, rounded

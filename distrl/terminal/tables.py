@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from distrl.memory_backend.backend import LedgerCounts
-from distrl.memory_backend.registry_interface import SILENT_S, Control, RoleStatus, blocked_share
+from distrl.memory_backend.ledger import LedgerCounts
+from distrl.memory_backend.records import SILENT_S, Control, RoleStatus, blocked_share
 from distrl.metrics.phrases import NO_EPISODE, UNKNOWN, return_words, waiting_words
 from distrl.metrics.snapshot import Snapshot, number
 from distrl.runs.summary import duration

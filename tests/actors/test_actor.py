@@ -22,10 +22,9 @@ from distrl.config.schedules import ConstantSchedule, LinearSchedule
 from distrl.environments.vector import VectorEnvironment
 from distrl.environments.worlds.toy import StepCounter
 from distrl.errors import EnvironmentFailedError
-from distrl.memory_backend.backend import Admission, QueueCaps
+from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import decode_unroll, encode_weights
-from distrl.memory_backend.in_memory import InMemoryBackend
-from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.memory_backend.stream import Admission, QueueCaps
 from distrl.metrics.counters import Waits
 from distrl.networks.actions.bernoulli import BernoulliSpec
 from distrl.networks.actions.categorical import CategoricalSpec, MultiCategoricalSpec
@@ -88,9 +87,9 @@ class Run:
     def __init__(self, parts, config, caps=None):
         self.config = config
         self.network, self.bundle = parts(config)
-        self.backend = InMemoryBackend("actors", caps or QueueCaps(100, 2**24))
+        self.backend = connect("local:", "actors", caps or QueueCaps(100, 2**24), name="test", give_up_s=1.0)
         self.backend.create("{}")
-        self.fence = self.backend.acquire_fence()
+        self.learner = self.backend.become_learner()
         self.stop = threading.Event()
         self.opened = []
         self.threads = []
@@ -118,14 +117,14 @@ class Run:
     def publish(self, version, value=None, env_steps=0):
         """All weights equal to `value`; by default the network's own."""
         arrays = self.network.named_weights() if value is None else self.weights(value)
-        self.backend.weights.publish(version, encode_weights(Weights(version, arrays)), env_steps, self.fence)
+        self.learner.weights.publish(version, encode_weights(Weights(version, arrays)), env_steps)
 
     def unrolls(self):
         """What was pushed since the last call."""
         spec = self.opened[0].spec
         schema = UnrollSchema.of(spec, T, B, {})
         entries = self.backend.unrolls.take(1000, 0.0)
-        self.backend.unrolls.acknowledge(entries, self.fence, {"trained": len(entries)}, {})
+        self.learner.unrolls.acknowledge(entries, {"trained": len(entries)}, {})
         return [decode_unroll(entry.header, entry.payload, schema) for entry in entries]
 
     def step(self, actor):
@@ -249,7 +248,7 @@ def test_exploration_follows_the_environment_steps_that_come_with_weights(make_r
     own = np.exp([9, 0, 0]) / np.exp([9, 0, 0]).sum()
     for version, (env_steps, epsilon) in enumerate([(0, 1.0), (500, 0.5), (1000, 0.0)], start=1):
         weights = encode_weights(Weights(version, certain(run)))
-        run.backend.weights.publish(version, weights, env_steps, run.fence)
+        run.learner.weights.publish(version, weights, env_steps)
         for unroll in (run.step(actor), run.step(actor)):
             expected = np.log((1 - epsilon) * own + epsilon / 3)[unroll.actions["action"]]
             np.testing.assert_allclose(unroll.behaviour_log_probabilities, expected, rtol=1e-4, atol=1e-6)
@@ -259,10 +258,10 @@ def test_an_actor_that_begins_late_explores_as_all_others_do(make_run):
     """A restarted actor takes over where training is, not where it began."""
     run = make_run()
     parameters = PolicySamplingParameters(random_steps=100)
-    run.backend.weights.publish(1, encode_weights(Weights(1, certain(run))), 99, run.fence)
+    run.learner.weights.publish(1, encode_weights(Weights(1, certain(run))), 99)
     early = run.step(run.actor(exploration=parameters))
     np.testing.assert_allclose(early.behaviour_log_probabilities, np.log(1 / 3), rtol=1e-6)
-    run.backend.weights.publish(2, encode_weights(Weights(2, certain(run))), 100, run.fence)
+    run.learner.weights.publish(2, encode_weights(Weights(2, certain(run))), 100)
     late = run.step(run.actor(exploration=parameters))
     assert not late.actions["action"].any()
     np.testing.assert_allclose(late.behaviour_log_probabilities, 0.0, atol=1e-3)
@@ -323,9 +322,9 @@ class RowCounter:
 def act(policy, environment_id, unrolls, schema_state=None):
     """Unrolls of T steps of 4 environments under `policy`, decoded from the stream."""
     config = configure({"id": environment_id}, actors__environments=4)
-    backend = InMemoryBackend("acting", QueueCaps(100, 2**24))
+    backend = connect("local:", "acting", QueueCaps(100, 2**24), name="test", give_up_s=1.0)
     backend.create("{}")
-    backend.weights.publish(1, b"", 0, backend.acquire_fence())
+    backend.become_learner().weights.publish(1, b"", 0)
     environment = VectorEnvironment(config.environment, 4)
     producer = (0, backend.registry.register_actor(0))
     actor = Actor(config, backend, policy, environment, producer, lambda: False)
@@ -547,9 +546,9 @@ def test_an_actor_that_waits_for_room_asks_redis_ten_times_a_second_at_most(make
     run = make_run()
     actor = run.actor()
     caps = QueueCaps(1, 2**24)
-    with closing(RedisBackend.open(redis_url, "seldom", caps, name="actor 0", give_up_s=5.0)) as backend:
+    with closing(connect(redis_url, "seldom", caps, name="actor 0", give_up_s=5.0)) as backend:
         backend.create("{}")
-        backend.weights.publish(1, b"", 0, backend.acquire_fence())
+        backend.become_learner().weights.publish(1, b"", 0)
         backend.unrolls.push(UnrollHeader(0, 1, 0, 1, 1), b"x")
         actor._backend = actor._gate._backend = backend
         run.start(actor)
@@ -641,7 +640,7 @@ def test_one_unroll_per_ticket_and_never_with_older_weights_than_it_promises(mak
         time.sleep(0.01)  # the wait itself has begun, with what was known of the version before
         assert run.unrolls() == []
         run.publish(version)
-        run.backend.tickets.issue(2, run.fence)
+        run.learner.tickets.issue(2)
         wait_until(lambda: run.backend.ledger.counts().queued == 2)
         assert [unroll.header.weights_version for unroll in run.unrolls()] == [version] * 2
         assert run.backend.tickets.counts() == (0, 0)  # both were released by the pushes
@@ -658,7 +657,7 @@ def test_the_ticket_is_held_while_acting(make_run):
 
     run.publish(1)
     actor = run.start(run.actor(kind=Watched))
-    run.backend.tickets.issue(1, run.fence)
+    run.learner.tickets.issue(1)
     wait_until(lambda: len(run.unrolls()) == 1 and actor.progress.state == "waiting: ticket")
     assert seen == [(0, 1)] * T
     assert run.backend.tickets.reclaim((0, 1)) == 0
@@ -667,7 +666,7 @@ def test_the_ticket_is_held_while_acting(make_run):
 def test_no_ticket_is_taken_before_the_unroll_may_start(make_run):
     """A ticket taken early would be held for as long as the queue is full, and its weights would age."""
     run = make_run(configure(algorithm__max_staleness_updates=3), caps=QueueCaps(1, 2**24))
-    run.backend.tickets.issue(3, run.fence)
+    run.learner.tickets.issue(3)
     actor = run.start(run.actor())
     wait_until(lambda: actor.progress.state == "waiting: weights")
     assert run.backend.tickets.counts() == (3, 0)

@@ -14,10 +14,10 @@ from distrl.config import RunConfig
 from distrl.config.live_settings import steered
 from distrl.environments.vector import Step, VectorEnvironment
 from distrl.errors import ConfigError
-from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import encode_weights, stack
 from distrl.memory_backend.gradient_codec import GradientSchema, decode_contribution
-from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.stream import QueueCaps
 from distrl.networks.contributions import contribution_shapes
 from distrl.networks.policy.bundle import export_bundle
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Weights
@@ -43,9 +43,9 @@ class Run:
     """A run in memory with one gradient actor; the learner is the test."""
 
     def __init__(self, config, cache):
-        self.backend = InMemoryBackend("gradients", QueueCaps.of(config))
+        self.backend = connect("local:", "gradients", QueueCaps.of(config), name="test", give_up_s=1.0)
         self.backend.create("{}")
-        self.fence = self.backend.acquire_fence()
+        self.learner = self.backend.become_learner()
         self.environment = VectorEnvironment(config.environment, B)
         self.shipper = make_shipper(config, self.environment.spec)
         self.network = self.shipper._networks["main"]
@@ -65,11 +65,11 @@ class Run:
 
     def publish(self, version, value, **more):
         blob = encode_weights(Weights(version, self.weights(value) | more))
-        self.backend.weights.publish(version, blob, 0, self.fence)
+        self.learner.weights.publish(version, blob, 0)
 
     def pushed(self):
         entries = self.backend.unrolls.take(100, 0.0)
-        self.backend.unrolls.acknowledge(entries, self.fence, {"trained": len(entries)}, {})
+        self.learner.unrolls.acknowledge(entries, {"trained": len(entries)}, {})
         return [decode_contribution(entry.header, entry.payload, self.schema) for entry in entries]
 
     def step(self):
@@ -222,12 +222,12 @@ def ask_again(run, times=3):
 
 def lose_the_push(run):
     """As a Redis that comes back without its newest transaction: the entry and all that was counted with it."""
-    inside = run.backend._run
-    with inside.changed:
-        (entry,) = inside.queue
-        inside.queue.clear()
-        size = len(entry[1][b"payload"])
-        inside.ledger.update(produced=-1, stream_entries=-1, stream_bytes=-size, pushed_bytes=-size)
+    keys, engine = run.backend._run.keys, run.backend.engine
+    ((entry_id, fields),) = engine.call("XRANGE", keys.unrolls, "(0", "+")
+    size = len(fields[b"payload"])
+    lost = {"produced": 1, "stream_entries": 1, "stream_bytes": size, "pushed_bytes": size}
+    counts = [("HINCRBY", keys.ledger, name, -number) for name, number in lost.items()]
+    engine.transaction([("XDEL", keys.unrolls, entry_id), *counts])
 
 
 def test_a_gradient_that_was_lost_is_followed_by_another_one_of_the_same_version(waiting, caplog):
@@ -245,7 +245,7 @@ def test_a_gradient_that_was_lost_is_followed_by_another_one_of_the_same_version
     ask_again(waiting)
     assert waiting.backend.ledger.counts().produced == 1  # in flight it is not lost either
     waiting.publish(2, 0.2)  # as the learner does before it acknowledges
-    waiting.backend.unrolls.acknowledge([entry], waiting.fence, {"trained": 1, "produced": 1, "lost": 1}, {(0, 1): 1})
+    waiting.learner.unrolls.acknowledge([entry], {"trained": 1, "produced": 1, "lost": 1}, {(0, 1): 1})
     wait_until(lambda: waiting.backend.ledger.counts().queued == 1)
     (contribution,) = waiting.pushed()
     assert (contribution.header.sequence, contribution.header.weights_version) == (2, 2)

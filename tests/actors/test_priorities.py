@@ -10,9 +10,9 @@ from distrl.config import RunConfig
 from distrl.config.algorithms import Declared, DqnParameters, ExternalAlgorithmParameters
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
-from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import decode_unroll, encode_weights
-from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.stream import QueueCaps
 from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.networks.actions.values import MultiValuesSpec, ValuesSpec
 from distrl.networks.policy.bundle import export_bundle
@@ -129,10 +129,10 @@ def test_an_actor_tells_the_temporal_differences_of_its_own_network(tmp_path):
     )
     environment = VectorEnvironment(config.environment, 2)
     network = make_algorithm(config).build(environment.spec)["main"].online
-    backend = InMemoryBackend("actors", QueueCaps(100, 2**24))
+    backend = connect("local:", "actors", QueueCaps(100, 2**24), name="test", give_up_s=1.0)
     backend.create("{}")
     weights = encode_weights(Weights(1, network.policy_weights()))
-    backend.weights.publish(1, weights, 0, backend.acquire_fence())
+    backend.become_learner().weights.publish(1, weights, 0)
     policy = Policy(export_bundle(network, cache_dir=tmp_path))
     producer = (0, backend.registry.register_actor(0))
     actor = Actor(config, backend, policy, environment, producer, lambda: False)

@@ -9,9 +9,9 @@ from distrl.actors.policy import PolicyOutput
 from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
-from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import encode_weights
-from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.stream import QueueCaps
 from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.types import Weights
 
@@ -44,9 +44,9 @@ class World:
             "evaluation": {"every_env_steps": 100, "episodes": 5, "environments": 2, **evaluation},
         }
         self.config = RunConfig.model_validate(tree)
-        self.backend = InMemoryBackend("r", QueueCaps(8, 2**20))
+        self.backend = connect("local:", "r", QueueCaps(8, 2**20), name="test", give_up_s=1.0)
         self.backend.create("{}")
-        self.fence = self.backend.acquire_fence()
+        self.learner = self.backend.become_learner()
         self.policy = Arm()
         self.version = 0
 
@@ -59,7 +59,7 @@ class World:
         self.version += 1
         arrays = {"arm": np.array(arm, np.float32), "strength of noise": np.ones(2, np.float32)}
         blob = encode_weights(Weights(self.version, arrays))
-        self.backend.weights.publish(self.version, blob, env_steps, self.fence)
+        self.learner.weights.publish(self.version, blob, env_steps)
 
     @property
     def told(self):

@@ -3,8 +3,8 @@ import pytest
 from benchmarks import broadcast
 from benchmarks.broadcast import Arrival, arrival, latencies
 from distrl.errors import DistrlError
-from distrl.memory_backend.backend import Entry, QueueCaps
-from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.backend import connect
+from distrl.memory_backend.stream import Entry, QueueCaps
 from distrl.types import UnrollHeader
 
 WHERE = {"commit": "abc1234", "date": "2026-01-02", "machine": "2 cores (X)", "load_before": 0.1}
@@ -23,10 +23,10 @@ def test_an_entry_tells_whose_it_is_and_when_it_came():
 
 
 def test_the_drain_takes_everything_and_waits_for_every_actor():
-    backend = InMemoryBackend("r", QueueCaps(100, 2**20))
+    backend = connect("local:", "r", QueueCaps(100, 2**20), name="test", give_up_s=1.0)
     backend.create("{}")
-    fence = backend.acquire_fence()
-    drain = broadcast.Drain(backend, fence)
+    learner = backend.become_learner()
+    drain = broadcast.Drain(learner)
     drain.start()
     for actor in range(2):
         backend.unrolls.push(UnrollHeader(actor, 1, 0, 3, 20), b"x")

@@ -1,19 +1,19 @@
 import pytest
 
 from benchmarks.lagged_training import LaggedWeights, lagged_backend
-from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.stream import QueueCaps
 
 
 @pytest.mark.parametrize(("lag", "seen"), [(0, [1, 2, 3, 4, 5, 6]), (2, [1, 1, 1, 2, 3, 4]), (9, [1] * 6)])
 def test_the_reader_sees_what_was_newest_so_many_versions_ago(lag, seen):
     backend = lagged_backend("run", QueueCaps(8, 2**20), lag=lag)
     backend.create("{}")
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     assert isinstance(backend.weights, LaggedWeights)
     assert backend.weights.fetch() is None
     found = []
     for version in range(1, 7):
-        backend.weights.publish(version, b"weights", version, fence)
+        learner.weights.publish(version, b"weights", version)
         found.append(backend.weights.fetch().version)
         assert backend.weights.fetch().version == found[-1]  # asked twice, it is the same
         assert backend.weights.version() == version  # what the learner asks

@@ -9,15 +9,16 @@ from distrl.commands import main
 from distrl.errors import MemoryBackendError
 from distrl.launch import chaos
 from distrl.launch.chaos import Kill
-from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.in_memory import InMemoryBackend, InMemoryLedger
+from distrl.memory_backend.backend import connect
+from distrl.memory_backend.ledger import Ledger
+from distrl.memory_backend.stream import QueueCaps
 
 
 @pytest.fixture
 def run_dir(tmp_path, monkeypatch):
     """A run that goes on, whose backend is the twin."""
     monkeypatch.delenv("DISTRL_REDIS_URL", raising=False)
-    twin = InMemoryBackend("r1", QueueCaps(entries=8, bytes=1000))
+    twin = connect("local:", "r1", QueueCaps(entries=8, bytes=1000), name="test", give_up_s=1.0)
     twin.create("{}")
 
     @contextmanager
@@ -75,7 +76,7 @@ def test_of_a_run_whose_redis_is_gone_the_tally_is_told_all_the_same(run_dir, mo
         raise MemoryBackendError("Redis is unreachable")
 
     monkeypatch.setattr(chaos, "Chaos", Ends)
-    monkeypatch.setattr(InMemoryLedger, "counts", gone)
+    monkeypatch.setattr(Ledger, "counts", gone)
     assert main.main(["chaos", run_dir, "--kill", "actor"]) == 0
     assert capsys.readouterr().out.startswith("1 killed, 1 back, the slowest after 2.0 s; see distrl status for")
 

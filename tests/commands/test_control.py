@@ -14,11 +14,10 @@ from distrl.commands import main
 from distrl.config import RunConfig
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.launch import attach
-from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.backend import connect
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
-from distrl.memory_backend.in_memory import InMemoryBackend
-from distrl.memory_backend.redis_backend import RedisBackend
-from distrl.memory_backend.registry_interface import Control, Demand, RoleStatus
+from distrl.memory_backend.records import Control, Demand, RoleStatus
+from distrl.memory_backend.stream import QueueCaps
 from distrl.runs.summary import Summary
 from distrl.types import UnrollHeader
 
@@ -62,7 +61,7 @@ def run(capsys, *arguments):
 @pytest.fixture
 def backend(monkeypatch):
     """The in-memory twin in place of Redis."""
-    twin = InMemoryBackend("r1", CAPS)
+    twin = connect("local:", "r1", CAPS, name="test", give_up_s=1.0)
     twin.create("{}")
     opened = []
 
@@ -289,7 +288,7 @@ def test_on_a_real_redis(capsys, workplace):
     except ConfigError as error:
         (pytest.fail if "CI" in os.environ else pytest.skip)(str(error))
     with EmbeddedRedis.start(maxmemory_bytes=2**27, max_bulk_bytes=2**20) as redis:
-        real = RedisBackend.open(redis.url, "r1", CAPS, name="test", give_up_s=3.0)
+        real = connect(redis.url, "r1", CAPS, name="test", give_up_s=3.0)
         real.create("{}")
         populate(real)
         make_run(workplace / "first", redis_url=redis.url)

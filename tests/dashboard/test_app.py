@@ -16,9 +16,9 @@ from starlette.testclient import TestClient
 from distrl.dashboard.access import Access
 from distrl.dashboard.app import STATIC, make_app
 from distrl.dashboard.files import id_of
-from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.redis_backend import RedisBackend
-from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.memory_backend.backend import connect
+from distrl.memory_backend.records import RoleStatus
+from distrl.memory_backend.stream import QueueCaps
 from distrl.metrics.snapshot import METRICS
 
 ACTING = {"X-Distrl": "1"}
@@ -120,7 +120,7 @@ def test_history_survives_a_restart(page, make_run):
 @pytest.mark.redis
 def test_steering_a_job(page, make_run, alive, redis_url):
     make_run("job", ended=False, pid=alive, redis_url=redis_url, run_id="app-job")
-    backend = RedisBackend.open(redis_url, "app-job", QueueCaps(8, 1000), name="test", give_up_s=1.0)
+    backend = connect(redis_url, "app-job", QueueCaps(8, 1000), name="test", give_up_s=1.0)
     backend.create("{}")
     backend.registry.beat(RoleStatus("actor", 0, 1, "hera", 5, "acting", rss_mb=10.0))
     client, path = page(), f"/api/runs/{id_of('job')}/control"

@@ -5,9 +5,9 @@ from distrl.dashboard.changes import ListWatch, RunWatch, Watches
 from distrl.dashboard.files import NotThereError, id_of
 from distrl.dashboard.index import Index
 from distrl.dashboard.payloads import Runs
-from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.redis_backend import RedisBackend
-from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.memory_backend.backend import connect
+from distrl.memory_backend.records import RoleStatus
+from distrl.memory_backend.stream import QueueCaps
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def runs(root, monkeypatch):
 @pytest.mark.redis
 def test_a_run_tells_what_is_new(runs, make_run, make_summary, alive, redis_url):
     folder = make_run("job", ended=False, pid=alive, redis_url=redis_url, run_id="sse")
-    backend = RedisBackend.open(redis_url, "sse", QueueCaps(8, 1000), name="test", give_up_s=1.0)
+    backend = connect(redis_url, "sse", QueueCaps(8, 1000), name="test", give_up_s=1.0)
     backend.create("{}")
     watch = RunWatch(runs, id_of("job"))
     first = dict(watch.changes())

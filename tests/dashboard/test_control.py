@@ -5,9 +5,9 @@ import pytest
 from distrl.config import RunConfig
 from distrl.dashboard.control import Request, TooLateError, apply, parameters
 from distrl.errors import ConfigError
-from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.backend import connect
 from distrl.memory_backend.steering import Steering
+from distrl.memory_backend.stream import QueueCaps
 
 
 class Hands:
@@ -91,7 +91,7 @@ def test_a_request_after_its_deadline_is_not_carried_out():
 
 
 def test_through_the_registry():
-    backend = InMemoryBackend("r1", QueueCaps(1, 1))
+    backend = connect("local:", "r1", QueueCaps(1, 1), name="test", give_up_s=1.0)
     backend.create(json.dumps({"config": RunConfig().model_dump(mode="json")}))
     hands = Steering(backend, "ada, a test")
     for body in ('{"action": "scale", "value": 3}', '{"action": "checkpoint"}', '{"action": "pause"}'):

@@ -6,9 +6,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from distrl.dashboard.exposition import ROLE_NUMBERS, exposition
 from distrl.dashboard.index import Index
 from distrl.dashboard.payloads import Runs
-from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.redis_backend import RedisBackend
-from distrl.memory_backend.registry_interface import WHOLE, RoleStatus
+from distrl.memory_backend.backend import connect
+from distrl.memory_backend.records import WHOLE, RoleStatus
+from distrl.memory_backend.stream import QueueCaps
 from distrl.metrics.snapshot import METRICS
 from distrl.types import UnrollHeader
 
@@ -28,7 +28,7 @@ SNAPSHOT = {
 def told(root, make_run, alive, redis_url):
     make_run("job", ended=False, pid=alive, redis_url=redis_url, run_id="expo", rows=0)
     make_run("over")
-    backend = RedisBackend.open(redis_url, "expo", QueueCaps(8, 1000), name="test", give_up_s=1.0)
+    backend = connect(redis_url, "expo", QueueCaps(8, 1000), name="test", give_up_s=1.0)
     backend.create("{}")
     backend.registry.add_snapshot(SNAPSHOT)
     for number in range(2):
@@ -100,7 +100,7 @@ def test_no_series_is_there_twice(root, make_run, alive, redis_url):
     for folder in ("lr1/seed1", "lr2/seed1"):
         run_id = folder.replace("/", "-")
         make_run(folder, ended=False, pid=alive, redis_url=redis_url, run_id=run_id, rows=0)
-        backend = RedisBackend.open(redis_url, run_id, QueueCaps(8, 1000), name="test", give_up_s=1.0)
+        backend = connect(redis_url, run_id, QueueCaps(8, 1000), name="test", give_up_s=1.0)
         backends.append(backend)
         backend.create("{}")
         backend.registry.add_snapshot({**SNAPSHOT, "run_up": 7, "unrolls": 8, "role_rss_mb": 9})

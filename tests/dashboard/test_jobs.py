@@ -9,9 +9,9 @@ import pytest
 from distrl.dashboard import jobs as module
 from distrl.dashboard.jobs import FIRST_RETRY_S, LOOK_S, LiveRun, LiveRuns, Look, finite, role_row
 from distrl.errors import ConfigError, MemoryBackendError
-from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.redis_backend import RedisBackend
-from distrl.memory_backend.registry_interface import SILENT_S, RoleStatus
+from distrl.memory_backend.backend import connect
+from distrl.memory_backend.records import SILENT_S, RoleStatus
+from distrl.memory_backend.stream import QueueCaps
 from distrl.runs.directories import RunRecord
 
 pytestmark = pytest.mark.redis
@@ -34,7 +34,7 @@ def actor(number, **changes):
 def job(redis_url, request):
     """A run in Redis, with a backend as its roles have one."""
     run_id = request.node.name.replace("[", "-").replace("]", "")[:90]
-    backend = RedisBackend.open(redis_url, run_id, QueueCaps(8, 1000), name="test", give_up_s=1.0)
+    backend = connect(redis_url, run_id, QueueCaps(8, 1000), name="test", give_up_s=1.0)
     backend.create("{}")
     backend.record = RunRecord(run_id=run_id, redis_url=redis_url, pid=1)
     yield backend
@@ -147,7 +147,7 @@ def test_a_redis_that_nobody_listens_at(tmp_path, monkeypatch):
 @pytest.mark.parametrize("odd", [("SET", "metrics", "text"), ("HSET", "ledger", "produced", "x")])
 def test_what_no_distrl_has_written_is_shown_as_a_problem(job, run, odd):
     command, key, *rest = odd
-    job._client.call(command, f"{job._keys.prefix}{key}", *rest)
+    job.engine.call(command, f"{job._run.keys.prefix}{key}", *rest)
     assert run.look().problem
 
 
@@ -164,7 +164,7 @@ def test_what_no_distrl_has_written_is_shown_as_a_problem(job, run, odd):
 )
 def test_what_another_program_has_written_is_left_out(job, run, odd):
     command, key, *rest = odd
-    job._client.call(command, f"{job._keys.prefix}{key}", *rest)
+    job.engine.call(command, f"{job._run.keys.prefix}{key}", *rest)
     job.registry.beat(actor(1))
     look = run.look()
     assert (look.problem, look.snapshots, [role.id for role in look.roles]) == (None, (), [1])
@@ -263,7 +263,7 @@ def test_one_connection_a_run_let_go_of_when_nobody_asks(job):
     assert [look.problem for look in runs.looks([job.record, job.record], 60.0)] == [None, None]
 
     def connections():
-        return str(job._client.call("CLIENT", "LIST")).count("distrl:dashboard")
+        return str(job.engine.call("CLIENT", "LIST")).count("distrl:dashboard")
 
     assert connections() == 1
     runs.let_go()

@@ -12,10 +12,10 @@ from distrl.dashboard.access import Access
 from distrl.dashboard.app import make_app
 from distrl.dashboard.remote_runs import SCAN_S, SILENT_S, RemoteRuns
 from distrl.errors import MemoryBackendError
-from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.redis_backend import RedisBackend
-from distrl.memory_backend.redis_client import connect
-from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.memory_backend.backend import connect, connect_engine
+from distrl.memory_backend.records import RoleStatus
+from distrl.memory_backend.redis_client import RedisClient
+from distrl.memory_backend.stream import QueueCaps
 
 pytestmark = pytest.mark.redis
 
@@ -34,7 +34,7 @@ class Clock:
 
 @pytest.fixture
 def job(redis_url):
-    backend = RedisBackend.open(redis_url, RUN, QueueCaps(8, 1000), name="test", give_up_s=1.0)
+    backend = connect(redis_url, RUN, QueueCaps(8, 1000), name="test", give_up_s=1.0)
     backend.create(DESCRIPTION)
     backend.registry.beat(LEARNER)
     yield backend
@@ -102,9 +102,8 @@ def test_an_outage_is_no_end(job, remote_runs, clock, monkeypatch, caplog):
     def gone(*_):
         raise MemoryBackendError("Redis is loading")
 
-    (server,) = remote_runs._servers
     with monkeypatch.context() as patch:
-        patch.setattr(server, "_ids", gone)
+        patch.setattr(RedisClient, "keys", gone)
         for _ in range(3):
             clock.now += 60.0
             assert RUN in looked(remote_runs)
@@ -117,25 +116,25 @@ def test_an_outage_is_no_end(job, remote_runs, clock, monkeypatch, caplog):
 @pytest.mark.parametrize(
     ("key", "fields"),
     [
-        ("distrl:odd:run", ("protocol", 1, "config", "no JSON")),
-        ("distrl:older:run", ("protocol", 0, "config", DESCRIPTION)),
-        ("distrl:without:run", ("protocol", 1, "config", "{}")),
-        ("distrl:bad id:run", ("protocol", 1, "config", DESCRIPTION)),
-        ("distrl:deep:run", ("protocol", 1, "config", "[" * 100_000)),
-        ("distrl:halves:run", ("protocol", 1, "config", r'{"config": {"a": "\ud83d"}}')),
+        ("distrl:default:{odd}:run", ("protocol", 2, "config", "no JSON")),
+        ("distrl:default:{older}:run", ("protocol", 1, "config", DESCRIPTION)),
+        ("distrl:default:{without}:run", ("protocol", 2, "config", "{}")),
+        ("distrl:default:{bad id}:run", ("protocol", 2, "config", DESCRIPTION)),
+        ("distrl:default:{deep}:run", ("protocol", 2, "config", "[" * 100_000)),
+        ("distrl:default:{halves}:run", ("protocol", 2, "config", r'{"config": {"a": "\ud83d"}}')),
     ],
 )
 def test_what_no_distrl_of_this_version_has_written_is_passed_over(job, remote_runs, redis_url, key, fields):
-    client = connect(redis_url, name="test", give_up_s=1.0)
+    client = connect_engine(redis_url, name="test", give_up_s=1.0)
     client.call("HSET", key, *fields)
-    odd = key.split(":")[1]
+    actors = f"{key.removesuffix('run')}actors"
     try:
         looked(remote_runs)
         beat(job, 2)
-        client.call("HSET", f"distrl:{odd}:actors", "learner:0", "{}")
+        client.call("HSET", actors, "learner:0", "{}")
         assert [*looked(remote_runs)] == [RUN]
     finally:
-        client.call("DEL", key, f"distrl:{odd}:actors")
+        client.call("DEL", key, actors)
         client.close()
 
 
@@ -146,7 +145,7 @@ def test_a_redis_that_is_not_there_is_asked_again_ever_more_rarely(clock, monkey
         asked.append(clock.now)
         raise MemoryBackendError("unreachable")
 
-    monkeypatch.setattr("distrl.dashboard.remote_runs.connect", refuse)
+    monkeypatch.setattr("distrl.dashboard.remote_runs.connect_engine", refuse)
     remote_runs = RemoteRuns(["redis://127.0.0.1:1"], clock)
     for later in (0.0, 1.9, 0.2, 3.9, 0.2):
         clock.now += later

@@ -6,9 +6,10 @@ from distrl.config.load import load
 from distrl.doctor import run
 from distrl.doctor.run import Look, compared, ended, examine_run
 from distrl.environments.probe import probe
-from distrl.memory_backend.backend import DROP_REASONS, LedgerCounts, QueueCaps
-from distrl.memory_backend.in_memory import InMemoryBackend
-from distrl.memory_backend.registry_interface import Control, RoleStatus
+from distrl.memory_backend.backend import connect
+from distrl.memory_backend.ledger import DROP_REASONS, LedgerCounts
+from distrl.memory_backend.records import Control, RoleStatus
+from distrl.memory_backend.stream import QueueCaps
 from distrl.roles.description import RunDescription
 from distrl.runs.summary import Summary
 
@@ -125,7 +126,7 @@ def test_a_run_that_stands_still_is_told_what_it_waits_for(look, queued, age_s, 
 
 def test_two_looks_at_a_run(monkeypatch):
     loaded = load(preset="cartpole-impala")
-    backend = InMemoryBackend("r1", QueueCaps(entries=8, bytes=1000))
+    backend = connect("local:", "r1", QueueCaps(entries=8, bytes=1000), name="test", give_up_s=1.0)
     spec = probe(loaded.config.environment)
     backend.create(RunDescription(run_id="r1", run_dir="/r", config=loaded.config, spec=spec).model_dump_json())
     backend.registry.beat(LEARNER)

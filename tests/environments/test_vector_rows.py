@@ -19,8 +19,8 @@ from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
 from distrl.launch.deterministic import run_deterministic
 from distrl.learner.replay_set_up import replay_schema
-from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.backend import connect
+from distrl.memory_backend.stream import QueueCaps
 from distrl.roles.description import RunDescription
 
 SPACE = Box(-1.0, 100.0, (1,), np.float32)
@@ -143,7 +143,7 @@ def test_a_training_of_agents_counts_every_row(tmp_path):
             "stop": {"updates": 3},
         }
     )
-    backend = InMemoryBackend("r", QueueCaps.of(config))
+    backend = connect("local:", "r", QueueCaps.of(config), name="test", give_up_s=1.0)
     description = RunDescription(run_id="r", run_dir=str(tmp_path), resumed_update=0, config=config, spec=make(1).spec)
     backend.create(description.model_dump_json())
     snapshots = []

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.redis_backend import RedisBackend
-from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.memory_backend.backend import Backend, connect
+from distrl.memory_backend.records import RoleStatus
+from distrl.memory_backend.stream import QueueCaps
 from distrl.runs.summary import Summary
 from tests.faults.arguments import environment, sets
 
@@ -59,7 +59,7 @@ class Run:
         with self.output.open("wb") as output, self.errors.open("wb") as errors:
             usual = {"stdout": output, "stderr": errors, "start_new_session": True, "env": environment()}
             self.process = subprocess.Popen(command, cwd=cwd, **(usual | streams))
-        self._backend: RedisBackend | None = None
+        self._backend: Backend | None = None
 
     @property
     def record(self) -> dict[str, Any]:
@@ -76,11 +76,11 @@ class Run:
         return {"DISTRL_RUN_KEY_FILE": str(self.run_dir / "run.key")}
 
     @property
-    def backend(self) -> RedisBackend:
+    def backend(self) -> Backend:
         if self._backend is None:
             run = self.record
             caps = QueueCaps(1, 1)
-            self._backend = RedisBackend.open(run["redis_url"], run["run_id"], caps, name="test", give_up_s=1.0)
+            self._backend = connect(run["redis_url"], run["run_id"], caps, name="test", give_up_s=1.0)
         return self._backend
 
     @property
@@ -115,7 +115,7 @@ class Run:
     @property
     def socket(self) -> Path:
         """The embedded Redis' socket, in the run's private directory."""
-        return Path(self.backend._client.url.removeprefix("unix://"))
+        return Path(self.backend.engine.url.removeprefix("unix://"))
 
     @property
     def pids(self) -> list[int]:

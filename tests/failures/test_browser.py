@@ -16,9 +16,9 @@ import pytest
 
 from distrl.config.load import dump, load
 from distrl.dashboard.files import id_of
-from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.redis_backend import RedisBackend
-from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.memory_backend.backend import connect
+from distrl.memory_backend.records import RoleStatus
+from distrl.memory_backend.stream import QueueCaps
 from distrl.runs.directories import process_mark
 from distrl.runs.summary import Summary
 from tests.faults.arguments import environment, sets
@@ -173,7 +173,7 @@ def job(tmp_path, redis_url):
     (tmp_path / "job" / "config.yaml").write_text(dump(config))
     rows = "".join(f"{n},{100 * n},{n},{n / 2},{10 * n}\n" for n in range(1, 30))
     (tmp_path / "job" / "metrics.csv").write_text(f"updates,env_steps,episodes,wall_s,mean_return_100\n{rows}")
-    backend = RedisBackend.open(redis_url, "browser", QueueCaps(8, 1000), name="test", give_up_s=5.0)
+    backend = connect(redis_url, "browser", QueueCaps(8, 1000), name="test", give_up_s=5.0)
     backend.create(json.dumps({"config": config.config.model_dump(mode="json")}))
     backend.registry.add_snapshot({"updates": 29, "env_steps": 2900, "mean_return_100": 290.0})
     backend.registry.beat(RoleStatus("actor", 0, 1, "hera", 5, "acting"))

@@ -87,7 +87,7 @@ def test_a_learner_that_dies_wherever_it_hurts_goes_on(start_run, slow_steps, tm
         alive = learner if died_at is None else None
     run.wait_for_updates(run.updates + 30)
     assert versions == sorted(versions)
-    assert run.backend._client.call("XLEN", run.backend._keys.dead) == 0
+    assert run.backend.engine.call("XLEN", run.backend._run.keys.dead) == 0
     run.process.terminate()
     summary = run.finish()
     assert (summary.exit_code, summary.stop_reason, summary.imbalance) == (0, "SIGTERM", 0)
@@ -122,7 +122,7 @@ def test_nothing_grows_while_roles_die_and_come_back(start_run, unhurried, measu
         "command": run.process.pid,
         "learner": run.role("learner").pid,
         "actor": run.role("actor", 0).pid,
-        "redis": int(run.backend._client.call("INFO", "server")["process_id"]),
+        "redis": int(run.backend.engine.call("INFO", "server")["process_id"]),
     }
     warm = length_s / 6
     began, killed, samples = time.monotonic(), 0, []
@@ -159,4 +159,4 @@ def test_nothing_grows_while_roles_die_and_come_back(start_run, unhurried, measu
 
 def of_redis(run):
     """How many keys there are, and entries that were taken and not acknowledged."""
-    return run.backend._client.call("DBSIZE"), run.backend.ledger.counts().in_flight
+    return run.backend.engine.call("DBSIZE"), run.backend.ledger.counts().in_flight

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 def rewrite(run, marker) -> None:
     """The description's environment becomes a command that makes the file `marker`."""
-    client, key = run.backend._client, run.backend._keys.run
+    client, key = run.backend.engine, run.backend._run.keys.run
     description = json.loads(client.call("HGET", key, "config"))
     description["config"]["environment"] |= {"id": "subprocess:Popen", "kwargs": {"args": ["touch", str(marker)]}}
     client.call("HSET", key, "config", json.dumps(description))
@@ -29,8 +29,8 @@ def test_a_command_in_a_rewritten_description_runs_nowhere_and_the_run_says_so(
     run_id, key = run.record["run_id"], (run.run_dir / "run.key").read_text().strip()
     assert f"run {run_id} in {run.run_dir}\n" in run.told
     assert (run.run_dir / "run.key").stat().st_mode & 0o777 == 0o600
-    client = run.backend._client
-    assert key.encode() not in b"".join(client.call("HVALS", run.backend._keys.run))
+    client = run.backend.engine
+    assert key.encode() not in b"".join(client.call("HVALS", run.backend._run.keys.run))
     joins = ["actor", "--redis-url", redis_url, "--run-id", run_id, "--id", "7"]
 
     refused = distrl_command(*joins)

@@ -94,7 +94,7 @@ def test_only_rounds_wait_for_a_slow_worker(start_run, tmp_path, algorithm):
 
 def lose_what_is_queued(run) -> int:
     """As a Redis that comes back without its newest pushes: the entries and all that was counted with them."""
-    client, keys = run.backend._client, run.backend.unrolls._keys
+    client, keys = run.backend.engine, run.backend.unrolls._keys
     entries = client.call("XRANGE", keys.unrolls, "-", "+")
     sizes = [len(fields[b"payload"]) for _, fields in entries]
     lost = {
@@ -127,7 +127,7 @@ def test_a_round_that_redis_lost_whole_is_made_again(start_run, distrl_command):
         run.wait_until(lambda: "paused" not in states(), "both go on")
     learner = run.role("learner").pid
     os.kill(learner, signal.SIGSTOP)
-    run.wait_until(lambda: run.backend._client.call("INFO", "clients")["blocked_clients"] == 0, "it reads no more")
+    run.wait_until(lambda: run.backend.engine.call("INFO", "clients")["blocked_clients"] == 0, "it reads no more")
     assert distrl_command("resume", *where).returncode == 0
     run.wait_until(lambda: run.backend.ledger.counts().queued == 2, "both have contributed")
     version = run.backend.weights.version()

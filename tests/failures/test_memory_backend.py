@@ -57,7 +57,7 @@ def guest(tmp_path):
     def start(run, url: str) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "PYTHONPATH": str(Path(distrl.__file__).parent.parent), **run.key}
         command = [sys.executable, "-m", "distrl", "actor", "--redis-url", url, "--id", "7"]
-        command += ["--run-id", run.backend._keys.run_id]
+        command += ["--run-id", run.backend._run.keys.run_id]
         with (tmp_path / "guest.err").open("wb") as words:
             started.append(subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=words))
         run.wait_until(lambda: run.backend.unrolls.highest().get((7, 1), -1) >= 0, "it is trained on")
@@ -85,7 +85,7 @@ def assert_only_checkpoint_has(run, updates):
 def test_a_killed_redis_ends_the_run_with_6_in_one_line_and_leaves_nothing(start_run, endless):
     run = start_run(*endless, "--set", "checkpoint.every_s=null")
     run.wait_for_updates(10)
-    server, learned = int(run.backend._client.call("INFO", "server")["process_id"]), run.updates
+    server, learned = int(run.backend.engine.call("INFO", "server")["process_id"]), run.updates
     pids, directory = [*run.pids, server], run.socket.parent
     os.kill(server, signal.SIGKILL)
     summary = run.finish()

@@ -40,7 +40,7 @@ def test_payloads_that_would_execute_code_are_counted_kept_and_never_decoded(sta
 
     run = start_run(*unhurried)
     run.wait_for_updates(3)
-    keys, client = RunKeys(run.backend._keys.run_id), run.backend._client
+    keys, client = RunKeys(run.backend._run.keys.run_id), run.backend.engine
     for sequence, payload in enumerate((pickled, objects)):
         fields = entry_fields(UnrollHeader(99, 1, sequence, 1, 2048), payload)
         client.call("XADD", keys.unrolls, "*", *(part for field in fields.items() for part in field))
@@ -62,7 +62,7 @@ def test_garbage_under_every_key_is_ignored_and_told_of(start_run, unhurried):
     """Another program that writes to a run's keys neither ends it nor silences an actor."""
     run = start_run(*unhurried)
     run.wait_for_updates(3)
-    keys, client = RunKeys(run.backend._keys.run_id), run.backend._client
+    keys, client = RunKeys(run.backend._run.keys.run_id), run.backend.engine
     for stream in (keys.metrics, keys.requests, keys.evaluations):
         for fields in (("json", "{"), ("nothing", ""), ("by", b"\xff", "json", '{"updates": "many"}')):
             client.call("XADD", stream, "*", *fields)

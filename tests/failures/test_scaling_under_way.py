@@ -31,7 +31,7 @@ def test_scaling_up_and_down_loses_nothing_and_leaves_nothing(
 
     def left_behind():
         """What one actor more would add to: processes, descriptors of the run's command, keys, clients."""
-        client = run.backend._client
+        client = run.backend.engine
         children = psutil.Process(run.process.pid).children()
         clients = client.call("CLIENT", "LIST").count(b"\n")
         return len(children), Taken.by(run.process.pid).descriptors, client.call("DBSIZE"), clients
@@ -48,7 +48,7 @@ def test_scaling_up_and_down_loses_nothing_and_leaves_nothing(
             time.sleep(0.1)
     scale(1)
     run.wait_until(lambda: all(now <= then for now, then in zip(left_behind(), before, strict=True)), "nothing is left")
-    groups = run.backend._client.call("XINFO", "CONSUMERS", run.backend._keys.unrolls, "learner")
+    groups = run.backend.engine.call("XINFO", "CONSUMERS", run.backend._run.keys.unrolls, "learner")
     assert len(groups) == 1
     run.wait_for_updates(run.updates + 10)
     run.process.terminate()

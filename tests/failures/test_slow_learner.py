@@ -23,7 +23,7 @@ def test_actors_wait_for_a_learner_that_sleeps_a_second_per_batch(
     fast = ["environment.kwargs={step_s: 0}", f"memory.queue_batches={BATCHES}", "algorithm.max_staleness_updates=null"]
     run = start_run(*slow_steps, "--algorithm", "tests.faults.learners:Sleepy", *sets(*fast))
     run.wait_for_updates(3)
-    client, keys = run.backend._client, run.backend._keys
+    client, keys = run.backend.engine, run.backend._run.keys
     actors = [run.role("actor", number).pid for number in (0, 1)]
     pids = [*actors, run.role("learner").pid, int(client.call("INFO", "server")["process_id"])]
     began, times, sizes, longest, largest_mb = time.monotonic(), [], [], 0, 0.0

@@ -64,7 +64,7 @@ def test_a_second_learner_is_refused_while_the_first_lives_and_changes_nothing(s
     done = distrl_command("learner", *where(run), **run.key)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"distrl: error: run {run.backend._keys.run_id} has a learner, process {first.pid} on ")
+    assert line.startswith(f"distrl: error: run {run.backend._run.keys.run_id} has a learner, process {first.pid} on ")
     run.wait_for_updates(run.updates + 10)
     # No token was taken, so that there was no moment at which the first could not publish.
     assert (run.role("learner").pid, run.role("learner").incarnation) == (first.pid, first.incarnation)
@@ -79,7 +79,7 @@ def test_a_learner_whose_run_was_taken_over_publishes_and_saves_nothing_more(sta
     run = start_run(*unhurried, "--set", "checkpoint.every_updates=5")
     run.wait_for_updates(10)
     os.kill(run.role("learner").pid, signal.SIGSTOP)
-    token, version = run.backend.acquire_fence(), run.backend.weights.version()
+    token, version = run.backend.become_learner().fence, run.backend.weights.version()
     newest = checkpoints(run)[-1]
     os.kill(run.role("learner").pid, signal.SIGCONT)
     summary = run.finish()
@@ -127,7 +127,7 @@ def test_an_actor_started_by_hand_ends_with_the_run_however_that_ended(start_run
     run.wait_for_updates(1)
     guest, words = by_hand("actor", run, "--id", "7")
     run.wait_until(lambda: run.backend.unrolls.highest().get((7, 1), -1) >= 0, "it is trained on")
-    run.backend.acquire_fence()  # the learner fails
+    run.backend.become_learner()  # the learner fails
     summary = run.finish()
     assert (summary.exit_code, summary.stop_reason, summary.imbalance) == (6, "memory backend", 0)
     guest.wait(timeout=100)

@@ -13,9 +13,9 @@ from distrl.launch import fleet, stall_report, supervise
 from distrl.launch.monitor import Monitor
 from distrl.launch.outcome import Outcome
 from distrl.launch.supervise import Supervisor
-from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.in_memory import InMemoryBackend
-from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.memory_backend.backend import Backend, connect
+from distrl.memory_backend.records import RoleStatus
+from distrl.memory_backend.stream import QueueCaps
 from distrl.roles.plan import Role
 
 ACTOR = Role("actor")
@@ -90,7 +90,7 @@ class World:
     """A run with everything but roles."""
 
     run_dir: Path
-    backend: InMemoryBackend
+    backend: Backend
     launcher: ScriptedLauncher
     view: ScriptedView
     interrupt: Interrupt
@@ -141,8 +141,8 @@ def view() -> ScriptedView:
 
 
 @pytest.fixture
-def backend() -> InMemoryBackend:
-    backend = InMemoryBackend("r", QueueCaps(8, 2**20))
+def backend() -> Backend:
+    backend = connect("local:", "r", QueueCaps(8, 2**20), name="test", give_up_s=1.0)
     backend.create("{}")
     return backend
 

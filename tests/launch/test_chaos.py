@@ -9,7 +9,7 @@ import pytest
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.launch import chaos
 from distrl.launch.chaos import Chaos
-from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.memory_backend.records import RoleStatus
 
 HERE = socket.gethostname()
 ROLES = [

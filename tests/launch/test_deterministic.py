@@ -13,8 +13,8 @@ from distrl.environments.worlds.toy import StepCounter
 from distrl.errors import NonFiniteError, StalledError
 from distrl.launch.deterministic import InlineSource, run_deterministic
 from distrl.learner.policy_files import best_return
-from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.backend import connect
+from distrl.memory_backend.stream import QueueCaps
 from distrl.roles.description import RunDescription
 
 
@@ -22,7 +22,7 @@ def inline_feed(collect, stall_timeout_s=60.0, stop=lambda: False):
     """An InlineSource over a scripted feed: `collect(idle)` is what the feed does with what it may ask."""
     acted = []
     actor = SimpleNamespace(step=acted.append)
-    backend = InMemoryBackend("r", QueueCaps(10, 2**20))
+    backend = connect("local:", "r", QueueCaps(10, 2**20), name="test", give_up_s=1.0)
     feed = InlineSource(
         actor, lambda idle: SimpleNamespace(collect=lambda: collect(idle)), backend, stop, stall_timeout_s
     )
@@ -68,7 +68,7 @@ class Training:
         environment.close()
         newest = load_newest(self.run_dir / "checkpoints") if self.run_dir.exists() else None
         update = 0 if newest is None else newest.step
-        self.backend = InMemoryBackend("r", QueueCaps.of(config))
+        self.backend = connect("local:", "r", QueueCaps.of(config), name="test", give_up_s=1.0)
         description = RunDescription(
             run_id=f"r{update}",
             run_dir=str(self.run_dir),

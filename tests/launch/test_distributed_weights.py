@@ -16,7 +16,7 @@ def weights(version):
 @pytest.fixture
 def policy(tmp_path, backend):
     (tmp_path / "policy").mkdir()
-    backend.weights.publish(7, encode_weights(weights(7)), 700, backend.acquire_fence())
+    backend.become_learner().weights.publish(7, encode_weights(weights(7)), 700)
     return tmp_path / "policy"
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from distrl.launch.hang_watch import HangWatch
-from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.memory_backend.records import RoleStatus
 from distrl.roles.suspend_clock import AwakeClock
 
 STATUS = RoleStatus("actor", 0, 1, "host", 1, "acting", beat=1, last_step_age_s=4.0)

@@ -10,7 +10,7 @@ from distrl.config import RunConfig
 from distrl.config.settings import Setting
 from distrl.errors import ConfigError
 from distrl.launch.monitor import Monitor
-from distrl.memory_backend.registry_interface import Evaluation, Request, RoleStatus
+from distrl.memory_backend.records import Evaluation, Request, RoleStatus
 from distrl.metrics.sinks import CsvSink
 from tests.event_files import read_events
 
@@ -126,7 +126,7 @@ def test_memory_is_the_highest_ever_seen(make_monitor, backend):
 def test_the_newest_ledger_is_kept(make_monitor, backend):
     monitor = make_monitor()
     assert monitor.ledger.produced == 0
-    backend.ledger.roll_back(3, backend.acquire_fence())
+    backend.become_learner().ledger.roll_back(3)
     monitor.update(backend, [])
     assert monitor.ledger.rolled_back == 3
 

@@ -4,7 +4,7 @@ import pytest
 
 from distrl.config import RunConfig
 from distrl.launch import stall_report
-from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.memory_backend.records import RoleStatus
 from distrl.roles import join
 from distrl.roles.join import Heartbeat
 from distrl.types import UnrollHeader

@@ -16,8 +16,8 @@ from distrl.launch import checks, distributed, training
 from distrl.launch.monitor import Monitor
 from distrl.launch.outcome import Outcome, summarize
 from distrl.launch.training import settled_config, train
-from distrl.memory_backend.backend import LedgerCounts
-from distrl.memory_backend.registry_interface import Request
+from distrl.memory_backend.ledger import LedgerCounts
+from distrl.memory_backend.records import Request
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.trust import Trust
 from distrl.runs.run_directory import Opened, open_run_directory
@@ -139,7 +139,7 @@ def test_the_last_look_at_a_redis_that_is_gone_is_told_and_no_error(tmp_path, mo
 @pytest.mark.parametrize("damaged", ["unrolls:0", "ledger", "actors", "metrics", "requests", "weights"])
 @pytest.mark.parametrize("how", ["wrong type", "gone"])
 def test_the_last_look_removes_every_key_of_a_run_that_cannot_be_read(tmp_path, redis_url, damaged, how):
-    given, (key, prefix) = description(tmp_path), (f"distrl:r1:{damaged}", "distrl:r1:*")
+    given, (key, prefix) = description(tmp_path), (f"distrl:default:{{r1}}:{damaged}", "distrl:default:{r1}:*")
     (tmp_path / "logs").mkdir()
     run = Run(RunAddress(redis_url, "r1", Trust()), given)
     with closing(run.open_backend("test")) as backend, redis.Redis.from_url(redis_url) as client:
@@ -147,7 +147,7 @@ def test_the_last_look_removes_every_key_of_a_run_that_cannot_be_read(tmp_path, 
         backend.unrolls.push(UnrollHeader(0, backend.registry.register_actor(0), 0, 1, 1), b"x")
         backend.registry.add_snapshot({"updates": 1})
         backend.registry.add_request(Request("ada", "pause"))
-        backend.weights.publish(1, b"w", 0, backend.acquire_fence())
+        backend.become_learner().weights.publish(1, b"w", 0)
         client.delete(key)
         if how == "wrong type":
             client.set(key, "nothing of distrl")

@@ -17,11 +17,12 @@ from distrl.learner.origin import Place
 from distrl.learner.preparation import prepare
 from distrl.learner.publisher import StalenessBound, Tickets
 from distrl.learner.replay_batches import Arrivals
-from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import encode_unroll
-from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.memory_backend.inbox import Inbox
+from distrl.memory_backend.stream import QueueCaps
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader, UnrollSchema
+from tests.forging import forge, rejected
 
 T, B = 2, 3
 SPEC = EnvSpec("Toy", {"observation": ArraySpec((1,), "float32")}, {"action": DiscreteSpec(2)})
@@ -54,9 +55,9 @@ class SmallRun:
     spec = SPEC
 
     def __init__(self, run_id="small", caps=None):
-        self.backend = InMemoryBackend(run_id, caps or QueueCaps(10_000, 2**30))
+        self.backend = connect("local:", run_id, caps or QueueCaps(10_000, 2**30), name="test", give_up_s=1.0)
         self.backend.create("{}")
-        self.fence = self.backend.acquire_fence()
+        self.learner = self.backend.become_learner()
         self.schema = UnrollSchema.of(SPEC, T, B, {})
         for actor in ACTORS:
             self.backend.registry.register_actor(actor)
@@ -70,7 +71,7 @@ class SmallRun:
 
     def forge(self, fields):
         """Puts an entry into the stream past every rule."""
-        self.backend._run.append(fields)
+        forge(self.backend, fields)
 
     def feed(
         self,
@@ -86,18 +87,17 @@ class SmallRun:
         schema=None,
     ):
         """The batches, or arrivals, of a learner that has just taken over; with nothing to take, they end at once."""
-        self.fence = self.backend.acquire_fence()
+        self.learner = self.backend.become_learner()
         schema = schema or self.schema
         staleness = StalenessBound(k) if not isinstance(k, StalenessBound) else k
-        tickets = Tickets(self.backend, self.fence, staleness)
+        tickets = Tickets(self.learner, staleness)
         intake = Intake(
-            Inbox(self.backend.unrolls, batch_size, block_s),
-            self.backend,
+            Inbox(self.learner.unrolls, batch_size, block_s),
+            self.learner,
             schema,
             tickets,
-            settling=self.backend,
+            settling=self.learner,
             staleness=staleness if rounds is None else StalenessBound(0),
-            fence=self.fence,
             applied=dict(applied or {}),
             version=first_version,
             newest_version=newest_version,
@@ -116,16 +116,21 @@ class SmallRun:
 
     def remember(self):
         """What a Redis would have on its disk now."""
-        run = self.backend._run
-        return {name: copy.copy(getattr(run, name)) for name in ("queue", "pending", "ledger", "highest")}
+        keys, held = self.backend._run.keys, self.backend.engine._store.data
+        return {key: copy.deepcopy(held[key]) for key in (keys.unrolls, keys.ledger, keys.highest) if key in held}
 
     def come_back(self, disk):
         """As a Redis whose machine lost its power does: with what was on its disk."""
-        self.backend._run.__dict__.update(disk)
-        self.backend.unrolls.interruptions += 1
+        keys, held = self.backend._run.keys, self.backend.engine._store.data
+        last = held[keys.unrolls].last
+        for key in (keys.unrolls, keys.ledger, keys.highest):
+            held.pop(key, None)
+        held.update(copy.deepcopy(disk))
+        held[keys.unrolls].last = last  # ids of Redis are times, which do not come again
+        self.backend.engine.interruptions += 1
 
     def publish(self, version):
-        self.backend.weights.publish(version, b"", 0, self.fence)
+        self.learner.weights.publish(version, b"", 0)
 
     @property
     def ledger(self):
@@ -140,7 +145,7 @@ class SmallRun:
 
     @property
     def dead(self):
-        return [entry["reason"] for entry in self.backend._run.dead]
+        return [entry["reason"].decode() for entry in rejected(self.backend)]
 
 
 @pytest.fixture
@@ -201,7 +206,7 @@ def prepared(toy_config, toy_spec, tmp_path):
     def make(config=None, *, run_id="toy", run_dir=tmp_path, place=None, backend=None):
         config = config or toy_config()
         if backend is None:
-            backend = InMemoryBackend(run_id, QueueCaps(10_000, 2**30))
+            backend = connect("local:", run_id, QueueCaps(10_000, 2**30), name="test", give_up_s=1.0)
             backend.create(config.model_dump_json())
         return prepare(config, toy_spec, place or Place(run_dir), run_id, backend)
 

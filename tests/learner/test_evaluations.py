@@ -6,10 +6,10 @@ from distrl.config import RunConfig
 from distrl.learner.evaluations import EvaluationReader, restore_evaluations
 from distrl.learner.policy_files import best_return, write_best
 from distrl.learner.state import LearnerState
-from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import encode_weights
-from distrl.memory_backend.in_memory import InMemoryBackend
-from distrl.memory_backend.registry_interface import BestEvaluation, Evaluation
+from distrl.memory_backend.records import BestEvaluation, Evaluation
+from distrl.memory_backend.stream import QueueCaps
 from distrl.types import Weights
 
 
@@ -19,7 +19,7 @@ def evaluation(env_steps):
 
 @pytest.fixture
 def registry():
-    backend = InMemoryBackend("r", QueueCaps(8, 2**20))
+    backend = connect("local:", "r", QueueCaps(8, 2**20), name="test", give_up_s=1.0)
     backend.create("{}")
     assert backend.registry.register_evaluator() == 1
     return backend.registry

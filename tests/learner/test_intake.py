@@ -19,6 +19,7 @@ from distrl.memory_backend.codec import encode_unroll, stack
 from distrl.memory_backend.gradient_codec import GradientSchema, encode_contribution
 from distrl.memory_backend.keys import HIGHEST_NUMBER, entry_fields
 from distrl.types import Contribution, Differentiated, UnrollHeader
+from tests.forging import rejected
 
 STEPS = 5  # valid steps of one unroll
 SOURCE = (0, 1)  # actor 0, incarnation 1
@@ -126,14 +127,14 @@ def test_a_connection_that_breaks_while_it_waits_is_noticed_before_anything_is_j
     feed = run.feed(batch_size=2)
     disk = run.remember()
     first = feed.collect()
-    take = run.backend.unrolls.take
+    take = run.learner.unrolls.take
 
     def interrupted(count, block_s):
         if run.backend.unrolls.interruptions == 0:
             run.come_back(disk)
         return take(count, block_s)
 
-    monkeypatch.setattr(run.backend.unrolls, "take", interrupted)
+    monkeypatch.setattr(run.learner.unrolls, "take", interrupted)
     assert tags(feed.collect()) == [3, 4]
     run.use(first)
     assert (run.ledger.trained, run.ledger.in_flight, run.dropped) == (2, 2, {})
@@ -144,8 +145,8 @@ def test_what_is_acknowledged_while_the_feed_looks_what_was_forgotten_is_acknowl
     run.push(0, 0, tag=1)
     feed = run.feed()
     first, settled = feed.collect(), []
-    run.backend.unrolls.interruptions += 1
-    unacknowledged = run.backend.unrolls.unacknowledged
+    run.backend.engine.interruptions += 1
+    unacknowledged = run.learner.unrolls.unacknowledged
 
     def overtaken(after, count):
         found = unacknowledged(after, count)
@@ -154,7 +155,7 @@ def test_what_is_acknowledged_while_the_feed_looks_what_was_forgotten_is_acknowl
             settled.append(True)
         return found
 
-    monkeypatch.setattr(run.backend.unrolls, "unacknowledged", overtaken)
+    monkeypatch.setattr(run.learner.unrolls, "unacknowledged", overtaken)
     assert feed.collect() is None
     assert settled
     assert (run.ledger.trained, run.ledger.in_flight, run.dropped) == (1, 0, {})
@@ -302,10 +303,10 @@ def test_what_cannot_be_trained_on_is_rejected_with_its_reason(run, unroll, reas
     assert made.receipts[0].env_steps == 2 * STEPS  # nobody knows how many steps the other one had
     assert (run.dropped, run.ledger.foreign, run.ledger.lost) == ({reason: 1}, 0, 0)
     assert run.backend.tickets.counts() == (0 if k is None else 1, 0)
-    (dead,) = run.backend._run.dead
-    assert (dead["reason"], dead["actor"], dead["sequence"]) == (reason, 0, 1)
+    (dead,) = rejected(run.backend)
+    assert (dead["reason"], dead["actor"], dead["sequence"]) == (reason.encode(), b"0", b"1")
     if payload is not None:
-        assert (dead["payload"], dead["sha256"]) == (payload, hashlib.sha256(payload).hexdigest())
+        assert (dead["payload"], dead["sha256"]) == (payload, hashlib.sha256(payload).hexdigest().encode())
 
 
 # ----------------------------------------------------------------------------------------------------------- gaps
@@ -398,10 +399,10 @@ def test_a_restarted_learner_takes_the_unacknowledged_first_one_by_one_and_in_or
     first = run.feed(batch_size=5)
     assert tags(first.collect()) == [0, 10, 1, 11, 2]
     asked = []
-    stream = run.backend.unrolls
+    restarted = run.feed(batch_size=3, first_version=2)
+    stream = run.learner.unrolls
     original = stream.unacknowledged
     monkeypatch.setattr(stream, "unacknowledged", lambda *call: asked.append(call) or original(*call))
-    restarted = run.feed(batch_size=3, first_version=2)
     made = restarted.collect()
     assert tags(made) == [0, 10, 1]
     assert [count for _, count in asked] == [1, 1, 1]
@@ -430,7 +431,7 @@ def test_a_fenced_learner_judges_nothing(run):
     run.push(0, 0, payload=b"\xc1")
     old = run.feed()
     run.feed()
-    with pytest.raises(Exception, match="another learner runs this"):
+    with pytest.raises(Exception, match="another learner runs small"):
         old.collect()
     assert (run.ledger.in_flight, run.dropped) == (1, {})
 
@@ -457,7 +458,7 @@ def test_tickets_are_not_issued_again_while_something_can_still_move(run, publis
     asked = []
     feed = run.feed(k=0, first_version=2, stop=lambda: bool(asked.append(1)) or len(asked) == 5)
     run.publish(published)
-    run.backend.tickets.issue(free + held, run.fence)
+    run.learner.tickets.issue(free + held)
     for _ in range(held):
         run.backend.tickets.take(SOURCE, 0.0)
     assert feed.collect() is None
@@ -844,7 +845,7 @@ def test_an_unroll_that_three_learners_died_of_is_dropped_and_the_stream_goes_on
     run.use(made)
     assert feed.collect() is None
     assert run.ledger.lost == 0
-    assert not run.backend._run.suspects
+    assert not run.backend.engine.call("HGETALL", run.backend._run.keys.suspects)
 
 
 def test_a_forged_one_is_foreign_as_well(run, unroll, deadly):
@@ -862,5 +863,5 @@ def test_learners_that_die_of_something_else_leave_no_suspicion(run):
     run.push(0, 0)
     for _ in range(10):
         assert tags(run.feed().collect()) == [0]
-        assert not run.backend._run.suspects
+        assert not run.backend.engine.call("HGETALL", run.backend._run.keys.suspects)
     assert run.dropped == {}

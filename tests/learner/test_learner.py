@@ -19,7 +19,7 @@ def learner(prepared, acting, toy_config):
         made = prepared(config or toy_config())
         made.algorithm.memory = MemorySpec(unroll_length_steps=4, batch_size=2, max_staleness_updates=k)
         feed = acting(made)
-        publisher = Publisher(made.backend, made.fence, 2, StalenessBound(k))
+        publisher = Publisher(made.backend, 2, StalenessBound(k))
         learner = Learner(made.algorithm, made.networks, made.state, feed, publisher, Waits())
         return learner, made
 

@@ -7,7 +7,7 @@ import pytest
 from distrl.learner import operator_requests
 from distrl.learner.operator_requests import OperatorRequests
 from distrl.learner.state import LearnerState
-from distrl.memory_backend.registry_interface import Control, Demand
+from distrl.memory_backend.records import Demand
 
 RATE, WEIGHT = "network.learning_rate", "algorithm.entropy_weight"
 
@@ -90,10 +90,11 @@ def test_what_redis_has_forgotten_is_put_back(run, steered):
     made.begin()
     run.backend.registry.set_control(settings={RATE: 0.5})
     made.attend()
-    run.backend._run.control = Control()  # as of an earlier copy of it
+    run.backend.engine.call("DEL", run.backend._run.keys.control)  # as of an earlier copy of it
     made.attend()
     assert run.backend.registry.control().settings == {RATE: 0.5}
-    run.backend._run.control = Control(settings={WEIGHT: 0.25})
+    run.backend.engine.call("DEL", run.backend._run.keys.control)
+    run.backend.registry.set_control(settings={WEIGHT: 0.25})
     made.attend()
     assert run.backend.registry.control().settings == {RATE: 0.5, WEIGHT: 0.25}
     assert (made.taken[-1].network.learning_rate, made.taken[-1].algorithm.entropy_weight) == (0.5, 0.25)

@@ -10,8 +10,8 @@ from distrl.data_store.checkpoints import load_newest
 from distrl.errors import CheckpointError
 from distrl.learner.origin import Place
 from distrl.learner.session import Session
-from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.backend import connect
+from distrl.memory_backend.stream import QueueCaps
 
 HOST = socket.gethostname()
 SHARE = "share the run's directory between all hosts that may run its learner"
@@ -23,7 +23,7 @@ class KilledError(Exception):
 
 @pytest.fixture
 def backend():
-    backend = InMemoryBackend("toy", QueueCaps(10_000, 2**30))
+    backend = connect("local:", "toy", QueueCaps(10_000, 2**30), name="test", give_up_s=1.0)
     backend.create("{}")
     return backend
 

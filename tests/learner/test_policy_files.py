@@ -12,7 +12,7 @@ from distrl.data_store import checkpoints
 from distrl.errors import CheckpointError, ConfigError
 from distrl.learner.policy_files import best_return, forget_best, read_policy, write_best, write_bundle, write_weights
 from distrl.memory_backend.codec import decode_weights, encode_weights
-from distrl.memory_backend.registry_interface import BestEvaluation, Evaluation
+from distrl.memory_backend.records import BestEvaluation, Evaluation
 from distrl.types import PolicyBundle, Weights
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from distrl.errors import FencedError
 from distrl.learner.prefetch import Prefetch
-from distrl.memory_backend.backend import LedgerCounts
+from distrl.memory_backend.ledger import LedgerCounts
 
 
 def wait_until(condition):
@@ -86,8 +86,8 @@ def test_while_it_has_nothing_the_learner_can_do_something_else(run, prefetch):
 def test_an_error_of_the_thread_reaches_the_caller(run, prefetch):
     feed = prefetch()
     run.push(0, 0, payload=b"\xc1")  # to be rejected, which only the newest learner may
-    run.backend.acquire_fence()
-    with pytest.raises(FencedError, match="another learner runs this"):
+    run.backend.become_learner()
+    with pytest.raises(FencedError, match="another learner runs small"):
         feed.collect()
     feed._thread.join(10.0)
     assert not feed._thread.is_alive()
@@ -97,7 +97,7 @@ def test_an_error_comes_after_the_parcels_before_it(run, prefetch):
     feed = prefetch()
     run.push(0, 0)
     run.push(0, 1, tag=np.nan)
-    run.backend.acquire_fence()
+    run.backend.become_learner()
     assert feed.collect() is not None
     with pytest.raises(FencedError):
         feed.collect()

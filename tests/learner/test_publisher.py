@@ -18,8 +18,8 @@ def publisher(run):
 
     def make(k=None, batch_size=3):
         bound = k if isinstance(k, StalenessBound) else StalenessBound(k)
-        run.fence = run.backend.acquire_fence()
-        return Publisher(run.backend, run.fence, batch_size, bound)
+        run.learner = run.backend.become_learner()
+        return Publisher(run.learner, batch_size, bound)
 
     return make
 
@@ -116,7 +116,7 @@ def test_after_a_restart_only_the_missing_ones(run, publisher, free, held, queue
     for sequence in range(in_flight + queued):
         run.push(0, sequence)
     run.backend.unrolls.take(in_flight, 0.0)
-    run.backend.tickets.issue(free + held, run.fence)
+    run.learner.tickets.issue(free + held)
     for actor in range(held):
         run.backend.tickets.take((actor % 3, 1), 0.0)
     publisher(k=1).issue_first_tickets()
@@ -134,18 +134,19 @@ def test_a_restart_after_the_bound_came_down_uses_up_what_is_too_much(run, publi
         for _ in range(3):  # an update uses up a batch's
             run.backend.tickets.take((0, 1), 0.0)
             run.backend.tickets.reclaim((0, 1))
-            run.backend._run.free_tickets -= 1
+            run.backend.engine.call("BLPOP", run.backend._run.keys.tickets, 0.0)
         made.issue_tickets()
     assert run.backend.tickets.counts() == (6, 0)
 
 
 def test_tickets_that_move_while_they_are_counted_are_counted_once(run, publisher, monkeypatch):
     """An actor that pushes between the two reads would be counted as holding a ticket and as having used it."""
-    run.backend.tickets.issue(3, run.fence)
+    run.learner.tickets.issue(3)
     for actor in range(3):
         run.backend.tickets.take((actor, 1), 0.0)
     pushes = iter(range(3))
-    tickets = run.backend.tickets
+    made = publisher(k=0)
+    tickets = run.learner.tickets
     count = tickets.counts
 
     def count_and_push():
@@ -156,13 +157,13 @@ def test_tickets_that_move_while_they_are_counted_are_counted_once(run, publishe
         return counts
 
     monkeypatch.setattr(tickets, "counts", count_and_push)
-    publisher(k=0).issue_first_tickets()
+    made.issue_first_tickets()
     assert (count(), run.ledger.queued) == ((0, 0), 3)
 
 
 def test_concurrent_actors_do_not_change_the_total(run, publisher):
     """Three actors take and push as fast as they can while a new learner counts."""
-    run.backend.tickets.issue(300, run.fence)
+    run.learner.tickets.issue(300)
 
     def act(actor):
         sequence = 0

@@ -23,8 +23,8 @@ from distrl.learner.checkpointing import Checkpointer
 from distrl.learner.origin import Place
 from distrl.learner.preparation import prepare
 from distrl.learner.session import Session
-from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.backend import connect
+from distrl.memory_backend.stream import QueueCaps
 
 
 class QParameters(AlgorithmSection):
@@ -73,7 +73,7 @@ class Run:
     def __init__(self, config, spec, run_dir, run_id="q", backend=None):
         self.backend = backend
         if backend is None:
-            self.backend = InMemoryBackend(run_id, QueueCaps(10_000, 2**30))
+            self.backend = connect("local:", run_id, QueueCaps(10_000, 2**30), name="test", give_up_s=1.0)
             self.backend.create("{}")
         self.made = prepare(config, spec, Place(run_dir), run_id, self.backend)
         self.environment = VectorEnvironment(config.environment, config.actors.environments)
@@ -335,10 +335,10 @@ class Gone:
         self.left, self.counted, self.acknowledge = number, counted, unrolls.acknowledge
         monkeypatch.setattr(unrolls, "acknowledge", self)
 
-    def __call__(self, entries, fence, counts, highest):
+    def __call__(self, entries, counts, highest):
         self.left -= counts.get("trained", 0)
         if self.left > 0 or self.counted:
-            self.acknowledge(entries, fence, counts, highest)
+            self.acknowledge(entries, counts, highest)
         if self.left <= 0:
             raise MemoryBackendError("Redis is gone")
 
@@ -349,7 +349,7 @@ def test_what_redis_did_not_acknowledge_is_in_no_checkpoint(q_run, monkeypatch, 
     """The fifth unroll, after two updates: if Redis has counted it, it is rolled back, and otherwise it comes again."""
     first = q_run(checkpoint=checkpoint)
     with monkeypatch.context() as patched:
-        Gone(first.backend.unrolls, patched, 5, counted=counted)
+        Gone(first.made.backend.unrolls, patched, 5, counted=counted)
         with pytest.raises(MemoryBackendError):
             first.session.run()
     assert (first.state.trained_unrolls, first.state.updates) == (4, 2)
@@ -368,7 +368,7 @@ def test_what_redis_did_not_acknowledge_is_in_no_checkpoint(q_run, monkeypatch, 
 def test_a_checkpoint_that_holds_every_update_is_left_alone_when_redis_goes(q_run, monkeypatch, tmp_path):
     """The memory has moved on: until the checkpoint is written over as well, its file would be of another moment."""
     run = q_run(checkpoint=True, every_updates=2)  # the fifth unroll is wanted right after the second update
-    Gone(run.backend.unrolls, monkeypatch, 5, counted=False)
+    Gone(run.made.backend.unrolls, monkeypatch, 5, counted=False)
     saved = tmp_path / "checkpoints" / "replay-000000000002.npz"
     seen = []
     begin = Checkpointer.begin

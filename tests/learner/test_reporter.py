@@ -11,7 +11,7 @@ from distrl.config import RunConfig
 from distrl.learner import reporter as reporter_module
 from distrl.learner.reporter import Reporter, bottleneck, queue_fill
 from distrl.learner.state import LearnerState
-from distrl.memory_backend.backend import LedgerCounts
+from distrl.memory_backend.ledger import LedgerCounts
 from distrl.metrics.counters import Waits
 from distrl.metrics.snapshot import METRICS, columns_of
 

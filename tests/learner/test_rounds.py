@@ -7,7 +7,7 @@ import pytest
 
 from distrl.errors import NonFiniteError
 from distrl.learner.rounds import Rounds, names
-from distrl.memory_backend.registry_interface import Control
+from distrl.memory_backend.records import Control
 from distrl.types import UnrollHeader
 
 

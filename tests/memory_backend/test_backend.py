@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distrl.memory_backend.backend import DROP_REASONS, LedgerCounts
+from distrl.memory_backend.ledger import DROP_REASONS, LedgerCounts
 from distrl.types import UnrollHeader
 
 TERMS = {"produced": 1, "foreign": 1, "trained": -1, "queued": -1, "in_flight": -1, "lost": -1, "rolled_back": 0}
@@ -47,7 +47,7 @@ class Model:
         self.backend = run.backend
         self.backend.delete()
         self.backend.create("{}")
-        self.fence = self.backend.acquire_fence()
+        self.learner = self.backend.become_learner()
         self.producer = (0, self.backend.registry.register_actor(0))
         self.sequence = 0
         self.highest = -1
@@ -97,13 +97,13 @@ class Model:
         if self.hands:
             entry = self.hands.pop(0)
             foreign = int(entry.header is None)
-            self.backend.unrolls.reject(entry, reason, self.fence, {"foreign": foreign})
+            self.learner.unrolls.reject(entry, reason, {"foreign": foreign})
             self.expected.update({f"dropped.{reason}": 1, "foreign": foreign})
             self.sizes.pop(0)
 
     def restart(self, _):
         """A new learner finds exactly what the old one had in its hands."""
-        self.fence = self.backend.acquire_fence()
+        self.learner = self.backend.become_learner()
         assert self.backend.unrolls.unacknowledged("0", 1000) == self.hands
 
     def _verdict(self, entry):
@@ -116,7 +116,7 @@ class Model:
 
     def _settle(self, entries, counts):
         highest = {self.producer: self.highest} if self.highest >= 0 else {}
-        self.backend.unrolls.acknowledge(entries, self.fence, counts, highest)
+        self.learner.unrolls.acknowledge(entries, counts, highest)
         self.expected.update(counts)
         del self.sizes[: len(entries)]
 

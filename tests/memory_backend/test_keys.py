@@ -7,7 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrl.errors import ConfigError
-from distrl.memory_backend.keys import TABLE, RunKeys, entry_fields, entry_header, producer_field, producer_of
+from distrl.memory_backend.keys import (
+    TABLE,
+    RunKeys,
+    entry_fields,
+    entry_header,
+    producer_field,
+    producer_of,
+    run_of,
+    runs_pattern,
+    split_namespace,
+    with_namespace,
+)
 from distrl.types import UnrollHeader
 
 number = st.integers(0, 10**18 - 1)
@@ -15,11 +26,56 @@ number = st.integers(0, 10**18 - 1)
 
 def test_keys_stand_under_the_runs_prefix():
     keys = RunKeys("cartpole-1")
-    assert keys.unrolls == "distrl:cartpole-1:unrolls:0"
-    assert keys.ledger == "distrl:cartpole-1:ledger"
-    assert keys.held((3, 2)) == "distrl:cartpole-1:held:3.2"
+    assert keys.unrolls == "distrl:default:{cartpole-1}:unrolls:0"
+    assert keys.ledger == "distrl:default:{cartpole-1}:ledger"
+    assert keys.held((3, 2)) == "distrl:default:{cartpole-1}:held:3.2"
     assert fnmatch.fnmatchcase(keys.held((3, 2)), keys.all_held)
     assert not fnmatch.fnmatchcase(RunKeys("cartpole-10").run, keys.all)
+
+
+def test_all_keys_of_a_run_are_in_one_hash_slot_of_its_namespace():
+    keys = RunKeys("r", "team-a")
+    made = [value for name, value in vars(keys).items() if name not in ("run_id", "prefix")]
+    assert {key[key.index("{") : key.index("}") + 1] for key in [*made, keys.held((3, 2))]} == {"{r}"}
+    assert all(key.startswith("distrl:team-a:{r}:") for key in made)
+    assert not fnmatch.fnmatchcase(RunKeys("r", "team-b").run, keys.all)
+
+
+@pytest.mark.parametrize("namespace", ["", "a:b", "a*", "a b", "ä", "a_b", "x" * 51, "{a}"])
+def test_a_namespace_has_no_character_with_a_meaning(namespace):
+    with pytest.raises(ConfigError, match=r"memory\.namespace"):
+        RunKeys("r", namespace)
+
+
+def test_the_key_of_a_run_names_its_namespace_and_id():
+    assert run_of(RunKeys("a.b-1", "team-a").run) == ("team-a", "a.b-1")
+    assert fnmatch.fnmatchcase(RunKeys("r", "team-a").run, runs_pattern("team-a"))
+    assert fnmatch.fnmatchcase(RunKeys("r", "team-a").run, runs_pattern(None))
+    assert not fnmatch.fnmatchcase(RunKeys("r", "team-b").run, runs_pattern("team-a"))
+    assert [run_of(key) for key in ("distrl:r:run", "distrl:n:{r}:ledger", "distrl:n:{a b}:run")] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("url", "namespace", "expected"),
+    [
+        ("redis://h/0", "default", "redis://h/0"),
+        ("redis://h/0", "a", "redis://h/0?namespace=a"),
+        ("redis://h/0?password=x%26y", "a", "redis://h/0?password=x%26y&namespace=a"),
+        ("redis://h/0?namespace=a&db=1", "default", "redis://h/0?db=1&namespace=a"),
+        ("redis://h/0?namespace=a", "a", "redis://h/0?namespace=a"),
+        ("unix:///x.sock?namespace=default", "default", "unix:///x.sock"),
+    ],
+)
+def test_a_namespace_is_an_option_of_the_url(url, namespace, expected):
+    made = with_namespace(url, namespace)
+    assert made == expected
+    assert split_namespace(made)[1] == (None if "namespace" not in made else "a")
+    assert "namespace" not in split_namespace(made)[0]
+
+
+def test_two_namespaces_for_one_run_are_refused():
+    with pytest.raises(ConfigError, match="'b' and the URL's namespace 'a' differ"):
+        with_namespace("redis://h?namespace=a", "b")
 
 
 def test_every_key_is_a_row_and_every_row_a_key():

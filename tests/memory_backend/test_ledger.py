@@ -4,8 +4,7 @@ import pytest
 import redis
 
 from distrl.errors import FencedError, MemoryBackendError
-from distrl.memory_backend.backend import LedgerCounts
-from distrl.memory_backend.ledger import checked_increments, ledger_counts, rejected_increments
+from distrl.memory_backend.ledger import LedgerCounts, checked_increments, ledger_counts, rejected_increments
 from distrl.types import UnrollHeader
 
 
@@ -14,7 +13,7 @@ def test_a_new_run_has_counted_nothing(backend):
 
 
 def test_queued_in_flight_and_trained_follow_an_unroll(backend):
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     seen = []
 
     def note():
@@ -26,27 +25,27 @@ def test_queued_in_flight_and_trained_follow_an_unroll(backend):
     note()
     entries = backend.unrolls.take(1, 0.0)
     note()
-    backend.unrolls.acknowledge(entries, fence, {"trained": 1}, {(0, 1): 0})
+    learner.unrolls.acknowledge(entries, {"trained": 1}, {(0, 1): 0})
     note()
     assert seen == [(1, 1, 0, 0, 3), (1, 0, 1, 0, 3), (1, 0, 0, 1, 0)]
     assert backend.ledger.counts().pushed_bytes == 3
 
 
 def test_a_gap_is_counted_as_produced_and_lost(backend):
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     backend.unrolls.push(UnrollHeader(0, 1, 4, 0, 1), b"x")
     entries = backend.unrolls.take(1, 0.0)
-    backend.unrolls.acknowledge(entries, fence, {"trained": 1, "lost": 4, "produced": 4}, {(0, 1): 4})
+    learner.unrolls.acknowledge(entries, {"trained": 1, "lost": 4, "produced": 4}, {(0, 1): 4})
     counts = backend.ledger.counts()
     assert (counts.produced, counts.trained, counts.lost, counts.imbalance) == (5, 1, 4, 0)
 
 
 def test_what_was_rolled_back_is_counted_apart(backend):
-    old, fence = backend.acquire_fence(), backend.acquire_fence()
-    backend.ledger.roll_back(3, fence)
-    backend.ledger.roll_back(2, fence)
+    old, learner = backend.become_learner(), backend.become_learner()
+    learner.ledger.roll_back(3)
+    learner.ledger.roll_back(2)
     with pytest.raises(FencedError):
-        backend.ledger.roll_back(1, old)
+        old.ledger.roll_back(1)
     assert backend.ledger.counts() == LedgerCounts(rolled_back=5)
     assert backend.ledger.counts().imbalance == 0
 
@@ -80,7 +79,7 @@ def test_increments_are_events():
 def test_a_count_that_is_no_number_is_named(redis_run, name, value):
     backend = redis_run.backend
     with redis.Redis.from_url(redis_run.url) as client:
-        client.hset(f"distrl:{redis_run.run_id}:ledger", name, value)
-        client.hset(f"distrl:{redis_run.run_id}:ledger", b"\xff", "x")  # no count at all
+        client.hset(f"{redis_run.prefix}ledger", name, value)
+        client.hset(f"{redis_run.prefix}ledger", b"\xff", "x")  # no count at all
     with pytest.raises(MemoryBackendError, match=f"{name} in the ledger of {redis_run.run_id} is b'.*, which"):
         backend.ledger.counts()

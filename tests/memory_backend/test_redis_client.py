@@ -12,10 +12,10 @@ import pytest
 import redis
 
 from distrl.errors import ConfigError, FencedError, MemoryBackendError
-from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend import backend as backends
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
-from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.memory_backend.redis_client import RedisClient, connect
+from distrl.memory_backend.stream import QueueCaps
 from distrl.types import UnrollHeader
 
 pytestmark = pytest.mark.redis
@@ -89,11 +89,11 @@ def lossy(redis_run):
 
 def test_an_acknowledgement_whose_reply_is_lost_counts_once(lossy):
     backend, proxy = lossy
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     backend.unrolls.push(UnrollHeader(0, 1, 0, 0, 1), b"x")
     entries = backend.unrolls.take(1, 0.0)
     proxy.marker = b"EXEC"
-    backend.unrolls.acknowledge(entries, fence, {"trained": 1}, {(0, 1): 0})
+    learner.unrolls.acknowledge(entries, {"trained": 1}, {(0, 1): 0})
     assert proxy.lost == 1
     counts = backend.ledger.counts()
     assert (counts.trained, counts.stream_bytes, counts.imbalance) == (1, 0, 0)
@@ -101,13 +101,13 @@ def test_an_acknowledgement_whose_reply_is_lost_counts_once(lossy):
 
 def test_weights_tickets_and_roll_back_survive_lost_replies_exactly_once(lossy):
     backend, proxy = lossy
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     proxy.marker = b"EXEC"
-    backend.weights.publish(1, b"w", 0, fence)
+    learner.weights.publish(1, b"w", 0)
     proxy.marker = b"EXEC"
-    backend.tickets.issue(3, fence)
+    learner.tickets.issue(3)
     proxy.marker = b"EXEC"
-    backend.ledger.roll_back(2, fence)
+    learner.ledger.roll_back(2)
     assert proxy.lost == 3
     assert backend.weights.fetch()[:2] == (1, b"w")
     assert backend.tickets.counts() == (3, 0)
@@ -125,14 +125,14 @@ def test_a_run_whose_creation_is_not_heard_of_exists(lossy):
 
 def test_a_repeated_push_stores_a_copy_that_the_ledger_counts(lossy):
     backend, proxy = lossy
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     proxy.marker = b"XADD"
     backend.unrolls.push(UnrollHeader(0, 1, 0, 0, 1), b"x")
     assert proxy.lost == 1
     first, second = backend.unrolls.take(10, 0.0)
     assert first.header == second.header
-    backend.unrolls.acknowledge([first], fence, {"trained": 1}, {(0, 1): 0})
-    backend.unrolls.acknowledge([second], fence, {"dropped.duplicate": 1}, {(0, 1): 0})
+    learner.unrolls.acknowledge([first], {"trained": 1}, {(0, 1): 0})
+    learner.unrolls.acknowledge([second], {"dropped.duplicate": 1}, {(0, 1): 0})
     counts = backend.ledger.counts()
     assert (counts.produced, counts.trained, counts.dropped["duplicate"], counts.foreign) == (2, 1, 1, 0)
     assert (counts.imbalance, counts.stream_bytes) == (0, 0)
@@ -141,7 +141,7 @@ def test_a_repeated_push_stores_a_copy_that_the_ledger_counts(lossy):
 @pytest.mark.parametrize("block_s", [0.0, 5.0])
 def test_a_ticket_whose_reply_is_lost_is_not_taken_twice(lossy, block_s):
     backend, proxy = lossy
-    backend.tickets.issue(2, backend.acquire_fence())
+    backend.become_learner().tickets.issue(2)
     proxy.marker = b"LMOVE" if block_s == 0.0 else b"BLMOVE"
     assert backend.tickets.take((0, 1), block_s)
     assert proxy.lost == 1
@@ -170,33 +170,33 @@ def test_a_lost_empty_reply_is_an_empty_reply(lossy):
 
 def test_a_fence_taken_between_read_and_write_is_noticed(redis_run, monkeypatch):
     backend, usurper = redis_run.backend, redis_run.connect()
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     backend.unrolls.push(UnrollHeader(0, 1, 0, 0, 1), b"x")
     entries = backend.unrolls.take(1, 0.0)
     from distrl.memory_backend import stream
 
     def usurping(read, keys, highest):
-        usurper.acquire_fence()
+        usurper.become_learner()
         return []
 
     monkeypatch.setattr(stream, "_raised", usurping)
     with pytest.raises(FencedError):
-        backend.unrolls.acknowledge(entries, fence, {"trained": 1}, {})
+        learner.unrolls.acknowledge(entries, {"trained": 1}, {})
     assert backend.ledger.counts().in_flight == 1
 
 
 def test_endless_conflicts_are_an_error(redis_run, monkeypatch):
     backend, other = redis_run.backend, redis_run.connect()
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     from distrl.memory_backend import stream
 
     def touching(read, keys, highest):
-        other._client.call("HSET", keys.run, "note", "x")
+        other.engine.call("HSET", keys.run, "note", "x")
         return []
 
     monkeypatch.setattr(stream, "_raised", touching)
     with pytest.raises(MemoryBackendError, match="conflicts"):
-        backend.unrolls.acknowledge([], fence, {"lost": 1}, {})
+        learner.unrolls.acknowledge([], {"lost": 1}, {})
     assert backend.ledger.counts().lost == 0
 
 
@@ -206,7 +206,7 @@ LAST_ID = f"{2**64 - 1}-{2**64 - 1}"
 @pytest.mark.parametrize("how", ["last id", "wrong type"])
 def test_a_push_whose_entry_alone_is_refused_counts_nothing(redis_run, how):
     """Redis applies the other commands of a transaction when one fails inside EXEC."""
-    backend, keys = redis_run.backend, redis_run.backend._keys
+    backend, keys = redis_run.backend, redis_run.backend._run.keys
     backend.unrolls.push(UnrollHeader(0, 1, 0, 0, 1), b"x")
     before = backend.ledger.counts()
     with redis.Redis.from_url(redis_run.url) as admin:
@@ -227,7 +227,7 @@ def test_a_push_whose_entry_alone_is_refused_counts_nothing(redis_run, how):
 def test_what_a_refused_push_counted_is_taken_back_once_over_a_lost_reply(lossy):
     backend, proxy = lossy
     with redis.Redis(unix_socket_path=proxy.upstream) as admin:
-        admin.execute_command("XSETID", backend._keys.unrolls, LAST_ID)
+        admin.execute_command("XSETID", backend._run.keys.unrolls, LAST_ID)
     proxy.marker = b"applied"
     with pytest.raises(MemoryBackendError, match="refuses"):
         backend.unrolls.push(UnrollHeader(0, 1, 0, 0, 1), b"xyz")
@@ -418,18 +418,18 @@ def test_a_refusal_for_good_is_final_at_once(error):
     ids=["fail-over", "full"],
 )
 def test_a_redis_that_refuses_writes_for_a_while_gets_each_of_them_once(own_server, refuse, allow):
-    backend = RedisBackend.open(own_server.url, "refused", QueueCaps(8, 2**20), name="x", give_up_s=60.0)
+    backend = backends.connect(own_server.url, "refused", QueueCaps(8, 2**20), name="x", give_up_s=60.0)
     backend.create("{}")
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
 
     def push():
         backend.unrolls.push(UnrollHeader(0, 1, 0, 0, 1), b"x")
 
     def acknowledge():
-        backend.unrolls.acknowledge(backend.unrolls.take(1, 0.0), fence, {"trained": 1}, {(0, 1): 0})
+        learner.unrolls.acknowledge(backend.unrolls.take(1, 0.0), {"trained": 1}, {(0, 1): 0})
 
     with redis.Redis.from_url(own_server.url) as admin:
-        for operation in (push, acknowledge, lambda: backend.tickets.issue(2, fence)):
+        for operation in (push, acknowledge, lambda: learner.tickets.issue(2)):
             admin.execute_command(*refuse)
             before = backend.unrolls.interruptions
             timer = threading.Timer(0.3, lambda: admin.execute_command(*allow))
@@ -460,7 +460,7 @@ def test_a_wrong_password_and_missing_rights_are_refusals_not_outages(own_server
 @pytest.fixture
 def round_trips(redis_run, monkeypatch):
     """The commands of every round trip of `redis_run.backend`, by their first words."""
-    client, made = redis_run.backend._client, []
+    client, made = redis_run.backend.engine, []
     original = client._round_trip
 
     def counting(commands):
@@ -473,29 +473,29 @@ def round_trips(redis_run, monkeypatch):
 
 def test_a_fenced_operation_after_another_takes_one_round_trip(redis_run, round_trips):
     backend = redis_run.backend
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     round_trips.clear()
-    backend.tickets.issue(1, fence)
+    learner.tickets.issue(1)
     assert [trip[-1] for trip in round_trips] == ["HGET", "HGET"]  # the token first, and again with the transaction
     for sequence in range(2):
-        backend.unrolls.acknowledge([], fence, {"lost": 1, "produced": 1}, {(0, 1): sequence})
+        learner.unrolls.acknowledge([], {"lost": 1, "produced": 1}, {(0, 1): sequence})
     assert round_trips[2:] == [["MULTI", "HINCRBY", "HINCRBY", "ZADD", "HSET", "EXEC", "WATCH", "HGET"]] * 2
     backend.ledger.counts()  # no fenced one
-    backend.tickets.issue(1, fence)
+    learner.tickets.issue(1)
     assert [trip[0] for trip in round_trips[4:]] == ["UNWATCH", "UNWATCH", "MULTI"]
     assert backend.tickets.counts() == (2, 0)
 
 
 def test_a_fence_taken_since_the_last_operation_is_noticed(redis_run):
     backend, usurper = redis_run.backend, redis_run.connect()
-    fence = backend.acquire_fence()
-    backend.tickets.issue(1, fence)
-    new = usurper.acquire_fence()
-    with pytest.raises(FencedError, match=f"token {new}, ours {fence}"):
-        backend.tickets.issue(1, fence)
-    usurper.tickets.issue(1, new)
+    learner = backend.become_learner()
+    learner.tickets.issue(1)
+    new = usurper.become_learner()
+    with pytest.raises(FencedError, match=f"token {new.fence}, ours {learner.fence}"):
+        learner.tickets.issue(1)
+    new.tickets.issue(1)
     with pytest.raises(FencedError):
-        backend.tickets.issue(1, fence)
+        learner.tickets.issue(1)
     assert backend.tickets.counts() == (2, 0)
 
 
@@ -503,66 +503,66 @@ def test_a_fence_taken_since_the_last_operation_is_noticed(redis_run):
 def test_a_run_that_is_gone_is_no_other_learners(redis_run, used):
     """Who is fenced out leaves the checkpoints alone; here nobody else has newer ones."""
     backend = redis_run.backend
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     if used:  # the token is watched, and read already
-        backend.tickets.issue(1, fence)
+        learner.tickets.issue(1)
     redis_run.connect().delete()
     with pytest.raises(MemoryBackendError, match=f"issuing tickets: run {redis_run.run_id} is gone") as caught:
-        backend.tickets.issue(1, fence)
+        learner.tickets.issue(1)
     assert not isinstance(caught.value, FencedError)
-    assert redis_run.connect()._client.keys(backend._keys.all) == []  # nothing is begun anew
+    assert redis_run.connect().engine.keys(backend._run.keys.all) == []  # nothing is begun anew
 
 
 def test_a_fence_taken_before_a_refused_read_is_noticed_after_it(redis_run):
     """What was refused had begun to watch anew: a token of before says nothing any more."""
     backend, usurper = redis_run.backend, redis_run.connect()
-    fence, keys = backend.acquire_fence(), backend._keys
-    backend.tickets.issue(1, fence)
-    usurper.acquire_fence()
+    learner, keys = backend.become_learner(), backend._run.keys
+    learner.tickets.issue(1)
+    usurper.become_learner()
     with pytest.raises(MemoryBackendError, match="WRONGTYPE"):
-        backend._client.fenced(keys, fence, lambda _replies: [], "reading", [("HGETALL", keys.tickets)])
-    usurper._client.call("HSET", keys.run, "note", "x")
+        learner._run.fenced(lambda _replies: [], "reading", [("HGETALL", keys.tickets)])
+    usurper.engine.call("HSET", keys.run, "note", "x")
     assert backend.ledger.counts().imbalance == 0  # nothing is watched
     with pytest.raises(FencedError):
-        backend.tickets.issue(1, fence)
+        learner.tickets.issue(1)
 
 
 def test_another_change_of_the_run_since_the_last_operation_is_no_fence(redis_run):
     backend, other = redis_run.backend, redis_run.connect()
-    fence = backend.acquire_fence()
-    backend.tickets.issue(1, fence)
-    other._client.call("HSET", backend._keys.run, "note", "x")
+    learner = backend.become_learner()
+    learner.tickets.issue(1)
+    other.engine.call("HSET", backend._run.keys.run, "note", "x")
     assert backend.ledger.counts().imbalance == 0  # a transaction of another kind is not refused for it
-    backend.tickets.issue(1, fence)
-    other._client.call("HSET", backend._keys.run, "note", "y")
-    backend.tickets.issue(1, fence)
+    learner.tickets.issue(1)
+    other.engine.call("HSET", backend._run.keys.run, "note", "y")
+    learner.tickets.issue(1)
     assert backend.tickets.counts() == (3, 0)
 
 
 def test_a_broken_connection_forgets_what_was_watched(lossy):
     backend, proxy = lossy
-    fence = backend.acquire_fence()
-    backend.tickets.issue(1, fence)
+    learner = backend.become_learner()
+    learner.tickets.issue(1)
     proxy.marker = b"EXEC"
-    backend.tickets.issue(1, fence)
+    learner.tickets.issue(1)
     proxy.marker = b"XLEN"
     backend.ledger.counts()
-    backend.tickets.issue(1, fence)
+    learner.tickets.issue(1)
     assert (proxy.lost, backend.tickets.counts()) == (2, (3, 0))
 
 
 def test_highest_sequences_of_two_connections_never_go_back(redis_run):
     """A feed drops what is stale on a connection of its own, before the learner acknowledges what came earlier."""
-    learner, feed = redis_run.backend, redis_run.connect()
-    fence = learner.acquire_fence()
-    learner.unrolls.acknowledge([], fence, {}, {(0, 1): 4})
-    feed.unrolls.acknowledge([], fence, {}, {(0, 1): 7})
-    learner.unrolls.acknowledge([], fence, {}, {(0, 1): 5})
+    learner = redis_run.backend.become_learner()
+    feed = redis_run.connect().as_learner(learner.fence)
+    learner.unrolls.acknowledge([], {}, {(0, 1): 4})
+    feed.unrolls.acknowledge([], {}, {(0, 1): 7})
+    learner.unrolls.acknowledge([], {}, {(0, 1): 5})
     assert learner.unrolls.highest() == {(0, 1): 7}
 
 
 def test_highest_sequences_are_read_however_redis_writes_them(redis_run):
     """From 10^17 on it writes scores with an exponent; a header's numbers are below 10^18."""
-    fence = redis_run.backend.acquire_fence()
-    redis_run.backend.unrolls.acknowledge([], fence, {}, {(0, 1): 10**17, (1, 1): 2**53})
+    learner = redis_run.backend.become_learner()
+    learner.unrolls.acknowledge([], {}, {(0, 1): 10**17, (1, 1): 2**53})
     assert redis_run.backend.unrolls.highest() == {(0, 1): 10**17, (1, 1): 2**53}

@@ -8,8 +8,7 @@ import pytest
 import redis
 
 from distrl.errors import ConfigError, FencedError
-from distrl.memory_backend.registry import SNAPSHOTS
-from distrl.memory_backend.registry_interface import (
+from distrl.memory_backend.records import (
     BestEvaluation,
     Control,
     Demand,
@@ -19,6 +18,7 @@ from distrl.memory_backend.registry_interface import (
     rates_while_paused,
     time_shares,
 )
+from distrl.memory_backend.registry import SNAPSHOTS
 
 ACTOR = RoleStatus(
     role="actor",
@@ -229,11 +229,11 @@ def test_a_heartbeat_that_distrl_has_not_written_is_ignored_and_counted_once(red
     registry = redis_run.backend.registry
     registry.beat(LEARNER)
     with redis.Redis.from_url(redis_run.url) as client:
-        client.hset(f"distrl:{redis_run.run_id}:actors", field, text)
+        client.hset(f"{redis_run.prefix}actors", field, text)
         assert [registry.roles() for _ in range(3)] == [[LEARNER]] * 3
         assert registry.ignored == {"a heartbeat": 1}
         registry.beat(replace(ACTOR, id=2))  # the role's own takes its place
-        client.hset(f"distrl:{redis_run.run_id}:actors", "nonsense", "x")
+        client.hset(f"{redis_run.prefix}actors", "nonsense", "x")
         registry.roles()
     assert registry.ignored == {"a heartbeat": 2}
 
@@ -266,7 +266,7 @@ def test_an_entry_that_distrl_has_not_written_is_ignored_and_counted_once(redis_
     registry, (method, what) = redis_run.backend.registry, STREAMS[stream]
     read = getattr(registry, method)
     with redis.Redis.from_url(redis_run.url) as client:
-        client.xadd(f"distrl:{redis_run.run_id}:{stream}", fields)
+        client.xadd(f"{redis_run.prefix}{stream}", fields)
     registry.add_snapshot({"updates": 1})
     registry.add_request(Request("ada", "pause"))
     registry.add_evaluation(Evaluation(1, 1, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0), b"", registry.register_evaluator())
@@ -297,7 +297,7 @@ def test_what_operators_cannot_have_asked_is_ignored_and_counted_once(redis_run,
     registry = redis_run.backend.registry
     registry.set_control(paused=True, stop="asked", settings={"seed": 1})
     with redis.Redis.from_url(redis_run.url) as client:
-        client.hset(f"distrl:{redis_run.run_id}:control", field, value)
+        client.hset(f"{redis_run.prefix}control", field, value)
     for _ in range(3):
         assert registry.control() == Control(paused=True, stop="asked", settings={"seed": 1})
     assert registry.ignored == {"what operators ask": 1}
@@ -309,9 +309,9 @@ def test_words_of_another_program_reach_no_terminal_as_commands(redis_run, caplo
     registry, escape = redis_run.backend.registry, "\x1b[31m"
     with redis.Redis.from_url(redis_run.url) as client:
         forged = heartbeat(host=escape, state=escape, waits={escape: 1.0})
-        client.hset(f"distrl:{redis_run.run_id}:actors", mapping={"actor:2": forged, "nonsense": "x"})
-        client.hset(f"distrl:{redis_run.run_id}:control", "stop", escape)
-        client.xadd(f"distrl:{redis_run.run_id}:metrics", {"json": json.dumps({"bottleneck": escape, "\ud800": 1.0})})
+        client.hset(f"{redis_run.prefix}actors", mapping={"actor:2": forged, "nonsense": "x"})
+        client.hset(f"{redis_run.prefix}control", "stop", escape)
+        client.xadd(f"{redis_run.prefix}metrics", {"json": json.dumps({"bottleneck": escape, "\ud800": 1.0})})
     (status,), ((_, snapshot),) = registry.roles(), registry.snapshots("0")
     assert (status.host, status.state, status.waits) == ("?[31m", "?[31m", {"?[31m": 1.0})
     assert snapshot == {"bottleneck": "?[31m", "?": 1.0}
@@ -324,7 +324,7 @@ def test_a_best_evaluation_that_distrl_has_not_written_is_ignored(redis_run):
     registry = redis_run.backend.registry
     with redis.Redis.from_url(redis_run.url) as client:
         fields = {"json": "{}", "blob": b"w", "mean_return": "best", "env_steps": "x", "restored_env_steps": "-1"}
-        client.hset(f"distrl:{redis_run.run_id}:evaluated", mapping=fields)
+        client.hset(f"{redis_run.prefix}evaluated", mapping=fields)
     assert [registry.best_evaluation() for _ in range(2)] == [None, None]
     assert (registry.evaluated_env_steps(), registry.ignored) == (0, {"the best evaluation": 1})
     told = Evaluation(1, 10, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)

@@ -6,7 +6,7 @@ import pytest
 
 from distrl.config import RunConfig
 from distrl.errors import ConfigError, MemoryBackendError
-from distrl.memory_backend.registry_interface import Control, Request
+from distrl.memory_backend.records import Control, Request
 from distrl.memory_backend.steering import Steering, operator
 
 

@@ -7,8 +7,8 @@ import pytest
 import redis
 
 from distrl.errors import FencedError
-from distrl.memory_backend.backend import DROP_REASONS, Entry, QueueCaps
-from distrl.memory_backend.stream import has_room, pushed_among, released
+from distrl.memory_backend.ledger import DROP_REASONS
+from distrl.memory_backend.stream import Entry, QueueCaps, has_room, pushed_among, released
 from distrl.types import UnrollHeader
 
 
@@ -60,40 +60,40 @@ def test_take_gives_up_after_its_time(backend):
 
 
 def test_a_push_is_held_until_it_is_acknowledged(backend):
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     assert not backend.unrolls.holds_newest_push()  # there is none
     push(backend, 0, 1)
     assert backend.unrolls.holds_newest_push()  # queued
     entries = backend.unrolls.take(8, 0.0)
     assert backend.unrolls.holds_newest_push()  # in flight
-    backend.unrolls.acknowledge(entries[:1], fence, {"trained": 1}, {})
+    learner.unrolls.acknowledge(entries[:1], {"trained": 1}, {})
     assert backend.unrolls.holds_newest_push()
-    backend.unrolls.reject(entries[1], "schema", fence, {})
+    learner.unrolls.reject(entries[1], "schema", {})
     assert not backend.unrolls.holds_newest_push()
 
 
 def test_admission_closes_at_the_cap_of_entries_and_opens_with_the_acknowledgement(backend):
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     assert push(backend, *range(7)).has_room
     assert not push(backend, 7).has_room
     entries = backend.unrolls.take(8, 0.0)
     assert not backend.unrolls.admission().has_room  # taken is not yet used
-    backend.unrolls.acknowledge(entries[:1], fence, {"trained": 1}, {})
+    learner.unrolls.acknowledge(entries[:1], {"trained": 1}, {})
     assert backend.unrolls.admission().has_room
 
 
 @pytest.mark.parametrize("how", ["trained", "rejected"])
 def test_an_actor_that_waits_is_woken_when_the_learner_removes_an_entry(run, how):
     learner, actor, found = run.backend, run.connect(), []
-    fence = learner.acquire_fence()
+    learner = learner.become_learner()
     push(learner, *range(8))
     entries = learner.unrolls.take(8, 0.0)
     forever = threading.Thread(target=lambda: found.append(actor.unrolls.admission(10.0**5)))
     forever.start()
     if how == "trained":
-        learner.unrolls.acknowledge(entries[:1], fence, {"trained": 1}, {})
+        learner.unrolls.acknowledge(entries[:1], {"trained": 1}, {})
     else:
-        learner.unrolls.reject(entries[0], "schema", fence, {})
+        learner.unrolls.reject(entries[0], "schema", {})
     forever.join(60.0)
     assert found
     assert found[0].has_room
@@ -106,25 +106,25 @@ def test_an_actor_that_waits_in_vain_looks_again(backend):
 
 
 def test_tokens_for_actors_that_wait_do_not_pile_up(redis_run):
-    backend, keys = redis_run.backend, redis_run.backend._keys
-    fence = backend.acquire_fence()
+    backend, keys = redis_run.backend, redis_run.backend._run.keys
+    learner = backend.become_learner()
     push(backend, *range(8))
     entries = backend.unrolls.take(8, 0.0)
     for first, last in ((0, 3), (3, 7), (7, 8)):
-        backend.unrolls.acknowledge(entries[first:last], fence, {"trained": last - first}, {})
-        assert backend._client.call("LLEN", keys.room) == last - first
-    backend.unrolls.acknowledge([], fence, {"lost": 1, "produced": 1}, {})
-    assert backend._client.call("LLEN", keys.room) == 1
+        learner.unrolls.acknowledge(entries[first:last], {"trained": last - first}, {})
+        assert backend.engine.call("LLEN", keys.room) == last - first
+    learner.unrolls.acknowledge([], {"lost": 1, "produced": 1}, {})
+    assert backend.engine.call("LLEN", keys.room) == 1
     backend.unrolls.admission(0.05)
-    assert backend._client.call("LLEN", keys.room) == 0
+    assert backend.engine.call("LLEN", keys.room) == 0
 
 
 def test_admission_closes_at_the_cap_of_bytes(backend):
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     assert push(backend, 0, payload=b"x" * 999).has_room
     assert not push(backend, 1, payload=b"x").has_room
     entries = backend.unrolls.take(2, 0.0)
-    backend.unrolls.acknowledge(entries[1:], fence, {"trained": 1}, {})
+    learner.unrolls.acknowledge(entries[1:], {"trained": 1}, {})
     assert backend.unrolls.admission().has_room
     assert balanced(backend).stream_bytes == 999
 
@@ -144,10 +144,10 @@ def test_there_is_always_room_for_a_batch_however_large_its_entries_are(entries,
 
 
 def test_admission_tells_version_pause_and_stop(backend):
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     first = backend.unrolls.admission()
     assert (first.has_room, first.weights_version, first.paused, first.stop) == (True, 0, False, False)
-    backend.weights.publish(5, b"w", 0, fence)
+    learner.weights.publish(5, b"w", 0)
     backend.registry.set_control(paused=True)
     assert backend.unrolls.admission().weights_version == 5
     assert backend.unrolls.admission().paused
@@ -161,7 +161,7 @@ def test_a_successor_takes_first_what_was_not_acknowledged(run):
     first = run.backend
     push(first, 0, 1, 2, 3)
     taken = first.unrolls.take(3, 0.0)
-    first.unrolls.acknowledge(taken[1:2], first.acquire_fence(), {"trained": 1}, {})
+    first.become_learner().unrolls.acknowledge(taken[1:2], {"trained": 1}, {})
 
     second = run.connect()
     (oldest,) = second.unrolls.unacknowledged("0", 1)
@@ -174,35 +174,35 @@ def test_a_successor_takes_first_what_was_not_acknowledged(run):
 
 
 def test_highest_sequences_never_go_back(backend):
-    fence = backend.acquire_fence()
-    backend.unrolls.acknowledge([], fence, {}, {(0, 1): 7, (0, 2): 0, (12, 1): 3})
-    backend.unrolls.acknowledge([], fence, {}, {(0, 1): 5, (12, 1): 4})
+    learner = backend.become_learner()
+    learner.unrolls.acknowledge([], {}, {(0, 1): 7, (0, 2): 0, (12, 1): 3})
+    learner.unrolls.acknowledge([], {}, {(0, 1): 5, (12, 1): 4})
     assert backend.unrolls.highest() == {(0, 1): 7, (0, 2): 0, (12, 1): 4}
 
 
 def test_an_old_fence_changes_nothing(backend):
-    old = backend.acquire_fence()
-    new = backend.acquire_fence()
-    assert new > old
+    old = backend.become_learner()
+    new = backend.become_learner()
+    assert new.fence > old.fence
     push(backend, 0)
     entries = backend.unrolls.take(1, 0.0)
     before = backend.ledger.counts()
-    with pytest.raises(FencedError, match=f"token {new}, ours {old}"):
-        backend.unrolls.acknowledge(entries, old, {"trained": 1}, {(0, 1): 0})
+    with pytest.raises(FencedError, match=f"token {new.fence}, ours {old.fence}"):
+        old.unrolls.acknowledge(entries, {"trained": 1}, {(0, 1): 0})
     with pytest.raises(FencedError):
-        backend.unrolls.reject(entries[0], "decode", old, {})
+        old.unrolls.reject(entries[0], "decode", {})
     assert backend.ledger.counts() == before
     assert backend.unrolls.highest() == {}
     assert backend.unrolls.unacknowledged("0", 1) == entries
-    backend.unrolls.acknowledge(entries, new, {"trained": 1}, {(0, 1): 0})
+    new.unrolls.acknowledge(entries, {"trained": 1}, {(0, 1): 0})
     assert balanced(backend).trained == 1
 
 
 @pytest.mark.parametrize("counts", [{"traind": 1}, {"dropped": 1}, {"trained": -1}, {"stream_bytes": 1}])
 def test_only_events_can_be_counted(backend, counts):
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     with pytest.raises(ValueError, match="ledger"):
-        backend.unrolls.acknowledge([], fence, counts, {})
+        learner.unrolls.acknowledge([], counts, {})
     assert balanced(backend).trained == 0
 
 
@@ -231,7 +231,7 @@ def test_an_entry_without_payload_has_an_empty_one(run):
 def test_foreign_entries_give_back_no_bytes(run):
     backend = run.backend
     backend.registry.register_evaluator()  # no producer, among the incarnations of those who are
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     assert backend.registry.register_actor(0) == 1
     push(backend, 0, payload=b"x" * 30)
     run.forge({b"payload": b"y" * 500})
@@ -240,10 +240,10 @@ def test_foreign_entries_give_back_no_bytes(run):
     )
     push(backend, 1, payload=b"x" * 4)
     entries = backend.unrolls.take(10, 0.0)
-    backend.unrolls.acknowledge(entries[:3], fence, {"trained": 1, "foreign": 2, "dropped.schema": 2}, {(0, 1): 0})
+    learner.unrolls.acknowledge(entries[:3], {"trained": 1, "foreign": 2, "dropped.schema": 2}, {(0, 1): 0})
     counts = balanced(backend)
     assert (counts.foreign, counts.produced, counts.stream_bytes, counts.pushed_bytes) == (2, 2, 4, 34)
-    backend.unrolls.acknowledge(entries[3:], fence, {"trained": 1}, {(0, 1): 1})
+    learner.unrolls.acknowledge(entries[3:], {"trained": 1}, {(0, 1): 1})
     assert balanced(backend).stream_bytes == 0
 
 
@@ -259,11 +259,11 @@ def test_entries_that_actors_pushed(foreign, registered, pushed):
 
 def test_an_empty_stream_has_room_whatever_a_forger_did_to_the_count(run):
     backend = run.backend
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     push(backend, 0, payload=b"x" * 2000)
     (entry,) = backend.unrolls.take(1, 0.0)
     assert not backend.unrolls.admission().has_room
-    backend.unrolls.acknowledge([entry], fence, {"foreign": 1}, {})  # miscounted: the bytes stay
+    learner.unrolls.acknowledge([entry], {"foreign": 1}, {})  # miscounted: the bytes stay
     assert backend.ledger.counts().stream_bytes == 2000
     assert backend.unrolls.admission().has_room
 
@@ -271,13 +271,13 @@ def test_an_empty_stream_has_room_whatever_a_forger_did_to_the_count(run):
 @pytest.mark.row("D61", "T05")
 def test_a_rejected_payload_is_kept_in_part_and_counted(run):
     backend = run.backend
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     payload = bytes(range(256)) * 300  # 76,800 bytes
     backend.unrolls.push(header(4), payload)
     run.forge({b"payload": b"junk"})
     mine, foreign = backend.unrolls.take(2, 0.0)
-    backend.unrolls.reject(mine, "nonfinite", fence, {})
-    backend.unrolls.reject(foreign, "decode", fence, {"foreign": 1})
+    learner.unrolls.reject(mine, "nonfinite", {})
+    learner.unrolls.reject(foreign, "decode", {"foreign": 1})
     first, second = run.dead()
     assert first == {
         "reason": b"nonfinite",
@@ -299,10 +299,10 @@ def test_a_rejected_payload_is_kept_in_part_and_counted(run):
 
 def test_only_100_rejected_payloads_are_kept(run):
     backend = run.backend
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     push(backend, *range(103))
     for entry in backend.unrolls.take(103, 0.0):
-        backend.unrolls.reject(entry, "schema", fence, {})
+        learner.unrolls.reject(entry, "schema", {})
     kept = run.dead()
     assert [int(fields["sequence"]) for fields in kept] == list(range(3, 103))
     assert balanced(backend).dropped["schema"] == 103
@@ -312,7 +312,7 @@ def test_an_unknown_reason_is_refused(backend):
     push(backend, 0)
     (entry,) = backend.unrolls.take(1, 0.0)
     with pytest.raises(ValueError, match=r"dropped\.boredom"):
-        backend.unrolls.reject(entry, "boredom", backend.acquire_fence(), {})
+        backend.become_learner().unrolls.reject(entry, "boredom", {})
     assert balanced(backend).in_flight == 1
 
 
@@ -321,10 +321,9 @@ def test_10000_unrolls_are_used_once_each_while_learners_come_and_go(run):
     producer, total, burst = run.connect(QueueCaps(entries=10**6, bytes=10**9)), 10_000, 1000
     used, pushed = [], 0
     while len(used) < total:
-        learner = run.connect()
-        fence, after = learner.acquire_fence(), "0"
+        learner, after = run.connect().become_learner(), "0"
         while left := learner.unrolls.unacknowledged(after, 1):
-            learner.unrolls.acknowledge(left, fence, {"trained": 1}, {(0, 1): left[0].header.sequence})
+            learner.unrolls.acknowledge(left, {"trained": 1}, {(0, 1): left[0].header.sequence})
             used += sequences(left)
             after = left[0].entry_id
         for _ in range(burst if pushed < total else 0):
@@ -333,7 +332,7 @@ def test_10000_unrolls_are_used_once_each_while_learners_come_and_go(run):
         for _ in range(12):
             batch = learner.unrolls.take(64, 0.0)
             highest = {entry.header.producer: entry.header.sequence for entry in batch}
-            learner.unrolls.acknowledge(batch, fence, {"trained": len(batch)}, highest)
+            learner.unrolls.acknowledge(batch, {"trained": len(batch)}, highest)
             used += sequences(batch)
         learner.unrolls.take(30, 0.0)  # and dies with these in its hands
     assert used == list(range(total))
@@ -344,7 +343,7 @@ def test_10000_unrolls_are_used_once_each_while_learners_come_and_go(run):
 
 def test_a_forged_copy_of_a_true_header_is_foreign_although_the_learner_cannot_tell(run):
     backend = run.backend
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     backend.registry.register_actor(0)
     push(backend, 0, payload=b"true")
     fields = {b"actor": b"0", b"incarnation": b"1", b"sequence": b"0", b"version": b"1", b"steps": b"64"}
@@ -352,9 +351,9 @@ def test_a_forged_copy_of_a_true_header_is_foreign_although_the_learner_cannot_t
     assert balanced(backend).foreign == 1
     true, forged = backend.unrolls.take(2, 0.0)
     assert forged.header == true.header
-    backend.unrolls.acknowledge([forged], fence, {"dropped.duplicate": 1}, {})
+    learner.unrolls.acknowledge([forged], {"dropped.duplicate": 1}, {})
     assert balanced(backend).foreign == 1
-    backend.unrolls.acknowledge([true], fence, {"trained": 1}, {})
+    learner.unrolls.acknowledge([true], {"trained": 1}, {})
     assert balanced(backend).foreign == 1
     assert backend.unrolls.admission().has_room
 
@@ -362,12 +361,12 @@ def test_a_forged_copy_of_a_true_header_is_foreign_although_the_learner_cannot_t
 @pytest.mark.row("J04")
 def test_three_in_the_same_three_out_once_and_a_full_stream_holds_producers_back(backend):
     """Eight fit. Who is not let in is not counted as produced: the fill of the queue is what shows it."""
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     push(backend, 0, 1, 2)
     entries = backend.unrolls.take(8, 0.0)
     assert [entry.header.sequence for entry in entries] == [0, 1, 2]
     assert backend.unrolls.take(8, 0.0) == []
-    backend.unrolls.acknowledge(entries, fence, {"trained": 3}, {(0, 1): 2})
+    learner.unrolls.acknowledge(entries, {"trained": 3}, {(0, 1): 2})
     assert not push(backend, *range(3, 11)).has_room
     counts = backend.ledger.counts()
     assert (counts.produced, counts.trained, counts.queued, counts.in_flight) == (11, 3, 8, 0)
@@ -391,7 +390,7 @@ def test_suspicions_are_counted_until_they_are_absolved(run):
 
 def forget(backend, *entry_ids):
     """As a Redis that came back without its last second: the pushes, and what was counted with them."""
-    client, keys = backend._client, backend._keys
+    client, keys = backend.engine, backend._run.keys
     for entry_id in entry_ids:
         client.call("XDEL", keys.unrolls, entry_id)
         client.call("XACK", keys.unrolls, "learner", entry_id)
@@ -402,41 +401,41 @@ def forget(backend, *entry_ids):
 @pytest.mark.redis
 @pytest.mark.parametrize("when", ["before", "on the way"])
 def test_what_redis_forgot_while_it_was_in_hand_is_counted_once_more_when_it_is_settled(redis_run, monkeypatch, when):
-    backend, fence = redis_run.backend, redis_run.backend.acquire_fence()
+    backend, learner = redis_run.backend, redis_run.backend.become_learner()
     push(backend, 0, 1, 2)
     first, second, third = backend.unrolls.take(3, 0.0)
 
     def come_back():
         forget(backend, first.entry_id, third.entry_id)
-        backend._client.interruptions += 1
+        backend.engine.interruptions += 1
 
-    fenced = backend._client.fenced
+    exactly_once = backend.engine.exactly_once
 
-    def interrupted(keys, fence, prepare, what, reads=()):
-        def late(replies):
-            if backend._client.interruptions == 0:
+    def interrupted(guard, prepare, what, **options):
+        def late(token, replies):
+            if backend.engine.interruptions == 0:
                 come_back()
-            return prepare(replies)
+            return prepare(token, replies)
 
-        fenced(keys, fence, late, what, reads)
+        exactly_once(guard, late, what, **options)
 
     if when == "before":
         come_back()
     else:
-        monkeypatch.setattr(backend._client, "fenced", interrupted)
-    backend.unrolls.acknowledge([first, second], fence, {"trained": 2}, {(0, 1): 1})
+        monkeypatch.setattr(backend.engine, "exactly_once", interrupted)
+    learner.unrolls.acknowledge([first, second], {"trained": 2}, {(0, 1): 1})
     counts = balanced(backend)
     assert (counts.produced, counts.trained, counts.foreign, counts.stream_bytes) == (2, 2, 0, 0)
-    backend.unrolls.reject(third, "decode", fence, {})
+    learner.unrolls.reject(third, "decode", {})
     counts = balanced(backend)
     assert (counts.produced, counts.dropped["decode"], counts.foreign, counts.stream_bytes) == (3, 1, 0, 0)
 
 
 @pytest.mark.redis
 def test_what_distrl_has_not_written_into_the_highest_sequences_is_passed_over(redis_run):
-    backend, keys = redis_run.backend, redis_run.backend._keys
-    fence = backend.acquire_fence()
-    backend.unrolls.acknowledge([], fence, {}, {(0, 1): 7})
+    backend, keys = redis_run.backend, redis_run.backend._run.keys
+    learner = backend.become_learner()
+    learner.unrolls.acknowledge([], {}, {(0, 1): 7})
     with redis.Redis.from_url(redis_run.url) as client:
         client.zadd(keys.highest, {"x": 1, "0": 2, "1.-1": 3, b"\xff.1": 4, "2.1": float("inf"), "3.1": -5})
         client.hset(keys.incarnations, mapping={"0": "first", "x": "1"})
@@ -447,13 +446,13 @@ def test_what_distrl_has_not_written_into_the_highest_sequences_is_passed_over(r
 
 
 def test_entries_that_no_actor_counted_are_told_apart(run):
-    backend, fence = run.backend, run.backend.acquire_fence()
+    backend, learner = run.backend, run.backend.become_learner()
     push(backend, 0, 1)
     assert backend.unrolls.uncounted() == 0
     run.forge({b"payload": b"x"})
     assert backend.unrolls.uncounted() == 1
     entries = backend.unrolls.take(3, 0.0)
-    backend.unrolls.acknowledge(entries[:2], fence, {"trained": 2}, {})
+    learner.unrolls.acknowledge(entries[:2], {"trained": 2}, {})
     assert backend.unrolls.uncounted() == 1
-    backend.unrolls.reject(entries[2], "schema", fence, {"foreign": 1})
+    learner.unrolls.reject(entries[2], "schema", {"foreign": 1})
     assert backend.unrolls.uncounted() == 0

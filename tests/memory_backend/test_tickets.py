@@ -11,7 +11,7 @@ from distrl.types import UnrollHeader
 
 
 def test_a_ticket_moves_from_the_box_to_the_producer_and_is_used_up_by_the_push(backend):
-    backend.tickets.issue(2, backend.acquire_fence())
+    backend.become_learner().tickets.issue(2)
     assert backend.tickets.counts() == (2, 0)
     assert backend.tickets.take((0, 1), 0.0)
     assert backend.tickets.counts() == (1, 1)
@@ -23,7 +23,7 @@ def test_a_ticket_moves_from_the_box_to_the_producer_and_is_used_up_by_the_push(
 
 
 def test_a_push_uses_up_only_its_own_producers_ticket(backend):
-    backend.tickets.issue(2, backend.acquire_fence())
+    backend.become_learner().tickets.issue(2)
     assert backend.tickets.take((0, 1), 0.0)
     assert backend.tickets.take((0, 2), 0.0)
     backend.unrolls.push(UnrollHeader(0, 2, 0, 1, 64), b"x")
@@ -32,7 +32,7 @@ def test_a_push_uses_up_only_its_own_producers_ticket(backend):
 
 
 def test_the_ticket_of_a_dead_producer_comes_back(backend):
-    backend.tickets.issue(1, backend.acquire_fence())
+    backend.become_learner().tickets.issue(1)
     assert backend.tickets.take((3, 1), 0.0)
     assert not backend.tickets.take((4, 1), 0.01)
     assert backend.tickets.reclaim((3, 1)) == 1
@@ -43,22 +43,22 @@ def test_the_ticket_of_a_dead_producer_comes_back(backend):
 
 def test_take_waits_for_a_ticket(run):
     actor, learner = run.backend, run.connect()
-    fence = learner.acquire_fence()
-    timer = threading.Timer(0.05, lambda: learner.tickets.issue(1, fence))
+    learner = learner.become_learner()
+    timer = threading.Timer(0.05, lambda: learner.tickets.issue(1))
     timer.start()
     assert actor.tickets.take((0, 1), 30.0)
     timer.join()
 
 
 def test_an_old_fence_issues_nothing(backend):
-    old, _new = backend.acquire_fence(), backend.acquire_fence()
+    old, _new = backend.become_learner(), backend.become_learner()
     with pytest.raises(FencedError):
-        backend.tickets.issue(5, old)
+        old.tickets.issue(5)
     assert backend.tickets.counts() == (0, 0)
 
 
 def test_issuing_none_is_allowed(backend):
-    backend.tickets.issue(0, backend.acquire_fence())
+    backend.become_learner().tickets.issue(0)
     assert backend.tickets.counts() == (0, 0)
 
 
@@ -71,11 +71,11 @@ def test_tickets_are_neither_lost_nor_made(run, actions):
     backend = run.backend
     backend.delete()
     backend.create("{}")
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     free, held = 0, [0, 0, 0]
     for verb, actor in actions:
         if verb == "issue":
-            backend.tickets.issue(2, fence)
+            learner.tickets.issue(2)
             free += 2
         elif verb == "take":
             assert backend.tickets.take((actor, 1), 0.0) == (free > 0)

@@ -18,9 +18,9 @@ def test_before_the_first_version(backend):
 @pytest.mark.row("D62")
 def test_a_late_subscriber_gets_the_newest_version_and_the_stop(run):
     learner = run.backend
-    fence = learner.acquire_fence()
-    learner.weights.publish(1, b"one", 100, fence)
-    learner.weights.publish(3, b"three" * 100_000, 300, fence)
+    learner = learner.become_learner()
+    learner.weights.publish(1, b"one", 100)
+    learner.weights.publish(3, b"three" * 100_000, 300)
     learner.registry.set_control(stop="solved")
     late = run.connect()
     assert (late.weights.version(), late.weights.env_steps()) == (3, 300)
@@ -30,19 +30,19 @@ def test_a_late_subscriber_gets_the_newest_version_and_the_stop(run):
 
 @pytest.mark.parametrize("version", [2, 1, 0])
 def test_versions_never_go_back(backend, version):
-    fence = backend.acquire_fence()
-    backend.weights.publish(2, b"two", 0, fence)
+    learner = backend.become_learner()
+    learner.weights.publish(2, b"two", 0)
     with pytest.raises(ValueError, match=f"version {version} is not above the published version 2"):
-        backend.weights.publish(version, b"other", 0, fence)
+        learner.weights.publish(version, b"other", 0)
     assert backend.weights.fetch()[:2] == (2, b"two")
 
 
 def test_an_old_fence_publishes_nothing(backend):
-    old, new = backend.acquire_fence(), backend.acquire_fence()
+    old, new = backend.become_learner(), backend.become_learner()
     with pytest.raises(FencedError):
-        backend.weights.publish(1, b"old", 0, old)
+        old.weights.publish(1, b"old", 0)
     assert backend.weights.fetch() is None
-    backend.weights.publish(1, b"new", 0, new)
+    new.weights.publish(1, b"new", 0)
     assert backend.weights.fetch()[:2] == (1, b"new")
 
 
@@ -63,16 +63,16 @@ def test_graph_and_description_are_both_in_the_digest():
 def test_a_bundle_that_was_changed_is_refused(redis_run, field, value):
     redis_run.backend.weights.put_bundle(BUNDLE)
     with redis.Redis.from_url(redis_run.url) as client:
-        client.hset(f"distrl:{redis_run.run_id}:bundle", field, value)
+        client.hset(f"{redis_run.prefix}bundle", field, value)
     with pytest.raises(MemoryBackendError, match="sha256"):
         redis_run.backend.weights.get_bundle()
 
 
 @pytest.mark.redis
 def test_published_weights_carry_steps_and_the_servers_time(redis_run):
-    redis_run.backend.weights.publish(1, b"w", 4096, redis_run.backend.acquire_fence())
+    redis_run.backend.become_learner().weights.publish(1, b"w", 4096)
     with redis.Redis.from_url(redis_run.url) as client:
-        fields = client.hgetall(f"distrl:{redis_run.run_id}:weights")
+        fields = client.hgetall(f"{redis_run.prefix}weights")
         seconds, _microseconds = client.time()
     assert fields[b"env_steps"] == b"4096"
     assert seconds - 60 < float(fields[b"server_time_s"]) < seconds + 1
@@ -82,13 +82,13 @@ def test_published_weights_carry_steps_and_the_servers_time(redis_run):
 @pytest.mark.parametrize("value", ["abc", "1" + 30 * "0", b"\xff", "1.5"])
 @pytest.mark.parametrize("field", ["version", "env_steps"])
 def test_a_version_that_is_no_number_is_named(redis_run, field, value):
-    backend, fence = redis_run.backend, redis_run.backend.acquire_fence()
-    backend.weights.publish(1, b"w", 0, fence)
+    backend, learner = redis_run.backend, redis_run.backend.become_learner()
+    learner.weights.publish(1, b"w", 0)
     with redis.Redis.from_url(redis_run.url) as client:
-        client.hset(f"distrl:{redis_run.run_id}:weights", field, value)
+        client.hset(f"{redis_run.prefix}weights", field, value)
     readers = [backend.weights.fetch, getattr(backend.weights, field)]
     if field == "version":
-        readers += [backend.unrolls.admission, lambda: backend.weights.publish(2, b"w", 0, fence)]
+        readers += [backend.unrolls.admission, lambda: learner.weights.publish(2, b"w", 0)]
     for read in readers:
         with pytest.raises(MemoryBackendError, match=rf"weights of {redis_run.run_id} is b'.*start a new") as caught:
             read()
@@ -97,8 +97,8 @@ def test_a_version_that_is_no_number_is_named(redis_run, field, value):
 
 @pytest.mark.redis
 def test_weights_without_their_bytes_are_named(redis_run):
-    redis_run.backend.weights.publish(1, b"w", 0, redis_run.backend.acquire_fence())
+    redis_run.backend.become_learner().weights.publish(1, b"w", 0)
     with redis.Redis.from_url(redis_run.url) as client:
-        client.hdel(f"distrl:{redis_run.run_id}:weights", "blob")
+        client.hdel(f"{redis_run.prefix}weights", "blob")
     with pytest.raises(MemoryBackendError, match=f"the weights of {redis_run.run_id} are gone"):
         redis_run.backend.weights.fetch()

@@ -1,4 +1,4 @@
-from distrl.memory_backend.registry_interface import WHOLE, WORDS
+from distrl.memory_backend.records import WHOLE, WORDS
 from distrl.metrics.snapshot import COLUMNS, METRICS, TAGS, TEXTS, TIMED, TOLD_ONCE, columns_of, tag_of
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.backend import Backend, connect
+from distrl.memory_backend.stream import QueueCaps
 
 
 @pytest.fixture
-def backend() -> InMemoryBackend:
-    backend = InMemoryBackend("r", QueueCaps(8, 2**20))
+def backend() -> Backend:
+    backend = connect("local:", "r", QueueCaps(8, 2**20), name="test", give_up_s=1.0)
     backend.create("{}")
     return backend

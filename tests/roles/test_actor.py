@@ -138,6 +138,6 @@ def test_the_description_of_another_run_does_not_do(described_run, redis_url, ru
     backend = described_run()
     description = json.loads(backend.config_json()) | {"run_id": "other"}
     text = json.dumps(description)
-    backend._client.call("HSET", backend._keys.run, "config", text, "signature", signature(run_key, text))
+    backend.engine.call("HSET", backend._run.keys.run, "config", text, "signature", signature(run_key, text))
     with pytest.raises(ConfigError, match="is of run other: it was rewritten"):
         ActorRole(address=RunAddress(redis_url, tmp_path.name, Trust(run_key)), actor=0, stop=threading.Event())

@@ -4,7 +4,6 @@ import pytest
 from pydantic import ValidationError
 
 from distrl.config import RunConfig
-from distrl.memory_backend.redis_backend import RedisBackend
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.plan import Role
 from distrl.roles.trust import Trust
@@ -36,7 +35,7 @@ def run(**sections):
 )
 def test_only_a_redis_that_can_come_back_is_waited_for(monkeypatch, url, given, patience_s):
     opened = {}
-    monkeypatch.setattr(RedisBackend, "open", lambda *_, **options: opened.update(options))
+    monkeypatch.setattr("distrl.roles.description.connect", lambda *_, **options: opened.update(options))
     run(memory={"url": url}).open_backend("actor 1", give_up_s=given)
     assert opened == {"name": "actor 1", "give_up_s": patience_s}
 

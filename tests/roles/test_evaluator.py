@@ -68,11 +68,11 @@ def test_an_evaluator_from_its_start_to_the_end_of_the_run(described_run, redis_
     backend = described_run(**EVALUATING)
     First.specs.append(RunDescription.model_validate_json(backend.config_json()).spec)
     monkeypatch.setattr(evaluator, "Policy", First)
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
 
     def publish(version, env_steps):
         blob = encode_weights(Weights(version, {"w": np.zeros(1, np.float32)}))
-        backend.weights.publish(version, blob, env_steps, fence)
+        learner.weights.publish(version, blob, env_steps)
 
     joined = Joined(redis_url, tmp_path.name, run_key)
     wait_until(lambda: joined.role.status().state == "waiting: policy")
@@ -115,18 +115,18 @@ def test_a_resumed_run_goes_on_and_one_of_two_evaluators_ends(
     backend = described_run(**EVALUATING)
     First.specs.append(RunDescription.model_validate_json(backend.config_json()).spec)
     monkeypatch.setattr(evaluator, "Policy", First)
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     backend.registry.restore_evaluated(230)  # by the learner, before it puts the policy
     backend.weights.put_bundle(PolicyBundle(b"", ""))
     blob = encode_weights(Weights(1, {"w": np.zeros(1, np.float32)}))
-    backend.weights.publish(1, blob, 299, fence)  # the multiple 200 was evaluated
+    learner.weights.publish(1, blob, 299)  # the multiple 200 was evaluated
     joined = Joined(redis_url, tmp_path.name, run_key)
     wait_until(lambda: joined.role.status().state == "waiting: weights")
     other = Joined(redis_url, tmp_path.name, run_key)
     joined.thread.join(timeout=60)
     assert not joined.thread.is_alive()
     assert "another evaluator has taken over (incarnation 2, ours 1); this one ends" in caplog.messages
-    backend.weights.publish(2, blob, 301, fence)
+    learner.weights.publish(2, blob, 301)
     wait_until(lambda: backend.registry.evaluations("0"))
     assert [one.env_steps for _, one in backend.registry.evaluations("0")] == [301]
     other.end()

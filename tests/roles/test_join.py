@@ -15,8 +15,8 @@ import pytest
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
 from distrl.errors import ConfigError, EnvironmentFailedError, MemoryBackendError
-from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.memory_backend.records import RoleStatus
+from distrl.memory_backend.stream import QueueCaps
 from distrl.roles import join
 from distrl.roles.join import Heartbeat, here, make_environment, memory_mb
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec

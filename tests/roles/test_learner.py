@@ -89,7 +89,7 @@ def test_a_learner_that_does_not_find_the_runs_directory_goes_on_from_what_is_pu
     acting.join(timeout=60)
     before = load_newest(tmp_path / "checkpoints")
     shutil.rmtree(tmp_path / "checkpoints")
-    backend._client.call("HDEL", backend._keys.control, "stop")
+    backend.engine.call("HDEL", backend._run.keys.control, "stop")
     stop = threading.Event()
     stop.set()  # one that began anew would be asked before its first update
     assert LearnerRole(address=address, stop=stop).run() == "updates"

@@ -12,7 +12,7 @@ import pytest
 
 import distrl
 from distrl.errors import ConfigError, EnvironmentFailedError, FencedError, NonFiniteError
-from distrl.memory_backend.registry_interface import RoleStatus
+from distrl.memory_backend.records import RoleStatus
 from distrl.roles import actor, learner, running
 from distrl.roles.description import RunAddress
 from distrl.roles.lifeline import LIFELINE_VARIABLE

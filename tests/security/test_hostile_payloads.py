@@ -15,14 +15,13 @@ from distrl.errors import DecodeError, RejectedError
 from distrl.learner.batches import StreamBatches
 from distrl.learner.intake import Intake
 from distrl.learner.publisher import StalenessBound, Tickets
-from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import decode_weights
-from distrl.memory_backend.in_memory import InMemoryBackend
 from distrl.memory_backend.inbox import Inbox
 from distrl.memory_backend.keys import RunKeys, entry_fields
-from distrl.memory_backend.redis_backend import RedisBackend
-from distrl.memory_backend.stream import DEAD_ENTRIES, DEAD_PAYLOAD_BYTES
+from distrl.memory_backend.stream import DEAD_ENTRIES, DEAD_PAYLOAD_BYTES, QueueCaps
 from distrl.types import UnrollHeader
+from tests.forging import forge
 
 CAPS = QueueCaps(10_000, 2**30)
 MB = 2**20
@@ -178,17 +177,16 @@ class Learner:
 
     def __init__(self, backend, schema):
         self.backend = backend
-        self.fence = backend.acquire_fence()
+        self.learner = backend.become_learner()
         self.actor = (0, backend.registry.register_actor(0))
-        tickets = Tickets(backend, self.fence, StalenessBound(None))
+        tickets = Tickets(self.learner, StalenessBound(None))
         intake = Intake(
-            Inbox(backend.unrolls, 1, 0.0),
-            backend,
+            Inbox(self.learner.unrolls, 1, 0.0),
+            self.learner,
             schema,
             tickets,
-            settling=backend,
+            settling=self.learner,
             staleness=StalenessBound(None),
-            fence=self.fence,
             applied={},
             version=1,
         )
@@ -214,7 +212,7 @@ def test_every_payload_is_counted_once_with_its_reason(generator):
     """Half of them by an actor of the run, half by strangers; each one alone, so that its counter can be seen."""
     targets, learners = generator.targets(), {}
     for name, target in targets.items():
-        backend = InMemoryBackend(f"hostile-{len(learners)}", CAPS)
+        backend = connect("local:", f"hostile-{len(learners)}", CAPS, name="test", give_up_s=1.0)
         backend.create("{}")
         learners[name] = Learner(backend, target.schema)
     sequences, fates = Counter(), Counter()
@@ -224,7 +222,7 @@ def test_every_payload_is_counted_once_with_its_reason(generator):
         foreign = index // len(generator.FAMILIES) % 2 == 1
         if foreign:
             header = UnrollHeader(99, 1, index, 1, target.header.env_steps)
-            learner.backend._run.append(entry_fields(header, hostile.payload))
+            forge(learner.backend, entry_fields(header, hostile.payload))
         else:
             header = UnrollHeader(*learner.actor, sequences[hostile.target], 1, target.header.env_steps)
             learner.backend.unrolls.push(header, hostile.payload)
@@ -248,11 +246,11 @@ def test_every_payload_is_counted_once_with_its_reason(generator):
 def test_strangers_in_a_real_stream_are_counted_kept_and_do_not_stop_the_next_unroll(generator, redis_url):
     target = generator.targets()["unroll"]
     run_id = f"hostile-{uuid.uuid4().hex[:8]}"
-    backend = RedisBackend.open(redis_url, run_id, CAPS, name="test 0", give_up_s=5.0)
+    backend = connect(redis_url, run_id, CAPS, name="test 0", give_up_s=5.0)
     try:
         backend.create(json.dumps({}))
         learner = Learner(backend, target.schema)
-        keys, client = RunKeys(run_id), backend._client
+        keys, client = RunKeys(run_id), backend.engine
         pushed = []
         for index, hostile in enumerate(generator.payloads(DEAD_ENTRIES + 20, 3)):
             fields = entry_fields(UnrollHeader(99, 1, index, 1, target.header.env_steps), hostile.payload)

@@ -1,4 +1,4 @@
-"""redis_backend: the life of a run, and that the table in keys.py tells the whole truth."""
+"""backend: the life of a run, and that the table in keys.py tells the whole truth."""
 
 import re
 
@@ -6,17 +6,17 @@ import pytest
 import redis
 
 from distrl.errors import ConfigError, MemoryBackendError
-from distrl.memory_backend.backend import QueueCaps
+from distrl.memory_backend.backend import connect
 from distrl.memory_backend.keys import TABLE
-from distrl.memory_backend.redis_backend import RedisBackend
-from distrl.memory_backend.registry_interface import Evaluation, Request, RoleStatus
+from distrl.memory_backend.records import Evaluation, Request, RoleStatus
+from distrl.memory_backend.stream import QueueCaps
 from distrl.types import PolicyBundle, UnrollHeader
 
 CAPS = QueueCaps(8, 1000)
 
 
 def test_fences_count_up(run):
-    assert [run.backend.acquire_fence(), run.connect().acquire_fence(), run.backend.acquire_fence()] == [1, 2, 3]
+    assert [each.become_learner().fence for each in (run.backend, run.connect(), run.backend)] == [1, 2, 3]
 
 
 def test_a_run_is_created_once(run):
@@ -28,7 +28,7 @@ def test_a_run_is_created_once(run):
 def test_a_deleted_run_is_gone_and_can_be_made_anew(run):
     backend = run.backend
     backend.unrolls.push(UnrollHeader(0, 1, 0, 0, 1), b"x")
-    backend.weights.publish(1, b"w", 0, backend.acquire_fence())
+    backend.become_learner().weights.publish(1, b"w", 0)
     backend.delete()
     with pytest.raises(MemoryBackendError, match=f"no run {run.run_id}"):
         backend.config_json()
@@ -39,7 +39,7 @@ def test_a_deleted_run_is_gone_and_can_be_made_anew(run):
 
 
 def use_every_noun(backend):
-    fence, incarnation = backend.acquire_fence(), backend.registry.register_actor(0)
+    learner, incarnation = backend.become_learner(), backend.registry.register_actor(0)
     backend.registry.beat(RoleStatus("actor", 0, incarnation, "host", 1, "acting"))
     backend.registry.set_control(paused=True, stop="x", target_actors=1)
     backend.registry.add_request(Request("ada, test", "pause"))
@@ -47,21 +47,21 @@ def use_every_noun(backend):
     evaluator = backend.registry.register_evaluator()
     backend.registry.add_evaluation(Evaluation(1, 100, 20, 1.0, 0.0, 1.0, 1.0, 1.0, 0.5), b"w", evaluator)
     backend.weights.put_bundle(PolicyBundle(b"g", "{}"))
-    backend.weights.publish(1, b"w", 0, fence)
-    backend.tickets.issue(3, fence)
+    learner.weights.publish(1, b"w", 0)
+    learner.tickets.issue(3)
     for sequence in range(4):
         backend.unrolls.push(UnrollHeader(0, 1, sequence, 1, 1), b"x")
     taken = backend.unrolls.take(2, 0.0)
     backend.unrolls.suspect(taken[0].entry_id)
-    backend.unrolls.reject(taken[0], "schema", fence, {})
-    backend.unrolls.acknowledge(taken[1:], fence, {"trained": 1}, {(0, 1): 1})
+    learner.unrolls.reject(taken[0], "schema", {})
+    learner.unrolls.acknowledge(taken[1:], {"trained": 1}, {(0, 1): 1})
     backend.tickets.take((0, 1), 0.0)
 
 
 @pytest.mark.redis
 def test_every_key_in_redis_is_a_row_of_the_table_and_of_its_type(redis_run):
     use_every_noun(redis_run.backend)
-    prefix = f"distrl:{redis_run.run_id}:"
+    prefix = f"{redis_run.prefix}"
     with redis.Redis.from_url(redis_run.url) as client:
         found = {key.decode().removeprefix(prefix): client.type(key).decode() for key in client.scan_iter(prefix + "*")}
         expiring = [key for key in client.scan_iter(prefix + "*") if client.ttl(key) != -1]
@@ -77,21 +77,46 @@ def test_every_key_in_redis_is_a_row_of_the_table_and_of_its_type(redis_run):
 
 @pytest.mark.redis
 def test_delete_leaves_other_runs_alone(redis_run):
-    other = RedisBackend.open(redis_run.url, redis_run.run_id + "0", CAPS, name="other", give_up_s=1.0)
+    other = connect(redis_run.url, redis_run.run_id + "0", CAPS, name="other", give_up_s=1.0)
     other.create("other")
     use_every_noun(redis_run.backend)
     redis_run.backend.delete()
     assert other.config_json() == "other"
     other.delete()
     with redis.Redis.from_url(redis_run.url) as client:
-        assert list(client.scan_iter(f"distrl:{redis_run.run_id}*")) == []
+        assert list(client.scan_iter(f"distrl:default:{{{redis_run.run_id}*")) == []
+    other.close()
+
+
+def test_a_run_of_protocol_1_is_refused_by_a_line_that_names_both_versions(run):
+    """Its keys had no namespace."""
+    other = connect(run.url, "old", CAPS, name="test", give_up_s=1.0)
+    other.engine.call("HSET", "distrl:old:run", "protocol", 1, "config", "{}")
+    with pytest.raises(MemoryBackendError, match="run old speaks protocol 1, this distrl 2; use one version") as caught:
+        other.config_json()
+    assert "\n" not in str(caught.value)
+    other.engine.call("DEL", "distrl:old:run")
+    other.close()
+
+
+def test_runs_of_two_namespaces_do_not_see_each_other(run):
+    mark = "&" if "?" in run.url else "?"
+    other = connect(f"{run.url}{mark}namespace=team-a", run.run_id, CAPS, name="test", give_up_s=1.0)
+    with pytest.raises(MemoryBackendError, match="no run"):
+        other.config_json()
+    other.create("other")
+    run.backend.unrolls.push(UnrollHeader(0, 1, 0, 0, 1), b"x")
+    assert (run.connect().config_json(), other.config_json()) == ('{"seed": 1}', "other")
+    assert (run.backend.ledger.counts().produced, other.ledger.counts().produced) == (1, 0)
+    other.delete()
+    assert run.backend.ledger.counts().produced == 1
     other.close()
 
 
 @pytest.mark.redis
 def test_another_protocol_version_is_refused(redis_run):
     with redis.Redis.from_url(redis_run.url) as client:
-        client.hset(f"distrl:{redis_run.run_id}:run", "protocol", 99)
+        client.hset(f"{redis_run.prefix}run", "protocol", 99)
     with pytest.raises(MemoryBackendError, match="speaks protocol 99"):
         redis_run.backend.config_json()
 
@@ -105,7 +130,7 @@ def test_the_connection_is_named_after_its_role(redis_run):
 @pytest.mark.redis
 def test_a_bad_run_id_is_refused_before_anything_is_opened():
     with pytest.raises(ConfigError, match="run id"):
-        RedisBackend.open("unix:///nowhere", "a b", CAPS, name="x", give_up_s=1.0)
+        connect("unix:///nowhere", "a b", CAPS, name="x", give_up_s=1.0)
 
 
 @pytest.mark.redis
@@ -132,13 +157,13 @@ def test_what_comes_after_the_end_of_a_run_makes_no_key_of_it_anew(redis_run):
         lambda: backend.registry.set_control(stop="updates"),
         lambda: backend.weights.put_bundle(PolicyBundle(b"g", "{}")),
         lambda: backend.weights.get_bundle(),
-        lambda: backend.acquire_fence(),
+        lambda: backend.become_learner(),
     ]
     for write in late:
         with pytest.raises(MemoryBackendError, match=f"run {redis_run.run_id} is gone from"):
             write()
     with redis.Redis.from_url(redis_run.url) as client:
-        assert list(client.scan_iter(f"distrl:{redis_run.run_id}:*")) == []
+        assert list(client.scan_iter(f"{redis_run.prefix}*")) == []
 
 
 @pytest.mark.redis
@@ -147,8 +172,8 @@ def test_a_heartbeat_is_one_transaction_after_another(redis_run):
     backend, asked = redis_run.backend, []
     status = RoleStatus("actor", 0, 1, "host", 1, "acting")
     backend.registry.beat(status)
-    original = backend._client._round_trip
-    backend._client._round_trip = lambda commands: asked.append(commands) or original(commands)
+    original = backend.engine._round_trip
+    backend.engine._round_trip = lambda commands: asked.append(commands) or original(commands)
     backend.registry.beat(status)
     backend.unrolls.push(UnrollHeader(0, 1, 0, 1, 1), b"x")
     assert [commands[0][0] for commands in asked] == ["TIME", "MULTI", "MULTI"]

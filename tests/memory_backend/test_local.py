@@ -1,25 +1,25 @@
-"""in_memory: what only the twin has: one object for all roles, and threads."""
+"""local: stores and their names, and threads that share a connection."""
 
 import threading
 
 import pytest
 
 from distrl.errors import ConfigError, MemoryBackendError
-from distrl.memory_backend.backend import QueueCaps
-from distrl.memory_backend.in_memory import InMemoryBackend
+from distrl.memory_backend.backend import connect
+from distrl.memory_backend.stream import QueueCaps
 from distrl.types import UnrollHeader
 
 CAPS = QueueCaps(entries=8, bytes=10**6)
 
 
 def made():
-    backend = InMemoryBackend("run", CAPS)
+    backend = connect("local:", "run", CAPS, name="test", give_up_s=1.0)
     backend.create("{}")
     return backend
 
 
 def test_a_run_is_created_once_and_can_be_made_anew_after_delete():
-    backend = InMemoryBackend("run", CAPS)
+    backend = connect("local:", "run", CAPS, name="test", give_up_s=1.0)
     with pytest.raises(MemoryBackendError, match="no run run"):
         backend.config_json()
     backend.create("one")
@@ -38,12 +38,12 @@ def test_a_run_is_created_once_and_can_be_made_anew_after_delete():
 
 def test_run_ids_are_those_of_redis():
     with pytest.raises(ConfigError, match="run id"):
-        InMemoryBackend("a:b", CAPS)
+        connect("local:", "a:b", CAPS, name="test", give_up_s=1.0)
 
 
 def test_threads_lose_and_double_nothing():
     backend, actors, each = made(), 4, 200
-    fence = backend.acquire_fence()
+    learner = backend.become_learner()
     used = []
 
     def act(actor):
@@ -54,11 +54,11 @@ def test_threads_lose_and_double_nothing():
     threads = [threading.Thread(target=act, args=(actor,)) for actor in range(actors)]
     for thread in threads:
         thread.start()
-    backend.tickets.issue(3, fence)
+    learner.tickets.issue(3)
     while len(used) < actors * each:
         batch = backend.unrolls.take(3, 30.0)
-        backend.unrolls.acknowledge(batch, fence, {"trained": len(batch)}, {})
-        backend.tickets.issue(len(batch), fence)
+        learner.unrolls.acknowledge(batch, {"trained": len(batch)}, {})
+        learner.tickets.issue(len(batch))
         used += [(entry.header.actor, entry.header.sequence) for entry in batch]
     for thread in threads:
         thread.join()
@@ -67,3 +67,15 @@ def test_threads_lose_and_double_nothing():
     counts = backend.ledger.counts()
     assert (counts.imbalance, counts.trained, counts.stream_bytes) == (0, actors * each, 0)
     assert backend.tickets.counts() == (3, 0)
+
+
+def test_connections_of_one_name_share_a_store_and_others_do_not():
+    first, second = (connect("local:shared", "run", CAPS, name="test", give_up_s=1.0) for _ in range(2))
+    first.create("one")
+    assert second.config_json() == "one"
+    for url in ("local:other", "local:"):
+        with pytest.raises(MemoryBackendError, match="no run run at local:"):
+            connect(url, "run", CAPS, name="test", give_up_s=1.0).config_json()
+    del first, second
+    with pytest.raises(MemoryBackendError, match="no run run at local:shared"):
+        connect("local:shared", "run", CAPS, name="test", give_up_s=1.0).config_json()

@@ -1,0 +1,174 @@
+"""The engine under a run: a few primitives, which Redis (`redis_client`) and an imitation (`local`) have.
+
+Commands are those of Redis, as tuples, and replies are as redis-py translates them. Everything that a run holds is
+written once, over these primitives, by the nouns: stream, weights, tickets, ledger and registry.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distrl.errors import FencedError, MemoryBackendError
+from distrl.memory_backend.keys import RunKeys, checked_number
+
+Value = str | bytes | int | float
+Command = tuple[Value, ...]
+Reply = Any  # the callers know their commands
+
+
+class Engine(ABC):
+    """One connection.
+
+    Attributes:
+        url: Of the server, without user and password.
+        interruptions: How often the connection has broken or was given up since the server refused for a while: each
+            time, another server may answer next, and it may have forgotten the newest writes.
+    """
+
+    url: str
+    interruptions: int
+
+    @abstractmethod
+    def call(self, *command: Value) -> Reply:
+        """Run one command that may be repeated."""
+
+    @abstractmethod
+    def transaction(self, commands: Sequence[Command]) -> list[Reply]:
+        """Run commands at one instant. Repeated when the reply is lost: the caller bears a second application."""
+
+    @abstractmethod
+    def guarded(
+        self,
+        guard: Command,
+        check: Callable[[Reply], None],
+        commands: Sequence[Command],
+        *,
+        applied: str,
+        undo: Sequence[Command] = (),
+        wait: Command | None = None,
+    ) -> list[Reply]:
+        """Run commands in one transaction, if `check` accepts the reply to `guard`.
+
+        Repeated when the reply is lost: the caller bears a second application. One round trip is all it takes after
+        another transaction with the same guard.
+
+        Args:
+            guard: A command that reads one key; no change of that key comes between it and the commands.
+            check: Raises where nothing is to be applied.
+            commands: What is applied.
+            applied: As of `exactly_once`, for `undo`.
+            undo: Applied exactly once if the first command has failed where the others were applied.
+            wait: A blocking command that is sent ahead. Its reply is ignored, and it is not repeated.
+        """
+
+    @abstractmethod
+    def exactly_once(
+        self,
+        guard: Command,
+        prepare: Callable[[Reply, Sequence[Reply]], Sequence[Command]],
+        what: str,
+        *,
+        applied: str,
+        reads: Sequence[Command] = (),
+    ) -> None:
+        """Apply commands exactly once, in one transaction, as no change of the guard's key came between.
+
+        Args:
+            guard: A command that reads one key.
+            prepare: Given the replies to `guard` and `reads`, returns the commands; may raise. Runs again after a
+                conflict.
+            what: The operation, for errors.
+            applied: The hash that remembers the newest such operation of each client.
+            reads: Further commands that only read. Without any, one round trip is all it takes after another
+                operation with the same guard.
+        """
+
+    @abstractmethod
+    def call_blocking(
+        self, command: Callable[[float], Command], block_s: float, recover: Callable[[], Reply | None]
+    ) -> Reply | None:
+        """Run a blocking command until it replies or `block_s` has passed.
+
+        Args:
+            command: Makes the command for a piece of that many seconds; 0 means without blocking.
+            block_s: Longest wait in seconds.
+            recover: Called before the command is repeated after a broken connection: what it had moved although its
+                reply was lost, or None.
+        """
+
+    @abstractmethod
+    def keys(self, pattern: str) -> list[str]:
+        """Return the names of the keys that match; not atomic."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection."""
+
+
+@dataclass(frozen=True)
+class RunStore:
+    """One run on an engine, and the guards of all writes into it.
+
+    Attributes:
+        fence: The learner's token, where this is the learner's.
+    """
+
+    engine: Engine
+    keys: RunKeys
+    fence: int | None = None
+
+    def write(
+        self, commands: Sequence[Command], *, undo: Sequence[Command] = (), wait: Command | None = None
+    ) -> list[Reply]:
+        """Apply commands while the run exists, so that none makes keys of a run anew that has ended.
+
+        Raises:
+            MemoryBackendError: The run is gone.
+        """
+        guard: Command = ("HGET", self.keys.run, "protocol")
+        return self.engine.guarded(guard, self._must_exist, commands, applied=self.keys.applied, undo=undo, wait=wait)
+
+    def write_one(self, *command: Value) -> Reply:
+        """As `write`, for one command; its reply."""
+        (reply,) = self.write([command])
+        return reply
+
+    def fenced(
+        self, prepare: Callable[[Sequence[Reply]], Sequence[Command]], what: str, reads: Sequence[Command] = ()
+    ) -> None:
+        """Apply what `prepare` makes of the replies to `reads`, exactly once, if this learner is the newest.
+
+        Args:
+            prepare: As of `Engine.exactly_once`.
+            what: The operation, for errors.
+            reads: Commands that only read.
+
+        Raises:
+            FencedError: Another learner has a newer token; nothing was changed.
+            MemoryBackendError: The run is gone.
+        """
+        fence = self.fence
+        if fence is None:
+            raise TypeError(f"{what}: only what Backend.become_learner returns can do that")
+
+        def checked(token: Reply, replies: Sequence[Reply]) -> Sequence[Command]:
+            newest = checked_number(token, f"the token of {self.keys.run_id}'s learner")
+            if newest < fence:  # no other learner has taken over: what was learned is still the newest
+                raise self._gone(f"{what}: ")
+            if newest > fence:
+                another = f"another learner runs {self.keys.run_id} (token {newest}, ours {fence}); stop this one"
+                raise FencedError(f"{what}: {another}")
+            return prepare(replies)
+
+        guard: Command = ("HGET", self.keys.run, "fence")
+        self.engine.exactly_once(guard, checked, what, applied=self.keys.applied, reads=reads)
+
+    def _must_exist(self, protocol: Reply) -> None:
+        if protocol is None:
+            raise self._gone()
+
+    def _gone(self, what: str = "") -> MemoryBackendError:
+        return MemoryBackendError(
+            f"{what}run {self.keys.run_id} is gone from {self.engine.url}: it has ended, or Redis has lost its data"
+        )

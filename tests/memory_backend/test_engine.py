@@ -1,0 +1,87 @@
+"""engine: what both engines must do alike, and the guards that every write of a run shares."""
+
+import pytest
+
+from distrl.errors import FencedError, MemoryBackendError
+
+
+def test_only_the_learner_may_do_what_is_fenced(backend):
+    for write in (
+        lambda: backend.unrolls.acknowledge([], {"lost": 1}, {}),
+        lambda: backend.weights.publish(1, b"w", 0),
+        lambda: backend.tickets.issue(1),
+        lambda: backend.ledger.roll_back(1),
+    ):
+        with pytest.raises(TypeError, match=r"only what Backend\.become_learner returns"):
+            write()
+    counts = backend.ledger.counts()
+    assert (counts.lost, counts.rolled_back, backend.weights.version(), backend.tickets.counts()) == (0, 0, 0, (0, 0))
+
+
+def test_one_more_connection_of_the_learner_shares_its_fence(run):
+    learner = run.backend.become_learner()
+    feed = run.connect().as_learner(learner.fence)
+    feed.tickets.issue(2)
+    learner.tickets.issue(1)
+    assert run.backend.tickets.counts() == (3, 0)
+    successor = run.connect().become_learner()
+    for late in (learner, feed):
+        with pytest.raises(FencedError, match=f"token {successor.fence}, ours {learner.fence}"):
+            late.tickets.issue(1)
+    assert run.backend.tickets.counts() == (3, 0)
+
+
+def test_a_transaction_whose_guard_is_refused_changes_nothing(backend):
+    engine, keys = backend.engine, backend._run.keys
+
+    def refuse(*_):
+        raise MemoryBackendError("no")
+
+    guard, write = ("HGET", keys.run, "protocol"), ("HSET", keys.control, "paused", 1)
+    with pytest.raises(MemoryBackendError, match="no"):
+        engine.guarded(guard, refuse, [write], applied=keys.applied)
+    with pytest.raises(MemoryBackendError, match="no"):
+        engine.exactly_once(guard, refuse, "a test", applied=keys.applied)
+    assert engine.call("HGETALL", keys.control) == {}
+
+
+def test_reads_come_before_what_is_prepared_from_them(backend):
+    engine, keys = backend.engine, backend._run.keys
+    engine.call("HSET", keys.control, "a", 5)
+
+    def doubled(protocol, replies):
+        assert protocol == b"2"
+        return [("HSET", keys.control, "b", 2 * int(replies[0]))]
+
+    guard = ("HGET", keys.run, "protocol")
+    engine.exactly_once(guard, doubled, "a test", applied=keys.applied, reads=[("HGET", keys.control, "a")])
+    assert engine.call("HGET", keys.control, "b") == b"10"
+
+
+def test_both_engines_reply_alike(backend):
+    """What the nouns rely on, command by command."""
+    engine, keys = backend.engine, backend._run.keys
+    conversation = [
+        (("HSET", keys.control, "a", 1, "b", b"x"), 2),
+        (("HMGET", keys.control, "a", "c"), [b"1", None]),
+        (("HGETALL", keys.control), {b"a": b"1", b"b": b"x"}),
+        (("HINCRBY", keys.control, "a", -3), -2),
+        (("HEXISTS", keys.control, "b"), True),
+        (("HDEL", keys.control, "b"), 1),
+        (("EXISTS", keys.control), 1),
+        (("RPUSH", keys.tickets, "1", "2"), 2),
+        (("LMOVE", keys.tickets, keys.held((0, 1)), "LEFT", "RIGHT"), b"1"),
+        (("LINDEX", keys.held((0, 1)), 0), b"1"),
+        (("LINDEX", keys.tickets, 1), None),
+        (("LLEN", keys.tickets), 1),
+        (("LMOVE", keys.room, keys.tickets, "LEFT", "RIGHT"), None),
+        (("DEL", keys.tickets, keys.room), 1),
+        (("XLEN", keys.unrolls), 0),
+        (("XRANGE", keys.dead, "(0", "+"), []),
+        (("XPENDING", keys.unrolls, "learner"), None),
+        (("ZRANGE", keys.highest, 0, -1, "WITHSCORES"), []),
+    ]
+    for command, expected in conversation:
+        reply = engine.call(*command)
+        assert (reply["pending"] == 0) if command[0] == "XPENDING" else reply == expected, command
+    assert sorted(engine.keys(keys.all_held)) == [keys.held((0, 1))]
