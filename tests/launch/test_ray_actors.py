@@ -25,10 +25,10 @@ def end(handle):
         time.sleep(0.05)
     return code
 
-logs = Path(sys.argv[1])
+folder = Path(sys.argv[1])
 signal.signal(signal.SIGTERM, handler := lambda number, frame: None)
 os.environ["RAY_ADDRESS"] = "10.77.0.1:6380"  # of a cluster that is not meant
-launcher = RayLauncher(run_in(logs, f"unix://{logs}/nowhere", "0" * 64, threads=1), None)
+launcher = RayLauncher(run_in(folder, f"unix://{folder}/nowhere", "0" * 64, threads=1), None)
 directory = launcher._directory
 told = {"handler": signal.getsignal(signal.SIGTERM) is handler, "private": oct(directory.stat().st_mode & 0o777)}
 unreachable, killed = launcher.start(Role("actor", 0)), launcher.start(Role("actor", 1))
@@ -40,7 +40,7 @@ while asked.waits_for is not None:
     time.sleep(0.05)
 asked.terminate()
 told["asked"] = end(asked)
-launcher._run = run_in(logs, f"unix://{logs}/nowhere", "0" * 64, threads=2000)
+launcher._run = run_in(folder, f"unix://{folder}/nowhere", "0" * 64, threads=2000)
 large = launcher.start(Role("learner"))
 time.sleep(3)
 told["waits"], told["code"] = large.waits_for, large.poll()
@@ -64,4 +64,4 @@ def test_roles_end_with_their_code_and_the_cluster_with_its_directory(tmp_path: 
     assert told["errors"][0].startswith("Redis at unix://")  # though its log may be on another host
     assert (told["waits"], told["code"], told["ended"]) == ("2000 CPU", None, -9)
     assert (told["private"], told["left"]) == ("0o700", False)
-    assert "distrl: error: Redis at unix://" in (tmp_path / "actor-0.log").read_text()
+    assert "distrl: error: Redis at unix://" in (tmp_path / "logs" / "actor-0.log").read_text()
