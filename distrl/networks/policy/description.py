@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import starmap
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -140,12 +140,7 @@ class BundleDescription:
     @staticmethod
     def from_json(text: str) -> "BundleDescription":
         """Invert `to_json`; raise DistrlError for other texts and other formats."""
-        try:
-            description = _DESCRIPTION.validate_json(text)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "JSON"
-            raise DistrlError(f"policy bundle: the description is not valid: {where}: {first['msg']}") from error
+        description = parsed(_DESCRIPTION, text, "policy bundle: the description")
         if description.format != FORMAT:
             raise DistrlError(
                 f"policy bundle: format {description.format}, this distrl reads {FORMAT}; use the one that wrote it"
@@ -154,6 +149,18 @@ class BundleDescription:
 
 
 _DESCRIPTION = TypeAdapter(BundleDescription)
+
+Parsed = TypeVar("Parsed")
+
+
+def parsed(adapter: TypeAdapter[Parsed], text: str | bytes, what: str) -> Parsed:
+    """Parse JSON; raise DistrlError, which names the first invalid field, if it does not fit."""
+    try:
+        return adapter.validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "JSON"
+        raise DistrlError(f"{what} is not valid: {where}: {first['msg']}") from error
 
 
 MOST_NUMBERS = 2**28

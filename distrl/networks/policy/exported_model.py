@@ -10,10 +10,10 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from distrl.errors import DistrlError
-from distrl.networks.policy.description import FORMAT, BundleDescription, check_description
+from distrl.networks.policy.description import FORMAT, BundleDescription, check_description, parsed
 from distrl.types import PolicyBundle
 
 KEY = "distrl"
@@ -96,12 +96,7 @@ def opened(content: bytes) -> tuple[PolicyBundle, Exported]:
 
 
 def _read(described: bytes) -> Exported:
-    try:
-        exported = _EXPORTED.validate_json(described)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "JSON"
-        raise DistrlError(f"its description is not valid: {where}: {first['msg']}") from error
+    exported = parsed(_EXPORTED, described, "its description")
     if (exported.format, exported.policy.format) != (EXPORT_FORMAT, FORMAT):
         raise DistrlError(
             f"its format is {exported.format}.{exported.policy.format}, this distrl reads {EXPORT_FORMAT}.{FORMAT}; "
