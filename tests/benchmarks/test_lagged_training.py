@@ -6,7 +6,7 @@ from distrl.memory_backend.stream import QueueCaps
 
 @pytest.mark.parametrize(("lag", "seen"), [(0, [1, 2, 3, 4, 5, 6]), (2, [1, 1, 1, 2, 3, 4]), (9, [1] * 6)])
 def test_the_reader_sees_what_was_newest_so_many_versions_ago(lag, seen):
-    backend = lagged_backend("run", QueueCaps(8, 2**20), lag=lag)
+    backend = lagged_backend("local:", "run", QueueCaps(8, 2**20), name="run", give_up_s=0.0, lag=lag)
     backend.create("{}")
     learner = backend.become_learner()
     assert isinstance(backend.weights, LaggedWeights)
