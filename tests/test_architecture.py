@@ -98,9 +98,9 @@ FORBIDDEN_ARGUMENTS = {"shell", "allow_pickle"}
 
 # Plain English: what is left of two habits of the early code. These numbers only sink.
 DOCSTRING_OPENINGS = re.compile(r"(Of|What|Who|Whoever|Nobody)\b")
-MOST_DOCSTRING_OPENINGS = 13
+MOST_DOCSTRING_OPENINGS = 0
 VAGUE_AGENTS = re.compile(r"\b(nobody|somebody|whoever|whom)\b", re.IGNORECASE)
-MOST_VAGUE_AGENTS = 8
+MOST_VAGUE_AGENTS = 7
 WRITTEN = {".py", ".md", ".js", ".html", ".css", ".yaml"}
 
 # Tests that belong to no single module.

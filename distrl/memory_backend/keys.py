@@ -9,7 +9,7 @@ from distrl.errors import ConfigError, MemoryBackendError
 from distrl.types import UnrollHeader
 
 PROTOCOL_VERSION = 2
-"""Of keys, entry fields and payloads; a role refuses a run of another version."""
+"""Version of keys, entry fields and payloads; a role refuses a run of another version."""
 
 GROUP = "learner"
 """Consumer group and constant consumer name: a restarted learner finds what its predecessor had not acknowledged."""

@@ -8,13 +8,13 @@ Producer = tuple[int, int]
 
 
 Setting = float | int | str | None
-"""What one parameter of the configuration is to be while the run goes on."""
+"""Value of a setting that changes while the run lasts."""
 WORDS = frozenset({"bottleneck", "missing_workers", "unsaved", "origin", "stop_reason"})
 """Names in a snapshot whose values are words; all other values are numbers."""
 WHOLE = frozenset({"updates", "env_steps", "episodes", "trained_steps", "weights_version", "evaluation_env_steps"})
 """Names in a snapshot whose values are whole numbers."""
 Errand = Literal["checkpoint", "evaluation"]
-"""What operators can ask to be done now."""
+"""Errands that operators may request."""
 ERRANDS: tuple[Errand, ...] = ("checkpoint", "evaluation")
 
 
@@ -35,7 +35,7 @@ NOT_ASKED = Demand()
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What somebody asked of the run, for its event log.
+    """A request of an operator, for the event log.
 
     Attributes:
         by: Who, and by which way: "ada@host, command line".

@@ -1,4 +1,4 @@
-"""Who takes part in the run, what operators ask of it, and what is told of it: metrics and evaluations."""
+"""The registry of a run: its roles, requests of operators, metrics and evaluations."""
 
 import json
 import logging
@@ -218,7 +218,7 @@ class Registry:
         self._run.write_one("HSET", self._keys.evaluated, "restored_env_steps", env_steps)
 
     def evaluated_env_steps(self) -> int:
-        """Of this launch, or what `restore_evaluated` told, whichever is more."""
+        """Progress of this launch or of `restore_evaluated`, whichever is more."""
         told = self._engine.call("HMGET", self._keys.evaluated, "env_steps", "restored_env_steps")
         return max(map(number_or_zero, told))
 

@@ -1,4 +1,4 @@
-"""What operators ask of a running job, from the command line, the dashboard or Python alike; and who asked it."""
+"""Requests of operators to a running job, from the command line, the dashboard or Python, with their author."""
 
 import getpass
 import json
@@ -130,7 +130,7 @@ class Steering:
         self._ask(what, lambda: self._registry.set_control(settings=settings))
 
     def steerable(self) -> list[Parameter]:
-        """What `change` takes, with the values as they are now."""
+        """Return the settings that `change` takes, with their current values."""
         config, _, _ = steered_so_far(self._config, self._registry.control().settings)
         return steerable(config)
 

@@ -37,7 +37,7 @@ DOUBTS = 16
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What a producer learns in one round trip, before it starts the next unroll."""
+    """The answer to a producer before its next unroll, in one round trip."""
 
     has_room: bool  # the stream is below both caps
     weights_version: int  # newest published; 0 before the first
@@ -112,12 +112,12 @@ def pushed_among(entries: Sequence[Entry], foreign: int, registered: Collection[
 
 
 def released(pushed: Sequence[Entry]) -> dict[str, int]:
-    """What the ledger loses when entries that actors pushed leave the stream."""
+    """Counts that leave the ledger with entries that actors pushed."""
     return {"stream_entries": -len(pushed), "stream_bytes": -sum(len(entry.payload) for entry in pushed)}
 
 
 def dead_fields(entry: Entry, reason: str) -> dict[str, str | bytes | int]:
-    """What is kept of a rejected entry."""
+    """The kept facts of a rejected entry."""
     fields: dict[str, str | bytes | int] = {
         "reason": reason,
         "sha256": hashlib.sha256(entry.payload).hexdigest(),
