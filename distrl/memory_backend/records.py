@@ -47,7 +47,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What operators ask of a running job.
+    """Requests of operators to a running job.
 
     Attributes:
         settings: Dotted path of the configuration -> what it is to be from now on.
@@ -128,7 +128,7 @@ def time_shares(roles: Sequence[RoleStatus]) -> dict[str, dict[str, float]]:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What greedy episodes beside the training came to.
+    """Result of greedy episodes during the training.
 
     Attributes:
         weights_version: Version of the weights that acted.
