@@ -9,9 +9,9 @@ from distrl.config.load import LoadedConfig
 from distrl.environments.probe import probe
 from distrl.errors import ConfigError, require
 from distrl.launch.external_algorithm import settled
+from distrl.memory_backend.backend import connect_engine
 from distrl.memory_backend.embedded_redis import find_server
-from distrl.memory_backend.keys import split_namespace
-from distrl.memory_backend.redis_client import connect
+from distrl.memory_backend.keys import with_namespace
 from distrl.networks.parts.schemes import check_windows
 from distrl.roles.framework import require_framework
 from distrl.roles.plan import check_queue, oversubscription_warning, publication_note, replay_note
@@ -72,4 +72,4 @@ def _check_launchable(config: RunConfig) -> None:
                 "name one that they can with --redis-url"
             )
     else:
-        connect(split_namespace(config.memory.url)[0], name="check", give_up_s=3.0).close()
+        connect_engine(with_namespace(config.memory.url, config.memory.namespace), name="check", give_up_s=3.0).close()

@@ -74,9 +74,10 @@ class Backend:
         keys, url = self._run.keys, self.engine.url
         protocol, config = self.engine.call("HMGET", keys.run, "protocol", "config")
         if protocol is None or config is None:
-            protocol = self.engine.call("HGET", first_protocol_run(keys.run_id), "protocol")
-            if protocol is None:
+            # By a scan: a user of one namespace may not read keys outside it.
+            if not self.engine.keys(first_protocol_run(keys.run_id)):
                 raise MemoryBackendError(f"no run {keys.run_id} at {url}; check the run id and the URL")
+            protocol = b"1"
         if protocol != b"%d" % PROTOCOL_VERSION:
             raise MemoryBackendError(
                 f"run {keys.run_id} speaks protocol {protocol.decode(errors='replace')}, this distrl "
@@ -119,7 +120,9 @@ def connect(
     """Connect to a run's memory; the run need not exist yet.
 
     Args:
-        url: As of `connect_engine`. The option `namespace` says under which namespace the run is.
+        url: `redis://`, `rediss://` or `unix://` of a Redis; `local:` for a store in this process that only this
+            connection has, `local:NAME` for one that is shared by its name. The option `namespace` says under which
+            namespace the run is.
         run_id: Letters, digits, '.', '_' and '-'.
         caps: Bounds of the stream, as this role judges admission.
         name: Role and number, shown by CLIENT LIST as distrl:<name>.
@@ -130,20 +133,21 @@ def connect(
         ConfigError: `url` or `run_id` is malformed.
         MemoryBackendError: Redis is unreachable (after at most 3 s), too old, or would evict keys.
     """
-    keys = RunKeys(run_id, split_namespace(url)[1] or DEFAULT_NAMESPACE)
-    return Backend(RunStore(connect_engine(url, name=name, give_up_s=give_up_s, meter=meter), keys), caps)
+    address, namespace = split_namespace(url)
+    keys = RunKeys(run_id, namespace or DEFAULT_NAMESPACE)
+    if address.startswith(PREFIX):
+        return Backend(RunStore(LocalEngine(address), keys), caps)
+    return Backend(RunStore(connect_engine(address, name=name, give_up_s=give_up_s, meter=meter), keys), caps)
 
 
 def connect_engine(url: str, *, name: str, give_up_s: float, meter: Meter | None = None) -> Engine:
-    """Connect to a server, for what is not about one run alone.
+    """Connect to a Redis, for what is not about one run alone.
 
-    Args:
-        url: `redis://`, `rediss://` or `unix://` of a Redis; `local:` for a store in this process that only this
-            connection has, `local:NAME` for one that is shared by its name.
+    Raises:
+        ConfigError: `url` is malformed, or not of a Redis.
+        MemoryBackendError: As `connect`.
     """
     address, _ = split_namespace(url)
-    if address.startswith(PREFIX):
-        return LocalEngine(address)
     # Imported here: a run in one process needs no Redis client.
     from distrl.memory_backend.redis_client import connect as connect_redis
 

@@ -47,9 +47,9 @@ TABLE = (
     Row(
         "applied",
         "hash",
-        "client -> number of its newest fenced operation",
-        "learner, evaluator",
-        "learner, evaluator",
+        "client -> number of its newest operation that must be applied once",
+        "all",
+        "all",
         "one field per client",
     ),
     Row("bundle", "hash", "policy bundle: graph, description, sha256", "learner", "actors, evaluator", "one bundle"),
@@ -160,10 +160,7 @@ class RunKeys:
     def __init__(self, run_id: str, namespace: str = DEFAULT_NAMESPACE) -> None:
         if not _RUN_ID.fullmatch(run_id):
             raise ConfigError(f"run id {run_id!r} is not allowed; use letters, digits, '.', '_' and '-' (at most 100)")
-        if not _NAMESPACE.fullmatch(namespace):
-            raise ConfigError(
-                f"memory.namespace {namespace!r} is not allowed; use letters, digits and '-' (at most 50)"
-            )
+        _check_namespace(namespace)
         self.run_id = run_id
         self.prefix = prefix = f"distrl:{namespace}:{{{run_id}}}:"
         self.run = prefix + "run"
@@ -200,6 +197,11 @@ class RunKeys:
         return f"{self.prefix}*"
 
 
+def _check_namespace(namespace: str) -> None:
+    if not _NAMESPACE.fullmatch(namespace):
+        raise ConfigError(f"memory.namespace {namespace!r} is not allowed; use letters, digits and '-' (at most 50)")
+
+
 def first_protocol_run(run_id: str) -> str:
     """The key `run` of a run of protocol 1, which had no namespace."""
     return f"distrl:{run_id}:run"
@@ -221,12 +223,18 @@ def split_namespace(url: str) -> tuple[str, str | None]:
 
     Returns:
         The URL without it, and the namespace; None where there is none.
+
+    Raises:
+        ConfigError: The namespace has characters that have a meaning in Redis' patterns.
     """
     address, mark, query = url.partition("?")
     options = parse_qsl(query, keep_blank_values=True)
     rest = urlencode([option for option in options if option[0] != "namespace"])
     found = dict(options).get("namespace")
-    return (url, None) if found is None else (address + (mark + rest if rest else ""), found)
+    if found is None:
+        return url, None
+    _check_namespace(found)
+    return address + (mark + rest if rest else ""), found
 
 
 def with_namespace(url: str, namespace: str) -> str:

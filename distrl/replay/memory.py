@@ -1,6 +1,6 @@
 """The replay memory: sampler x remover x rate limiter over a ring of unrolls, on the learner's side of the stream.
 
-    unroll_ring    holds unrolls, each array once; the oldest makes room (the one remover)
+    ring           holds unrolls, each array once; the oldest makes room (the one remover)
     n_step         what a row leads to n steps on, worked out as the unroll comes in
     samplers       which items make the next batch: uniform, prioritised by a sum_tree, whole columns
     rate_limiter   how often, for what comes in

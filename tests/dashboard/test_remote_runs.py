@@ -10,8 +10,8 @@ from starlette.testclient import TestClient
 from distrl.config import RunConfig
 from distrl.dashboard.access import Access
 from distrl.dashboard.app import make_app
-from distrl.dashboard.remote_runs import SCAN_S, SILENT_S, RemoteRuns
-from distrl.errors import MemoryBackendError
+from distrl.dashboard.remote_runs import SCAN_S, SILENT_S, RemoteRuns, check_reachable
+from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend.backend import connect, connect_engine
 from distrl.memory_backend.records import RoleStatus
 from distrl.memory_backend.redis_client import RedisClient
@@ -136,6 +136,14 @@ def test_what_no_distrl_of_this_version_has_written_is_passed_over(job, remote_r
     finally:
         client.call("DEL", key, actors)
         client.close()
+
+
+@pytest.mark.parametrize(
+    "url", ["local:", "local:runs", "redis://127.0.0.1:1?namespace=*", "redis://127.0.0.1:1?namespace="]
+)
+def test_a_url_that_is_no_redis_or_names_no_namespace_is_refused_at_the_start(url):
+    with pytest.raises(ConfigError):
+        check_reachable([url])
 
 
 def test_a_redis_that_is_not_there_is_asked_again_ever_more_rarely(clock, monkeypatch):

@@ -33,6 +33,15 @@ def description(tmp_path, **sections):
     return RunDescription(run_id="r1", run_dir=str(tmp_path), config=config, spec=SPEC)
 
 
+def test_a_url_with_another_namespace_is_refused_before_anything_is_made(tmp_path):
+    loaded = load(
+        sets=["environment.id=CartPole-v1", "memory.url=redis://127.0.0.1:1?namespace=a", "memory.namespace=b"]
+    )
+    with pytest.raises(ConfigError, match="'b' and the URL's namespace 'a' differ"):
+        train(loaded, run_dir=tmp_path / "run", resume=None, view=PlainView(print))
+    assert not (tmp_path / "run").exists()
+
+
 def monitor(**attributes):
     told = []
     defaults = {"latest": {}, "ledger": LedgerCounts(), "peak_rss_mb": {}, "restarts": 0, "rate": lambda name: 0.0}

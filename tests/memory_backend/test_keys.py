@@ -73,6 +73,13 @@ def test_a_namespace_is_an_option_of_the_url(url, namespace, expected):
     assert "namespace" not in split_namespace(made)[0]
 
 
+@pytest.mark.parametrize("option", ["", "a*", "a:b"])
+def test_a_namespace_in_a_url_is_checked_where_it_is_read(option):
+    """An empty one is not the default one, and a pattern is no name."""
+    with pytest.raises(ConfigError, match=r"memory\.namespace .* is not allowed"):
+        split_namespace(f"redis://h?namespace={option}")
+
+
 def test_two_namespaces_for_one_run_are_refused():
     with pytest.raises(ConfigError, match="'b' and the URL's namespace 'a' differ"):
         with_namespace("redis://h?namespace=a", "b")

@@ -457,6 +457,35 @@ def test_a_wrong_password_and_missing_rights_are_refusals_not_outages(own_server
     client.close()
 
 
+def test_a_user_of_one_namespace_does_everything_in_it_and_nothing_beside_it(own_server):
+    """The access rules of docs/architecture.md."""
+    with redis.Redis.from_url(own_server.url) as admin:
+        admin.execute_command("ACL", "SETUSER", "ada", "on", ">secret", "+@all", "~distrl:team-a:*")
+    login = f"{own_server.url}?username=ada&password=secret"
+    connected = [
+        backends.connect(f"{login}&namespace=team-a", run_id, name="x", give_up_s=1.0) for run_id in ("r", "gone")
+    ]
+    connected.append(backends.connect(login, "r", name="x", give_up_s=1.0))
+    backend, gone, beside = connected
+    backend.create("{}")
+    assert backend.config_json() == "{}"
+    learner = backend.become_learner()
+    learner.tickets.issue(1)
+    assert backend.tickets.take((0, 1), 0.0)
+    backend.unrolls.push(UnrollHeader(0, backend.registry.register_actor(0), 0, 0, 1), b"x")
+    learner.unrolls.acknowledge(learner.unrolls.take(1, 0.0), {"trained": 1}, {(0, 1): 0})
+    assert (backend.ledger.counts().trained, backend.ledger.counts().imbalance) == (1, 0)
+    with pytest.raises(MemoryBackendError, match="no run gone at"):
+        gone.config_json()
+    with pytest.raises(MemoryBackendError, match="give its user the commands"):
+        beside.create("{}")
+    backend.delete()
+    for one in connected:
+        one.close()
+    with redis.Redis.from_url(own_server.url) as admin:
+        assert admin.dbsize() == 0
+
+
 @pytest.fixture
 def round_trips(redis_run, monkeypatch):
     """The commands of every round trip of `redis_run.backend`, by their first words."""
