@@ -107,6 +107,7 @@ WRITTEN = {".py", ".md", ".js", ".html", ".css", ".yaml"}
 WHOLE_PROJECT_TESTS = {
     "test_architecture.py",
     "test_docs.py",
+    "test_earlier_version.py",
     "test_episode_boundaries.py",
     "test_notebooks.py",
     "test_project.py",

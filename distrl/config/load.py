@@ -97,6 +97,8 @@ def load(
     Raises:
         ConfigError: One line with the problem, the value, its origin, and the allowed or nearest values.
     """
+    if isinstance(preset, Path):
+        raise ConfigError(f"load({str(preset)!r}) takes the name of a preset first; name a file with file=")
     layers = _Layers()
     if isinstance(preset, str):
         layers.merge(preset_tree(preset), f"preset {preset}")

@@ -262,3 +262,11 @@ def test_any_configuration_survives_its_file(tree):
         path = Path(folder) / "config.yaml"
         path.write_text(dump(LoadedConfig.of(config)), encoding="utf-8")
         assert load(file=path).config == config
+
+
+def test_a_path_as_the_preset_is_refused_instead_of_ignored(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("seed: 7\n")
+    with pytest.raises(ConfigError, match=r"run.yaml.*file="):
+        load(path)  # type: ignore[arg-type]
+    assert load(file=path).config.seed == 7

@@ -1,0 +1,53 @@
+"""Files that commit 8fb3a1c wrote are read: two run directories, made in one process, and an exported policy.
+
+`tests/earlier` holds them: CartPole with IMPALA after 980 steps, and Pendulum with SAC after 256.
+"""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import distrl
+from distrl.data_store.checkpoints import load_newest
+
+EARLIER = Path(__file__).parent / "earlier"
+
+
+def test_an_exported_policy_acts_as_it_did():
+    policy = distrl.load_policy(EARLIER / "cartpole.onnx")
+    assert (policy.exported.algorithm, policy.spec.id, policy.remembers) == ("impala", "CartPole-v1", False)
+    seen = np.array([[0.1, -0.2, 0.03, 0.4], [-1.0, 0.5, 0.1, -0.7], [2.0, 1.0, -0.2, 1.5]], np.float32)
+    assert policy.act(seen).action.tolist() == [1, 0, 1]  # as the earlier version's `act`
+
+
+@pytest.mark.parametrize(
+    ("name", "algorithm", "environment", "env_steps", "updates"),
+    [("cartpole", "impala", "CartPole-v1", 980, 2), ("pendulum", "sac", "Pendulum-v1", 256, 125)],
+)
+def test_a_run_directory_is_read(name, algorithm, environment, env_steps, updates):
+    run = distrl.load_run(EARLIER / name)
+    assert (run.config.algorithm.name, run.config.environment.id) == (algorithm, environment)
+    assert run.config.network.middleware_parameters.scheme == (8,)
+    assert (run.summary.env_steps, run.summary.updates, run.summary.exit_code) == (env_steps, updates, 0)
+    assert (run.metrics["env_steps"][-1], run.metrics["updates"][-1]) == (env_steps, updates)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "env_steps"), [("cartpole", 1200), ("pendulum", 400)])
+def test_training_goes_on_from_its_checkpoint(tmp_path, name, env_steps):
+    folder = Path(shutil.copytree(EARLIER / name, tmp_path / name))
+    before = load_newest(folder / "checkpoints")
+    loaded = distrl.load(file=folder / "config.yaml", sets=[f"stop.env_steps={env_steps}"])
+    summary = distrl.train(loaded, resume=str(folder), view="silent")
+    after = load_newest(folder / "checkpoints")
+    assert (summary.error, summary.exit_code, summary.imbalance) == (None, 0, 0)
+    assert (summary.resumed_updates, summary.resumed_env_steps) == (before.step, before.meta["env_steps"])
+    assert summary.env_steps >= env_steps > before.meta["env_steps"]
+    assert after.step == summary.updates > before.step
+    # The restored optimizers count on.
+    for group in ("main.optimizer", "critic.optimizer"):
+        if group in before.arrays:
+            moved = int(after.arrays[group]["optimizer/iteration"]) - int(before.arrays[group]["optimizer/iteration"])
+            assert moved == after.step - before.step
