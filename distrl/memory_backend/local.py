@@ -142,9 +142,6 @@ class _Store:
         now = time.time()
         return int(now), int(now % 1.0 * 1e6)
 
-    def _ping(self) -> bool:
-        return True
-
     def _exists(self, key: str) -> int:
         return int(bool(self.data.get(key)))
 
