@@ -8,7 +8,7 @@ import time
 from array import array
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -18,16 +18,6 @@ from distrl.config.tensorboard import Label, TensorBoardConfig
 from distrl.errors import ConfigError, require
 from distrl.metrics.snapshot import COLUMNS, TOLD_ONCE, Snapshot, Value, columns_of, tag_of
 from distrl.types import Array, FloatArray
-
-
-class Sink(Protocol):
-    """Writes snapshots somewhere."""
-
-    def write(self, snapshot: Snapshot) -> None:
-        """Write one snapshot."""
-
-    def close(self) -> None:
-        """Close the sink."""
 
 
 class CsvSink:
