@@ -46,7 +46,7 @@ def test_a_port_that_is_taken(capsys, free_port):
 
 
 def test_other_hosts_want_a_token(capsys):
-    assert "can be reached from elsewhere and there is no token" in refused(capsys, "--host", "0.0.0.0")
+    assert "can be reached by other machines and there is no token" in refused(capsys, "--host", "0.0.0.0")
 
 
 @pytest.mark.parametrize(("content", "problem"), [(None, "cannot be read"), ("", "is empty"), ("short", "at least 16")])

@@ -9,10 +9,10 @@ from starlette.testclient import TestClient
 
 from distrl.dashboard.access import Access
 from distrl.dashboard.app import make_app
-from distrl.dashboard.payloads import FINAL as SHARED
 from distrl.learner.reporter import EVERY_S
 from distrl.metrics.snapshot import METRICS, TEXTS, tag_of
 from distrl.runs.metrics_csv import read_table
+from distrl.runs.summary import Summary
 from tests.event_files import read_events
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
@@ -104,7 +104,7 @@ def test_every_place_tells_the_same_numbers(start_run, unhurried, tmp_path, dist
         (listed,) = page.get("/api/runs").json()["runs"]
         of_summary = {name: summary[name] for name in listed["numbers"] if name in summary}
         assert {name: listed["numbers"][name] for name in of_summary} == of_summary
-        shared = {*SHARED} & {name for name, value in summary.items() if value is not None}
+        shared = Summary.read(run.run_dir / "summary.json").snapshot().keys() & summary.keys()
         assert {name: shown["snapshot"][name] for name in shared} == {name: summary[name] for name in shared}
         assert shown["snapshot"]["training_s"] == listed["numbers"]["training_s"] == row["wall_s"]
         the_same(shown["snapshot"], row, [name for name in row if name not in AVERAGED])

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from distrl.data_store import atomic
-from distrl.memory_backend.stream import RedisUnrollStream
-from distrl.memory_backend.weights import RedisWeightStore
+from distrl.memory_backend.stream import UnrollStream
+from distrl.memory_backend.weights import WeightStore
 from examples.custom_algorithm import MaximumEntropy
 
 FATE = "DISTRL_TEST_FATE"
@@ -32,9 +32,9 @@ class Mortal(MaximumEntropy):
     """
 
     STEPS = (
-        (RedisUnrollStream, "acknowledge"),
+        (UnrollStream, "acknowledge"),
         (atomic, "_write"),
-        (RedisWeightStore, "publish"),
+        (WeightStore, "publish"),
         (atomic, "put_directory"),
         (atomic, "_flush"),
     )

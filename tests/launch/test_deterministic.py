@@ -23,6 +23,7 @@ def inline_feed(collect, stall_timeout_s=60.0, stop=lambda: False):
     acted = []
     actor = SimpleNamespace(step=acted.append)
     backend = connect("local:", "r", QueueCaps(10, 2**20), name="test", give_up_s=1.0)
+    backend.create("{}")
     feed = InlineSource(
         actor, lambda idle: SimpleNamespace(collect=lambda: collect(idle)), backend, stop, stall_timeout_s
     )

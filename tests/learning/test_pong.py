@@ -8,7 +8,7 @@ pytest.importorskip("ale_py")
 from distrl.config.load import load
 from distrl.environments.vector import VectorEnvironment
 from distrl.launch.deterministic import run_deterministic
-from distrl.learner import feed
+from distrl.learner import batches as learner_batches
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.stream import QueueCaps
 from distrl.roles.description import RunDescription
@@ -24,7 +24,7 @@ def test_the_preset_learns_from_the_stacks_that_its_actor_saw(tmp_path, monkeypa
     short = {"environment.atari.max_frames_per_episode": 16, "stop.updates": UPDATES, "checkpoint.every_s": "null"}
     config = load(preset="pong-impala", sets=[f"{path}={value}" for path, value in (small | short).items()]).config
     seen, batches = [], []
-    reset, step, stack = VectorEnvironment.reset, VectorEnvironment.step, feed.stack
+    reset, step, stack = VectorEnvironment.reset, VectorEnvironment.step, learner_batches.stack
 
     def reset_and_note(self, seed):
         seen.append(reset(self, seed)["observation"])
@@ -41,7 +41,7 @@ def test_the_preset_learns_from_the_stacks_that_its_actor_saw(tmp_path, monkeypa
 
     monkeypatch.setattr(VectorEnvironment, "reset", reset_and_note)
     monkeypatch.setattr(VectorEnvironment, "step", step_and_note)
-    monkeypatch.setattr(feed, "stack", stack_and_note)
+    monkeypatch.setattr(learner_batches, "stack", stack_and_note)
     environment = VectorEnvironment(config.environment, 1)
     environment.close()
     description = RunDescription(
