@@ -65,9 +65,12 @@ class MemoryConfig(Section):
     """How long a role retries when Redis is unreachable or refuses commands, before it exits with code 6."""
 
     def check(self, run: "RunConfig") -> None:
-        """Refuse a URL that the run would not use."""
-        if run.deterministic and self.url is not None:
-            raise ValueError("memory.url has no use with actors.count: 0, which keeps everything in one process")
+        """Refuse a URL or a namespace that the run would not use."""
+        for field in ("url", "namespace"):
+            if run.deterministic and _is_set(self, field):
+                raise ValueError(
+                    f"memory.{field} has no use with actors.count: 0, which keeps everything in one process"
+                )
 
     def check_rounds(self, run: "RunConfig") -> None:
         """Refuse bounds of a queue that holds one gradient of every worker."""

@@ -57,3 +57,9 @@ def test_what_actors_tell_of_their_rewards_follows_from_how_they_are_normalised(
     assert discount() is None
     assert discount(reward_normalization={}) == 0.9
     assert discount(name="a2c", reward_normalization={"kind": "reward"}) == 0.0
+
+
+@pytest.mark.parametrize(("name", "value"), [("url", "redis://localhost"), ("namespace", "team-a")])
+def test_one_process_refuses_what_only_redis_would_use(name, value):
+    with pytest.raises(ValueError, match=rf"memory\.{name} has no use with actors\.count: 0"):
+        RunConfig.model_validate({"actors": {"count": 0}, "memory": {name: value}})
