@@ -206,16 +206,16 @@ def test_a_resumed_run_goes_on_with_every_workers_own_optimizer(start_run):
 @pytest.mark.parametrize("algorithm", ["a2c", "a3c"])
 def test_the_same_as_ray_actors(start_run, algorithm):
     pytest.importorskip("ray")
-    run = start_run(
-        *endless(f"cartpole-{algorithm}"), "--launcher", "ray", "--set", "actors.count=2", "--set", "stop.updates=30"
-    )
+    run = start_run(*endless(f"cartpole-{algorithm}"), "--launcher", "ray", "--set", "actors.count=2")
+    run.wait_until(lambda: {(0, 1), (1, 1)} <= run.backend.unrolls.highest().keys(), "both contribute")
+    run.process.terminate()
     summary = run.finish()
-    assert (summary.exit_code, summary.updates, summary.imbalance, summary.restarts) == (0, 30, 0, 0), run.told
+    assert (summary.exit_code, summary.imbalance, summary.restarts) == (0, 0, 0), run.told
     counts = applied(run.run_dir)
     assert sum(counts.values()) == summary.trained
     assert counts.keys() == {(0, 1), (1, 1)}
     if algorithm == "a2c":
-        assert set(counts.values()) == {30}
+        assert set(counts.values()) == {summary.updates}
 
 
 @pytest.mark.parametrize("algorithm", ["a3c", pytest.param("a2c", marks=pytest.mark.long)])
