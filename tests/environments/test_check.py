@@ -1,4 +1,4 @@
-"""What is found out about an environment, in this process; in child processes: test_check_process.py."""
+"""Findings of `distrl env check`, made in this process; test_check_process.py makes them in child processes."""
 
 import itertools
 import os

@@ -110,7 +110,7 @@ class SmallRun:
         return StreamBatches(intake, schema, tickets, batch_size, stop)
 
     def use(self, made):
-        """What the learner does with a batch after the update."""
+        """Settle a batch as the learner does after its update."""
         for receipt in made.receipts:
             receipt.settle()
 

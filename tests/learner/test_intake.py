@@ -300,7 +300,7 @@ def test_what_cannot_be_trained_on_is_rejected_with_its_reason(run, unroll, reas
     feed = run.feed(batch_size=2, k=k, first_version=3)
     made = feed.collect()
     assert tags(made) == [0, 2]
-    assert made.receipts[0].env_steps == 2 * STEPS  # nobody knows how many steps the other one had
+    assert made.receipts[0].env_steps == 2 * STEPS  # the number of steps of the other one is not known
     assert (run.dropped, run.ledger.foreign, run.ledger.lost) == ({reason: 1}, 0, 0)
     assert run.backend.tickets.counts() == (0 if k is None else 1, 0)
     (dead,) = rejected(run.backend)

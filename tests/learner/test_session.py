@@ -248,7 +248,7 @@ def test_versions_never_go_back_and_rolled_back_unrolls_add_up_over_two_crashes(
     paths = {"stop__updates": 100, "checkpoint__every_updates": 3}
     first = train(**paths)
     backend = first.made.backend
-    first.made.backend.weights.publish(4, b"", 0)  # somebody was here before
+    first.made.backend.weights.publish(4, b"", 0)  # an earlier learner has published
     first = train(backend=backend, **paths)
     assert first.state.weights_version == 5
     for_updates(first, 5)

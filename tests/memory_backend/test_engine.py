@@ -59,7 +59,7 @@ def test_reads_come_before_what_is_prepared_from_them(backend):
 
 
 def test_both_engines_reply_alike(backend):
-    """What the nouns rely on, command by command."""
+    """The behaviour that the nouns rely on, command by command."""
     engine, keys = backend.engine, backend._run.keys
     conversation = [
         (("HSET", keys.control, "a", 1, "b", b"x"), 2),
