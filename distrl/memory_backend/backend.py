@@ -135,19 +135,19 @@ def connect(
     """
     address, namespace = split_namespace(url)
     keys = RunKeys(run_id, namespace or DEFAULT_NAMESPACE)
-    if address.startswith(PREFIX):
-        return Backend(RunStore(LocalEngine(address), keys), caps)
     return Backend(RunStore(connect_engine(address, name=name, give_up_s=give_up_s, meter=meter), keys), caps)
 
 
 def connect_engine(url: str, *, name: str, give_up_s: float, meter: Meter | None = None) -> Engine:
-    """Connect to a Redis, for what is not about one run alone.
+    """Connect to the store of one or more runs: the one place that chooses the engine by the URL.
 
     Raises:
-        ConfigError: `url` is malformed, or not of a Redis.
+        ConfigError: `url` is malformed.
         MemoryBackendError: As `connect`.
     """
     address, _ = split_namespace(url)
+    if address.startswith(PREFIX):
+        return LocalEngine(address)
     # Imported here: a run in one process needs no Redis client.
     from distrl.memory_backend.redis_client import connect as connect_redis
 
