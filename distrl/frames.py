@@ -10,7 +10,7 @@ from distrl.types import Array, BoolArray
 
 
 def joined(frames: Array) -> Array:
-    """Stack frames that are in the order of time.
+    """Stack frames, oldest first.
 
     Args:
         frames: [n, B, ..., C], the newest last.

@@ -10,8 +10,8 @@ Shape letters, used in every docstring of the project:
 
 Time runs along the first axis. Row ``t`` holds the observation ``o_t``, the action ``a_t`` chosen from it and what that
 action led to: reward, ``terminated``, ``truncated``. Observations have one row more, ``T + 1``; the last row is the
-first of the next unroll. After an episode's end the next row holds the true final observation and ``valid`` is False
-there: the action is ignored by the environment, which resets, and the reward is 0 (gymnasium's NEXT_STEP autoreset).
+first of the next unroll. The row after an episode's end holds the true final observation, and ``valid`` is False there:
+the environment ignores the action and resets, and the reward is 0 (gymnasium's NEXT_STEP autoreset).
 """
 
 import math
@@ -32,10 +32,10 @@ BoolArray = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class OneHot:
-    """The whole numbers that an environment shows, where the policy sees them one-hot, one after the other.
+    """Whole numbers of an environment that the policy sees one-hot, one after the other.
 
     Attributes:
-        shape: As the environment shows them; () for a Discrete.
+        shape: Shape of the environment's own observation; () for a Discrete.
         choices, starts: The k-th number, flat, is one of ``starts[k] … starts[k] + choices[k] - 1``.
     """
 
@@ -52,12 +52,11 @@ class ArraySpec:
         shape: Without batch axes.
         dtype: NumPy's name.
         low, high: Uniform bounds, where there are finite ones.
-        frames: So many observations one after the other make up the last axis, the newest at its end. Where there are
-            more than one, unrolls carry the newest alone.
-        vocabulary: Where the numbers are tokens, which a network embeds: they are 0 … vocabulary - 1, and 0 is padding,
-            which means nothing.
-        one_hot: What the environment itself shows, where that is a Discrete or a MultiDiscrete. Specs that differ in
-            nothing else are equal: runs of earlier versions do not have it.
+        frames: Number of successive observations along the last axis, the newest at its end. If there are several,
+            unrolls carry only the newest.
+        vocabulary: For tokens, which a network embeds: numbers are 0 … vocabulary - 1, and 0 is padding.
+        one_hot: The environment's own numbers, if these are Discrete or MultiDiscrete. Comparisons ignore it, because
+            runs of earlier versions do not have it.
     """
 
     shape: tuple[int, ...]
@@ -70,7 +69,7 @@ class ArraySpec:
 
     @property
     def frame_shape(self) -> tuple[int, ...]:
-        """Shape of one of the frames, as unrolls carry it; `shape` where there is but one."""
+        """Shape of one frame, as unrolls carry it; `shape` if there is only one."""
         return self.shape if self.frames == 1 else (*self.shape[:-1], self.shape[-1] // self.frames)
 
 
@@ -90,7 +89,7 @@ class DiscreteSpec:
 
 @dataclass(frozen=True)
 class MultiDiscreteSpec:
-    """Several choices at once, the k-th among ``starts[k] … starts[k] + choices[k] - 1``; on the way counted from 0."""
+    """Several choices at once, the k-th among ``starts[k] … starts[k] + choices[k] - 1``; unrolls count from 0."""
 
     choices: tuple[int, ...]
     starts: tuple[int, ...]
@@ -98,7 +97,7 @@ class MultiDiscreteSpec:
 
     @property
     def array(self) -> ArraySpec:
-        """The action of one environment as it travels; `choices` bounds each number apart."""
+        """The action of one environment as it travels; each number has its own bound in `choices`."""
         return ArraySpec((len(self.choices),), "int32", 0, max(self.choices) - 1)
 
 
@@ -121,7 +120,7 @@ class MultiBinarySpec:
 
 @dataclass(frozen=True)
 class BoxSpec:
-    """A vector of real numbers, each between its bounds; None where there is none. `shape` is the environment's own."""
+    """A vector of real numbers, each within its bounds; None: unbounded. `shape` is the environment's own."""
 
     shape: tuple[int, ...]
     low: tuple[float | None, ...]  # flat
@@ -134,7 +133,7 @@ class BoxSpec:
 
     @property
     def array(self) -> ArraySpec:
-        """The action of one environment as it travels. Bounds are the adapter's to keep: a Gaussian has none."""
+        """The action of one environment as it travels. The adapter clips it to the bounds: a Gaussian has none."""
         return ArraySpec((self.n,), "float32")
 
 
@@ -147,7 +146,7 @@ class Unprocessed:
 
     Attributes:
         observations, actions: The environment's own, by name.
-        steps: `environment.preprocessing` as JSON; with these three, `environments/preprocessing/` does the same again.
+        steps: `environment.preprocessing` as JSON. `environments/preprocessing/` makes the pipeline from these three.
     """
 
     observations: dict[str, ArraySpec]
@@ -162,8 +161,8 @@ class EnvSpec:
     Attributes:
         observations: Observation arrays by name; "observation" where the environment has one without a name.
         actions: Actions by name; "action" where the environment has one without a name.
-        rows: Of a vector, for each environment: its agents, where these act as rows.
-        unprocessed: What became these observations and actions by preprocessing; None where there is none.
+        rows: Rows of a vector per environment: the number of its agents, if these act as rows.
+        unprocessed: The spaces before preprocessing; None without preprocessing.
     """
 
     id: str
@@ -179,7 +178,7 @@ class EnvSpec:
 
     @property
     def frames(self) -> dict[str, int]:
-        """How many frames make up an observation, by name; those of one frame are not in it."""
+        """Number of frames in an observation, by name, without observations of a single frame."""
         return {name: spec.frames for name, spec in self.observations.items() if spec.frames > 1}
 
     @staticmethod
@@ -220,7 +219,7 @@ class Unroll:
 
     Attributes:
         observations: name -> [T+1, B, ...] in the environment's dtype. Where the policy sees stacks of n frames, frames
-            travel once: [T+n, B, *one frame], the n - 1 older frames of row 0's stack, then the newest of T+1 rows.
+            travel once: [T+n, B, *one frame], the n - 1 older frames of row 0's stack, then the newest of each row.
         actions: name -> [T, B, ...] as `ActionSpec.array` says; choices are counted from 0.
         rewards: float32 [T, B]. Reward after each action, preprocessed; 0 where not valid.
         terminated: bool [T, B]. The step ended the episode: no value beyond it.
@@ -230,10 +229,10 @@ class Unroll:
         recurrent_state: name -> [B, ...]. Policy state before row 0; empty for feed-forward policies.
         episode_returns: float32 [E]. Undiscounted raw returns of episodes that ended in this unroll.
         episode_lengths_steps: int32 [E]. Their lengths in valid steps.
-        reward_moments: "count", "mean" and "squares", float64, of what rewards are normalised by; empty if they are
-            not.
-        priorities: float32 [T, B], at least 0. How much a replay memory must prefer each step at first; None where the
-            algorithm does not use it. Without meaning where not valid.
+        reward_moments: "count", "mean" and "squares", float64, of the quantity that scales rewards; empty if rewards
+            are not normalised.
+        priorities: float32 [T, B], at least 0. First priority of each step in the replay memory; None if the algorithm
+            does not use priorities. Undefined where not valid.
         extras: name -> [T, B, ...]. The fields of `STEP_FIELDS` that have no attribute here.
     """
 
@@ -258,7 +257,7 @@ class Differentiated(NamedTuple):
 
     Attributes:
         gradients: Weight name -> float32, of the loss; clipped as the network's parameters say.
-        averages: Weight name -> float32. Where batch normalisation's moving averages have got to; empty without it.
+        averages: Weight name -> float32. Batch normalisation's moving averages after the unroll; empty without it.
         metrics: Name -> number; among them "loss".
         moments: Input name -> "count", "mean" and "squares" of its valid rows, float64, for inputs that are normalised.
     """
@@ -275,7 +274,7 @@ class Contribution:
 
     Attributes:
         header: Of the unroll that was differentiated.
-        differentiated: Its gradient, and what the learner wants to know beside it.
+        differentiated: Its gradient, with metrics and moments.
         episode_returns: float32 [E]. Undiscounted raw returns of episodes that ended in the unroll.
         episode_lengths_steps: int32 [E]. Their lengths in valid steps.
         reward_moments: As of an unroll.
@@ -292,10 +291,10 @@ class Batch(NamedTuple):
     """Unrolls joined along the second axis, as losses see them: [T, N] and observations [T+1, N, ...].
 
     A NamedTuple, so that TensorFlow and JAX both treat it as a tree of arrays. `reward_moments` are [unrolls] each; the
-    learner takes note of them, and losses see none.
+    learner reads them, losses do not.
 
-    What a replay memory samples are transitions, T = 1, or sequences. Of a transition over k steps, row 0 of the
-    observations is o_t and row 1 is o_{t+k}, and its reward is the discounted sum of those k steps.
+    A replay memory samples transitions, T = 1, or sequences. In a transition over k steps, row 0 of the observations is
+    o_t, row 1 is o_{t+k}, and the reward is the discounted sum over those k steps.
 
     Attributes:
         bootstrap_steps: int32 [T, N]. Steps k between a row and the next one; None: 1, as in unrolls.
@@ -342,7 +341,7 @@ STEP_FIELDS = (
 """Fields of every unroll and batch beside observations and actions. The actor, the codec, the replay memory and the
 estimates of sizes loop over them: to ship another attribute of `Step`, add a line."""
 PRIORITIES = StepField("priorities", least=0.0)
-"""Only in unrolls, and only where the algorithm uses it."""
+"""First priorities: in unrolls only, and only if the algorithm uses them."""
 ATTRIBUTES = tuple(entry.name for entry in STEP_FIELDS if entry.name in Batch._fields)
 EXTRAS = tuple(entry.name for entry in STEP_FIELDS if entry.name not in Batch._fields)
 
@@ -364,14 +363,14 @@ def step_arguments(array_of: Callable[[str], Array]) -> dict[str, Any]:
 
 
 GROUPS = ("observations", "actions", "recurrent_state", "reward_moments")
-"""Fields of an unroll that are arrays by name."""
+"""Fields of an unroll that map names to arrays."""
 EPISODE_FIELDS = {"episode_returns": np.dtype("float32"), "episode_lengths_steps": np.dtype("int32")}
 """Fields of an unroll with an entry for every episode that ended in it: [E]."""
 
 Form = tuple[np.dtype[Any], tuple[int, ...]]
 """dtype and shape of an array."""
 MOMENTS: Mapping[str, Form] = {name: (np.dtype("float64"), ()) for name in ("count", "mean", "squares")}
-"""Moments of one number."""
+"""Form of a number's moments."""
 
 
 @dataclass(frozen=True)
@@ -384,8 +383,8 @@ class UnrollSchema:
         observations: name -> (dtype, shape [T+1, B, ...], or [T+n, B, *one frame] for stacks of n frames).
         frames: name -> n; observations of one frame are not in it.
         actions: name -> (dtype, shape [T, B, ...]).
-        highest_choices: name -> highest number of each choice, the lowest being 0; one for all where they are equal.
-            Actions that are real numbers are not in it: they need only be finite.
+        highest_choices: name -> highest number of each choice, counted from 0. Actions that are real numbers are not in
+            it: they need only be finite.
         steps: name -> (dtype, shape [T, B, ...]) of `STEP_FIELDS`, and of `PRIORITIES` where unrolls carry them.
         recurrent_state: name -> (dtype, shape [B, ...]); empty for feed-forward policies.
         reward_moments: `MOMENTS`; empty where rewards are not normalised.
@@ -403,12 +402,12 @@ class UnrollSchema:
 
     @property
     def tells_priorities(self) -> bool:
-        """Unrolls carry first priorities for the replay memory; otherwise they must not."""
+        """Whether unrolls carry first priorities for the replay memory; otherwise they must not."""
         return PRIORITIES.name in self.steps
 
     @cached_property
     def fields(self) -> frozenset[str]:
-        """Names of what an unroll is made of where it travels: groups of arrays, and arrays."""
+        """Names of the parts of an encoded unroll: groups of arrays, and single arrays."""
         return frozenset({*GROUPS, *self.steps, *EPISODE_FIELDS})
 
     @cached_property
@@ -419,7 +418,7 @@ class UnrollSchema:
 
     @property
     def least_bytes(self) -> int:
-        """Bytes of one unroll's arrays without the policy's recurrent state and what ends in it."""
+        """Bytes of one unroll's arrays without recurrent state and finished episodes."""
         return sum(map(bytes_of, (self.observations, self.actions, self.steps)))
 
     @staticmethod

@@ -31,7 +31,7 @@ class Backend:
     """One run's memory. `create` makes the run, `become_learner` makes the caller its learner.
 
     Attributes:
-        engine: The connection, for questions about the server.
+        engine: The connection.
     """
 
     def __init__(self, run: RunStore, caps: QueueCaps = UNBOUNDED) -> None:
@@ -96,15 +96,15 @@ class Backend:
         return self._run.fence or 0
 
     def become_learner(self) -> "Backend":
-        """Take over the run: from now on only what this returns may acknowledge, publish and issue tickets."""
+        """Take over the run. From now on only the returned backend may acknowledge, publish and issue tickets."""
         return self.as_learner(int(self._run.write_one("HINCRBY", self._run.keys.run, "fence", 1)))
 
     def as_learner(self, fence: int) -> "Backend":
-        """The same for one more connection of the learner that holds `fence`."""
+        """Return the backend of another connection of the learner that holds `fence`."""
         return Backend(replace(self._run, fence=fence), self._caps)
 
     def delete(self) -> None:
-        """Remove every key of the run: first the one that says it exists, without which no role writes another."""
+        """Remove every key of the run: first the key `run`, without which no role writes another one."""
         self.engine.call("UNLINK", self._run.keys.run)
         for key in self.engine.keys(self._run.keys.all):
             self.engine.call("UNLINK", key)
@@ -120,14 +120,13 @@ def connect(
     """Connect to a run's memory; the run need not exist yet.
 
     Args:
-        url: `redis://`, `rediss://` or `unix://` of a Redis; `local:` for a store in this process that only this
-            connection has, `local:NAME` for one that is shared by its name. The option `namespace` says under which
-            namespace the run is.
+        url: `redis://`, `rediss://` or `unix://` of a Redis; `local:` for a private store in this process, `local:NAME`
+            for one shared by name. The option `namespace` selects the run's namespace.
         run_id: Letters, digits, '.', '_' and '-'.
-        caps: Bounds of the stream, as this role judges admission.
+        caps: Bounds of the stream, by which this role judges admission.
         name: Role and number, shown by CLIENT LIST as distrl:<name>.
-        give_up_s: How long an unreachable Redis is retried once the connection has worked.
-        meter: Bounds what is received, where the server is not trusted.
+        give_up_s: Time-out for an unreachable Redis once the connection has worked.
+        meter: Bounds the bytes received from a server that is not trusted.
 
     Raises:
         ConfigError: `url` or `run_id` is malformed.

@@ -1,6 +1,6 @@
-"""Hop 4: an unroll or a version of the weights as bytes, and back with every array checked against the run's schema.
+"""Hop 4: encode an unroll or a version of the weights, and decode it with every array checked against the run's schema.
 
-`stack` joins the unrolls that came back into a batch.
+`stack` joins decoded unrolls to a batch.
 
 Checks run in the order of the ledger's drop reasons: `decode` (bytes), `schema` (names, dtypes, shapes, ranges,
 agreement with the header), `nonfinite` (NaN or infinity). An unroll that leaves `decode_unroll` can be trained on.
@@ -37,7 +37,7 @@ _LEAST = {entry.name: entry.least for entry in (*STEP_FIELDS, PRIORITIES) if ent
 
 
 def encode_unroll(unroll: Unroll) -> bytes:
-    """The arrays of an unroll as bytes; its header travels as plain fields of the stream entry.
+    """Encode the arrays of an unroll; its header travels as plain fields of the stream entry.
 
     Raises:
         TypeError: An array of a kind that has no encoding (objects, strings, structures).
@@ -50,10 +50,10 @@ def encode_unroll(unroll: Unroll) -> bytes:
 
 
 def decode_unroll(header: UnrollHeader, payload: bytes, schema: UnrollSchema, layouts: Layouts | None = None) -> Unroll:
-    """Decodes and checks; the arrays are read-only views of the payload, or of copies.
+    """Decode and check an unroll; its arrays are read-only views of the payload, or of copies.
 
     Args:
-        layouts: Of the unrolls of this schema that were decoded before; makes the next one cheaper.
+        layouts: Layouts of unrolls of this schema that were decoded before; they make the next one cheaper.
 
     Raises:
         DecodeError: The bytes are not on the strict decoder's allow-list.
@@ -81,13 +81,13 @@ def decode_unroll(header: UnrollHeader, payload: bytes, schema: UnrollSchema, la
 
 
 def stack(unrolls: Sequence[Unroll], frame_counts: Mapping[str, int]) -> Batch:
-    """Joins unrolls along the second axis: [T, B] each -> [T, N]; recurrent state [B, ...] -> [N, ...].
+    """Join unrolls along the second axis: [T, B] each -> [T, N]; recurrent state [B, ...] -> [N, ...].
 
-    Moments of rewards stand side by side, [unrolls].
+    Reward moments become arrays [unrolls].
 
     Args:
-        frame_counts: Observation's name -> n, where the policy saw stacks of n > 1 frames, which are made again of the
-            single frames that have travelled: [T+n, B, ..., C] each -> [T+1, N, ..., n * C].
+        frame_counts: Observation's name -> n, for stacks of n > 1 frames. They are rebuilt from the single frames that
+            unrolls carry: [T+n, B, ..., C] each -> [T+1, N, ..., n * C].
     """
     observations = nest.concatenate([unroll.observations for unroll in unrolls], axis=1)
     steps = {name: np.concatenate([getattr(unroll, name) for unroll in unrolls], axis=1) for name in ATTRIBUTES}
@@ -105,10 +105,10 @@ def stack(unrolls: Sequence[Unroll], frame_counts: Mapping[str, int]) -> Batch:
 
 
 def encode_weights(weights: Weights, dtypes: Mapping[str, WireDtype] | None = None) -> bytes:
-    """One version of the weights as bytes; the order of the arrays is kept.
+    """Encode one version of the weights in the order of the arrays.
 
     Args:
-        dtypes: What float32 arrays travel as, by name; those that are not in it stay as they are.
+        dtypes: Array name -> dtype on the wire of float32 arrays; arrays without an entry stay unchanged.
 
     Raises:
         NonFiniteError: A weight is beyond its dtype.
@@ -120,7 +120,7 @@ def encode_weights(weights: Weights, dtypes: Mapping[str, WireDtype] | None = No
 
 
 def decode_weights(blob: bytes) -> Weights:
-    """The inverse of `encode_weights`; what travelled in 16 bits is float32 again. Other arrays are read-only views.
+    """Invert `encode_weights`: 16-bit arrays become float32 again, all others are read-only views.
 
     Raises:
         DecodeError: `blob` is not an encoded version of weights.
@@ -144,12 +144,12 @@ def decode_weights(blob: bytes) -> Weights:
 
 
 def named(tree: Any) -> str:
-    """Names or type of a foreign tree, short enough for a message."""
+    """Return the names or the type of an unchecked tree, short enough for a message."""
     return str(sorted(name[:200] for name in tree) if isinstance(tree, dict) else type(tree).__name__)[:200]
 
 
 def check_group(name: str, arrays: Any, expected: Mapping[str, Form]) -> None:
-    """Raises SchemaError unless `arrays` are exactly those expected, in dtype and shape."""
+    """Raise SchemaError unless `arrays` have exactly the expected names, dtypes and shapes."""
     if not isinstance(arrays, dict) or arrays.keys() != expected.keys():
         raise SchemaError(f"{name} must be {sorted(expected)}, not {named(arrays)}")
     for key, (dtype, shape) in expected.items():
@@ -157,7 +157,7 @@ def check_group(name: str, arrays: Any, expected: Mapping[str, Form]) -> None:
 
 
 def check_reward_moments(moments: Any, expected: Mapping[str, Form], header: UnrollHeader) -> None:
-    """Raises SchemaError unless these can be moments of as many steps as the header says; NaN is left to others."""
+    """Raise SchemaError unless these can be moments of the header's number of steps; NaN is checked elsewhere."""
     check_group("reward_moments", moments, expected)
     if not expected:
         return
@@ -174,7 +174,7 @@ def _check_array(name: str, array: Any, dtype: np.dtype[Any], shape: tuple[int, 
 
 
 def check_episodes(returns: Any, lengths: Any, steps: int) -> None:
-    """Raises SchemaError unless these are returns and lengths of episodes that can end within `steps` steps."""
+    """Raise SchemaError unless these are returns and lengths of episodes that can end within `steps` steps."""
     for name, array in (("episode_returns", returns), ("episode_lengths_steps", lengths)):
         if not isinstance(array, np.ndarray) or array.dtype != EPISODE_FIELDS[name] or array.ndim != 1:
             raise SchemaError(f"{name} must be {EPISODE_FIELDS[name]} [E]")
@@ -187,7 +187,7 @@ def check_episodes(returns: Any, lengths: Any, steps: int) -> None:
 def _check_values(tree: dict[str, Any], schema: UnrollSchema, header: UnrollHeader) -> None:
     for name, highest in schema.highest_choices.items():
         actions = tree["actions"][name]  # [T, B] or [T, B, n]
-        # One by one only where the highest of all does not settle it: comparing takes three times as long.
+        # Each by itself only if the highest of all does not settle it: comparing takes three times as long.
         if actions.min() < 0 or (actions.max() > min(highest) and (actions > highest).any()):
             allowed = ", ".join(f"0…{number}" for number in highest)[:200]
             raise SchemaError(f"actions/{name} are {actions.min()}…{actions.max()}, allowed are {allowed}")
@@ -207,14 +207,14 @@ def _check_unroll_finite(tree: dict[str, Any], schema: UnrollSchema) -> None:
 
 
 def check_finite(arrays: Iterable[tuple[str, Array]]) -> None:
-    """Raises NonFiniteUnrollError at the first of the named arrays that holds NaN or infinity."""
+    """Raise NonFiniteUnrollError at the first of the named arrays that holds NaN or infinity."""
     for name, array in arrays:
         if array.dtype.kind in "fc" and not np.isfinite(array).all():
             raise NonFiniteUnrollError(f"{name} is not finite")
 
 
 def narrowed(name: str, array: Array, dtype: WireDtype) -> Array:
-    """A float32 array in 16 bits; the array itself where it is of another dtype or `dtype` is float32.
+    """Return a float32 array in 16 bits; an array of another dtype, or with `dtype` float32, is returned as it is.
 
     float16 has 11 bits of precision and ends at 65504; bfloat16 has 8 bits and the range of float32. NumPy has no
     bfloat16: it travels as uint16, the upper half of the float32's bits, rounded to nearest, ties to even.
@@ -239,10 +239,10 @@ def narrowed(name: str, array: Array, dtype: WireDtype) -> Array:
 
 
 def widened(name: str, array: Array, dtype: Any) -> Array:
-    """The inverse of `narrowed`: float32.
+    """Invert `narrowed`: return float32.
 
     Raises:
-        DecodeError: The array is not what `narrowed` makes of `dtype`.
+        DecodeError: `narrowed` cannot have made the array.
     """
     if dtype == "float16" and array.dtype == np.float16:
         return array.astype(np.float32)

@@ -82,7 +82,7 @@ class EmbeddedRedis:
     def start(
         *, maxmemory_bytes: int, max_bulk_bytes: int, server: Path | None = None, eof_grace_s: float = EOF_GRACE_S
     ) -> "EmbeddedRedis":
-        """Starts guardian and server; returns when the server answers.
+        """Start guardian and server; return when the server answers.
 
         Args:
             maxmemory_bytes: Redis refuses writes above this; nothing is ever evicted.
@@ -121,7 +121,7 @@ class EmbeddedRedis:
         return self._guardian.poll() is None
 
     def stop(self) -> None:
-        """Ends server and guardian and removes the directory, at once; safe to call twice."""
+        """End server and guardian at once and remove the directory; safe to call twice."""
         guardian = self._guardian
         if guardian.stdin is not None and not guardian.stdin.closed:
             with contextlib.suppress(BrokenPipeError):  # the guardian has ended already
@@ -161,7 +161,7 @@ class EmbeddedRedis:
 
 
 def _private_directory() -> tuple[Path, int]:
-    """A new 0700 directory, whose socket path fits the kernel's limit, and its lock."""
+    """Make a 0700 directory whose socket path fits the kernel's limit; return it and its lock."""
     parent = Path(tempfile.gettempdir())
     longest = parent / f"{PREFIX}12345678" / _SOCKET_NAME
     return make_private_directory(parent if len(os.fsencode(longest)) <= _LONGEST_SOCKET_PATH else Path("/tmp"))
@@ -179,7 +179,7 @@ def _answers(path: Path) -> bool:
 
 
 def guard(server: str, directory: Path, grace_s: float, maxmemory_bytes: int, max_bulk_bytes: int) -> int:
-    """The guardian's whole life; returns its exit status: 0 ended as asked, 1 the server failed or died."""
+    """Run the guardian; return its exit status: 0 after a requested end, 1 if the server failed or died."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer)
@@ -234,7 +234,7 @@ def _die_with_guardian() -> None:
 
 
 def _wait_for_end(redis: "subprocess.Popen[bytes]", wakeup: int) -> bool:
-    """Sleeps until it is time to end; True if with a grace."""
+    """Sleep until it is time to end; return whether the server gets a grace period."""
     while redis.poll() is None:
         ready, _, _ = select.select([0, wakeup], [], [])
         if wakeup in ready and signal.SIGTERM in os.read(wakeup, 64):

@@ -1,7 +1,7 @@
-"""The engine under a run: a few primitives, which Redis (`redis_client`) and an imitation (`local`) have.
+"""The engine under a run: a few primitives, implemented by Redis (`redis_client`) and by an imitation (`local`).
 
-Commands are those of Redis, as tuples, and replies are as redis-py translates them. Everything that a run holds is
-written once, over these primitives, by the nouns: stream, weights, tickets, ledger and registry.
+Commands are those of Redis, as tuples; replies have the types of redis-py. The nouns (stream, weights, tickets, ledger
+and registry) are written once, over these primitives.
 """
 
 from abc import ABC, abstractmethod
@@ -22,8 +22,8 @@ class Engine(ABC):
 
     Attributes:
         url: Of the server, without user and password.
-        interruptions: How often the connection has broken or was given up since the server refused for a while: each
-            time, another server may answer next, and it may have forgotten the newest writes.
+        interruptions: Number of times the connection broke or was dropped because the server refused commands. Each
+            time, another server may answer next, and it may have lost the newest writes.
     """
 
     url: str
@@ -35,7 +35,7 @@ class Engine(ABC):
 
     @abstractmethod
     def transaction(self, commands: Sequence[Command]) -> list[Reply]:
-        """Run commands at one instant. Repeated when the reply is lost: the caller bears a second application."""
+        """Run commands atomically. Repeated if the reply is lost: applying them twice must be harmless."""
 
     @abstractmethod
     def guarded(
@@ -50,15 +50,14 @@ class Engine(ABC):
     ) -> list[Reply]:
         """Run commands in one transaction, if `check` accepts the reply to `guard`.
 
-        Repeated when the reply is lost: the caller bears a second application. One round trip is all it takes after
-        another transaction with the same guard.
+        Repeated if the reply is lost: applying them twice must be harmless. Takes one round trip after another
+        transaction with the same guard.
 
         Args:
-            guard: A command that reads one key; no change of that key comes between it and the commands.
-            check: Raises where nothing is to be applied.
-            commands: What is applied.
+            guard: A command that reads one key. The transaction fails if the key changes after it.
+            check: Raises if nothing may be applied.
             applied: As of `exactly_once`, for `undo`.
-            undo: Applied exactly once if the first command has failed where the others were applied.
+            undo: Commands applied exactly once if only the first of `commands` has failed.
             wait: A blocking command that is sent ahead. Its reply is ignored, and it is not repeated.
         """
 
@@ -72,16 +71,16 @@ class Engine(ABC):
         applied: str,
         reads: Sequence[Command] = (),
     ) -> None:
-        """Apply commands exactly once, in one transaction, as no change of the guard's key came between.
+        """Apply commands exactly once, in one transaction, which repeats if the guard's key has changed.
 
         Args:
             guard: A command that reads one key.
             prepare: Given the replies to `guard` and `reads`, returns the commands; may raise. Runs again after a
                 conflict.
-            what: The operation, for errors.
-            applied: The hash that remembers the newest such operation of each client.
-            reads: Further commands that only read. Without any, one round trip is all it takes after another
-                operation with the same guard.
+            what: Name of the operation, for errors.
+            applied: Key of the hash with the newest such operation of each client.
+            reads: Further commands that only read. Without them it takes one round trip after another operation with
+                the same guard.
         """
 
     @abstractmethod
@@ -93,8 +92,8 @@ class Engine(ABC):
         Args:
             command: Makes the command for a piece of that many seconds; 0 means without blocking.
             block_s: Longest wait in seconds.
-            recover: Called before the command is repeated after a broken connection: what it had moved although its
-                reply was lost, or None.
+            recover: Called before the command is repeated after a broken connection. Returns the items that it had
+                moved although its reply was lost, or None.
         """
 
     @abstractmethod
@@ -111,7 +110,7 @@ class RunStore:
     """One run on an engine, and the guards of all writes into it.
 
     Attributes:
-        fence: The learner's token, where this is the learner's.
+        fence: The learner's token; 0 for other roles.
     """
 
     engine: Engine
@@ -121,7 +120,7 @@ class RunStore:
     def write(
         self, commands: Sequence[Command], *, undo: Sequence[Command] = (), wait: Command | None = None
     ) -> list[Reply]:
-        """Apply commands while the run exists, so that none makes keys of a run anew that has ended.
+        """Apply commands if the run exists, so that a late write creates no keys of a run that has ended.
 
         Raises:
             MemoryBackendError: The run is gone.
@@ -130,14 +129,14 @@ class RunStore:
         return self.engine.guarded(guard, self._must_exist, commands, applied=self.keys.applied, undo=undo, wait=wait)
 
     def write_one(self, *command: Value) -> Reply:
-        """As `write`, for one command; its reply."""
+        """Apply one command, as `write` does, and return its reply."""
         (reply,) = self.write([command])
         return reply
 
     def fenced(
         self, prepare: Callable[[Sequence[Reply]], Sequence[Command]], what: str, reads: Sequence[Command] = ()
     ) -> None:
-        """Apply what `prepare` makes of the replies to `reads`, exactly once, if this learner is the newest.
+        """Apply the commands that `prepare` makes of the replies to `reads`, exactly once, if this learner is newest.
 
         Args:
             prepare: As of `Engine.exactly_once`.

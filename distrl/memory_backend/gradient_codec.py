@@ -1,4 +1,4 @@
-"""Hop 4 of gradient actors: a gradient as bytes, and back with every array checked against the network's.
+"""Hop 4 of gradient actors: encode a gradient, and decode it with every array checked against the network's.
 
 Checks run in the order of `codec`: `decode`, `schema`, `nonfinite`. A gradient that leaves `decode_contribution` can be
 applied.
@@ -33,7 +33,7 @@ class GradientSchema:
     """Names, dtypes and shapes of every gradient of a run; names in the network's order.
 
     Attributes:
-        steps: T x B, the most steps, and ends of episodes, that one unroll can hold.
+        steps: T x B, the most steps and the most ends of episodes in one unroll.
         gradients: Weight name -> (float32, shape).
         averages: Weight name -> (float32, shape).
         moments: Input name -> "count", "mean" and "squares" -> (float64, shape).
@@ -48,7 +48,7 @@ class GradientSchema:
 
     @property
     def max_items(self) -> int:
-        """For `wire.unpack`, of one contribution."""
+        """Bound for `wire.unpack` on the elements of one contribution."""
         named = (self.gradients, self.averages, self.reward_moments)
         return wire.items_of(sum(map(len, named)) + 3 * len(self.moments) + MAX_METRICS + len(_FIELDS))
 
@@ -61,7 +61,7 @@ class GradientSchema:
         *,
         normalizes_rewards: bool = False,
     ) -> "GradientSchema":
-        """From shapes by name: of trainable weights, of moving averages and of the rows of normalised inputs."""
+        """Return the schema for these shapes by name of trainable weights, moving averages and rows of inputs."""
         single, double = np.dtype("float32"), np.dtype("float64")
         return GradientSchema(
             steps=steps,
@@ -76,7 +76,7 @@ class GradientSchema:
 
 
 def encode_contribution(contribution: Contribution) -> bytes:
-    """A gradient as bytes; its header travels as plain fields of the stream entry.
+    """Encode a gradient; its header travels as plain fields of the stream entry.
 
     Raises:
         TypeError: An array of a kind that has no encoding.
@@ -90,11 +90,11 @@ def encode_contribution(contribution: Contribution) -> bytes:
 
 
 def decode_contribution(header: UnrollHeader, payload: bytes, schema: GradientSchema) -> Contribution:
-    """Decodes and checks; the arrays are read-only views of the decoded bytes.
+    """Decode and check a gradient; its arrays are read-only views of the decoded bytes.
 
     Raises:
         DecodeError: The bytes are not on the strict decoder's allow-list.
-        SchemaError: Names, dtypes, shapes, episode lengths or the header's number of steps are not what they can be.
+        SchemaError: Names, dtypes, shapes, episode lengths or the header's number of steps do not fit the schema.
         NonFiniteUnrollError: NaN or infinity in gradients, averages, moments, metrics or episode returns.
     """
     tree = wire.unpack(payload, max_items=schema.max_items)

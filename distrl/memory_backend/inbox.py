@@ -1,4 +1,4 @@
-"""Hop 6, the learner's end of the stream: entries in the order in which they are judged, each of them once.
+"""Hop 6, the learner's end of the stream: yields entries in order, each of them once.
 
 Redis may redeliver entries after a reconnect. Entries in progress, delivered and not yet settled, are skipped then:
 they are no duplicates, however often they come and whenever they are settled.
@@ -11,16 +11,16 @@ from distrl.memory_backend.stream import Entry, UnrollStream
 
 
 class Inbox:
-    """First the entries that a predecessor took and did not acknowledge, one by one; then new entries.
+    """Entries for the learner: first those that a predecessor took and did not acknowledge, one by one; then new ones.
 
     `next` belongs to one thread; `settled` may be called by another.
 
     Args:
-        count: Entries that are taken from the stream at once.
-        block_s: Longest wait for one.
+        count: Number of entries taken from the stream at once.
+        block_s: Longest wait for an entry.
 
     Attributes:
-        inherits: The newest entry was a predecessor's.
+        inherits: Whether the newest entry was a predecessor's.
     """
 
     def __init__(self, stream: UnrollStream, count: int, block_s: float) -> None:
@@ -35,7 +35,7 @@ class Inbox:
         self.inherits = True
 
     def next(self) -> Entry | None:
-        """The next entry; None if none came in time."""
+        """Return the next entry; None if none came in time."""
         for entry in self._entries:
             if entry is None:
                 return None
@@ -46,12 +46,12 @@ class Inbox:
         raise AssertionError("the stream of entries never ends")
 
     def settled(self, entries: Iterable[Entry]) -> None:
-        """Take note of entries that were acknowledged."""
+        """Record entries that were acknowledged."""
         with self._lock:
             self._in_progress.difference_update([entry.entry_id for entry in entries])
 
     def _delivered(self) -> Iterator[Entry | None]:
-        """A Redis that was gone may have forgotten acknowledgements: what was taken and used is there once more."""
+        """Return the entries without those in progress, which a restarted Redis may deliver again."""
         yield from self._unacknowledged()
         self.inherits = False
         while True:

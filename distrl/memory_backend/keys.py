@@ -12,7 +12,7 @@ PROTOCOL_VERSION = 2
 """Version of keys, entry fields and payloads; a role refuses a run of another version."""
 
 GROUP = "learner"
-"""Consumer group and constant consumer name: a restarted learner finds what its predecessor had not acknowledged."""
+"""Name of the consumer group and its one consumer: a restarted learner finds its predecessor's pending entries."""
 
 HIGHEST_NUMBER = 10**18 - 1
 """Highest actor id, incarnation, sequence, version and count of steps that `entry_header` reads."""
@@ -183,7 +183,7 @@ class RunKeys:
         self.evaluated = prefix + "evaluated"
 
     def held(self, producer: tuple[int, int]) -> str:
-        """Where a producer's tickets are."""
+        """Key of the tickets that a producer holds."""
         return f"{self.prefix}held:{producer_field(producer)}"
 
     @property
@@ -203,17 +203,17 @@ def _check_namespace(namespace: str) -> None:
 
 
 def first_protocol_run(run_id: str) -> str:
-    """The key `run` of a run of protocol 1, which had no namespace."""
+    """Return the key `run` of a run of protocol 1, which had no namespace."""
     return f"distrl:{run_id}:run"
 
 
 def runs_pattern(namespace: str | None) -> str:
-    """Pattern of the key `run` of every run, in all namespaces or one."""
+    """Return the pattern of the key `run` of every run, in all namespaces or in one."""
     return f"distrl:{namespace or '*'}:{{*}}:run"
 
 
 def run_of(key: str) -> tuple[str, str] | None:
-    """(namespace, run id) of a key `run`; None for any other key."""
+    """Return (namespace, run id) of a key `run`; None for any other key."""
     found = re.fullmatch(rf"distrl:({_NAMESPACE.pattern}):\{{({_RUN_ID.pattern})\}}:run", key)
     return None if found is None else (found[1], found[2])
 
@@ -238,7 +238,7 @@ def split_namespace(url: str) -> tuple[str, str | None]:
 
 
 def with_namespace(url: str, namespace: str) -> str:
-    """The URL of a memory backend with the namespace of its runs as an option.
+    """Return the URL of a memory backend with the namespace of its runs as an option.
 
     Raises:
         ConfigError: The URL has another one.
@@ -253,18 +253,18 @@ def with_namespace(url: str, namespace: str) -> str:
 
 
 def producer_field(producer: tuple[int, int]) -> str:
-    """(actor, incarnation) as 'actor.incarnation'."""
+    """Return 'actor.incarnation'."""
     return f"{producer[0]}.{producer[1]}"
 
 
 def producer_of(field: bytes) -> tuple[int, int] | None:
-    """The inverse of `producer_field`; None for what it does not make."""
+    """Invert `producer_field`; None for other texts."""
     actor, _, incarnation = field.partition(b".")
     return (int(actor), int(incarnation)) if is_number(actor) and is_number(incarnation) else None
 
 
 def entry_fields(header: UnrollHeader, payload: bytes) -> dict[bytes, bytes]:
-    """The plain fields of a stream entry."""
+    """Return the plain fields of a stream entry."""
     return {
         b"actor": b"%d" % header.actor,
         b"incarnation": b"%d" % header.incarnation,
@@ -276,7 +276,7 @@ def entry_fields(header: UnrollHeader, payload: bytes) -> dict[bytes, bytes]:
 
 
 def entry_header(fields: dict[bytes, bytes]) -> UnrollHeader | None:
-    """The header in an entry's fields; None unless all five are plain decimal numbers up to `HIGHEST_NUMBER`."""
+    """Return the header in an entry's fields; None unless all five are plain decimals up to `HIGHEST_NUMBER`."""
     values = []
     for name in (b"actor", b"incarnation", b"sequence", b"version", b"steps"):
         text = fields.get(name, b"")
@@ -292,24 +292,24 @@ def entry_order(entry_id: str) -> tuple[int, ...]:
 
 
 def is_number(text: bytes) -> bool:
-    """Whether the text is a plain decimal number up to `HIGHEST_NUMBER`."""
+    """Return whether the text is a plain decimal number up to `HIGHEST_NUMBER`."""
     return text.isdigit() and len(text) <= 18  # bytes.isdigit is ASCII alone: no sign, no space, no other script
 
 
 def number_or_zero(text: bytes | None) -> int:
-    """The number that distrl has written; 0 where there is none, or another program has written something else."""
+    """Return a number that distrl has written; 0 if there is none, or if another program has written something else."""
     return int(text) if text is not None and is_number(text) else 0
 
 
 def checked_number(text: bytes | None, what: str) -> int:
-    """A whole number that distrl has written; 0 where there is none.
+    """Return a whole number that distrl has written; 0 if there is none.
 
     Args:
-        text: As Redis holds it.
-        what: Where it is, for the error.
+        text: The value in Redis.
+        what: Name of the value, for the error.
 
     Raises:
-        MemoryBackendError: It is none, so that another program has written it.
+        MemoryBackendError: It is no whole number: another program has written it.
     """
     if text is None:
         return 0
@@ -319,10 +319,10 @@ def checked_number(text: bytes | None, what: str) -> int:
 
 
 def checked_actor(actor: int) -> int:
-    """The actor's id.
+    """Return the actor's id.
 
     Raises:
-        ConfigError: `entry_header` would not read it, so that no unroll of the actor could be accepted.
+        ConfigError: `entry_header` would not read it, and no unroll of the actor would be accepted.
     """
     if not 0 <= actor <= HIGHEST_NUMBER:
         raise ConfigError(f"actor id {actor} is not allowed; use a number from 0 to {HIGHEST_NUMBER:,}")

@@ -1,4 +1,4 @@
-"""Unpacking the same kind of message again and again: what is the same each time is compared, not read."""
+"""Fast unpacking of similar messages: bytes that equal those of an earlier message are compared, not parsed."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,26 +10,26 @@ from distrl import wire
 from distrl.nest import Tree
 
 MOST_LAYOUTS = 256
-"""Known at once; an unroll has one for every number of episodes that end in it."""
+"""Most layouts kept; an unroll has one for every number of episodes that end in it."""
 MOST_TEXT_BYTES = 65_536
-"""Most text of one layout; a forged message may be nothing but text of any length, and is not kept."""
+"""Most text of a layout that is kept; a forged message may consist of text of any length."""
 
 MOST_VALUES = 512
-"""In one layout, several times what an unroll has: an empty map is one byte of text and 64 of Python's."""
+"""Most values of a layout, several times an unroll's: an empty map takes one byte of text and 64 of Python's."""
 
 
 class Layouts:
-    """Unpacks messages of one kind, which differ in what their arrays hold and in little else.
+    """Unpacks messages of one kind, which differ in the content of their arrays and in little else.
 
-    What has been unpacked once, and is what `wire.pack` writes, is known by its length: which bytes are an array's, and
-    what all others are. A message with the very same others has its arrays in the same places; no more need be read.
+    The layout of a message that `wire.pack` wrote is remembered by the message's length: the places of array data, and
+    all other bytes. A message whose other bytes are the same has its arrays in the same places.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, _Layout] = {}
 
     def unpack(self, data: bytes, *, max_items: int = wire.MAX_ITEMS) -> Tree:
-        """As `wire.unpack`.
+        """Unpack a message as `wire.unpack` does.
 
         Returns:
             The tree; arrays are read-only views of `data`, or of copies.
@@ -53,7 +53,7 @@ class Layouts:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where an array's data is."""
+    """Position of an array's data."""
 
     start: int
     stop: int
@@ -63,11 +63,11 @@ class _Place:
 
 @dataclass(frozen=True)
 class _Layout:
-    """The message that `wire.pack` makes of a tree, without the arrays' contents.
+    """A message of `wire.pack` without the arrays' contents.
 
     Attributes:
-        texts: (where it begins, bytes), all between the arrays.
-        bools: Where arrays are whose every byte is 0 or 1.
+        texts: (start, bytes) of everything between the arrays.
+        bools: Positions of bool arrays, whose every byte is 0 or 1.
         tree: The tree with a place for each array.
     """
 
@@ -91,7 +91,7 @@ class _Layout:
         return _Layout(tuple(texts), bools, _placed(tree, iter(places)))
 
     def fits(self, data: bytes) -> bool:
-        """Whether data of the same length has this layout."""
+        """Return whether data of the same length has this layout."""
         if not all([data.startswith(text, at) for at, text in self.texts]):
             return False
         return not any([data[place].translate(None, b"\x00\x01") for place in self.bools])
@@ -118,9 +118,9 @@ def _placed(tree: Tree, places: Iterator[_Place]) -> Any:
 
 
 def _viewed(tree: Any, data: bytes) -> Tree:
-    """The tree with each place as a view of `data`."""
+    """Return the tree with each place as a view of `data`."""
     if type(tree) is _Place:
-        # Numbers of several bytes are seldom aligned where they are, and then whatever reads them copies them first.
+        # Numbers of several bytes are seldom aligned in the message; NumPy would copy them at each use.
         own = data if tree.dtype.itemsize == 1 else data[tree.start : tree.stop]
         return np.ndarray(tree.shape, tree.dtype, own, tree.start if own is data else 0)
     if type(tree) is dict:

@@ -1,6 +1,6 @@
 """Counts that change in the same transaction as the events they count.
 
-What changes a field, and who does it:
+The events that change each field, and the role that does it:
 
     produced                      an unroll is pushed; a gap in the sequences is found    actor; learner
     stream_entries, stream_bytes  an unroll is pushed; such an entry is acknowledged      actor; learner
@@ -24,7 +24,7 @@ _FIELDS = _EVENTS | {"stream_entries", "stream_bytes", "pushed_bytes", "rolled_b
 
 @dataclass(frozen=True, slots=True)
 class LedgerCounts:
-    """Where every unroll of the run is. The conservation law is `imbalance == 0`."""
+    """Counts of the run's unrolls by where they are. The conservation law is `imbalance == 0`."""
 
     produced: int = 0
     foreign: int = 0  # entries that no actor of the run produced
@@ -45,7 +45,7 @@ class LedgerCounts:
 
 
 def checked_increments(counts: Mapping[str, int]) -> dict[str, int]:
-    """The non-zero increments of an acknowledgement.
+    """Return the non-zero increments of an acknowledgement.
 
     Raises:
         ValueError: A field that is not in the ledger, or a negative increment.
@@ -57,20 +57,20 @@ def checked_increments(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def rejected_increments(reason: str, counts: Mapping[str, int]) -> dict[str, int]:
-    """The increments of a rejection: `dropped.<reason>` and what else `counts` says."""
+    """Return the increments of a rejection: `dropped.<reason>` and those in `counts`."""
     return checked_increments({f"dropped.{reason}": 1, **counts})
 
 
 def increment_commands(keys: RunKeys, counts: Mapping[str, int]) -> list[Command]:
-    """The commands that add `counts` to the ledger."""
+    """Return the commands that add `counts` to the ledger."""
     return [("HINCRBY", keys.ledger, name, increment) for name, increment in counts.items() if increment]
 
 
 def ledger_counts(fields: Mapping[str, int], entries: int, in_flight: int) -> LedgerCounts:
-    """Puts the ledger's fields and the stream's state, read in one transaction, together.
+    """Combine the ledger's fields and the stream's state, read in one transaction.
 
-    Entries beyond those that actors pushed are foreign from the moment they are in the stream, judged or not: a run may
-    stop before its learner has seen them. Fewer entries than were pushed is no such excess and unbalances the ledger.
+    Entries beyond those that actors pushed count as foreign as soon as they are in the stream: a run may stop before
+    its learner has judged them. Fewer entries than were pushed unbalance the ledger.
     """
     excess = max(entries - fields.get("stream_entries", 0), 0)
     return LedgerCounts(
@@ -94,10 +94,10 @@ class Ledger:
         self._run = run
 
     def counts(self) -> LedgerCounts:
-        """Every count of one instant: ledger, stream length and pending entries are read in one transaction.
+        """Return all counts at one instant: ledger, stream length and pending entries, read in one transaction.
 
         Raises:
-            MemoryBackendError: One is no whole number.
+            MemoryBackendError: A count is no whole number.
         """
         keys = self._run.keys
         fields, entries, pending = self._run.engine.transaction(

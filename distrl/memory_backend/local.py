@@ -52,7 +52,7 @@ class LocalEngine(Engine):
         undo: Sequence[Command] = (),
         wait: Command | None = None,
     ) -> list[Reply]:
-        """Run commands under the lock; none is refused alone, so that `undo` is never needed."""
+        """Run commands under the lock. No command fails alone, so `undo` is never needed."""
         with self._store.changed:
             check(self._store.run(guard))
             if wait is not None:

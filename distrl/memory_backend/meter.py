@@ -1,4 +1,4 @@
-"""A bound on the bytes and the seconds that a Redis may take of its reader, for readers that do not trust it."""
+"""A bound on the bytes received from a Redis and on the time they take, for readers that do not trust it."""
 
 import socket
 import time
@@ -13,7 +13,7 @@ class Meter:
 
     Args:
         most_bytes: Bytes that may be received.
-        most_s: Seconds in which all of them must be there.
+        most_s: Seconds within which all of them must arrive.
     """
 
     def __init__(self, most_bytes: int, most_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -21,7 +21,7 @@ class Meter:
         self.begin()
 
     def begin(self) -> None:
-        """Allow the same again."""
+        """Start counting from zero."""
         self._left_bytes, self._ends = self._most_bytes, self._clock() + self._most_s
 
     def left_s(self) -> float:
@@ -41,7 +41,7 @@ class Meter:
         """Count received bytes.
 
         Raises:
-            MemoryBackendError: They are too many.
+            MemoryBackendError: More than `most_bytes` were received.
         """
         self._left_bytes -= received
         if self._left_bytes < 0:
@@ -60,12 +60,12 @@ class MeteredSocket:
         return getattr(self._inner, name)
 
     def recv(self, *arguments: Any) -> bytes:
-        """As of a socket."""
+        """See `socket.socket.recv`."""
         received: bytes = self._metered(lambda: self._inner.recv(*arguments), len)
         return received
 
     def recv_into(self, *arguments: Any) -> int:
-        """As of a socket."""
+        """See `socket.socket.recv_into`."""
         received: int = self._metered(lambda: self._inner.recv_into(*arguments), int)
         return received
 

@@ -1,4 +1,4 @@
-"""Private directories for the time of a run, removed at a later start where no process was left to do it.
+"""Private directories for the time of a run; a later start removes those whose processes were killed.
 
 The processes that own a directory hold a lock on a file in it, which the kernel releases when the last of them has
 ended. A process number would not do: by now it could be another process's.
@@ -21,7 +21,7 @@ def make_private_directory(parent: Path | None = None) -> tuple[Path, int]:
     """Make a directory that only this user may enter, and remove those that are abandoned beside it.
 
     Args:
-        parent: TMPDIR, or what the system has in its place, by default.
+        parent: By default TMPDIR or the system's equivalent.
 
     Returns:
         The directory, and the descriptor of its lock; a child that inherits it owns the directory, too.
@@ -45,7 +45,7 @@ def remove_abandoned(parent: Path) -> None:
 
 
 def _remove_if_abandoned(directory: Path) -> None:
-    """Raises OSError if the directory has no lock, or an owner."""
+    """Remove a directory without an owner; raise OSError if it has an owner or no lock."""
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         return

@@ -20,7 +20,7 @@ ERRANDS: tuple[Errand, ...] = ("checkpoint", "evaluation")
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """How often an errand was asked for, and up to which of these it has been run."""
+    """Number of requests for an errand, and the number of the last one that has been run."""
 
     asked: int = 0
     done: int = 0
@@ -38,7 +38,7 @@ class Request:
     """A request of an operator, for the event log.
 
     Attributes:
-        by: Who, and by which way: "ada@host, command line".
+        by: Author and channel: "ada@host, command line".
     """
 
     by: str
@@ -50,7 +50,7 @@ class Control:
     """Requests of operators to a running job.
 
     Attributes:
-        settings: Dotted path of the configuration -> what it is to be from now on.
+        settings: Dotted path of the configuration -> its new value.
     """
 
     paused: bool = False
@@ -88,17 +88,17 @@ class RoleStatus:
 
 
 SILENT_S = 5.0
-"""A heartbeat comes every second; a role whose newest one is older than this is shown as silent."""
+"""Age of the newest heartbeat beyond which a role is shown as silent; roles send one a second."""
 
 
 def blocked_share(roles: Sequence[RoleStatus]) -> float | None:
-    """Mean over the actors among `roles`; None without any."""
+    """Return the mean over the actors among `roles`; None without any."""
     shares = [role.blocked_share for role in roles if role.role == "actor"]
     return sum(shares) / len(shares) if shares else None
 
 
 def heartbeat_ages_s(now: float, roles: Sequence[RoleStatus]) -> list[float]:
-    """Age of each heartbeat in seconds.
+    """Return the age of each heartbeat in seconds.
 
     Args:
         now: By `Registry.clock`.
@@ -107,7 +107,7 @@ def heartbeat_ages_s(now: float, roles: Sequence[RoleStatus]) -> list[float]:
 
 
 def rates_while_paused(roles: Sequence[RoleStatus]) -> dict[str, float]:
-    """Rates and shares of a paused run, whose learner reports no snapshot while it waits. Empty for any other run."""
+    """Return rates and shares of a paused run, whose learner reports no snapshots; empty for any other run."""
     actors = {role.state for role in roles if role.role == "actor"}
     if actors != {"paused"}:
         return {}
@@ -117,7 +117,7 @@ def rates_while_paused(roles: Sequence[RoleStatus]) -> dict[str, float]:
 
 
 def time_shares(roles: Sequence[RoleStatus]) -> dict[str, dict[str, float]]:
-    """Kind of role -> name -> share of the time of all roles of that kind, as their heartbeats report it."""
+    """Return kind of role -> name -> share of the time of all roles of that kind, from their heartbeats."""
     shares: dict[str, dict[str, float]] = {}
     for kind in dict.fromkeys(role.role for role in roles):
         alike = [role.waits for role in roles if role.role == kind]
@@ -132,9 +132,9 @@ class Evaluation:
 
     Attributes:
         weights_version: Version of the weights that acted.
-        env_steps: Environment steps of the training behind these weights; steps of evaluations are none of them.
+        env_steps: Environment steps of the training behind these weights, without steps of evaluations.
         std_return: Standard deviation over the episodes, with `episodes` as the divisor.
-        wall_s: How long the episodes took.
+        wall_s: Duration of the episodes.
     """
 
     weights_version: int
@@ -152,7 +152,7 @@ class BestEvaluation(NamedTuple):
     """The best evaluation of a run.
 
     Attributes:
-        weights: The very bytes that were evaluated (`codec.encode_weights`).
+        weights: The evaluated bytes (`codec.encode_weights`).
     """
 
     evaluation: Evaluation

@@ -1,4 +1,4 @@
-"""The one connection to Redis: a factory with every time-out pinned, retries with back-off, and fenced transactions.
+"""The connection to Redis: every time-out set, retries with back-off, and fenced transactions.
 
 Connecting, logging in and reading replies are redis-py's. Commands are written here: all of a round trip at once, and a
 long value from where it is, where redis-py copies it. redis-py's own retries are off. What may be repeated is decided
@@ -36,11 +36,11 @@ _LONGEST_BACK_OFF_S = 1.0
 _WATCH_ATTEMPTS = 10
 _OLDEST_SERVER = (6, 2)
 _READ_BYTES = 2**18
-"""Taken from the socket at once, at most."""
+"""Most bytes read from the socket at once."""
 _LONG_BYTES = 262_144
-"""From here on a value is sent by itself: one system call more costs less than copying it."""
+"""Size from which a value is sent by itself: another system call costs less than copying it."""
 _SHORT_TEXT = 64
-"""Characters; a heartbeat, once remembered, would be so until a thousand others have come."""
+"""Longest text in characters whose packed form is cached; heartbeats, for example, never recur."""
 
 _OUTAGES = frozenset(
     ("READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "UNBLOCKED", "MISCONF", "OOM", "BUSY")
@@ -54,14 +54,14 @@ Result = TypeVar("Result")
 def connect(
     url: str, *, name: str, give_up_s: float, first_connect_s: float = 3.0, meter: Meter | None = None
 ) -> "RedisClient":
-    """Connects and checks the server.
+    """Connect and check the server.
 
     Args:
         url: redis://, rediss:// or unix://.
         name: Role ("actor 3"), shown by CLIENT LIST as distrl:actor-3.
-        give_up_s: How long an operation is repeated while Redis is unreachable.
-        first_connect_s: The same for this first connection, where a wrong URL is likelier than an outage.
-        meter: Bounds what is received, where the server is not trusted.
+        give_up_s: Time-out of an operation while Redis is unreachable.
+        first_connect_s: The same for this first connection, at which a wrong URL is likelier than an outage.
+        meter: Bounds the bytes received from a server that is not trusted.
 
     Raises:
         ConfigError: `url` is not a Redis URL.
@@ -101,12 +101,11 @@ def connect(
 class RedisClient(Engine):
     """One role's connection.
 
-    Methods raise MemoryBackendError after `give_up_s` without a Redis that takes commands, and at once where it
-    refuses for good.
+    Methods raise MemoryBackendError after `give_up_s` without a Redis that accepts commands, and at once if it refuses
+    permanently.
 
     Attributes:
-        interruptions: How often the connection has broken or was given up since Redis refused for a while: each time,
-            another server may answer next, and Redis may have forgotten what it was told last.
+        interruptions: See `Engine`.
     """
 
     def __init__(self, connection: redis.Redis, public_url: str, give_up_s: float) -> None:
@@ -122,11 +121,11 @@ class RedisClient(Engine):
         self._jitter = random.Random()
 
     def call(self, *command: Value) -> Reply:
-        """One command that may be repeated."""
+        """Run one command that may be repeated."""
         return self.patiently(lambda _attempt: self._ask(command))
 
     def transaction(self, commands: Sequence[Command]) -> list[Reply]:
-        """MULTI … EXEC in one round trip. Repeated when the reply is lost: the caller bears a second application."""
+        """Run MULTI … EXEC in one round trip. Repeated if the reply is lost: applying it twice must be harmless."""
         return self.patiently(lambda _attempt: self._execute(commands))
 
     def guarded(
@@ -139,7 +138,7 @@ class RedisClient(Engine):
         undo: Sequence[Command] = (),
         wait: Command | None = None,
     ) -> list[Reply]:
-        """MULTI … EXEC under WATCH, in one round trip after another transaction with the same guard."""
+        """Run MULTI … EXEC under WATCH, in one round trip after another transaction with the same guard."""
 
         def attempt(number: int, conflict: int) -> list[Reply]:
             found, _ = self._guard(guard, [])
@@ -158,7 +157,7 @@ class RedisClient(Engine):
     def call_blocking(
         self, command: Callable[[float], Command], block_s: float, recover: Callable[[], Reply | None]
     ) -> Reply | None:
-        """In pieces of at most `BLOCK_S`."""
+        """Block in pieces of at most `BLOCK_S`."""
         deadline = time.monotonic() + block_s
         while True:
             left_s = max(deadline - time.monotonic(), 0.0)
@@ -181,7 +180,7 @@ class RedisClient(Engine):
         applied: str,
         reads: Sequence[Command] = (),
     ) -> None:
-        """MULTI … EXEC under WATCH with the operation's number, by which a repeated one is recognised."""
+        """Run MULTI … EXEC under WATCH with the operation's number, by which a repeated one is recognised."""
         self._operations += 1
         done: Command = ("HSET", applied, self._session, self._operations)
 
@@ -196,7 +195,7 @@ class RedisClient(Engine):
         self._resolving_conflicts(attempt, what)
 
     def keys(self, pattern: str) -> list[str]:
-        """Names of the keys that match; not atomic."""
+        """Return the names of the keys that match; not atomic."""
         found: list[str] = []
         cursor = None
         while cursor != 0:
@@ -205,11 +204,11 @@ class RedisClient(Engine):
         return list(dict.fromkeys(found))  # a scan may tell a key twice
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         self._hang_up()
 
     def check_server(self) -> None:
-        """Raises MemoryBackendError unless the server is new enough and never evicts what actors have pushed."""
+        """Raise MemoryBackendError unless the server is new enough and never evicts keys."""
         info = self.patiently(lambda _attempt: {**self._redis.info("server"), **self._redis.info("memory")})
         self._redis.close()  # the connection of its own that it took for this
         version = str(info["redis_version"])
@@ -224,8 +223,8 @@ class RedisClient(Engine):
     def patiently(self, attempt: Callable[[int], Result]) -> Result:
         """Repeat `attempt(number)` over outages, with jittered exponential back-off, for `give_up_s`.
 
-        An outage is a broken connection, or a refusal that passes (`_OUTAGES`), such as that of a replica which is to
-        become the master, or was it. The next attempt connects anew, with the address looked up again.
+        An outage is a broken connection, or a refusal that passes (`_OUTAGES`), such as that of a replica during a
+        fail-over. The next attempt opens a new connection and looks the address up again.
         """
         deadline: float | None = None
         number = 0
@@ -258,17 +257,17 @@ class RedisClient(Engine):
         return self._translated(command, _checked(reply))
 
     def _execute(self, commands: Sequence[Command], guard: Command | None = None) -> list[Reply]:
-        """As `_executed`; raises the first command's error that failed inside EXEC."""
+        """Run `_executed`, and raise the error of the first command that failed inside EXEC."""
         replies = self._executed(commands, guard)
         return [self._translated(command, _checked(reply)) for command, reply in zip(commands, replies, strict=True)]
 
     def _executed(
         self, commands: Sequence[Command], guard: Command | None, wait: Command | None = None
     ) -> Sequence[Reply]:
-        """MULTI … EXEC, before it `wait`, and with `guard` what `_guard` would ask next, in one round trip.
+        """Send `wait`, MULTI … EXEC and, with `guard`, the next transaction's WATCH and read, in one round trip.
 
         Returns:
-            What EXEC says of each command; an exception object where it failed.
+            EXEC's reply to each command; an exception object for one that failed.
 
         Raises:
             redis.WatchError: The key that `_guard` watches was changed; nothing was applied. With `guard` alone.
@@ -288,7 +287,7 @@ class RedisClient(Engine):
         return executed
 
     def _guard(self, guard: Command, reads: Sequence[Command]) -> tuple[Reply, list[Reply]]:
-        """Watches the guard's key; the replies to `guard` and `reads`.
+        """Watch the guard's key; return the replies to `guard` and `reads`.
 
         Without `reads` it needs no round trip where the last transaction was guarded in the same way: `_execute` has
         watched and read the key right after it.
@@ -306,7 +305,7 @@ class RedisClient(Engine):
         return replies[2], [self._translated(command, reply) for command, reply in zip(reads, replies[3:], strict=True)]
 
     def _round_trip(self, commands: Sequence[Command]) -> list[Reply]:
-        """Sends all commands, then reads all replies; a refusal is a reply, an exception object."""
+        """Send all commands, then read all replies; a refusal is an exception object among them."""
         replies: list[Reply] = []
         try:
             self._line.send_packed_command(packed(commands), check_health=False)
@@ -338,19 +337,19 @@ class RedisClient(Engine):
 
 
 def _checked(reply: Reply) -> Reply:
-    """The reply; raises it if it is a refusal."""
+    """Return the reply; raise it if it is a refusal."""
     if isinstance(reply, redis.RedisError):
         raise reply
     return reply
 
 
 def _is_outage(error: redis.RedisError) -> bool:
-    """Whether the same command may be taken later, perhaps by another server."""
+    """Return whether the same command may be accepted later, perhaps by another server."""
     return isinstance(error, redis.ConnectionError | redis.TimeoutError) or _code(error) in _OUTAGES
 
 
 def _code(error: redis.RedisError) -> str:
-    """First word of what Redis said, which the library takes off where it knows it."""
+    """Return the first word of a refusal, which redis-py removes if it knows it."""
     text = str(error)
     if error.status_code is None or text.startswith(_DISCARDED):
         return text.removeprefix(_DISCARDED).split(" ", 1)[0]
@@ -363,7 +362,7 @@ def _state(error: redis.RedisError) -> str:
 
 
 def public_url(url: str) -> str:
-    """The URL without user, password and options, which may carry a password too."""
+    """Return the URL without user, password and options, which may hold a password too."""
     try:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""
@@ -393,13 +392,13 @@ def _advice(error: redis.RedisError) -> str:
 
 
 def packed(commands: Sequence[Command]) -> list[bytes]:
-    """Commands as Redis reads them: arrays of strings with their lengths (the RESP protocol).
+    """Encode commands by the RESP protocol: arrays of strings with their lengths.
 
     Args:
         commands: Values are sent as they are if bytes, and as their text otherwise.
 
     Returns:
-        Pieces to send one after the other; a long value is a piece of its own, the very object.
+        Pieces to send one after the other; a long value is a piece of its own, not copied.
     """
     pieces: list[bytes] = []
     text: list[bytes] = []

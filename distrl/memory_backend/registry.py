@@ -34,8 +34,8 @@ from distrl.memory_backend.records import (
     Setting,
 )
 
-# A snapshot is a second: enough for whoever looks in to draw the last minutes; the whole history is in `metrics.csv`.
-# A long one would make Redis grow for the first half hour of every run, a kilobyte each.
+# One snapshot a second: enough to draw the last minutes; `metrics.csv` has the whole history. A longer stream would
+# make Redis grow for the first half hour of every run, by a kilobyte each.
 SNAPSHOTS = 200
 EVALUATIONS = 2000
 REQUESTS = 200
@@ -49,14 +49,14 @@ _COUNTS = (b"target_actors", *(f"{errand}.{which}".encode() for errand in ERRAND
 _STATUS = TypeAdapter(RoleStatus)
 _EVALUATION = TypeAdapter(Evaluation)
 _MOST = 10**18
-"""Above all numbers that distrl tells; of larger ones, and of those that are not finite, no sums can be made."""
+"""Bound above all numbers that distrl writes; larger ones would make sums overflow."""
 log = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
 
 def newest_evaluator(incarnation: int, newest: int) -> None:
-    """Raises FencedError unless the evaluator's incarnation is the newest."""
+    """Raise FencedError unless the evaluator's incarnation is the newest."""
     if incarnation != newest:
         raise FencedError(f"another evaluator has taken over (incarnation {newest}, ours {incarnation})")
 
@@ -65,7 +65,7 @@ class Registry:
     """The roles that take part in the run, the requests of its operators, its snapshots and evaluations.
 
     Attributes:
-        ignored: Kind -> how often something of that kind was found which distrl has not written, and was ignored.
+        ignored: Kind -> number of ignored items of that kind that another program has written.
     """
 
     def __init__(self, run: RunStore) -> None:
@@ -83,15 +83,15 @@ class Registry:
         return int(self._run.write_one("HINCRBY", self._keys.incarnations, checked_actor(actor), 1))
 
     def register_evaluator(self) -> int:
-        """The evaluator's new incarnation, from 1."""
+        """Return the evaluator's new incarnation, from 1."""
         return int(self._run.write_one("HINCRBY", self._keys.incarnations, "evaluator", 1))
 
     def evaluator_incarnation(self) -> int:
-        """The newest that was handed out; 0 before the first."""
+        """Newest incarnation of the evaluator; 0 before the first."""
         return number_or_zero(self._engine.call("HGET", self._keys.incarnations, "evaluator"))
 
     def is_registered(self, producer: Producer) -> bool:
-        """Whether `register_actor` has handed out this (actor, incarnation)."""
+        """Return whether `register_actor` has returned this (actor, incarnation)."""
         actor, incarnation = producer
         return 1 <= incarnation <= number_or_zero(self._engine.call("HGET", self._keys.incarnations, actor))
 
@@ -101,12 +101,12 @@ class Registry:
         self._run.write_one("HSET", self._keys.actors, f"{status.role}:{status.id}", dated)
 
     def clock(self) -> float:
-        """Seconds since 1970 by the clock of Redis."""
+        """Return the seconds since 1970 by the clock of Redis."""
         seconds, microseconds = self._engine.call("TIME")
         return float(f"{seconds}.{microseconds:06d}")
 
     def roles(self) -> list[RoleStatus]:
-        """Newest heartbeat of every role, ordered by role and id; what `beat` does not write is ignored."""
+        """Return the newest heartbeat of every role, ordered by role and id; others' entries are ignored."""
         beats: dict[bytes, bytes] = self._engine.call("HGETALL", self._keys.actors)
         statuses = {name: _status(name, beat) for name, beat in beats.items()}
         self._ignore_fields("a heartbeat", [_words(name) for name, status in statuses.items() if status is None])
@@ -114,7 +114,7 @@ class Registry:
         return sorted(known, key=lambda status: (status.role, status.id))
 
     def forget_actor(self, actor: int) -> None:
-        """Removes a retired actor's heartbeat; its incarnations stay registered."""
+        """Remove a retired actor's heartbeat; its incarnations stay registered."""
         self._engine.call("HDEL", self._keys.actors, f"actor:{actor}")
 
     def control(self) -> Control:
@@ -134,7 +134,7 @@ class Registry:
         stacks: bool | None = None,
         settings: Mapping[str, Setting] | None = None,
     ) -> None:
-        """Changes what is given and leaves the rest, single settings included."""
+        """Change the given fields and single settings; all others stay."""
         given = {
             "paused": paused,
             "stop": stop,
@@ -149,33 +149,33 @@ class Registry:
             self._run.write_one("HSET", self._keys.control, *fields)
 
     def demand(self, errand: Errand) -> int:
-        """Asks for it once more. Repeated over a broken connection it can ask twice."""
+        """Request an errand. If the connection breaks, the request may count twice."""
         return int(self._run.write_one("HINCRBY", self._keys.control, f"{errand}.asked", 1))
 
     def fulfil(self, errand: Errand, number: int) -> None:
-        """It was run for everybody who had asked up to the `number`-th time."""
+        """Record that the requests up to the `number`-th have been fulfilled."""
         self._run.write_one("HSET", self._keys.control, f"{errand}.done", number)
 
     def add_request(self, request: Request) -> None:
-        """Appends one request; about the newest `REQUESTS` are kept. Over a broken connection it can be there twice."""
+        """Append one request; about the newest `REQUESTS` are kept. If the connection breaks, it may appear twice."""
         fields = ("by", request.by, "what", request.what)
         self._run.write_one("XADD", self._keys.requests, "MAXLEN", "~", REQUESTS, "*", *fields)
 
     def requests(self, after: str) -> list[tuple[str, Request]]:
-        """(id, request) of those newer than the id `after`; '0' for all that are kept. Others are ignored."""
+        """Return (id, request) of all newer than the id `after`, or of all with '0'."""
         return self._known(self._keys.requests, after, "a request", _request)
 
     def add_snapshot(self, snapshot: Mapping[str, float | int | str | None]) -> None:
-        """Appends one snapshot; about the newest `SNAPSHOTS` are kept."""
+        """Append one snapshot; about the newest `SNAPSHOTS` are kept."""
         text = json.dumps(dict(snapshot))
         self._run.write_one("XADD", self._keys.metrics, "MAXLEN", "~", SNAPSHOTS, "*", "json", text)
 
     def snapshots(self, after: str) -> list[tuple[str, dict[str, float | int | str | None]]]:
-        """(id, snapshot) of those newer than the id `after`; '0' for all that are kept. Others are ignored."""
+        """Return (id, snapshot) of all newer than the id `after`, or of all with '0'."""
         return self._known(self._keys.metrics, after, "numbers", _snapshot)
 
     def add_evaluation(self, evaluation: Evaluation, weights: bytes, incarnation: int) -> None:
-        """Appends one evaluation, exactly once; about the newest `EVALUATIONS` are kept, and the best one's weights.
+        """Append one evaluation, exactly once; about the newest `EVALUATIONS` are kept, and the best one's weights.
 
         Raises:
             FencedError: `incarnation` is not the evaluator's newest; nothing was changed.
@@ -199,11 +199,11 @@ class Registry:
         self._engine.exactly_once(guard, prepare, "telling an evaluation", applied=keys.applied, reads=[best_so_far])
 
     def evaluations(self, after: str) -> list[tuple[str, Evaluation]]:
-        """(id, evaluation) of those newer than the id `after`; '0' for all that are kept. Others are ignored."""
+        """Return (id, evaluation) of all newer than the id `after`, or of all with '0'."""
         return self._known(self._keys.evaluations, after, "an evaluation", _evaluation)
 
     def best_evaluation(self) -> BestEvaluation | None:
-        """The best evaluation of this launch and what was evaluated, read together; others are ignored."""
+        """Return this launch's best evaluation with its weights, read together."""
         text, weights = self._engine.call("HMGET", self._keys.evaluated, "json", "blob")
         if text is None:
             return None
@@ -214,18 +214,18 @@ class Registry:
         return BestEvaluation(found, weights)
 
     def restore_evaluated(self, env_steps: int) -> None:
-        """For the evaluators of this launch; a multiple that one of them has passed stays passed."""
+        """Restore the progress of evaluations for this launch's evaluators; it never goes back."""
         self._run.write_one("HSET", self._keys.evaluated, "restored_env_steps", env_steps)
 
     def evaluated_env_steps(self) -> int:
-        """Progress of this launch or of `restore_evaluated`, whichever is more."""
+        """Return the progress of this launch or of `restore_evaluated`, whichever is more."""
         told = self._engine.call("HMGET", self._keys.evaluated, "env_steps", "restored_env_steps")
         return max(map(number_or_zero, told))
 
     def _known(
         self, key: str, after: str, what: str, read: Callable[[Mapping[bytes, bytes]], Item | None]
     ) -> list[tuple[str, Item]]:
-        """(id, item) of the entries that `read` can make an item of; the others are ignored."""
+        """Return (id, item) of the entries that `read` can parse; the others are ignored and counted."""
         entries: list[tuple[bytes, Any]] = self._engine.call("XRANGE", key, f"({after}", "+")
         found = [(entry_id.decode(), read(fields)) for entry_id, fields in entries]
         passed = self._passed.get(key, (0, 0))  # by a caller that has found nothing newer since
@@ -235,13 +235,13 @@ class Registry:
         return [(entry_id, item) for entry_id, item in found if item is not None]
 
     def _ignore_fields(self, what: str, names: Iterable[str]) -> None:
-        """As `_ignore`, for fields that are read again and again: each counts when it appears."""
+        """Call `_ignore` for fields that are read repeatedly: each counts once."""
         before = self._odd.get(what, frozenset())
         self._odd[what] = frozenset(names)
         self._ignore(what, sorted(self._odd[what] - before))
 
     def _ignore(self, what: str, names: Iterable[str]) -> None:
-        """Count what another program has written, and log the first of a kind."""
+        """Count an item that another program has written, and log the first of a kind."""
         for name in names:
             if not self.ignored[what]:
                 log.info("ignored %s that distrl has not written into Redis (%.40s)", what, ascii(name))
@@ -268,14 +268,14 @@ def _json(text: bytes | None) -> Any:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether it is a value of a heartbeat or a setting, and no number that is out of all bounds."""
+    """Return whether it can be a value of a heartbeat or a setting; numbers must be within bounds."""
     if isinstance(value, int | float):
         return -_MOST <= value <= _MOST  # false of NaN
     return value is None or isinstance(value, str)
 
 
 def _fits(value: object, kind: type) -> bool:
-    """Whether it is a word, a whole number or any number of a snapshot, as `kind` says."""
+    """Return whether it is a word, a whole number or any number, as the snapshot's entry `kind` must be."""
     if isinstance(value, int):
         return kind is not str and _is_plain(value)
     return type(value) is kind
@@ -311,7 +311,7 @@ def _snapshot(fields: Mapping[bytes, bytes]) -> dict[str, float | int | str | No
 
 
 def _shown(value: Any) -> Any:
-    """A value of a snapshot for terminals and files. An algorithm's own numbers may be anything, also no number."""
+    """Return a snapshot's value for terminals and files. An algorithm's own metrics may have any type."""
     if isinstance(value, str):
         return printable(value)
     return None if isinstance(value, float) and not isfinite(value) else value
@@ -326,7 +326,7 @@ def _evaluation(fields: Mapping[bytes, bytes]) -> Evaluation | None:
 
 
 def _control(told: Mapping[bytes, bytes]) -> tuple[Control, list[str]]:
-    """Return the decoded fields, and the names of those that distrl does not write."""
+    """Return the decoded fields, and the names of fields that distrl does not write."""
     stop = told.get(b"stop")
     settings, odd = _settings(told)
     counts = {name: told[name] for name in _COUNTS if name in told}
@@ -344,7 +344,7 @@ def _control(told: Mapping[bytes, bytes]) -> tuple[Control, list[str]]:
 
 
 def _settings(told: Mapping[bytes, bytes]) -> tuple[dict[str, Setting], list[str]]:
-    """Path -> value, and the fields whose value is none."""
+    """Return path -> value, and the fields without a valid value."""
     found: dict[str, Setting] = {}
     odd = []
     for name, text in told.items():

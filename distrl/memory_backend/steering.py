@@ -17,13 +17,13 @@ from distrl.memory_backend.records import Errand, Request
 
 
 class _Configured(BaseModel):
-    """A run's description: its configuration."""
+    """The configuration in a run's description."""
 
     config: RunConfig
 
 
 class _Bounded(BaseModel):
-    """A run's description: the bound on its actors."""
+    """The bound on actors in a run's description."""
 
     most_actors: int | None = None
 
@@ -32,13 +32,13 @@ _Part = TypeVar("_Part", bound=BaseModel)
 
 
 class Steering:
-    """Asks through the run's registry; the run's event log tells who asked what, and when.
+    """Sends requests through the run's registry; the run's event log records each with its author and time.
 
-    Roles look about twice a second: what is asked holds from then, or from the unroll or update after it.
+    Roles read requests about twice a second, and apply them then or from the next unroll or update on.
 
     Args:
-        backend: Of a run that is there; used by this thread alone.
-        by: Who asks and by which way, as `operator` tells it.
+        backend: Backend of an existing run; used by this thread alone.
+        by: Author of the requests, see `operator`.
     """
 
     def __init__(self, backend: Backend, by: str) -> None:
@@ -48,7 +48,7 @@ class Steering:
 
     @cached_property
     def _config(self) -> RunConfig:
-        """As the run was launched."""
+        """The configuration of the launch."""
         return self._described(_Configured).config
 
     def _described(self, part: type[_Part]) -> _Part:
@@ -62,25 +62,25 @@ class Steering:
             ) from error
 
     def pause(self) -> None:
-        """Actors wait after the unroll in hand; nothing is lost."""
+        """Pause: actors wait after their current unroll; nothing is lost."""
         self._ask("pause", lambda: self._registry.set_control(paused=True))
 
     def resume(self) -> None:
-        """Goes on after a pause."""
+        """Continue after a pause."""
         self._ask("resume", lambda: self._registry.set_control(paused=False))
 
     def stop(self) -> None:
-        """Ends the run in order: it saves a checkpoint, writes its summary and exits with 0."""
+        """End the run in order: it saves a checkpoint, writes its summary and exits with 0."""
         self._ask("stop", lambda: self._registry.set_control(stop="asked"))
 
     def scale(self, actors: int, *, force: bool = False) -> None:
         """Change the number of actors.
 
         Args:
-            force: Also beyond `actors.max_count`.
+            force: Allow more than `actors.max_count`.
 
         Raises:
-            ConfigError: There would be none, or more than the run may have.
+            ConfigError: `count` is below 1, or above the run's bound.
         """
         if isinstance(actors, bool) or not isinstance(actors, int) or actors < 1:
             raise ConfigError(f"actors: {actors} must be a whole number, at least 1")
@@ -93,11 +93,11 @@ class Steering:
         self._ask(f"scale to {actors}", lambda: self._registry.set_control(target_actors=actors, target_forced=force))
 
     def checkpoint(self) -> int:
-        """Has the learner write a checkpoint; the number of this demand, see `is_done`."""
+        """Request a checkpoint from the learner; return the request's number for `is_done`."""
         return self._demand("checkpoint")
 
     def evaluate(self) -> int:
-        """Has the evaluator evaluate the newest weights; the number of this demand, see `is_done`.
+        """Request an evaluation of the newest weights; return the request's number for `is_done`.
 
         Raises:
             ConfigError: The run has no evaluator.
@@ -107,7 +107,7 @@ class Steering:
         return self._demand("evaluation")
 
     def is_done(self, errand: Errand, number: int) -> bool:
-        """Whether what was asked for the `number`-th time has been done.
+        """Return whether the request with this number has been fulfilled.
 
         Raises:
             MemoryBackendError: The run has ended meanwhile.
@@ -116,13 +116,13 @@ class Steering:
         return bool(getattr(self._registry.control(), errand).done >= number)
 
     def change(self, settings: Mapping[str, Value]) -> None:
-        """Changes parameters of the configuration, all of them or none.
+        """Change parameters of the configuration, all of them or none.
 
         Args:
             settings: Dotted path, one of `steerable` -> value.
 
         Raises:
-            ConfigError: One cannot change while the run goes on, or not to that value.
+            ConfigError: A setting cannot change while the run goes on, or its value is invalid.
         """
         _, held, _ = steered_so_far(self._config, self._registry.control().settings)
         steered(self._config, {**held, **settings})
@@ -141,16 +141,16 @@ class Steering:
 
     def _ask(self, what: str, change: Callable[[], None]) -> None:
         self._backend.config_json()  # raises where the run is gone, of which nothing is to be made anew
-        # Told of first: what happens has then been asked for, whatever becomes of who asks.
+        # Logged first: a change that takes effect then has its request in the log, even if this process dies.
         self._registry.add_request(Request(self._by, what))
         change()
 
 
 def operator(way: str) -> str:
-    """'ada@host, command line': this user, for `Steering`.
+    """Return this user and the channel, 'ada@host, command line', for `Steering`.
 
     Args:
-        way: By which way they ask.
+        way: The channel: command line, dashboard or Python.
     """
     try:
         user = getpass.getuser()

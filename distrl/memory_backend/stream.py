@@ -32,12 +32,12 @@ from distrl.types import UnrollHeader
 DEAD_ENTRIES = 100
 DEAD_PAYLOAD_BYTES = 65_536
 DOUBTS = 16
-"""Settlements after a connection broke whose entries are looked for first: more than can be in hand."""
+"""Number of settlements after a broken connection that first check their entries: more than can be in progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The answer to a producer before its next unroll, in one round trip."""
+    """State of the run that a producer needs before its next unroll, read in one round trip."""
 
     has_room: bool  # the stream is below both caps
     weights_version: int  # newest published; 0 before the first
@@ -47,7 +47,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of the stream as the learner takes it. `header` is None when the plain fields are not a header."""
+    """One entry of the stream. `header` is None if the plain fields are not a valid header."""
 
     entry_id: str
     header: UnrollHeader | None
@@ -59,7 +59,7 @@ class QueueCaps:
     """Bounds of the stream; producers wait at either.
 
     Attributes:
-        batch: So many entries there is always room for, however large they are: the learner takes them together.
+        batch: Entries that the learner takes together. They always have room, however large they are.
     """
 
     entries: int
@@ -67,15 +67,15 @@ class QueueCaps:
     batch: int = 1
 
     def held_at_most(self, producers: int) -> int:
-        """Entries that the stream holds at most: each producer may have started an unroll before it was full."""
+        """Return the most entries in the stream: each producer may have started an unroll before it was full."""
         return (0 if self.entries == sys.maxsize else self.entries) + max(producers, 1)
 
     @staticmethod
     def of(config: RunConfig) -> "QueueCaps":
-        """`memory.queue_batches` batches or `memory.queue_bytes`, whichever comes first.
+        """Return the bounds of a run: `memory.queue_batches` batches or `memory.queue_bytes`, whichever comes first.
 
-        In rounds of gradient actors nothing bounds but the rounds themselves: each actor has one gradient in the stream
-        at most, and to let one wait for room would be to wait for ever for its round.
+        Rounds of gradient actors need no bounds: each actor has at most one gradient in the stream. An actor that
+        waited for room would block its round for ever.
         """
         if config.in_rounds:
             return QueueCaps(sys.maxsize, sys.maxsize)
@@ -84,25 +84,25 @@ class QueueCaps:
 
 
 UNBOUNDED = QueueCaps(entries=sys.maxsize, bytes=sys.maxsize)
-"""For connections that push nothing."""
+"""Bounds for connections that push nothing."""
 
 
 def has_room(caps: QueueCaps, entries: int, stream_bytes: int) -> bool:
-    """Whether a producer may start an unroll: below both caps, and always while a batch is not complete.
+    """Return whether a producer may start an unroll: below both caps, and always while a batch is not complete.
 
-    The second half keeps large unrolls, and a forged entry, whose bytes were never counted, from closing the stream for
-    good: how large they are is not known before there is one.
+    Without the second rule, unrolls larger than the cap, or a forged entry whose bytes were never counted, would close
+    the stream for good.
     """
     return entries < caps.entries and (stream_bytes < caps.bytes or entries < caps.batch)
 
 
 def pushed_among(entries: Sequence[Entry], foreign: int, registered: Collection[Producer]) -> list[Entry]:
-    """Those of `entries` that were counted in `stream_entries` and `stream_bytes` when an actor pushed them.
+    """Return those of `entries` that an actor pushed and so counted in `stream_entries` and `stream_bytes`.
 
     Args:
-        entries: What is acknowledged together.
-        foreign: How many of them the learner counts as foreign.
-        registered: Producers of the run among them; asked only where some are foreign and some are not.
+        entries: Entries that are acknowledged together.
+        foreign: Number of them that the learner counts as foreign.
+        registered: Producers of the run among them; used only if some entries are foreign and some are not.
     """
     if foreign >= len(entries):
         return []
@@ -112,12 +112,12 @@ def pushed_among(entries: Sequence[Entry], foreign: int, registered: Collection[
 
 
 def released(pushed: Sequence[Entry]) -> dict[str, int]:
-    """Counts that leave the ledger with entries that actors pushed."""
+    """Return the decrements of the ledger when entries that actors pushed leave the stream."""
     return {"stream_entries": -len(pushed), "stream_bytes": -sum(len(entry.payload) for entry in pushed)}
 
 
 def dead_fields(entry: Entry, reason: str) -> dict[str, str | bytes | int]:
-    """The kept facts of a rejected entry."""
+    """Return the fields that `dead` keeps of a rejected entry."""
     fields: dict[str, str | bytes | int] = {
         "reason": reason,
         "sha256": hashlib.sha256(entry.payload).hexdigest(),
@@ -132,7 +132,7 @@ def dead_fields(entry: Entry, reason: str) -> dict[str, str | bytes | int]:
 
 
 class _InterruptedError(Exception):
-    """The connection broke on the way of a settlement; nothing of it was applied."""
+    """The connection broke during a settlement; nothing of it was applied."""
 
 
 class UnrollStream:
@@ -142,20 +142,20 @@ class UnrollStream:
         self._run, self._engine, self._keys = run, run.engine, run.keys
         self._caps = caps
         self._interruptions = run.engine.interruptions
-        self._doubts = 0  # so many settlements to come may be of entries that Redis has forgotten
+        self._doubts = 0  # number of coming settlements whose entries Redis may have lost
         self._newest_taken = "0"
         self._newest_pushed: bytes | None = None
 
     @property
     def interruptions(self) -> int:
-        """How often the connection has broken so far; each time, Redis may have forgotten the newest writes."""
+        """Number of broken connections so far; each time, Redis may have lost the newest writes."""
         return self._engine.interruptions
 
     def admission(self, block_s: float = 0.0) -> Admission:
-        """Return what a producer must know: at once, or when the learner has removed entries, or `block_s` later.
+        """Return the run's state for a producer: at once, or when the learner has removed entries, or after `block_s`.
 
-        That takes one round trip. Tokens tell whether the learner has: it leaves as many as it has removed entries, and
-        Redis hands them to the actors that have waited longest. A token is a hint and promises nothing.
+        Takes one round trip. The learner adds a token for every entry that it removes, and Redis hands tokens to the
+        actors that have waited longest. A token is a hint, not a promise of room.
         """
         # Redis is not exact about how long that is: a quarter of a second at most, where nothing else keeps it awake.
         wait: Command | None = ("BLPOP", self._keys.room, block_s) if block_s else None
@@ -167,10 +167,10 @@ class UnrollStream:
         return self._admission(replies[0], stream_bytes, replies[2:])
 
     def push(self, header: UnrollHeader, payload: bytes) -> Admission:
-        """Append, count and release the producer's ticket in one transaction and one round trip.
+        """Append an unroll, count it and release the producer's ticket, in one transaction and one round trip.
 
-        Over a broken connection it is repeated and can store two copies: `produced` then counts two and the learner
-        drops one as a duplicate. Where Redis refuses the entry alone, what was counted is taken back.
+        After a broken connection it is repeated and may store two copies: `produced` then counts two, and the learner
+        drops one as a duplicate. If Redis refuses only the entry, the counts are taken back.
 
         Raises:
             MemoryBackendError: Redis refuses the entry, or the run is gone.
@@ -195,14 +195,14 @@ class UnrollStream:
         return self._admission(replies[6], replies[5], replies[7:])
 
     def holds_newest_push(self) -> bool:
-        """Whether the newest push of this object is still in the stream, queued or in flight; one round trip."""
+        """Return whether this object's newest push is still in the stream, queued or in flight; one round trip."""
         entry_id = self._newest_pushed
         return entry_id is not None and bool(self._engine.call("XRANGE", self._keys.unrolls, entry_id, entry_id))
 
     def take(self, count: int, block_s: float) -> list[Entry]:
-        """Return up to `count` new entries in order, which are then in flight; none if none comes in `block_s`.
+        """Return up to `count` new entries in order, which are then in flight; none if none arrives in `block_s`.
 
-        What a broken connection swallowed on its way here is found again.
+        Entries that a broken connection lost on their way here are found again.
         """
 
         def command(piece_s: float) -> Command:
@@ -216,20 +216,20 @@ class UnrollStream:
         return self._received(self._engine.call_blocking(command, block_s, swallowed))
 
     def unacknowledged(self, after: str, count: int) -> list[Entry]:
-        """Entries taken and not acknowledged, in order, with ids greater than `after` ('0' for all)."""
+        """Return entries that were taken and not acknowledged, in order, with ids above `after` ('0' for all)."""
         return self._received(self._pending(after, count))
 
     def suspect(self, entry_id: str) -> int:
-        """Note that an entry of a predecessor's is about to be decoded; return how often that was so, now included.
+        """Record that an entry of a predecessor is about to be decoded; return how often so far, with this time.
 
-        Not fenced. Repeated over a broken connection, it is noted once.
+        Not fenced. Counts once, even if repeated after a broken connection.
         """
         times = number_or_zero(self._engine.call("HGET", self._keys.suspects, entry_id)) + 1
         self._run.write_one("HSET", self._keys.suspects, entry_id, times)
         return times
 
     def absolve(self, entry_id: str) -> None:
-        """Note that the entry has been decoded, or refused: no learner has died of it."""
+        """Record that the entry has been decoded or refused: the learner has survived it."""
         self._engine.call("HDEL", self._keys.suspects, entry_id)
 
     def acknowledge(self, entries: Sequence[Entry], counts: Mapping[str, int], highest: Mapping[Producer, int]) -> None:
@@ -237,7 +237,7 @@ class UnrollStream:
 
         Args:
             counts: Ledger field -> increment: trained, foreign, lost, produced (for gaps), dropped.<reason>.
-            highest: Producer -> highest sequence taken care of so far.
+            highest: Producer -> highest sequence settled so far.
 
         Raises:
             FencedError: Another learner has taken over; nothing was changed.
@@ -248,7 +248,7 @@ class UnrollStream:
         """Acknowledge one entry and keep its first 64 KiB, sha256 and the reason in `dead`, in one transaction.
 
         Args:
-            counts: What else happened (foreign); `dropped.<reason>` is counted here.
+            counts: Further increments (foreign); `dropped.<reason>` is added here.
         """
         dead: list[str | bytes | int] = ["XADD", self._keys.dead, "MAXLEN", DEAD_ENTRIES, "*"]
         for name, value in dead_fields(entry, reason).items():
@@ -256,16 +256,16 @@ class UnrollStream:
         self._settle([entry], rejected_increments(reason, counts), {}, [tuple(dead)], "rejecting an unroll")
 
     def highest(self) -> dict[Producer, int]:
-        """Highest sequence ever acknowledged per producer, against which a learner that restarts finds gaps.
+        """Return the highest sequence ever acknowledged per producer; a restarted learner finds gaps by it.
 
-        What distrl has not written is passed over.
+        Members that distrl has not written are ignored.
         """
         told = self._engine.call("ZRANGE", self._keys.highest, 0, -1, "WITHSCORES")
         scores = {producer_of(name): float(score) for name, score in zip(told[::2], told[1::2], strict=True)}
         return {made: int(score) for made, score in scores.items() if made and 0 <= score <= HIGHEST_NUMBER}
 
     def uncounted(self) -> int:
-        """Entries in the stream that no actor has counted as it pushed them: another program has put them there."""
+        """Return the number of entries that no actor has counted: another program has added them to the stream."""
         entries, counted = self._engine.transaction(
             [("XLEN", self._keys.unrolls), ("HGET", self._keys.ledger, "stream_entries")]
         )
@@ -302,9 +302,9 @@ class UnrollStream:
         commands: list[Command],
         what: str,
     ) -> None:
-        """Removes entries and changes ledger and highest sequences in one fenced transaction, with `commands`.
+        """Remove entries, change ledger and highest sequences, and run `commands`, in one fenced transaction.
 
-        An entry that Redis has forgotten while it was in hand is counted as produced once more, with what became of it.
+        An entry that Redis lost while it was in progress is counted as produced once more, so that the ledger balances.
         """
         keys, ids = self._keys, [entry.entry_id for entry in entries]
         foreign = counts.get("foreign", 0)
@@ -325,7 +325,7 @@ class UnrollStream:
 
         try:
             self._run.fenced(prepare, what, [*reads, *looks])
-        except _InterruptedError:  # on the way: once more, with a look at what is still there
+        except _InterruptedError:  # once more, after checking which entries are still there
             self._settle(entries, counts, highest, commands, what)
 
     def _is_doubtful(self) -> bool:
@@ -340,29 +340,29 @@ def _entries(reply: Reply) -> list[Entry]:
 
 
 def _entry(entry_id: bytes, fields: Mapping[bytes, bytes] | None) -> Entry:
-    # A pending entry that somebody deleted from the stream comes back without fields.
+    # A pending entry that was deleted from the stream comes back without fields.
     known = dict(fields or {})
     return Entry(entry_id.decode(), entry_header(known), known.get(b"payload", b""))
 
 
 def _registered(incarnations: Mapping[bytes, bytes], entries: Sequence[Entry]) -> set[Producer]:
-    """Producers of the run among those of `entries`; `incarnations`: actor -> its newest incarnation."""
+    """Return the producers of `entries` that belong to the run; `incarnations`: actor -> its newest incarnation."""
     producers = {entry.header.producer for entry in entries if entry.header is not None}
     newest = {int(name): number_or_zero(value) for name, value in incarnations.items() if is_number(name)}
     return {(actor, incarnation) for actor, incarnation in producers if 1 <= incarnation <= newest.get(actor, 0)}
 
 
 def _removal(keys: RunKeys, ids: Sequence[str]) -> list[Command]:
-    """Commands that remove entries, and leave a token for each instead of those that no actor has waited for."""
+    """Return the commands that remove entries, and replace unused tokens by one for each entry."""
     tokens: list[Command] = [("DEL", keys.room), ("RPUSH", keys.room, *["1"] * len(ids))]
     return [("XACK", keys.unrolls, GROUP, *ids), ("XDEL", keys.unrolls, *ids), *tokens]
 
 
 def _raised(counts: Mapping[str, int], keys: RunKeys, highest: Mapping[Producer, int]) -> list[Command]:
-    """Commands that change the ledger and raise the highest sequences.
+    """Return the commands that change the ledger and raise the highest sequences.
 
-    GT, so that none goes back: after a roll-back a learner passes lower numbers, and what its feed drops, on a
-    connection of its own, may be acknowledged before what came earlier and is trained on.
+    GT, so that none goes back: a learner passes lower numbers after a roll-back, and entries that its intake drops, on
+    another connection, may be acknowledged before earlier ones that are trained on.
     """
     scores = [part for producer, sequence in highest.items() for part in (sequence, producer_field(producer))]
     raised: list[Command] = [("ZADD", keys.highest, "GT", *scores)] if scores else []

@@ -26,7 +26,7 @@ class TicketBox:
         self._run.fenced(lambda _replies: commands, "issuing tickets")
 
     def take(self, producer: Producer, block_s: float) -> bool:
-        """Moves one free ticket to `producer`; False after `block_s` seconds without one."""
+        """Move one free ticket to `producer`; False after `block_s` seconds without one."""
         held = self._keys.held(producer)
 
         def command(piece_s: float) -> Command:
@@ -35,13 +35,13 @@ class TicketBox:
             return ("LMOVE", self._keys.tickets, held, "LEFT", "RIGHT")
 
         def moved() -> Reply | None:
-            # A producer asks only while it holds none: after a broken connection it holds the ticket just moved.
+            # A producer calls this only while it holds none: after a broken connection it holds the ticket just moved.
             return self._engine.call("LINDEX", held, 0)
 
         return self._engine.call_blocking(command, block_s, moved) is not None
 
     def reclaim(self, producer: Producer) -> int:
-        """Puts back what a dead producer holds; returns how many tickets that were."""
+        """Free the tickets of a dead producer; return their number."""
         held = self._keys.held(producer)
         count = self._engine.call("LLEN", held)
         if not count:
@@ -50,7 +50,7 @@ class TicketBox:
         return sum(ticket is not None for ticket in self._engine.transaction(moves))
 
     def counts(self) -> tuple[int, int]:
-        """(free, held), of one instant for all producers that held a ticket when the call began."""
+        """Return (free, held) at one instant, over all producers that held a ticket when the call began."""
         held = self._engine.keys(self._keys.all_held)
         free, *lengths = self._engine.transaction([("LLEN", self._keys.tickets), *[("LLEN", key) for key in held]])
         return free, sum(lengths)

@@ -23,7 +23,7 @@ class Published(NamedTuple):
 
 
 def newer(version: int, published: int) -> int:
-    """`version`, if it is above what is published.
+    """Return `version` if it is above the published one.
 
     Raises:
         VersionError: Versions never go back; a restarted learner publishes the published version + 1.
@@ -37,7 +37,7 @@ def newer(version: int, published: int) -> int:
 
 
 def bundle_sha256(bundle: PolicyBundle) -> str:
-    """Hex digest over graph and description."""
+    """Return the hex digest over graph and description."""
     return hashlib.sha256(hashlib.sha256(bundle.graph).digest() + bundle.description.encode()).hexdigest()
 
 
@@ -50,7 +50,7 @@ class WeightStore:
         self._what_steps = f"the number of steps behind the weights of {run.keys.run_id}"
 
     def publish(self, version: int, blob: bytes, env_steps: int) -> None:
-        """Replaces the published weights, exactly once and in one transaction.
+        """Replace the published weights, exactly once and in one transaction.
 
         Args:
             version: Above the published one.
@@ -74,15 +74,15 @@ class WeightStore:
         self._run.fenced(prepare, "publishing weights", reads)
 
     def version(self) -> int:
-        """Newest version; 0 before the first."""
+        """Return the newest version; 0 before the first."""
         return checked_number(self._engine.call("HGET", self._keys.weights, "version"), self._what)
 
     def env_steps(self) -> int:
-        """Environment steps behind the newest version; 0 before the first."""
+        """Return the environment steps behind the newest version; 0 before the first."""
         return checked_number(self._engine.call("HGET", self._keys.weights, "env_steps"), self._what_steps)
 
     def fetch(self) -> Published | None:
-        """The newest weights, read together; None before the first."""
+        """Return the newest weights, read together; None before the first."""
         version, blob, env_steps = self._engine.call("HMGET", self._keys.weights, "version", "blob", "env_steps")
         if version is None:
             return None
@@ -91,12 +91,12 @@ class WeightStore:
         return Published(checked_number(version, self._what), blob, checked_number(env_steps, self._what_steps))
 
     def put_bundle(self, bundle: PolicyBundle) -> None:
-        """Writes the run's bundle with its sha256."""
+        """Write the run's bundle with its sha256."""
         fields = ("graph", bundle.graph, "description", bundle.description, "sha256", bundle_sha256(bundle))
         self._run.write_one("HSET", self._keys.bundle, *fields)
 
     def get_bundle(self) -> PolicyBundle | None:
-        """Return the run's bundle; None before the learner has put it, of which a short reply tells.
+        """Return the run's bundle; None before the learner has put it.
 
         Raises:
             MemoryBackendError: The run is gone, or the bundle's bytes do not have the recorded sha256.
