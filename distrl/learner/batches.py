@@ -1,4 +1,4 @@
-"""Hop 6: batches of the stream, for one update each: unrolls side by side, gradients in order, rounds of gradients.
+"""Hop 6: makes batches of the stream's items: unrolls side by side, gradients in order, or rounds of gradients.
 
 `learner/replay_batches.py` makes those of a replay memory.
 """
@@ -17,7 +17,7 @@ from distrl.replay.memory import Replay
 from distrl.types import Array, Batch, Contribution, Contributions, FloatArray, Unroll, UnrollSchema
 
 REFUSED_GRADIENTS = 16
-"""So many gradients in a row that are not finite end the training: one may be an accident, all of them are not."""
+"""Number of successive gradients that are not finite after which the training ends."""
 
 
 @dataclass
@@ -25,12 +25,12 @@ class LearnerBatch:
     """Data of one update.
 
     Attributes:
-        batch: Arrays [T, N], observations [T+1, N, ...]; or gradients, where those are shipped.
-        lags_updates: Versions between the weights that acted and the update, one per unroll that came in for it.
-        receipts: Of the entries that it is made of; none if it was sampled.
-        missing: In rounds, actors whose gradient is not in it.
-        publish: The weights after its update are published.
-        items: int64 [N]. Which items of `replay` it was sampled from.
+        batch: Arrays [T, N], observations [T+1, N, ...]; or gradients, if actors ship those.
+        lags_updates: Versions between the weights that acted and the update, one per unroll that was taken for it.
+        receipts: Receipts of its entries; none if it was sampled.
+        missing: Actors whose gradient the round lacks.
+        publish: Whether the weights after its update are published.
+        items: int64 [N]. Numbers of its items in `replay`.
     """
 
     batch: Batch | Contributions
@@ -48,14 +48,14 @@ class LearnerBatch:
 
 
 class Batches(Protocol):
-    """Where the learner's loop has its batches from."""
+    """A source of batches for the learner's loop."""
 
     def collect(self) -> LearnerBatch | None:
-        """The next batch; None when the training was asked to stop before there was one."""
+        """Return the next batch; None if a stop was requested before there was one."""
 
 
 class StreamBatches:
-    """Collects `size` items of any actors for each batch; every batch is one version of the weights.
+    """Collects `size` items of any actors for each batch; every batch makes one version of the weights.
 
     Args:
         stop: Called whenever no entry arrives.
@@ -77,10 +77,10 @@ class StreamBatches:
         self._refused = 0  # gradients in a row that were not finite
 
     def collect(self) -> LearnerBatch | None:
-        """Blocks until a whole batch is there; None when asked to stop before that.
+        """Block until a batch is complete; return None if a stop was requested before.
 
         Raises:
-            NonFiniteError: One gradient after the other is not finite.
+            NonFiniteError: `REFUSED_GRADIENTS` successive gradients were not finite.
         """
         taken = take_together(self._intake, self._tickets, self._size, self._stop, self._look)
         if taken is None:
@@ -95,7 +95,7 @@ class StreamBatches:
         return made
 
     def _look(self, judged: Judged) -> None:
-        """Raises NonFiniteError when gradients are not finite one after the other: no update will change that."""
+        """Raise NonFiniteError after too many successive gradients that are not finite: no update would change that."""
         if judged.item is not None:
             self._refused = 0
         if judged.refused != "nonfinite" or not isinstance(self._schema, GradientSchema):
@@ -111,7 +111,7 @@ class RoundBatches:
     """Collects one gradient of every worker for each batch.
 
     Args:
-        intake: Drops gradients of an older version, and those of actors that `rounds` has one of already.
+        intake: Drops gradients of an older version, and second gradients of an actor in one round.
     """
 
     def __init__(self, intake: Intake, rounds: Rounds, stop: Callable[[], bool]) -> None:
@@ -120,10 +120,10 @@ class RoundBatches:
         self._stop = stop
 
     def collect(self) -> LearnerBatch | None:
-        """Blocks until a round is over; None when asked to stop before that.
+        """Block until a round is over; return None if a stop was requested before.
 
         Raises:
-            NonFiniteError: No gradient of the round could be used, so that no actor would ever go on.
+            NonFiniteError: No gradient of the round could be used, so no actor would ever continue.
         """
         taken: list[Judged] = []
         self._rounds.begin(self._intake.version)
@@ -155,10 +155,10 @@ def take_together(
     stop: Callable[[], bool],
     look: Callable[[Judged], None] = lambda _judged: None,
 ) -> list[Judged] | None:
-    """The next `size` items; None when asked to stop before they were there.
+    """Return the next `size` items; None if a stop was requested before they were complete.
 
     Args:
-        look: Called with every entry that was judged.
+        look: Called with every judged entry.
     """
     taken: list[Judged] = []
     while len(taken) < size:
@@ -175,7 +175,7 @@ def take_together(
 
 
 def joined(items: Sequence[Item], schema: UnrollSchema | GradientSchema) -> Batch | Contributions:
-    """Unrolls side by side, or gradients in order."""
+    """Join unrolls side by side, or gradients in order."""
     if isinstance(schema, GradientSchema):
         return tuple(item for item in items if isinstance(item, Contribution))
     return stack([item for item in items if isinstance(item, Unroll)], schema.frames)

@@ -1,4 +1,4 @@
-"""Saves checkpoints and the policy, during training and at its end, also where the disk refuses.
+"""Saves checkpoints and the policy, during training and at its end, and retries if the disk fails.
 
 A checkpoint holds every copy of every network, the optimizers and `LearnerState`. Because a disk may be slow, the data
 is copied at once and written beside the training.
@@ -27,20 +27,20 @@ from distrl.types import Array, Weights
 
 log = logging.getLogger(__name__)
 RETRY_S = 10.0
-"""After a disk has refused."""
+"""Time until the next attempt after a disk error."""
 
 
 class Checkpointer:
     """Saves to `directory` by the clock (`every_s`), by updates (`every_updates`), or by whichever comes first.
 
     Args:
-        replay: Saved as well, beside the newest checkpoint; None: there is none, or it is not to outlive the learner.
-        by_evaluation: Which checkpoint is the best is decided by evaluations.
-        on_thread: Write beside the training. Deterministic mode has no threads.
-        saved: The newest checkpoint in the directory holds `state`.
+        replay: Memory to save beside the newest checkpoint; None: there is none, or it must not outlive the learner.
+        by_evaluation: Whether evaluations decide which checkpoint is the best.
+        on_thread: Write on a thread beside the training. Deterministic mode has no threads.
+        saved: Whether the newest checkpoint in the directory holds `state`.
 
     Attributes:
-        wanted: A caller waits for a checkpoint of so many updates, or more; None: none does.
+        wanted: Least number of updates in a requested checkpoint; None: no request.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Checkpointer:
 
     @property
     def due(self) -> bool:
-        """A save is due: it is wanted, or time or updates have passed; something was learned, and none is under way."""
+        """Whether to save now: on request, or after enough time or updates; never while a save runs."""
         since = self._state.updates - self._saved_updates
         if self._writing is not None or time.monotonic() < self._retry_at:
             return False
@@ -89,24 +89,24 @@ class Checkpointer:
 
     @property
     def behind(self) -> bool:
-        """There are updates that no checkpoint holds, nor one that is being written."""
+        """Whether there are updates that no checkpoint holds, not even one that is being written."""
         return self._state.updates > self._saved_updates or self._state.updates == 0
 
     def holds(self, updates: int) -> bool:
-        """Whether a checkpoint that is there has so many updates."""
+        """Return whether a complete checkpoint has at least this number of updates."""
         return self._writing is None and self._held >= updates
 
     def begin(self, and_then: Callable[[], None] = lambda: None) -> None:
-        """Copies everything and begins to write; `finish` tells what came of it.
+        """Copy everything and begin to write; `finish` returns the result.
 
-        The checkpoint is the best if no saved one had as high a mean return, or best evaluation. A replay memory is too
-        large for a copy, and is written before this returns.
+        The checkpoint becomes the best if no saved one had as high a mean return or evaluation. A replay memory is too
+        large to copy and is written before this returns.
 
         Args:
-            and_then: Called by the thread that writes, once the checkpoint is there; may raise OSError.
+            and_then: Called by the writing thread once the checkpoint is complete; may raise OSError.
 
         Raises:
-            OSError: The disk refuses the replay memory.
+            OSError: The replay memory cannot be written.
         """
         assert self._writing is None  # one at a time
         state, saved = self._state, (self._saved_at, self._saved_updates, self._held)
@@ -144,7 +144,7 @@ class Checkpointer:
         """Write one more checkpoint, to another directory and without the replay memory.
 
         Raises:
-            OSError: That directory refuses as well.
+            OSError: It cannot be written there either.
         """
         save(directory, self._state.updates, self._arrays(), self._state.to_meta(), keep=1)
 
@@ -156,13 +156,13 @@ class Checkpointer:
         }
 
     def finish(self, *, at_once: bool = False) -> int | None:
-        """The number of updates in the checkpoint that was begun, once it is there; None: nothing was, or it goes on.
+        """Return the number of updates in the checkpoint that has just been completed, or None.
 
         Args:
-            at_once: Do not wait for it.
+            at_once: Do not wait for completion.
 
         Raises:
-            OSError: The disk is full or refuses. Earlier checkpoints are as they were; none is due for `RETRY_S`.
+            OSError: The disk is full or fails. Earlier checkpoints are intact; none is due for `RETRY_S`.
         """
         if self._writing is None or (at_once and not self._writing.done()):
             return None
@@ -175,19 +175,19 @@ class Checkpointer:
 
     @property
     def saved_at(self) -> float:
-        """When the newest checkpoint, or the one that is being written, was begun; monotonic seconds."""
+        """Start of the newest checkpoint, or of the one being written, in monotonic seconds."""
         return self._saved_at
 
     @property
     def writing_s(self) -> float:
-        """For how long what was begun is being written by now; 0 if nothing is."""
+        """Seconds that the current checkpoint has been written for; 0 if none is."""
         return 0.0 if self._writing is None else time.monotonic() - self._saved_at
 
     def close(self, *, abandon: bool = False) -> None:
-        """Waits for what was begun, whatever comes of it.
+        """Wait for the checkpoint being written, without raising its errors.
 
         Args:
-            abandon: The directory is another learner's by now: what has not been written yet is not written any more.
+            abandon: Write no more: the directory now belongs to another learner.
         """
         self._abandoned = abandon
         if self._thread is not None:
@@ -201,7 +201,7 @@ class Checkpointer:
 
 
 def _written(write: Callable[[], int]) -> Future[int]:
-    """As a thread would have done it."""
+    """Return the future of a task that is done at once, without a thread."""
     done: Future[int] = Future()
     try:
         done.set_result(write())
@@ -211,7 +211,7 @@ def _written(write: Callable[[], int]) -> Future[int]:
 
 
 def restore(directory: Path, networks: Networks) -> tuple[LearnerState, LoadedCheckpoint] | None:
-    """Sets `networks` to the newest valid checkpoint; None if the directory holds none at all.
+    """Set `networks` to the newest valid checkpoint; return None if the directory holds none at all.
 
     Raises:
         CheckpointError: There are checkpoints and none is valid, or it belongs to other networks.
@@ -240,9 +240,9 @@ def _by_network(arrays: Mapping[str, Mapping[str, Array]]) -> dict[str, dict[str
 
 
 SLOW_S = 60.0
-"""For one checkpoint: from here on the user is told."""
+"""Duration of writing a checkpoint beyond which the user gets a message."""
 LAST_RETRIES_S = (1.0, 3.0, 6.0)
-"""Waits before the last updates are saved again."""
+"""Waits before further attempts to save the last updates."""
 LAST_RETRY_BY_S = 12.0
 """No retry later than this, if each save takes long: a supervisor waits 30 s for a learner that it has asked to end."""
 
@@ -251,10 +251,9 @@ class Saver:
     """Saves when a checkpoint is due, and at the end.
 
     Args:
-        network: Whose policy is written with every checkpoint, into `policy_dir`.
-        reporter: Is told what keeps checkpoints from being written.
-        strict: Every save ends before the training goes on, and one that fails is an error: deterministic mode, where a
-            resumption could not repeat anything else.
+        network: Network whose policy is written to `policy_dir` with every checkpoint.
+        reporter: Reports errors that keep checkpoints from being written.
+        strict: Wait for every save, and raise its error. Deterministic mode needs this, so that a resumed run repeats.
         after_save: Called after each checkpoint with its number of updates.
     """
 
@@ -278,17 +277,17 @@ class Saver:
         self._after_save = after_save
 
     def save_if_due(self) -> None:
-        """A disk that is full or refuses costs no training: it is told of and tried again. Nor does one that is slow.
+        """Save if due. A full, failing or slow disk does not stop the training: it is reported and tried again.
 
         Raises:
-            OSError: It refuses, and saving is strict.
+            OSError: Saving is strict and failed.
         """
         try:
             self._note(self._checkpointer.finish(at_once=not self._strict))
             if self._checkpointer.writing_s > SLOW_S:
                 self._reporter.unsaved = f"one is being written for more than {SLOW_S:g} s"
             if self._checkpointer.due:
-                # So that actors of a learner that goes on and of one that resumes here have the same weights.
+                # Actors of a learner that continues, and of one that resumes here, then have the same weights.
                 self._learner.publish_newest()
                 self._begin()
                 if self._strict:
@@ -302,13 +301,13 @@ class Saver:
     def save_what_is_left(self, report: Callable[[], None]) -> None:
         """Wait for the checkpoint that is being written; write another if there are later updates, or if it failed.
 
-        A disk that refuses is tried again for some seconds. Then the updates are saved in another directory.
+        A failing disk is tried again for some seconds. Then the updates are saved in another directory.
 
         Args:
-            report: Called before each wait, to publish what keeps the checkpoint from being written.
+            report: Called before each wait, to publish the error.
 
         Raises:
-            UnsavedError: The run's directory does not take them; the message names the other directory.
+            UnsavedError: The run's directory cannot be written; the message names the other directory.
         """
         waits, enough_at = iter((0.0, *LAST_RETRIES_S)), time.monotonic() + LAST_RETRY_BY_S
         while True:
@@ -330,7 +329,7 @@ class Saver:
                 return
 
     def _unsaved(self, error: OSError) -> UnsavedError:
-        """Save elsewhere, if possible, what the run's directory does not take; return the error that says so."""
+        """Save the last updates in another directory, if possible; return the error to raise."""
         updates, refused = self._learner.state.updates, []
         for parent in _other_places():
             folder = None
@@ -350,7 +349,7 @@ class Saver:
         return UnsavedError(f"update {updates:,} cannot be saved: {error}{also}; earlier checkpoints are as they were")
 
     def _save_in(self, folder: Path) -> None:
-        """Make a run's directory of `folder`, which can be resumed, evaluated and exported."""
+        """Turn `folder` into a run's directory that can be resumed, evaluated and exported."""
         run_dir = self._policy_dir.parent
         self._checkpointer.save_in(folder / "checkpoints")
         shutil.copytree(self._policy_dir, folder / "policy", ignore=shutil.ignore_patterns(".*", "weights.msgpack"))
@@ -360,14 +359,14 @@ class Saver:
                 shutil.copy(run_dir / name, folder / name)
 
     def close(self, *, abandon: bool = False) -> None:
-        """Waits for what is being written, whatever comes of it; with `abandon` it is kept as short as can be."""
+        """Wait for the checkpoint being written, without raising its errors; with `abandon` as briefly as possible."""
         self._checkpointer.close(abandon=abandon)
 
     def _begin(self) -> None:
         self._checkpointer.begin(self._policy_writer(self._policy_dir))
 
     def _policy_writer(self, directory: Path) -> Callable[[], None]:
-        """Return what writes the policy as it is now, beside a bundle that is in `directory`."""
+        """Return a function that writes the current policy beside the bundle in `directory`."""
         weights = Weights(self._learner.state.weights_version, self._network.online.policy_weights())
         rewards = None if self._network.rewards is None else self._network.rewards.described()
 
@@ -388,7 +387,7 @@ class Saver:
 
 
 def _other_places() -> Iterator[Path]:
-    """Yield the directories that may take what the run's own does not."""
+    """Yield directories to try if the run's own cannot be written."""
     try:
         yield Path(tempfile.gettempdir())
     except FileNotFoundError as error:

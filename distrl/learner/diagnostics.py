@@ -196,6 +196,6 @@ class Histograms:
 
 
 def _mean_gradients(given: Contributions) -> dict[str, Array]:
-    """Return the mean of the workers' clipped gradients of one update."""
+    """Return the mean over the workers' clipped gradients of one update."""
     told = [contribution.differentiated.gradients for contribution in given]
     return {name: np.mean([gradients[name] for gradients in told], axis=0) for name in told[0]}

@@ -1,8 +1,8 @@
-"""Hop 6: judges entries of the stream. An entry becomes an item to learn from, or is dropped with a reason.
+"""Hop 6: judges entries of the stream: each becomes an item to learn from, or is dropped with a reason.
 
-An entry is judged by its plain header first (foreign, duplicate, too stale), then decoded and checked. An entry that is
-dropped is acknowledged at once and counted by its reason, and so are gaps in the sequences. A receipt stands for the
-entries of the other items: the learner settles it after their use.
+An entry is judged by its plain header first (foreign, duplicate, too stale), then decoded and checked. A dropped entry
+is acknowledged at once and counted by its reason; gaps in the sequences are counted too. A receipt stands for the
+entries of items in use: the learner settles it after their use.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,18 +26,18 @@ BLOCK_S = 0.1
 LARGEST_GAP = 1000
 
 DEATHS = 3
-"""So many learners may die of an unroll: the one that took it, and two that found it again."""
+"""Number of learners that may die while they decode one unroll: the one that took it, and two that found it again."""
 
 Item = Unroll | Contribution
 
 
 class Judged(NamedTuple):
-    """One entry of the stream.
+    """Result of judging one entry of the stream.
 
     Attributes:
-        item: None: it was dropped.
-        refused: Why it could not be decoded; None: it was, or it was dropped for another reason.
-        header: None where the plain fields are not a header.
+        item: The item to learn from; None: the entry was dropped.
+        refused: Error of decoding; None: it was decoded, or dropped for another reason.
+        header: None if the plain fields are not a valid header.
     """
 
     entry: Entry
@@ -48,14 +48,14 @@ class Judged(NamedTuple):
 
 @dataclass
 class Receipt:
-    """Entries of items that are used together, and what is counted when they have been used.
+    """Entries of items that are used together, with the counts to add after their use.
 
     Attributes:
-        entries: In progress until settled.
-        highest: Producer -> highest sequence among them.
+        entries: The entries, in progress until settled.
+        highest: Producer -> its highest sequence among them.
         env_steps: Valid steps first seen since the last receipt, dropped stale ones included.
         trained_steps: Valid steps of the items.
-        episode_returns, episode_lengths_steps: Of episodes that ended in them.
+        episode_returns, episode_lengths_steps: Results of episodes that ended in the items.
     """
 
     entries: list[Entry]
@@ -73,7 +73,7 @@ class Receipt:
         self._inbox.settled(self.entries)
 
     def count(self, state: LearnerState) -> None:
-        """Add to the learner's counts what is learned, or in the replay memory, now."""
+        """Add the items to the learner's counts: they have been trained on, or are in the replay memory."""
         state.env_steps += self.env_steps
         state.trained_steps += self.trained_steps
         state.trained_unrolls += len(self.entries)
@@ -82,17 +82,17 @@ class Receipt:
 
 
 class Intake:
-    """Judges one entry after the other; knows nothing of threads and batches.
+    """Judges one entry after the other, independently of threads and batches.
 
     Args:
-        backend: The learner's, on the connection of the thread that calls `take`.
-        settling: The learner's, on the connection on which receipts are settled.
-        staleness: How old the weights behind an item may be.
-        applied: Producer -> highest sequence that the weights already contain; anything up to it is a duplicate.
-        version: Version of the weights that the next items are used at; whatever makes batches moves it on.
-        newest_version: Where items do not lead to versions: the newest one.
-        wanted: Whether the item of a header is used at all; others are dropped as duplicates. None: all are.
-        largest_gap: So many unrolls of one actor Redis can lose at once: what the stream holds.
+        backend: The learner's backend, with the connection of the thread that calls `take`.
+        settling: The learner's backend, with the connection on which receipts are settled.
+        staleness: Bound on the age of the weights behind an item.
+        applied: Producer -> highest sequence that the weights already contain; sequences up to it are duplicates.
+        version: Version of the weights that the next items update; the source of batches increments it.
+        newest_version: Returns the newest version, for a replay memory, whose items lead to no version of their own.
+        wanted: Returns whether the item of a header is used; others are dropped as duplicates. None: all are used.
+        largest_gap: Most unrolls of one actor that Redis can lose at once: the capacity of the stream.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Intake:
         self._poison: str | None = None
 
     def take(self) -> Judged | None:
-        """Judge the next entry; None if none came in time."""
+        """Judge the next entry; return None if none came in time."""
         self._look_at_version()
         entry = self._inbox.next()
         if entry is None:
@@ -145,7 +145,7 @@ class Intake:
             self.version = self._newest_version()
 
     def receipt(self, taken: Sequence[Judged], items: Sequence[Item]) -> Receipt:
-        """The receipt of what was taken together."""
+        """Return the receipt of items that were taken together."""
         env_steps, self._env_steps = self._env_steps, 0
         return Receipt(
             entries=[judged.entry for judged in taken],
@@ -159,7 +159,7 @@ class Intake:
         )
 
     def _judge_inherited(self, entry: Entry) -> Judged:
-        """As `_judge`. A predecessor may have died of it: that it is being decoded is noted until it has been."""
+        """Judge an entry that may have killed a predecessor, and record in Redis that it is being decoded."""
         if self._backend.unrolls.suspect(entry.entry_id) >= DEATHS:
             self._poison = entry.entry_id
         judged = self._judge(entry)
@@ -167,10 +167,10 @@ class Intake:
         return judged
 
     def _judge(self, entry: Entry) -> Judged:
-        """The item if it is to be learned from; otherwise counts the reason, and issues a ticket in its place."""
+        """Return the item, or drop the entry: count the reason and replace the ticket that it used."""
         header = entry.header
         if header is None or not self._is_registered(header.producer):
-            # Why the payload would be refused, if it would: `dead` and the ledger name the graver reason.
+            # Decoded only for the reason: `dead` and the ledger name the graver one.
             reason = "schema" if header is None else self._fault(entry, header) or "schema"
             self._backend.unrolls.reject(entry, reason, {"foreign": 1})
             return Judged(entry, header)
@@ -201,14 +201,14 @@ class Intake:
         return Judged(entry, header, item)
 
     def _drop(self, entry: Entry, header: UnrollHeader, reason: str) -> Judged:
-        """Drop an entry that is whole and not wanted: its steps count, and its sequence is no gap."""
+        """Drop a valid entry that is not wanted: its steps count, and its sequence leaves no gap."""
         self._env_steps += header.env_steps
         highest = {header.producer: header.sequence}
         self._backend.unrolls.acknowledge([entry], {f"dropped.{reason}": 1}, highest)
         return Judged(entry, header)
 
     def _decode(self, entry: Entry, header: UnrollHeader) -> Item:
-        """Raises RejectedError unless the item can be learned from."""
+        """Decode the item; raise RejectedError unless it can be learned from."""
         if entry.entry_id == self._poison:
             raise PoisonError(f"{DEATHS} learners have died while they decoded {entry.entry_id}")
         if header.weights_version > self.version:
@@ -230,10 +230,10 @@ class Intake:
         return producer in self._registered
 
     def _count_gap(self, header: UnrollHeader) -> bool:
-        """Count unrolls that were produced and never arrived: Redis lost them. False: the sequence is not the actor's.
+        """Count unrolls that were produced and that Redis lost. Return False if the sequence cannot be the actor's.
 
-        After a gap that is larger than what Redis can lose at once, a sequence is believed only if actors have counted
-        every entry of the stream as theirs: a forged one would have the actor's next unrolls dropped as duplicates.
+        After a gap larger than what Redis can lose at once, a sequence is believed only if actors have counted every
+        entry of the stream. A forged one would have the actor's next unrolls dropped as duplicates.
         """
         producer = header.producer
         # Against what was ever acknowledged, not against `applied`: weights that were rolled back lost no entries.
@@ -242,7 +242,7 @@ class Intake:
         if gap > 0:
             if gap > self._largest_gap and self._backend.unrolls.uncounted():
                 return False
-            # At once and up to here, so that no crash can count it twice or never.
+            # At once and up to this sequence, so that no crash counts the gap twice or never.
             counts = {"lost": gap, "produced": gap}
             self._backend.unrolls.acknowledge([], counts, {producer: header.sequence - 1})
         return True

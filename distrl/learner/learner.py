@@ -1,4 +1,4 @@
-"""The learner's loop: hops 6 to 10. Everything it does is in the modules it calls, in this order."""
+"""The learner's loop: hops 6 to 10, in the order in which it calls their modules."""
 
 import time
 
@@ -11,12 +11,12 @@ from distrl.metrics.counters import Waits
 
 
 class Learner:
-    """Trains on one batch after the other and publishes after each that says so.
+    """Trains on one batch after the other and publishes new weights after each batch with `publish`.
 
     Args:
-        waits: Where the loop's time goes, by name.
-        wait: The name of what it waits for `batches` under.
-        acts_with_noise: Whether actors use how strong the noise in noisy layers is.
+        waits: Measures where the loop's time goes, by name.
+        wait: Name in `waits` for the time until the next batch.
+        acts_with_noise: Whether actors need the scales of the noise in noisy layers.
     """
 
     def __init__(
@@ -43,16 +43,16 @@ class Learner:
         self.last_update_at = time.monotonic()
 
     def start(self) -> None:
-        """Publishes the restored or initial weights as `state.weights_version` and lets the actors begin."""
+        """Publish the restored or initial weights as `state.weights_version`, with which the actors begin."""
         self._publish()
         self._publisher.issue_first_tickets()
 
     def step(self) -> tuple[LearnerBatch, Update] | None:
-        """One update, from the batch to the published weights; None when asked to stop before there was a batch.
+        """Make one update, from the batch to the published weights; return None if stopped before there was a batch.
 
         Raises:
-            NonFiniteBatchError: The update, or the weights it led to, are not finite. Nothing was published, and the
-                entries of the batch stay in flight.
+            NonFiniteBatchError: The update or the new weights are not finite. Nothing was published, and the entries of
+                the batch stay in flight.
         """
         with self._waits.measure(self._wait):
             made = self._batches.collect()  # hop 6
@@ -78,11 +78,11 @@ class Learner:
         return made, update
 
     def progressed(self) -> None:
-        """Something moved that is no update: unrolls came into the replay memory."""
+        """Record progress without an update: unrolls came into the replay memory."""
         self.last_update_at = time.monotonic()
 
     def publish_newest(self) -> None:
-        """Publishes weights that the last update left unpublished: what a checkpoint holds is what actors have."""
+        """Publish the weights of the last update if it did not, so that a checkpoint holds what actors have."""
         if self._unpublished:
             self._unpublished = False
             self.state.weights_version += 1
@@ -99,7 +99,7 @@ class Learner:
 
     def _publish(self) -> None:
         network = self._networks["main"]
-        # Who differentiates also needs what acting does not read, such as the strength of noise.
+        # Gradient actors also need weights that acting does not read, such as the scales of noise.
         gradients = self._algorithm.memory.ships == "gradients"
         weights = network.published_weights() if gradients else network.online.policy_weights()
         if self._acts_with_noise:
@@ -108,7 +108,7 @@ class Learner:
 
 
 class NonFiniteBatchError(NonFiniteError):
-    """An update was not finite; carries its number and the batch, so that it can be saved beside the log."""
+    """An update that was not finite, with its number and its batch, which is saved beside the log."""
 
     def __init__(self, made: LearnerBatch, number: int, what: str) -> None:
         super().__init__(f"update {number} is not finite: {what}")

@@ -1,7 +1,7 @@
-"""Where a learner's state comes from: a checkpoint of its directory, the published weights, or the beginning.
+"""The origin of a learner's state: a checkpoint of its directory, the published weights, or fresh networks.
 
-A learner may start on a host that does not see the run's directory. It compares what it finds with what Redis tells of
-the run, so that a training never begins anew in silence.
+A learner may start on a host that does not see the run's directory. It compares the directory with the run's state in
+Redis, so that a training never silently begins anew.
 """
 
 import logging
@@ -25,11 +25,11 @@ EVALUATED = ("evaluation_mean_return", "evaluation_env_steps", "best_evaluation_
 
 @dataclass(frozen=True)
 class Place:
-    """The directory that a learner was given.
+    """A learner's directory.
 
     Attributes:
-        own: It is the run's directory: its run.json names the run.
-        resumed_update: Update of the checkpoint that the run goes on from; 0 for a new training.
+        own: Whether it is the run's directory: its run.json names the run.
+        resumed_update: Update of the checkpoint from which the run resumes; 0 for a new training.
     """
 
     run_dir: Path
@@ -42,12 +42,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Origin:
-    """How a learner begins.
+    """The state with which a learner begins.
 
     Attributes:
-        resumed: `state` continues a training.
-        saved: The directory's newest checkpoint holds `state`.
-        note: What operators must know, as the rest of a sentence on the learner; None: nothing.
+        resumed: Whether `state` continues a training.
+        saved: Whether the directory's newest checkpoint holds `state`.
+        note: A message for operators, which completes a sentence about the learner; None: no message.
     """
 
     state: LearnerState
@@ -57,14 +57,14 @@ class Origin:
 
 
 def find_origin(place: Place, networks: Networks, run_id: str, backend: Backend) -> Origin:
-    """Set `networks` to the newest state of the run that can be had, and tell where it is from.
+    """Set `networks` to the newest available state of the run, and return its origin.
 
-    That is the newest checkpoint in the run's own directory. In another directory a checkpoint counts only if it is of
-    this very run, and no older than the published weights where these can be gone on from.
+    That is the newest checkpoint in the run's own directory. In another directory a checkpoint counts only if it
+    belongs to this run and is no older than published weights from which the learner could continue.
 
     Raises:
-        CheckpointError: No checkpoint of the run is here, though there was something to go on from, and the published
-            weights do not hold all of it; or the checkpoints here are of another run, damaged, or of other networks.
+        CheckpointError: The run has a state, but no checkpoint of it is here and the published weights do not hold all
+            of it; or the checkpoints here are of another run, damaged, or of other networks.
     """
     checkpoints = place.run_dir / "checkpoints"
     loaded, published = load_newest(checkpoints), _learned(backend)
@@ -102,7 +102,7 @@ def find_origin(place: Place, networks: Networks, run_id: str, backend: Backend)
 
 
 def _learned(backend: Backend) -> Published | None:
-    """The published weights, if an earlier learner of this run has trained them."""
+    """Return the published weights, if an earlier learner of this run has trained them."""
     ledger = backend.ledger.counts()
     return backend.weights.fetch() if ledger.trained > ledger.rolled_back else None
 
@@ -122,10 +122,10 @@ def _from_checkpoint(checkpoints: Path, networks: Networks, run_id: str, note: s
 
 
 def _from_published(published: Published, networks: Networks, run_id: str, backend: Backend) -> LearnerState:
-    """`networks` set to the published weights, and what else Redis tells of the run.
+    """Set `networks` to the published weights; return the state that Redis holds of the run.
 
     Raises:
-        CheckpointError: The weights are not all that the training consists of. Nothing was changed.
+        CheckpointError: The training has more state than its weights. Nothing was changed.
     """
     if len(networks) > 1:
         raise CheckpointError(f"the training has the networks {', '.join(networks)}, and only main is published")
@@ -140,7 +140,7 @@ def _from_published(published: Published, networks: Networks, run_id: str, backe
     }
     state = LearnerState.from_meta(meta)
     networks["main"].adopt(arrays, state.trained_steps)
-    # Each update has published a version since the snapshot, or several updates one.
+    # Since the snapshot every update has published a version, or several updates one together.
     state.updates += max(0, published.version - int(told.get("weights_version") or published.version))
     state.env_steps, state.weights_version = published.env_steps, published.version
     ledger = backend.ledger.counts()

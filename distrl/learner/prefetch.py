@@ -1,4 +1,4 @@
-"""Reading ahead: batches, or arrivals, made on a thread, so that waiting for actors and computing overlap."""
+"""Prefetching: a thread collects the next batch or arrival, so that waiting for actors and computing overlap."""
 
 import threading
 from collections.abc import Callable
@@ -12,13 +12,13 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Source(Protocol[T_co]):
-    """`StreamBatches`, `RoundBatches` or `Arrivals`."""
+    """A source of items: `StreamBatches`, `RoundBatches` or `Arrivals`."""
 
     def collect(self) -> T_co | None: ...
 
 
 class Ahead(Protocol[T_co]):
-    """A source that may have the next one ready: `Prefetch`, or deterministic mode's `InlineSource`."""
+    """A source that may have the next item ready: `Prefetch`, or deterministic mode's `InlineSource`."""
 
     def collect(self) -> T_co | None: ...
 
@@ -27,13 +27,13 @@ class Ahead(Protocol[T_co]):
 
 
 class Prefetch(Generic[T]):
-    """A source on a thread, one ahead: the thread collects the next one as soon as one has been handed over.
+    """A source on a thread: it collects the next item as soon as the previous one has been returned.
 
-    Nothing is taken before the first `collect`, by which time the learner has published its weights and issued tickets.
-    The thread ends when `stop` says so; what it had taken stays unacknowledged and counts as in flight.
+    Nothing is collected before the first `collect`, when the learner has published its weights and issued tickets. The
+    thread ends when `stop` returns True; entries that it had taken stay unacknowledged and count as in flight.
 
     Attributes:
-        while_waiting: Called by the learner's thread about every `BLOCK_S` as long as `collect` has nothing.
+        while_waiting: Called by the learner's thread about every `BLOCK_S` while `collect` waits.
     """
 
     def __init__(self, source: Source[T], stop: Callable[[], bool]) -> None:
@@ -47,7 +47,7 @@ class Prefetch(Generic[T]):
         self._thread.start()
 
     def collect(self) -> T | None:
-        """The next one, in order; None when stopped. Raises what the thread raised."""
+        """Return the next item, in order; None when stopped. Raises the thread's error."""
         self._ask()
         while not self._stop():
             try:
@@ -76,7 +76,7 @@ class Prefetch(Generic[T]):
         return item
 
     def close(self) -> None:
-        """Waits for the thread to end; `stop` must be set."""
+        """Wait for the thread to end; `stop` must be set."""
         self._thread.join(timeout=10.0)
 
     def _run(self) -> None:

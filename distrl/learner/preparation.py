@@ -1,4 +1,4 @@
-"""Before a learner trains: it builds or restores the networks, takes the run over, and puts the policy."""
+"""Preparation of a learner: it builds or restores the networks, takes over the run and uploads the policy bundle."""
 
 import logging
 from collections.abc import Callable
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Prepared:
-    """A learner that has taken the run over, has put the policy bundle, and is about to publish."""
+    """A learner that has taken over the run, has uploaded the policy bundle, and is about to publish."""
 
     config: RunConfig
     spec: EnvSpec
@@ -58,7 +58,7 @@ class Prepared:
         """Make the source of the learner's batches, or of arrivals for its replay memory.
 
         Args:
-            backend: The connection of the thread that collects.
+            backend: Backend of the thread that collects.
             stop: Called after a wait of `block_s`.
         """
         backend = backend.as_learner(self.backend.fence)
@@ -85,7 +85,7 @@ class Prepared:
         return StreamBatches(intake, schema, tickets, size, stop)
 
     def make_publisher(self) -> Publisher:
-        """On the connection of the learner's thread."""
+        """Make the publisher on the connection of the learner's thread."""
         batch_size = self.algorithm.memory.batch_size
         return Publisher(self.backend, batch_size, self.staleness, wire_dtypes(self))
 
@@ -115,10 +115,10 @@ class Prepared:
 
 
 def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend: Backend) -> Prepared:
-    """Build the networks, restore what there is of the run, and take it over.
+    """Build the networks, restore the run's state if there is one, and take the run over.
 
     Raises:
-        CheckpointError: As of `find_origin`.
+        CheckpointError: See `find_origin`.
     """
     run_dir = place.run_dir
     numeric_backend.configure(
@@ -155,14 +155,14 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
 
 
 def outliving(replay: Replay | None, config: RunConfig) -> Replay | None:
-    """The replay memory if checkpoints hold it."""
+    """Return the replay memory if checkpoints hold it."""
     return replay if is_saved(config) else None
 
 
 def wire_dtypes(prepared: Prepared) -> dict[str, WireDtype]:
-    """`network.wire_dtype` of every weight that is trained.
+    """Return `network.wire_dtype` for every trained weight.
 
-    Statistics stay exact: 16 bits would lose what is left of a large observation once its mean is taken away.
+    Statistics stay exact: with 16 bits, the difference of a large observation and its mean would be lost.
     """
     online = prepared.networks["main"].online
     dtype = prepared.config.network.wire_dtype

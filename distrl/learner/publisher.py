@@ -1,4 +1,4 @@
-"""Hop 10: the learner's weights, encoded once per version, and tickets where staleness is bounded."""
+"""Hop 10: publishes the learner's weights, encoded once per version, and issues tickets if staleness is bounded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,11 +13,11 @@ from distrl.types import Array, Weights
 
 @dataclass
 class StalenessBound:
-    """Shared by intake and publisher, on two threads.
+    """The bound on staleness, shared by intake and publisher on two threads.
 
     Attributes:
-        updates: 0: synchronous. k: nothing older than k updates. None: bounded by the queue only.
-        ahead: Number of batches beyond the next one that have tickets: `updates`, once tickets have followed.
+        updates: 0: synchronous. k: nothing older than k updates. None: bounded only by the queue.
+        ahead: Number of batches beyond the next one that have tickets; it follows `updates` with the next tickets.
     """
 
     updates: int | None
@@ -28,10 +28,10 @@ class StalenessBound:
 
 
 class Tickets:
-    """Issues tickets in place of those that bought nothing; none where staleness is not bounded.
+    """Replaces tickets whose unrolls were dropped or lost; does nothing if staleness is not bounded.
 
     Args:
-        backend: The learner's, on the connection of the intake's thread.
+        backend: The learner's backend, with the connection of the intake's thread.
     """
 
     def __init__(self, backend: Backend, staleness: StalenessBound) -> None:
@@ -41,22 +41,22 @@ class Tickets:
         self._stuck = False
 
     def moved(self) -> None:
-        """An entry has come."""
+        """Record that an entry has come."""
         self._stuck = False
 
     def replace_one(self) -> None:
-        """The ticket that an unroll used up bought nothing; without another one the batch could never fill."""
+        """Replace the ticket of a dropped unroll: without another one the batch could never fill."""
         if self._bounded:
             self._backend.tickets.issue(1)
 
     def replace_lost(self, missing: int, version: int) -> None:
         """Issue `missing` tickets if no actor can fill the batch any more; called whenever a wait brought no entry.
 
-        That is so after a Redis failure that lost unrolls or tickets, or where a predecessor left copies in the stream
-        that `Publisher.issue_first_tickets` took for unrolls.
+        This happens after a Redis failure that lost unrolls or tickets, or if a predecessor left duplicates in the
+        stream that `Publisher.issue_first_tickets` counted as unrolls.
 
         Args:
-            version: What the batch is used at.
+            version: Version of the weights that the batch updates.
         """
         ahead = self._staleness.ahead
         if not self._bounded or ahead is None:
@@ -71,11 +71,11 @@ class Tickets:
 
 
 class Publisher:
-    """Publishes versions that only ever grow, and tickets where staleness is bounded.
+    """Publishes weights under increasing versions, and issues tickets if staleness is bounded.
 
     Args:
-        wire_dtypes: What weights travel as that do not travel in float32, by name.
-        batch_size: The number of tickets that come with each version, if staleness is bounded.
+        wire_dtypes: Name -> dtype on the wire, of weights that do not travel in float32.
+        batch_size: Number of tickets with each version, if staleness is bounded.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Publisher:
         self._staleness = staleness
 
     def publish(self, arrays: Mapping[str, Array], version: int, env_steps: int) -> None:
-        """Makes `arrays` version `version`; actors see both or neither.
+        """Publish `arrays` as version `version`; actors see both or neither.
 
         Raises:
             NonFiniteError: NaN or infinity in the weights; nothing was published.
@@ -103,7 +103,7 @@ class Publisher:
         self._backend.weights.publish(version, blob, env_steps)
 
     def issue_tickets(self) -> None:
-        """One batch more, after an update has used one up; none where the bound has come down, more where it has risen.
+        """Issue tickets for one more batch after an update; none if the bound was lowered, more if it was raised.
 
         Called after `publish`: a ticket promises its version.
         """
@@ -116,18 +116,18 @@ class Publisher:
             self._backend.tickets.issue((1 + step) * self._batch_size)
 
     def issue_first_tickets(self) -> None:
-        """Tickets for k + 1 batches, less what a predecessor has issued and is still on its way."""
+        """Issue tickets for k + 1 batches, less those of a predecessor that are still in use."""
         bound = self._staleness.updates
         if bound is None:
             return
         missing = (bound + 1) * self._batch_size - self._outstanding()
-        # What there is too much of, as the bound was higher, the next updates do not issue.
+        # If there are too many because the bound was higher, the next updates issue fewer.
         self._staleness.ahead = bound + max(-missing, 0) // self._batch_size
         if missing > 0:
             self._backend.tickets.issue(missing)
 
     def _outstanding(self) -> int:
-        """Tickets, and unrolls made with one, of one instant."""
+        """Return the number of tickets, and of unrolls made with one, at one instant."""
         # Read until no actor took a ticket or pushed meanwhile; actors run out of tickets, so this comes to an end.
         # A ticket counted twice would be one too few, and with k = 0 no batch would ever fill.
         seen = None

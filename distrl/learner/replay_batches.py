@@ -1,9 +1,9 @@
-"""Hop 6 with a replay memory: unrolls go from the stream into the memory, and batches come out of it.
+"""Hop 6 with a replay memory: unrolls go from the stream into the memory, and batches are sampled from it.
 
-The receipt of an unroll is settled right before the unroll goes into the memory, its last place, and the ledger counts
-it as trained: one that Redis did not acknowledge is in no memory, and comes again. With `replay.checkpoint`, a
-checkpoint holds the memory together with the sequences that went into it; without, a resumed learner fills an empty one
-with what comes after. Either way nothing is in it twice.
+The receipt of an unroll is settled right before the unroll goes into the memory, and the ledger then counts it as
+trained. An unroll whose acknowledgement failed is not in the memory and comes again. With `replay.checkpoint`, a
+checkpoint holds the memory and the sequences that went into it. Without it, a resumed learner begins with an empty
+memory. Either way no unroll is in it twice.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from distrl.types import Unroll
 
 
 class Arrived(NamedTuple):
-    """Unrolls on their way into the replay memory, as they travelled."""
+    """Decoded unrolls on their way into the replay memory."""
 
     unrolls: tuple[Unroll, ...]
     receipt: Receipt
@@ -30,7 +30,7 @@ class Arrivals:
     """Collects `size` unrolls at once.
 
     Args:
-        intake: Compares with the newest version: taking unrolls in makes no new one.
+        intake: Judges staleness by the newest version, because unrolls for a memory lead to no version.
         stop: Called whenever no entry arrives.
     """
 
@@ -41,7 +41,7 @@ class Arrivals:
         self._stop = stop
 
     def collect(self) -> Arrived | None:
-        """Blocks until they are there; None when asked to stop before that."""
+        """Block until they are complete; return None if a stop was requested before."""
         taken = take_together(self._intake, self._tickets, self._size, self._stop)
         if taken is None:
             return None
@@ -50,16 +50,16 @@ class Arrivals:
 
 
 class ReplayBatches:
-    """Samples batches when they are due, and takes unrolls in before.
+    """Samples batches when they are due, and puts unrolls into the memory before.
 
-    Where the learner waits for unrolls (`replay.samples_per_insert`), weights are published before it does: actors do
-    not begin another unroll before there is room for it. Where it does not, an unroll that is there already is taken in
-    before each update, and weights are published after those updates.
+    If the learner waits for unrolls (`replay.samples_per_insert`), it publishes weights before it waits: actors begin
+    no unroll before the stream has room. If it does not wait, it takes an unroll that has already arrived before each
+    update, and publishes after those updates.
 
     Args:
-        state: Counts what is taken in: here, not after the update, as it is in the memory for good.
-        size: Items sampled for one update.
-        done: Called whenever another unroll is wanted: the training is over, and nothing is taken in any more.
+        state: Counts unrolls as soon as they are in the memory, not after the update.
+        size: Number of items in one batch.
+        done: Called before another unroll is taken; True: the training is over.
         taken_in: Called after each unroll.
     """
 
@@ -84,7 +84,7 @@ class ReplayBatches:
         self._lags_updates: list[int] = []
 
     def collect(self) -> LearnerBatch | None:
-        """A sampled batch; None when the training was over, or asked to stop, before one was due."""
+        """Return a sampled batch; None if the training ended or a stop was requested before one was due."""
         limiter, wanted = self._replay.limiter, self._replay.steps_of(self._size)
         if not limiter.waits and (ready := self._arrivals.poll()) is not None:
             self._take_in(ready)
@@ -104,7 +104,7 @@ class ReplayBatches:
 
     def _take_in(self, arrived: Arrived) -> None:
         """Settle the receipt and put the unrolls into the memory."""
-        # First: where Redis fails, a checkpoint is saved, and it must not hold what comes again.
+        # First: if Redis fails here, the next checkpoint must not hold an unroll that comes again.
         arrived.receipt.settle()
         with self._waits.measure("insert"):
             for unroll in arrived.unrolls:

@@ -1,4 +1,4 @@
-"""The replay memory of a run: whether it fits, what it takes, and what of it outlives the learner.
+"""Set-up of a run's replay memory: whether it fits on this machine, and how it is saved and restored.
 
 checkpoints/replay-000000001200.npz     the memory beside the checkpoint of that step; only the newest is kept
 """
@@ -26,7 +26,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def replay_schema(config: RunConfig, spec: EnvSpec, recurrent_state: Mapping[str, ArraySpec]) -> UnrollSchema:
-    """Schema of the unrolls that go into the memory."""
+    """Return the schema of the unrolls that go into the memory."""
     rows = config.actors.environments * spec.rows
     return UnrollSchema.of(spec, config.actors.unroll_length_steps, rows, recurrent_state)
 
@@ -34,11 +34,11 @@ def replay_schema(config: RunConfig, spec: EnvSpec, recurrent_state: Mapping[str
 def make_replay(
     config: RunConfig, spec: EnvSpec, recurrent_state: Mapping[str, ArraySpec], updates: int
 ) -> Replay | None:
-    """The run's replay memory, empty; None where the algorithm learns from the stream.
+    """Make the run's replay memory, empty; None if the algorithm learns from the stream.
 
     Args:
-        recurrent_state: Of the policy, by name; empty for one without memory.
-        updates: What is drawn depends on the seed and on when the learner began.
+        recurrent_state: The policy's recurrent state by name; empty for a feed-forward policy.
+        updates: Updates at the start of the learner; with the seed they determine the random draws.
 
     Raises:
         ConfigError: There is not enough memory, or transitions cannot be learned from with such a network.
@@ -55,13 +55,13 @@ def make_replay(
 
 
 def fitting_replay(parameters: ReplayParameters, schema: UnrollSchema, *, check: bool = True) -> str:
-    """One line on what the memory takes.
+    """Return one line on the memory's size.
 
     Args:
-        check: It is to be on this host.
+        check: Check that it fits on this host.
 
     Raises:
-        ConfigError: More than there is.
+        ConfigError: It does not fit.
     """
     needed, available = replay_bytes(parameters, schema), available_bytes() if check else None
     steps = parameters.slots(schema.unroll_length_steps * schema.environments)
@@ -75,7 +75,7 @@ def fitting_replay(parameters: ReplayParameters, schema: UnrollSchema, *, check:
 
 
 def available_bytes() -> int | None:
-    """Memory that can be had without swapping, the container's limit included; None where nothing tells."""
+    """Return the memory available without swapping, within the container's limit; None if unknown."""
     known: list[int] = []
     with suppress(OSError, ValueError, StopIteration):
         line = next(line for line in _MEMINFO.read_text().splitlines() if line.startswith("MemAvailable:"))
@@ -90,7 +90,7 @@ def available_bytes() -> int | None:
 
 
 def _reclaimable_bytes() -> int:
-    """File cache of the container that the kernel can reclaim; 0 where that is unknown."""
+    """Return the container's file cache that the kernel can reclaim; 0 if unknown."""
     with suppress(OSError, ValueError):
         entries = (line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
         return next((int(value) for name, value in entries if name == "inactive_file"), 0)
@@ -107,7 +107,7 @@ def _size(count: int) -> str:
 
 
 def save_replay(checkpoints: Path, replay: Replay, state: LearnerState) -> None:
-    """Writes the memory as of `state`. Before its checkpoint: until that is there, the last one's is needed."""
+    """Write the memory of `state`, before its checkpoint; the previous one is needed until that is complete."""
     checkpoints.mkdir(parents=True, exist_ok=True)
     arrays = replay.state_arrays() | {"trained_steps": np.array(state.trained_steps, np.int64)}
     with atomic.file(_path(checkpoints, state.updates)) as file:
@@ -115,7 +115,7 @@ def save_replay(checkpoints: Path, replay: Replay, state: LearnerState) -> None:
 
 
 def remove_older(checkpoints: Path, updates: int) -> None:
-    """Removes what is saved of the memory, but for the checkpoint of `updates`."""
+    """Remove saved memories except that of the checkpoint of `updates`."""
     newest = _path(checkpoints, updates)
     for path in checkpoints.glob("replay-*.npz"):
         if path != newest:
@@ -123,7 +123,7 @@ def remove_older(checkpoints: Path, updates: int) -> None:
 
 
 def is_saved(config: RunConfig) -> bool:
-    """Whether checkpoints hold the replay memory."""
+    """Return whether checkpoints hold the replay memory."""
     parameters = config.algorithm.replay_parameters
     if parameters is None:
         return False
@@ -131,7 +131,7 @@ def is_saved(config: RunConfig) -> bool:
 
 
 def empty_replay_note(config: RunConfig, checkpoints: Path, updates: int) -> str | None:
-    """One line for a run that resumes from the checkpoint of `updates` with an empty replay memory; else None."""
+    """Return a message if a run resumes from the checkpoint of `updates` with an empty replay memory; else None."""
     if config.algorithm.replay_parameters is None or not updates:
         return None
     if not is_saved(config):
@@ -144,12 +144,12 @@ def empty_replay_note(config: RunConfig, checkpoints: Path, updates: int) -> str
 
 
 def restore_replay(checkpoints: Path, replay: Replay, state: LearnerState) -> None:
-    """Fills the memory with what was saved beside the checkpoint that `state` is of.
+    """Restore the memory that was saved beside the checkpoint of `state`.
 
-    If nothing was, or it is of another moment, after a crash between the two, the memory stays empty and fills anew.
+    The memory stays empty if none was saved, or if a crash between the two files left the memory of another checkpoint.
 
     Raises:
-        CheckpointError: It is damaged, or of another memory.
+        CheckpointError: The file is damaged, or belongs to another memory.
     """
     path = _path(checkpoints, state.updates)
     if not path.exists():

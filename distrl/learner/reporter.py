@@ -26,7 +26,7 @@ class Reporter:
     """Collects metrics of updates and makes snapshots of them.
 
     Args:
-        origin: Unusual start of the learner, for operators.
+        origin: Message about an unusual start of the learner.
 
     Attributes:
         env_steps_per_s: Rate over the last snapshot's interval.

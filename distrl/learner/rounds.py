@@ -1,9 +1,9 @@
 """Synchronous rounds of gradient actors with a time-out: one gradient of every worker makes one update.
 
-A round begins with the first gradient of its version. It is over when every worker that is waited for has answered, or
-`learner.sync_timeout_s` later with those that have. Who has kept a round waiting in vain is not waited for in the next
-ones, until it is heard of again: a dead worker costs the run one time-out, not one in every round. Its replacement has
-the same id; its first gradient may still come too late for its round, and the round after that waits for it.
+A round begins with the first gradient of its version. It is over when every expected worker has answered, or
+`learner.sync_timeout_s` later with those that have. A worker that missed a round is not expected in the next ones until
+it answers again: a dead worker costs the run one time-out, not one in every round. Its replacement has the same id; its
+first gradient may still come too late for its round, and the round after that waits for it.
 """
 
 import logging
@@ -16,16 +16,16 @@ from distrl.types import UnrollHeader
 
 log = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.5
-"""Between two questions for the number of actors that there are to be."""
+"""Seconds between two reads of the target number of actors."""
 
 
 class Rounds:
-    """Members of the round under way, and whether it is over.
+    """The members of the current round, and whether it is over.
 
     Args:
-        workers: Actors 0, 1, …, unless operators have asked for another number.
-        control: Asks what operators ask.
-        timeout_s: From a round's first answer on.
+        workers: Configured number of actors; operators may request another number.
+        control: Reads the requests of operators.
+        timeout_s: Time-out from a round's first answer on.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class Rounds:
         self._refused: dict[int, str] = {}
 
     def begin(self, version: int) -> None:
-        """Waits for gradients of `version` from now on."""
+        """Begin the round for gradients of `version`."""
         self._version = version
         self._began = None
         self._taken = set()
         self._refused = {}
 
     def takes(self, header: UnrollHeader) -> bool:
-        """Whether there is none of this actor in the round yet. Whoever is heard of is waited for again."""
+        """Return whether the round lacks this actor's gradient; from now on rounds expect the actor again."""
         if header.actor not in self._expected:
             self._looked_at = float("-inf")
             self._look()
@@ -68,13 +68,13 @@ class Rounds:
         return header.actor not in self._taken or header.weights_version < self._version
 
     def taken(self, header: UnrollHeader) -> None:
-        """The actor's gradient is in the round."""
+        """Record that the actor's gradient is in the round."""
         self._taken.add(header.actor)
         self._refused.pop(header.actor, None)
         self._began = self._began if self._began is not None else self._clock()
 
     def refused(self, header: UnrollHeader, reason: str) -> None:
-        """The actor has sent something that cannot be used; it may send another one when it has waited in vain."""
+        """Record that the actor's gradient was unusable; the actor may send another one after its time-out."""
         self._refused[header.actor] = reason
         self._began = self._began if self._began is not None else self._clock()
 
@@ -84,10 +84,10 @@ class Rounds:
         return sorted(self._expected - self._taken)
 
     def is_over(self) -> bool:
-        """Everybody has answered, or the rest is waited for no longer.
+        """Return whether all expected actors have answered, or the time-out has passed.
 
         Raises:
-            NonFiniteError: It is over and empty.
+            NonFiniteError: The round is over and empty.
         """
         if self._began is None:
             return False
@@ -113,14 +113,14 @@ class Rounds:
         return True
 
     def _look(self) -> None:
-        """Notes how many actors there are to be. The time starts anew after a pause."""
+        """Read the target number of actors. The time-out starts anew after a pause."""
         now = self._clock()
         if now - self._looked_at < LOOK_EVERY_S:
             return
         self._looked_at = now
         control = self._control()
         workers = self._initial if control.target_actors is None else control.target_actors
-        # Those that are added are waited for from their first gradient on; until then they start.
+        # Added actors are expected from their first gradient on; until then they start.
         self._absent |= set(range(workers)) - self._expected
         self._expected = set(range(workers))
         self._absent &= self._expected

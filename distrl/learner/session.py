@@ -1,4 +1,4 @@
-"""A learner's life around its loop: train, report, save and do what operators ask, until a stop condition holds."""
+"""The session around the learner's loop: train, report, save and apply operators' requests until a stop condition."""
 
 import logging
 import time
@@ -124,7 +124,7 @@ class Session:
 
     @property
     def waits_for_unrolls_s(self) -> float:
-        """Seconds that it has been waiting for unrolls; 0 while it works."""
+        """Seconds that the learner has been waiting for unrolls; 0 while it works."""
         return self._waits.under_way_s("unrolls")
 
     @property

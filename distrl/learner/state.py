@@ -1,4 +1,4 @@
-"""LearnerState: the learner's one thing, beside the networks, that survives it. Checkpoints hold it as JSON."""
+"""LearnerState: the learner's state beside the networks. Checkpoints hold it as JSON."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAd
 from distrl.errors import CheckpointError
 
 WINDOW_EPISODES = 100
-"""Episodes in the mean return that users see and that stops a run."""
+"""Number of episodes in the mean return that is shown and that can stop a run."""
 
 Producer = tuple[int, int]
 _Count = Annotated[int, Field(ge=0)]
@@ -21,7 +21,7 @@ _Setting = _Finite | int | str | None
 
 
 def _to_pairs(settings: Any) -> Any:
-    """JSON has no tuples."""
+    """Return pairs as lists, for JSON."""
     if not isinstance(settings, dict):
         return settings
     return {path: tuple(pair) if isinstance(pair, list) else pair for path, pair in settings.items()}
@@ -43,28 +43,28 @@ def _to_triples(applied: dict[Producer, int]) -> list[list[int]]:
 
 @dataclass(kw_only=True)
 class LearnerState:
-    """Counters and memories of one training, over all its learners' lives.
+    """Counters and records of one training, over all its launches.
 
     Attributes:
-        run_id: The run whose unrolls `applied` and `trained_unrolls` speak of.
+        run_id: The run to which `applied` and `trained_unrolls` refer.
         updates: Updates of the online network.
-        env_steps: Valid environment steps the feed has seen, stale ones included.
+        env_steps: Valid environment steps that the intake has seen, stale ones included.
         trained_steps: Valid environment steps that entered an update, or the replay memory.
         episodes: Episodes that ended.
         weights_version: Newest version published.
         best_mean_return_100: Best mean return over a full window of 100 episodes; None before the first such window.
-        best_saved_return: The same over the moments at which a checkpoint was written: the best checkpoint's return.
-        evaluation_mean_return: Of the newest evaluation; None before the first.
+        best_saved_return: Mean return of the best checkpoint.
+        evaluation_mean_return: Mean return of the newest evaluation; None before the first.
         evaluation_env_steps: Environment steps behind the weights of that evaluation.
-        best_evaluation_return: Best of all evaluations.
-        best_saved_evaluation: The best evaluation at the moment when the best checkpoint by evaluation was written.
+        best_evaluation_return: Best mean return of all evaluations.
+        best_saved_evaluation: Best evaluation when the best checkpoint by evaluation was written.
         recent_returns: Undiscounted returns of the newest 100 episodes, oldest first.
         recent_lengths_steps: Their lengths in valid steps.
         applied: (actor, incarnation) -> highest sequence that entered an update, or the replay memory. It rolls back
             with the weights.
-        trained_unrolls: Unrolls of this run that did. What the ledger has more is rolled back.
-        wall_s: Seconds of training, over all lives.
-        settings: Path of the configuration -> what it said, and what it was changed to while training.
+        trained_unrolls: Number of these unrolls. The ledger counts any excess as rolled back.
+        wall_s: Seconds of training, over all launches.
+        settings: Path of the configuration -> its configured value and its value while training.
     """
 
     run_id: str
@@ -91,7 +91,7 @@ class LearnerState:
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
     def observe_episodes(self, returns: Iterable[float], lengths_steps: Iterable[int]) -> None:
-        """Counts episodes that ended, in order.
+        """Count episodes that ended, in order.
 
         Raises:
             ValueError: There are not as many lengths as returns.
@@ -105,7 +105,7 @@ class LearnerState:
             self.best_mean_return_100 = mean
 
     def observe_evaluation(self, mean_return: float, env_steps: int) -> bool:
-        """Takes note of one evaluation; whether it is the best so far."""
+        """Record one evaluation; return whether it is the best so far."""
         self.evaluation_mean_return, self.evaluation_env_steps = mean_return, env_steps
         is_best = self.best_evaluation_return is None or mean_return > self.best_evaluation_return
         if is_best:
@@ -114,17 +114,16 @@ class LearnerState:
 
     @property
     def mean_return_100(self) -> float | None:
-        """Mean return of the newest episodes, 100 at most; None before the first has ended."""
+        """Mean return of the newest episodes, at most 100; None before the first has ended."""
         if not self.recent_returns:
             return None
         return sum(self.recent_returns) / len(self.recent_returns)
 
     def take_best(self, *, by_evaluation: bool = False) -> bool:
-        """Whether a checkpoint written now is the best one so far; if so, its return is noted as the best saved.
+        """Return whether a checkpoint written now is the best so far; if so, record its return.
 
         Args:
-            by_evaluation: What counts is an evaluation, better than all before the one that is marked; not the mean
-                return of the last episodes.
+            by_evaluation: Compare evaluations instead of the mean return of the last episodes.
         """
         if by_evaluation:
             best, saved = self.best_evaluation_return, self.best_saved_evaluation
@@ -144,7 +143,7 @@ class LearnerState:
         return self.mean_return_100 if len(self.recent_returns) == WINDOW_EPISODES else None
 
     def for_run(self, run_id: str) -> Self:
-        """This state, continued in the run `run_id`. In another run actors and sequences count anew."""
+        """Return this state continued in the run `run_id`. In another run actors and sequences count anew."""
         if run_id != self.run_id:
             self.run_id = run_id
             self.applied = {}
@@ -152,13 +151,13 @@ class LearnerState:
         return self
 
     def to_meta(self) -> dict[str, Any]:
-        """The state in JSON's types; `from_meta` is the inverse."""
+        """Return the state in JSON's types; `from_meta` inverts it."""
         meta: dict[str, Any] = _STATE.dump_python(self, mode="json")
         return meta
 
     @staticmethod
     def from_meta(meta: Mapping[str, Any]) -> "LearnerState":
-        """The state that `to_meta` wrote.
+        """Return the state that `to_meta` wrote.
 
         Raises:
             CheckpointError: A field is unknown, missing, of another type or out of its range.
