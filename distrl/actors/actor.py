@@ -1,6 +1,6 @@
-"""The actor's loop: hops 1 to 5, by the modules that it calls in this order.
+"""The actor's loop: hops 1 to 5, in the order in which it calls their modules.
 
-`actors/admission.py` says when an unroll may start, `actors/shipping.py` what is pushed of it.
+`actors/admission.py` decides when an unroll may start; `actors/shipping.py` makes the bytes to push.
 """
 
 import time
@@ -25,16 +25,16 @@ from distrl.metrics.counters import Waits
 
 
 class Actor:
-    """Steps environments under the newest policy and pushes unrolls, until `stop` says so.
+    """Steps environments under the newest policy and pushes unrolls, until `stop` returns True.
 
     Args:
         backend: The memory backend; used by this thread alone.
         producer: (actor id, incarnation).
-        stop: Asked between unrolls and while waiting.
-        shipper: What is pushed of an unroll; None: all of it.
+        stop: Called between unrolls and while waiting.
+        shipper: Makes the payload of an unroll; None: the encoded unroll.
 
     Attributes:
-        progress: What the actor does.
+        progress: The actor's state, for heartbeats.
     """
 
     def __init__(
@@ -77,13 +77,13 @@ class Actor:
 
     @property
     def weights_version(self) -> int:
-        """Version in use; 0 before the first."""
+        """Version of the weights in use; 0 before the first."""
         return self._policy.version
 
     def reset(self, update: int) -> None:
-        """Abandons open episodes and seeds environments and sampling from (seed, actor, incarnation, update).
+        """Abandon open episodes; seed environments and sampling from (seed, actor, incarnation, update).
 
-        The next weights are taken whole: a run that begins here does not know what earlier ones were mixed to.
+        The next weights are taken whole, not mixed: a run that begins here does not have the earlier ones.
         """
         key = np.random.SeedSequence(self._seed, spawn_key=(1, *self._producer, update))
         environment_seed, sampling_seed, shipping_seed = key.spawn(3)
@@ -98,18 +98,18 @@ class Actor:
             self._priorities.begin()
 
     def steer(self, config: RunConfig) -> None:
-        """Goes by this configuration from the next unroll on, as far as it may change; called by any thread."""
+        """Use this configuration's steerable settings from the next unroll on; any thread may call this."""
         self._steered = config
 
     def run(self) -> None:
-        """Unrolls until stopped; every wait is named in `progress.state`."""
+        """Push unrolls until stopped; `progress.state` names every wait."""
         admission = self._gate.wait(self._backend.unrolls.admission(), self._policy.version)
         while admission is not None:
             admission = self._gate.wait(self.step(admission), self._policy.version)
         self.progress.state = "stopping"
 
     def step(self, admission: Admission) -> Admission:
-        """One unroll, from pulling the weights to the push; returns what the push's round trip says."""
+        """Make one unroll, from pulling the weights to the push; return the push's admission."""
         if self._config is not self._steered:
             self._config = self._steered
             self._exploration.change(self._config.exploring)
@@ -142,7 +142,7 @@ class Actor:
         return admission
 
     def _pull_weights(self, newest: int) -> None:
-        """Applies the newest weights at the mixing rate, if they are not the ones in use."""
+        """Apply the newest weights at the mixing rate, unless they are in use."""
         if newest == self._policy.version:
             return
         fetched = self._backend.weights.fetch()

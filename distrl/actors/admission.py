@@ -1,4 +1,4 @@
-"""Between two unrolls: the actor waits until the next one may start."""
+"""Admission: an actor waits between two unrolls until the next one may start."""
 
 import logging
 import time
@@ -17,11 +17,11 @@ log = logging.getLogger(__name__)
 POLL_S = 0.0005
 LONGEST_POLL_S = 0.1
 REMOVALS = ("waiting: room", "waiting: round")
-"""Waits that end when the learner has removed entries from the stream, of which Redis tells an actor that waits."""
+"""Waits that end when the learner removes entries from the stream; Redis wakes the actor then."""
 FOR_THE_LEARNER = ("waiting: room", "waiting: round", "waiting: ticket")
-"""Waits that end when the learner has gone on."""
+"""Waits that the learner ends."""
 LOOKS = 0.1
-"""From one look for a push that may be lost to the next, in `learner.sync_timeout_s`."""
+"""Interval between two checks for a lost push, as a share of `learner.sync_timeout_s`."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class ActorProgress:
 
 
 class Gate:
-    """Opens when there are weights, room in the stream, a new round, and a ticket where staleness is bounded.
+    """Opens when there are weights, room in the stream, a new round, and a ticket if staleness is bounded.
 
     Args:
         stop: Called while waiting.
@@ -64,16 +64,16 @@ class Gate:
         self.waits = Waits()
 
     def pushed(self, header: UnrollHeader) -> None:
-        """Take note of the newest push."""
+        """Record the newest push."""
         self._newest = header
         self._look_at = time.monotonic() + self._sync_timeout_s
 
     def wait(self, admission: Admission, version: int) -> Admission | None:
-        """Wait until the next unroll may start; None: stop.
+        """Wait until the next unroll may start; return None to stop.
 
         Args:
-            admission: What the newest round trip said.
-            version: Of the weights that the actor has; 0 before the first.
+            admission: The newest one.
+            version: Version of the actor's weights; 0 before the first.
 
         Returns:
             The newest admission.
@@ -97,7 +97,7 @@ class Gate:
         return None
 
     def _obstacle(self, admission: Admission, version: int) -> str | None:
-        """Why no unroll may start now, as the state to show; None if nothing is in the way.
+        """Return the state that keeps the next unroll from starting; None if it may start.
 
         Raises:
             MemoryBackendError: The run is gone.
@@ -120,16 +120,16 @@ class Gate:
         return 0 if self._newest is None else self._newest.weights_version
 
     def _was_lost(self) -> bool:
-        """Whether the newest push is gone and nothing has come of it, so that its round needs another one.
+        """Return whether the newest push is lost, so that its round needs another one.
 
-        First asked `learner.sync_timeout_s` after the push. The learner acknowledges a round after it has published
-        what came of it: what is no longer in the stream while the version is the same was refused, or Redis lost it.
+        First checked `learner.sync_timeout_s` after the push. The learner acknowledges a round after it has published
+        the new version. So a push that has left the stream under the same version was refused, or Redis lost it.
         """
         now = time.monotonic()
         if self._newest is None or now < self._look_at:
             return False
         self._look_at = now + LOOKS * self._sync_timeout_s
-        # The version after the stream: it may have moved since admission.
+        # Read the version after the stream: it may have moved since admission.
         if self._backend.unrolls.holds_newest_push() or self._backend.weights.version() != self._shipped_version:
             return False
         log.warning(

@@ -1,4 +1,4 @@
-"""Policies that learn nothing, to compare others with in plots and tests."""
+"""Baselines: policies that learn nothing, for comparison."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,13 +21,13 @@ class RandomPolicy:
         self._draw = draw
 
     def initial_state(self, batch: int) -> dict[str, Array]:
-        """None: it remembers nothing."""
+        """Return no state: the policy has no memory."""
         return {}
 
     def choose(
         self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """(actions name -> [B, ...], {}) for observations name -> [B, ...]."""
+        """Return (actions name -> [B, ...], {}) for observations name -> [B, ...]."""
         return self._draw(observations), {}
 
 
@@ -51,13 +51,13 @@ class ConstantPolicy:
         self._actions = {name: _action(name, spec, values[name]) for name, spec in specs.items()}
 
     def initial_state(self, batch: int) -> dict[str, Array]:
-        """None: it remembers nothing."""
+        """Return no state: the policy has no memory."""
         return {}
 
     def choose(
         self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """(actions name -> [B, ...], {}) for observations name -> [B, ...]."""
+        """Return (actions name -> [B, ...], {}) for observations name -> [B, ...]."""
         rows = _rows(observations)
         return {name: np.repeat(action[None], rows, axis=0) for name, action in self._actions.items()}, {}
 

@@ -1,7 +1,7 @@
-"""Greedy episodes: a policy is judged without exploration, in environments of its own, by what these pay.
+"""Evaluation: greedy episodes in separate environments, with the environments' own rewards.
 
-Of B environments each plays its share of the episodes, and every episode of its share counts, however long it takes.
-To count whichever episodes end first would favour short ones: with lengths 1 and 9, nine in ten would be of length 1.
+Each of B environments plays its share of the episodes, and every episode of its share counts, however long it takes.
+Counting the episodes that end first would favour short ones: with lengths 1 and 9, nine in ten would be of length 1.
 """
 
 import time
@@ -22,29 +22,29 @@ class ActingPolicy(Protocol):
     """Chooses the actions of an evaluation: `GreedyPolicy`, or one of `baselines.py`."""
 
     def initial_state(self, batch: int) -> dict[str, Array]:
-        """Recurrent state at an episode's start, name -> [batch, ...]."""
+        """Return the recurrent state at an episode's start, name -> [batch, ...]."""
 
     def choose(
         self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """(actions, next recurrent state), name -> [B, ...] each, for observations name -> [B, ...]."""
+        """Return (actions, next recurrent state), name -> [B, ...] each, for observations name -> [B, ...]."""
 
 
 class GreedyPolicy:
-    """The mode of every action's distribution, or the best of its values; a network's statistics are those it has."""
+    """Takes the mode of every action's distribution, or the choice of the highest value. Statistics stay frozen."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._selector = ActionSelector(policy.distributions)
 
     def initial_state(self, batch: int) -> dict[str, Array]:
-        """Zeros, name -> [batch, ...]."""
+        """Return zeros, name -> [batch, ...]."""
         return self._policy.initial_state(batch)
 
     def choose(
         self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """(actions, next recurrent state), name -> [B, ...] each."""
+        """Return (actions, next recurrent state), name -> [B, ...] each."""
         output = self._policy.step(observations, recurrent_state)
         return self._selector.mode(output.outputs), output.recurrent_state
 
@@ -53,8 +53,8 @@ class Episode(NamedTuple):
     """One episode that has ended.
 
     Attributes:
-        environment: Which of the B environments played it.
-        total: Undiscounted return, of what the environment paid.
+        environment: Index of its environment, from 0.
+        total: Undiscounted return of the environment's rewards.
         length_steps: Valid steps.
     """
 
@@ -67,11 +67,11 @@ class Evaluator:
     """Plays episodes in a vector of environments of its own.
 
     Attributes:
-        env_steps: Valid steps so far, those of episodes that did not end or do not count included.
+        env_steps: Valid steps so far, including those of episodes that did not end or do not count.
         last_step_at: Monotonic seconds of the newest step.
 
     Args:
-        watch: Is told after every reset and step what environments ended in it, bool [B]; a recorder, for one.
+        watch: Called after every reset and step with the environments whose episodes ended, bool [B]; films use it.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class Evaluator:
         self.last_step_at = time.monotonic()
 
     def episodes(self, count: int | None, seed: int, stop: Callable[[], bool] = lambda: False) -> Iterator[Episode]:
-        """Plays exactly `count` episodes and yields each as it ends.
+        """Play exactly `count` episodes; yield each as it ends.
 
         Args:
             count: Episodes; None: endlessly, until `stop`.
-            seed: Of the environments; with their number it settles the episodes of a policy that draws nothing.
-            stop: Asked before every step.
+            seed: Seed of the environments. With their number it determines the episodes of a deterministic policy.
+            stop: Called before every step.
         """
         rows = self._environment.rows
         left = _shares(count, rows)
@@ -122,18 +122,18 @@ class Evaluator:
 
 
 def share_of(environment: int, count: int, environments: int) -> int:
-    """How many of `count` episodes the environment of that number plays; the first ones play one more."""
+    """Return the number of `count` episodes that one environment plays; the first ones may play one more."""
     return count // environments + (environment < count % environments)
 
 
 def evaluation(episodes: Sequence[Episode], *, weights_version: int, env_steps: int, wall_s: float) -> Evaluation:
-    """Results of episodes.
+    """Summarise episodes.
 
     Args:
-        episodes: One at least.
-        weights_version: Of the weights that chose the actions.
-        env_steps: Of the training behind these weights.
-        wall_s: How long the episodes took.
+        episodes: At least one.
+        weights_version: Version of the weights that chose the actions.
+        env_steps: Environment steps of the training behind these weights.
+        wall_s: Duration of the episodes.
     """
     totals = np.array([episode.total for episode in episodes], np.float64)
     return Evaluation(
@@ -150,7 +150,7 @@ def evaluation(episodes: Sequence[Episode], *, weights_version: int, env_steps: 
 
 
 def _shares(count: int | None, environments: int) -> Array:
-    """int64 [B]: episodes that each environment has to play."""
+    """Return the number of episodes for each environment, int64 [B]."""
     if count is None:
         return np.full(environments, np.iinfo(np.int64).max)
     return np.array([share_of(number, count, environments) for number in range(environments)], np.int64)

@@ -1,8 +1,8 @@
-"""Hop 4 of a gradient actor: it differentiates its own unroll and ships the gradient in the unroll's place.
+"""Hop 4 of a gradient actor: it differentiates its own unroll and ships the gradient in place of the unroll.
 
-Acting is the policy bundle's as in every actor; the gradient is taken with the numeric framework, on copies of the
-network that follow the same published weights at the same rate. So it is of the weights that acted, but for rounding.
-Not imported by actors that ship unrolls.
+The actor acts by the policy bundle, like any other. It computes the gradient with the numeric framework, on copies of
+the network that follow the same published weights at the same rate: the weights that acted, except for rounding. Actors
+that ship unrolls do not import this module.
 """
 
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ from distrl.types import Contribution, EnvSpec, Unroll, Weights
 
 
 class GradientShipper:
-    """Ships gradients. "main" has a global copy, which holds what was published, and an online one, which follows it.
+    """Ships gradients. The global copy of "main" holds the published weights, the online copy follows it.
 
     Args:
-        algorithm: With gradient actors.
-        networks: What it has built.
-        frame_counts: Observation's name -> how many frames make it up, as `stack` wants it.
+        algorithm: An algorithm with gradient actors.
+        networks: Its networks.
+        frame_counts: Observation's name -> its number of frames, for `stack`.
     """
 
     state = "differentiating"
@@ -39,12 +39,12 @@ class GradientShipper:
         self._is_first = True
 
     def reset(self, seeds: np.random.SeedSequence) -> None:
-        """Starts dropout's and noise's random generators anew; the next weights are taken whole."""
+        """Reseed dropout's and noise's random generators; the next weights are taken whole."""
         self._algorithm.reseed(seeds)
         self._is_first = True
 
     def take_weights(self, weights: Weights, rate: float) -> Weights:
-        """``online <- rate * weights + (1 - rate) * online``, the first ones whole; what acting reads of them."""
+        """Set ``online <- rate * weights + (1 - rate) * online``, the first ones whole; return those that act."""
         network = self._networks["main"]
         assert network.global_ is not None  # the algorithm ships gradients
         network.global_.set_weights([weights.arrays[name] for name in self._names])
@@ -55,11 +55,11 @@ class GradientShipper:
         return Weights(weights.version, {name: weights.arrays[name] for name in weights.arrays if name in self._acting})
 
     def steer(self, config: RunConfig) -> None:
-        """Take over what the loss reads; the learner applies the learning rate."""
+        """Change the loss's coefficients; the learner applies the learning rate."""
         self._algorithm.steer(self._networks, config)
 
     def contribution(self, unroll: Unroll) -> Contribution:
-        """The gradient of one unroll."""
+        """Compute the gradient of one unroll."""
         return Contribution(
             header=unroll.header,
             differentiated=self._algorithm.differentiate(self._networks, stack([unroll], self._frame_counts)),
@@ -69,7 +69,7 @@ class GradientShipper:
         )
 
     def payload(self, unroll: Unroll) -> bytes:
-        """Its bytes."""
+        """Return the encoded gradient."""
         return encode_contribution(self.contribution(unroll))
 
 

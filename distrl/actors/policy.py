@@ -1,7 +1,7 @@
-"""Hop 2: the policy as actors run it. An ONNX graph from the policy bundle, weights from the learner, one thread.
+"""Hop 2: the policy in an actor: an ONNX graph from the policy bundle, weights from the learner, one thread.
 
-The process needs neither TensorFlow nor the network's Python code. A graph that wants data from anywhere but the
-injected weights is refused.
+The process needs neither TensorFlow nor the network's Python code. A graph that reads data other than the injected
+weights is refused.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ from distrl.networks.policy.description import BundleDescription, WeightSpec, ar
 from distrl.types import Array, EnvSpec, FloatArray, PolicyBundle, Weights
 
 NOWHERE = "/dev/null"
-"""Where ONNX Runtime looks for external data that was not injected: not a directory, so nothing is ever found."""
+"""Folder in which ONNX Runtime looks for external data that was not injected. It is no folder, so nothing is found."""
 Perturb = Callable[[BundleDescription, Mapping[str, Array]], Mapping[str, Array]]
-"""Makes the weights to act with from all weights that are there; returned arrays are new or unchanged."""
+"""Makes the weights to act with from all weights; returned arrays are new or unchanged."""
 
 
 class PolicyOutput(NamedTuple):
@@ -36,12 +36,12 @@ class PolicyOutput(NamedTuple):
 
 
 class Policy:
-    """Runs a policy bundle under weights that are exchanged while it runs.
+    """Runs a policy bundle; its weights can be exchanged at any time.
 
     Attributes:
         spec: The environment that the policy was made for.
         distributions: Action -> the distribution that the policy's outputs parametrise.
-        exploration: How actors explore; None: by these distributions alone.
+        exploration: The actors' exploration; None: draw from these distributions.
         version: Version of the weights in use; 0 before the first.
 
     Raises:
@@ -78,18 +78,18 @@ class Policy:
         return frozenset(spec.name for spec in self._description.weights)
 
     def set_weights(self, weights: Weights, rate: float = 1.0) -> None:
-        """``new = rate * given + (1 - rate) * old`` for trainable weights; others become what is given.
+        """Set ``new = rate * given + (1 - rate) * old`` for trainable weights; all others become the given ones.
 
         The first weights are taken whole, as there is nothing to mix them with. A rate of 0 changes nothing but
         the version.
 
         Args:
-            weights: Exactly the described names, shapes and dtypes; finite. They are copied. How strong the noise of
-                noisy layers is may be among them.
+            weights: Exactly the described names, shapes and dtypes; finite. They are copied. The scales of the noise
+                of noisy layers may be among them.
             rate: In [0, 1].
 
         Raises:
-            DistrlError: Something is wrong with them. The policy goes on with the weights it had.
+            DistrlError: They do not fit. The policy keeps its weights.
         """
         if not 0.0 <= rate <= 1.0:
             raise DistrlError(f"weights {weights.version}: rate must be in [0, 1], not {rate}")
@@ -103,10 +103,10 @@ class Policy:
         self._act_with(self._arrays)
 
     def perturb(self, perturb: Perturb) -> None:
-        """Acts with what `perturb` makes of the weights, until they change or are perturbed again; they stay the same.
+        """Act with the weights that `perturb` returns, until the weights change or are perturbed again.
 
         Raises:
-            DistrlError: It needs weights that are not there.
+            DistrlError: It needs weights that were not given.
         """
         self._act_with(perturb(self._description, self._arrays))
 
@@ -116,19 +116,19 @@ class Policy:
             self._session = None  # opened at the next step: it may be perturbed before
 
     def forget_weights(self) -> None:
-        """As before the first weights: the next ones are taken whole."""
+        """Forget the weights: the next ones are taken whole."""
         self._arrays = {}
         self.version = 0
 
     def step(self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]) -> PolicyOutput:
-        """Runs the network once.
+        """Run the network once.
 
         Args:
             observations: name -> [B, ...] in the environment's dtype.
             recurrent_state: name -> [B, ...].
 
         Raises:
-            DistrlError: No weights yet, the arrays do not fit the graph, or ONNX Runtime cannot run it.
+            DistrlError: There are no weights yet, the arrays do not fit the graph, or ONNX Runtime cannot run it.
         """
         if not self.version:
             raise DistrlError("the policy has no weights yet")
@@ -145,7 +145,7 @@ class Policy:
         return PolicyOutput(dict(zip(self._outputs, outputs[:count], strict=True)), state)
 
     def initial_state(self, batch: int) -> dict[str, Array]:
-        """Recurrent state at an episode's start: zeros, name -> [batch, ...]. Empty for feed-forward policies."""
+        """Return the recurrent state at an episode's start: zeros, name -> [batch, ...]; empty without recurrence."""
         specs = self._description.recurrent_state
         return {name: np.zeros((batch, *spec.shape), spec.dtype) for name, spec in specs.items()}
 
@@ -154,7 +154,7 @@ class Policy:
         return self._acting if self._feeds else {}
 
     def _next(self, spec: WeightSpec, weights: Weights, rate: float) -> Array:
-        """The array that replaces the one in use; always new memory."""
+        """Return the array that replaces the one in use, always in new memory."""
         given = np.asarray(weights.arrays[spec.name])
         if given.shape != spec.shape or given.dtype != np.dtype(spec.dtype):
             raise DistrlError(
@@ -171,7 +171,7 @@ class Policy:
         return {spec.name: np.zeros(spec.shape, spec.dtype) for spec in self._description.weights}
 
     def _check_signature(self, session: onnxruntime.InferenceSession) -> None:
-        """Raises DistrlError unless the graph's inputs and outputs are the described ones."""
+        """Raise DistrlError unless the graph's inputs and outputs are the described ones."""
         inputs = {tensor.name for tensor in session.get_inputs()}
         fed = self.weight_names if self._feeds else frozenset()
         if ignored := sorted(fed - inputs):

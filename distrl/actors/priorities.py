@@ -1,7 +1,7 @@
-"""First priorities of replayed steps, by the actor that made them (Horgan et al. 2018, section 3).
+"""First priorities of replayed steps, computed by the actor that made them (Horgan et al. 2018, section 3).
 
-Values of all choices are there already, as actions are chosen by them. So what a step's temporal difference was under
-the weights that acted costs next to nothing, and the replay memory need not prefer whatever is new.
+The actor has the values of all choices, because it chooses actions by them. So temporal differences under the weights
+that acted cost almost nothing, and the replay memory need not give every new item the highest priority.
 """
 
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ from distrl.types import Array, BoolArray, FloatArray, Unroll
 
 
 class FirstPriorities:
-    """Keeps the values of an unroll's rows, and tells |n-step temporal difference| of each when it is full.
+    """Collects the values of an unroll's rows, and adds |n-step temporal difference| of each to the full unroll.
 
     Args:
-        parameters: The algorithm's: discount, scale of rewards, and n.
-        distributions: Action -> where the values of its choices are; nothing else is looked at.
+        parameters: The algorithm's parameters: discount, scale of rewards, and n.
+        distributions: Action -> the family of its values.
 
     Raises:
         ConfigError: There are no values, or there is no replay memory.
@@ -42,19 +42,19 @@ class FirstPriorities:
         self.begin()
 
     def begin(self) -> None:
-        """Forgets the rows of an unroll that is abandoned."""
+        """Begin an unroll; rows of an abandoned one are forgotten."""
         self._rows: list[list[FloatArray]] = []
 
     def add(self, outputs: Mapping[str, FloatArray]) -> None:
-        """One row's outputs of the policy, by name, [B, P]."""
+        """Add one row: the policy's outputs by name, [B, P]."""
         self._rows.append(values_of_choices(outputs, self._specs))
 
     def told(self, unroll: Unroll, last: Mapping[str, FloatArray]) -> Unroll:
-        """The full unroll with its priorities; the next one begins.
+        """Return the full unroll with its priorities, and begin the next one.
 
         Args:
-            unroll: Of T steps, each of which was added.
-            last: Outputs for its last observations, from which no action has been taken yet.
+            unroll: An unroll of T steps, each of which was added.
+            last: Outputs for its last observations, from which no action has been taken.
         """
         self.add(last)
         values = [np.stack(rows) for rows in zip(*self._rows, strict=True)]  # [T+1, B, A_k] of every choice
@@ -76,12 +76,12 @@ class FirstPriorities:
 
 
 def n_step_targets(values: Array, rewards: Array, discounts: Array, valid: BoolArray, steps: int) -> Array:
-    """The learner's `returns.n_step`, of which this is the twin in NumPy.
+    """Compute `returns.n_step` of the learner in NumPy.
 
-    Fewer than n steps where an episode ends before, or the unroll: the bootstrap is from there.
+    If an episode or the unroll ends before n steps, the return bootstraps there.
 
     Args:
-        values: [T+1, B]. What the best choice is worth in every row.
+        values: [T+1, B]. Value of the best choice in every row.
         rewards, discounts: [T, B]. gamma * (1 - terminated).
         valid: bool [T, B].
         steps: n.

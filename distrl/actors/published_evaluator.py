@@ -1,4 +1,4 @@
-"""Evaluates published weights beside the training, whenever this has come far enough."""
+"""Evaluation of published weights during the training, at multiples of `evaluation.every_env_steps`."""
 
 import time
 from collections.abc import Callable
@@ -15,15 +15,15 @@ from distrl.types import Weights
 
 
 class PublishedEvaluator:
-    """Plays `evaluation.episodes` with the newest weights once they have crossed a multiple of `every_env_steps`.
+    """Plays `evaluation.episodes` with the newest weights when they have crossed a multiple of `every_env_steps`.
 
     Attributes:
-        weights_version: Of the newest evaluation, also while it lasts; 0 before the first.
+        weights_version: Version of the newest evaluation's weights, also while it lasts; 0 before the first.
 
     Args:
-        policy, environment: Nobody else's.
-        after_env_steps: Environment steps behind the weights that were last evaluated; 0: none were.
-        incarnation: The evaluator's, as `registry.register_evaluator` gave it.
+        policy, environment: Not shared with another object.
+        after_env_steps: Environment steps behind the last evaluated weights; 0 before the first evaluation.
+        incarnation: The evaluator's incarnation, from `registry.register_evaluator`.
     """
 
     def __init__(
@@ -55,21 +55,21 @@ class PublishedEvaluator:
 
     @property
     def last_step_at(self) -> float:
-        """Monotonic seconds of the newest one."""
+        """Monotonic seconds of the newest environment step."""
         return self._evaluator.last_step_at
 
     @property
     def can_evaluate(self) -> bool:
-        """There are weights."""
+        """Whether there are weights."""
         return self._backend.weights.version() > 0
 
     @property
     def due(self) -> bool:
-        """The newest weights have crossed the next multiple."""
+        """Whether the newest weights have crossed the next multiple."""
         return self._backend.weights.env_steps() >= self._next
 
     def evaluate(self, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Evaluates the newest weights and tells the registry; False if stopped before all episodes had ended.
+        """Evaluate the newest weights and register the result; return False if stopped before all episodes had ended.
 
         Raises:
             FencedError: There is a newer evaluator; the result is dropped.
@@ -80,7 +80,7 @@ class PublishedEvaluator:
         arrays, names = decode_weights(published.blob).arrays, self._policy.weight_names
         self._policy.set_weights(Weights(published.version, {name: arrays[name] for name in arrays if name in names}))
         self.weights_version = published.version
-        # By the multiple: the same whether a run was resumed or not.
+        # Seeded by the multiple, so that a resumed run plays the same episodes.
         key = np.random.SeedSequence(self._seed, spawn_key=(3, self._multiple(published.env_steps)))
         episodes = [*self._evaluator.episodes(self._count, int(key.generate_state(1)[0]), stop)]
         if len(episodes) < self._count:
@@ -99,16 +99,16 @@ class PublishedEvaluator:
         return True
 
     def evaluate_if_due(self, stop: Callable[[], bool]) -> None:
-        """As deterministic mode calls it after every update."""
+        """Evaluate if due; deterministic mode calls this after every update."""
         if self.due:
             self.evaluate(stop)
 
     def close(self) -> None:
-        """Closes the environments."""
+        """Close the environments."""
         self._environment.close()
 
     def _following(self, env_steps: int) -> int:
-        """The environment steps at which the multiple after `env_steps` lies."""
+        """Return the environment steps of the first multiple after `env_steps`."""
         return self._heat_up + (self._multiple(env_steps) + 1) * self._every
 
     def _multiple(self, env_steps: int) -> int:

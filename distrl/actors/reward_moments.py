@@ -1,4 +1,4 @@
-"""Moments of the discounted return, by which rewards are normalised; unrolls carry them."""
+"""Moments of the discounted return, which normalise rewards; unrolls carry them."""
 
 import numpy as np
 
@@ -6,11 +6,11 @@ from distrl.types import Array, BoolArray, FloatArray
 
 
 class DiscountedReturns:
-    """``R_t = discount * R_{t-1} + r_t`` of every environment over its valid steps, from 0 in every episode; a lost
-    life that terminates counts as an end here, as no value reaches beyond it.
+    """Rolling returns ``R_t = discount * R_{t-1} + r_t`` of every environment over its valid steps.
 
-    The rolling sum of Engstrom et al. 2020 (arXiv:2005.12729, section 3, reward scaling): not the return that follows a
-    step but of what led to it, so that it is known at once. With discount 0 it is the reward.
+    R begins at 0 in every episode, and after a lost life that terminates. It is the rolling sum of Engstrom et al. 2020
+    (arXiv:2005.12729, section 3, reward scaling): a sum over earlier rewards, so that it is known at once, not over
+    later ones. With discount 0 it is the reward.
 
     Args:
         discount: In [0, 1].
@@ -23,19 +23,19 @@ class DiscountedReturns:
         self.reset()
 
     def reset(self) -> None:
-        """Every environment is at an episode's start."""
+        """Begin a new episode in every environment."""
         self._running = np.zeros(self._environments, np.float64)
 
     def moments(self, rewards: FloatArray, ended: BoolArray, valid: BoolArray) -> dict[str, Array]:
-        """Goes through one unroll; open episodes are carried on into the next.
+        """Process one unroll; open episodes continue in the next one.
 
         Args:
             rewards: float32 [T, B].
-            ended: bool [T, B]. The step ended the episode, or a life that counts as one.
-            valid: bool [T, B]. Other rows count for nothing.
+            ended: bool [T, B]. The step ended the episode, or terminated a life.
+            valid: bool [T, B]. Other rows are ignored.
 
         Returns:
-            Of R over the valid steps: "count", "mean" and "squares" (sum of squared deviations from the mean), float64.
+            Moments of R over the valid steps: "count", "mean" and "squares" (squared deviations, summed), float64.
         """
         seen = np.empty(rewards.shape, np.float64)
         for row, reward in enumerate(rewards):

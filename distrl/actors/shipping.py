@@ -1,4 +1,4 @@
-"""Hop 4: an unroll on its way to the stream, by default as it is; `actors/gradient_actor.py` ships gradients."""
+"""Hop 4: makes the payload that an actor pushes for an unroll; `actors/gradient_actor.py` ships gradients."""
 
 from typing import Protocol
 
@@ -10,10 +10,10 @@ from distrl.types import Unroll, Weights
 
 
 class Shipper(Protocol):
-    """Turns unrolls into what the actor pushes.
+    """Turns unrolls into payloads.
 
     Attributes:
-        state: What the actor does meanwhile, for `ActorProgress.state`.
+        state: The actor's state meanwhile, for `ActorProgress.state`.
     """
 
     state: str
@@ -22,30 +22,30 @@ class Shipper(Protocol):
         """Reseed random generators; the next weights are taken whole."""
 
     def take_weights(self, weights: Weights, rate: float) -> Weights:
-        """Take note of newly published weights, at the mixing rate; return those that the policy acts with."""
+        """Take newly published weights at the mixing rate; return those with which the policy acts."""
 
     def steer(self, config: RunConfig) -> None:
-        """Take over changes of operators, between two unrolls."""
+        """Apply the operators' changes, between two unrolls."""
 
     def payload(self, unroll: Unroll) -> bytes:
-        """The bytes that travel under the unroll's header."""
+        """Return the bytes that travel with the unroll's header."""
 
 
 class UnrollShipper:
-    """Ships unrolls."""
+    """Ships encoded unrolls."""
 
     state = "acting"  # it takes no time to speak of
 
     def reset(self, seeds: np.random.SeedSequence) -> None:
-        """Nothing is random, and weights are the policy's."""
+        """Do nothing: nothing is random, and the policy holds the weights."""
 
     def take_weights(self, weights: Weights, rate: float) -> Weights:
-        """All are the policy's."""
+        """Return all weights: the policy takes them."""
         return weights
 
     def steer(self, config: RunConfig) -> None:
-        """Unrolls are shipped as they are, whatever the configuration."""
+        """Do nothing: no setting changes unrolls."""
 
     def payload(self, unroll: Unroll) -> bytes:
-        """The encoded unroll."""
+        """Encode the unroll."""
         return encode_unroll(unroll)

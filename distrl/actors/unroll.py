@@ -1,6 +1,6 @@
-"""Hop 3: rows become an unroll. The last observation row of one unroll is the first of the next.
+"""Hop 3: collects rows to an unroll. The last observation row of one unroll is the first of the next.
 
-Where the policy sees stacks of frames, an unroll holds every frame once: see `Unroll.observations`.
+If the policy sees stacks of frames, an unroll holds every frame once: see `Unroll.observations`.
 """
 
 from collections.abc import Mapping
@@ -34,10 +34,10 @@ _OF_STEP = Step._fields[1:]  # all but the observations
 class UnrollBuilder:
     """Collects T rows of B environments and the statistics of episodes that end in them.
 
-    Each unroll gets arrays of its own, so that one handed out is never written to again.
+    Each unroll has its own arrays, so that a returned one is never written to again.
 
     Args:
-        reward_discount: Of the returns whose moments unrolls tell; None: they tell none.
+        reward_discount: Discount of the returns whose moments unrolls carry; None: unrolls carry no moments.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class UnrollBuilder:
         self._discounted = None if reward_discount is None else DiscountedReturns(reward_discount, environments)
 
     def begin(self, observations: dict[str, Array], recurrent_state: dict[str, Array]) -> None:
-        """Starts from freshly reset environments: no row yet, episodes at step 0.
+        """Start from freshly reset environments: no row yet, episodes at step 0.
 
         Args:
             observations: name -> [B, ...], the first row.
@@ -81,11 +81,11 @@ class UnrollBuilder:
 
     @property
     def full(self) -> bool:
-        """All T rows are there."""
+        """Whether all T rows have been added."""
         return self._row == self._shape[0]
 
     def add(self, actions: Mapping[str, Array], log_probabilities: FloatArray, step: Step) -> None:
-        """Records one row: actions name -> [B, ...], the log-probability of all of them [B], and what they led to."""
+        """Record one row: actions name -> [B, ...], their joint log-probability [B], and the resulting step."""
         row = self._row
         for name, rows in self._actions.items():
             rows[row] = actions[name]
@@ -99,10 +99,10 @@ class UnrollBuilder:
     def close(
         self, producer: tuple[int, int], sequence: int, weights_version: int, recurrent_state: dict[str, Array]
     ) -> Unroll:
-        """Hands out the full unroll and begins the next one from its last observation row.
+        """Return the full unroll and begin the next one from its last observation row.
 
         Args:
-            recurrent_state: The policy's state before the next row 0, as `restarted` left it. Kept, not copied.
+            recurrent_state: The policy's state before the next row 0, from `restarted`. Kept, not copied.
         """
         if not self.full:
             raise ValueError(f"an unroll of {self._shape[0]} steps holds {self._row} yet")
@@ -123,7 +123,7 @@ class UnrollBuilder:
         return unroll
 
     def _joined_steps(self) -> dict[str, Array]:
-        """Name -> [T, B, ...]."""
+        """Return the arrays of `STEP_FIELDS`, name -> [T, B, ...]."""
         rows, columns = len(self._steps), zip(*self._steps, strict=True)
         joined = {"behaviour_log_probabilities": self._log_probabilities}
         for name, arrays in zip(_OF_STEP, columns, strict=True):
@@ -137,7 +137,7 @@ class UnrollBuilder:
         return self._discounted.moments(steps["rewards"], steps["terminated"] | steps["truncated"], steps["valid"])
 
     def _ended_episodes(self, steps: dict[str, Array]) -> tuple[FloatArray, IntArray]:
-        """Returns and lengths of episodes that end in this unroll, in order of time; open ones are carried on."""
+        """Return returns and lengths of episodes that end in this unroll, in order of time; open ones continue."""
         returns = self._returns_before + np.cumsum(steps["raw_rewards"], axis=0, dtype=np.float64)  # [T, B]
         lengths = self._lengths_before + np.cumsum(steps["valid"], axis=0)
         # Transposed, so that the ends of one environment stand next to each other.
@@ -159,18 +159,18 @@ class UnrollBuilder:
 
 
 def _frames(observations: Array, spec: ArraySpec) -> Array:
-    """[B, ...] -> [n, B, *one frame], in the order of time."""
+    """Split stacks [B, ...] into frames [n, B, *one frame], oldest first."""
     return observations[None] if spec.frames == 1 else frames.split(observations, spec.frames)
 
 
 def restarted(recurrent_state: dict[str, Array], valid: BoolArray) -> dict[str, Array]:
-    """The state before the next row: zeros where this row was not valid, as a new episode begins there.
+    """Return the state before the next row: zeros where this row was not valid, as a new episode begins there.
 
     The learner does the same with the state before row t + 1 wherever ``valid[t]`` is False.
 
     Args:
-        recurrent_state: name -> [B, ...], what the policy put out for this row. Never written to: others may hold it.
-        valid: bool [B]. Of this row.
+        recurrent_state: name -> [B, ...], the policy's output for this row. Not modified.
+        valid: bool [B] of this row.
     """
     if not recurrent_state or valid.all():
         return recurrent_state

@@ -1,7 +1,7 @@
-"""How an actor explores: it takes other actions than the policy alone would, and reports their exact log-probabilities.
+"""Exploration: the actor's choice of actions while training, with their exact log-probabilities.
 
-`config/exploration.py` has the kinds, `networks/policy/exploration_checks.py` says which of them fit. Everything moves
-with the environment steps that come with weights, and begins anew where the actor does.
+`config/exploration.py` has the kinds; `networks/policy/exploration_checks.py` checks which of them fit. Schedules
+follow the environment steps that are published with the weights; all other state begins anew with the actor.
 """
 
 from collections.abc import Mapping
@@ -23,10 +23,7 @@ class Exploration:
     """Chooses an actor's actions while it trains.
 
     Args:
-        parameters: None: by the policy's distributions alone.
-        distributions: Action -> its distribution.
-        actions: Action -> what the environment takes.
-        crowd: The rows among those of all actors.
+        parameters: The kind of exploration; None: draw from the policy's distributions.
     """
 
     def __init__(
@@ -56,19 +53,19 @@ class Exploration:
         self._weight_noise = weight_noise_of(parameters)
 
     def change(self, parameters: ExplorationParameters | None) -> None:
-        """Explore by these from now on; memory of environments, such as their noise, begins anew."""
+        """Explore by these parameters from now on. State of environments, such as their noise, begins anew."""
         if parameters != self._parameters:
             self._make(parameters)
             self.move_to(self._env_steps)
 
     def reset(self) -> None:
-        """Begin as at first, with every row at an episode's start."""
+        """Return to the initial state, with every row at an episode's start."""
         for explorer in self._explorers.values():
             explorer.reset()
         self.move_to(0)
 
     def move_to(self, env_steps: int) -> None:
-        """All actors together have made so many environment steps, as the newest weights say."""
+        """Move schedules to this number of environment steps of all actors, which came with the newest weights."""
         self._env_steps = env_steps
         self._selector = self._random if env_steps < self._random_steps else self._explored
         for explorer in self._explorers.values():
@@ -77,18 +74,18 @@ class Exploration:
             self._weight_noise.move_to(env_steps)
 
     def perturb(self, policy: Policy, rng: np.random.Generator) -> None:
-        """Put noise on the policy's weights for an unroll, where the kind is one of weights."""
+        """Put noise on the policy's weights for an unroll, if this kind explores by weights."""
         if self._weight_noise is not None:
             policy.perturb(partial(self._weight_noise.perturbed, rng))
 
     def sample(
         self, outputs: Mapping[str, FloatArray], rng: np.random.Generator
     ) -> tuple[dict[str, Array], FloatArray]:
-        """One action of each name for every row, as `ActionSelector.sample`."""
+        """Draw one action of each name for every row, see `ActionSelector.sample`."""
         return self._selector.sample(outputs, rng)
 
     def follow(self, valid: BoolArray) -> None:
-        """Take note of a step: a new episode begins in each row that is not `valid`, bool [B]."""
+        """Record a step: a new episode begins in each row that is not `valid`, bool [B]."""
         if self._explorers and not valid.all():
             for explorer in self._explorers.values():
                 explorer.begin_episodes(~valid)

@@ -1,6 +1,6 @@
-"""How one action is explored: epsilon-greedy, Boltzmann, greedy, noise, and uniformly random actions.
+"""Explorers of one action: epsilon-greedy, Boltzmann, greedy, noise, and uniformly random actions.
 
-`networks/policy/exploration_checks.py` has refused what does not fit the action.
+`networks/policy/exploration_checks.py` has refused kinds that do not fit the action.
 """
 
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ from distrl.types import ActionSpec, Array, BoolArray, BoxSpec, FloatArray
 
 @dataclass(frozen=True)
 class Crowd:
-    """Where the rows of one actor stand among those of all.
+    """Place of one actor's rows among those of all actors.
 
     Attributes:
-        actor: Its id, from 0.
-        actors: The number that the run is configured for, at least 1.
-        environments: B, of each.
+        actor: The actor's id, from 0.
+        actors: Configured number of actors, at least 1.
+        environments: B, rows of each actor.
     """
 
     actor: int
@@ -40,24 +40,24 @@ class Crowd:
 
 
 class Explorer:
-    """Draws one action. It may change with environment steps, or remember something of every row."""
+    """Draws one action. It may follow a schedule over environment steps, or have a state for every row."""
 
     def reset(self) -> None:
-        """Begin as at first, with every row at an episode's start."""
+        """Return to the initial state, with every row at an episode's start."""
 
     def move_to(self, env_steps: int) -> None:
-        """All actors together have made so many environment steps."""
+        """Move schedules to this number of environment steps of all actors."""
 
     def begin_episodes(self, begun: BoolArray) -> None:
-        """A new episode begins where `begun`, bool [B]."""
+        """Begin a new episode in the rows `begun`, bool [B]."""
 
     def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
-        """Actions [B, ...] and their log-probabilities, float32 [B]; 0 where the kind has no probabilities."""
+        """Return actions [B, ...] and log-probabilities, float32 [B]; 0 if the kind has no probabilities."""
         raise NotImplementedError
 
 
 class Greedy(Explorer):
-    """The policy's best action. Log-probabilities are 0: there are none."""
+    """The policy's best action. Log-probabilities are 0, as nothing is drawn."""
 
     def __init__(self, spec: FamilySpec) -> None:
         self._sampler = spec.sampler()
@@ -67,7 +67,7 @@ class Greedy(Explorer):
 
 
 class Boltzmann(Explorer):
-    """softmax(values / T), and likewise of a policy's logits."""
+    """Choices from softmax(values / T), or from a policy's logits / T."""
 
     def __init__(self, parameters: BoltzmannParameters, spec: FamilySpec) -> None:
         self._sampler = spec.as_logits().sampler()
@@ -84,12 +84,11 @@ class Boltzmann(Explorer):
 
 
 class NoisyAction(Explorer):
-    """The policy's best action plus noise, cut to the bounds. Log-probabilities are 0: where bounds cut is no density.
+    """The policy's best action plus noise, cut to the bounds. Log-probabilities are 0: a cut action has no density.
 
     Args:
-        parameters: One of the kinds of noise.
-        spec: The meaning of the policy's outputs.
-        action: Its bounds.
+        spec: Meaning of the policy's outputs.
+        action: The action, with its bounds.
         rows: B.
     """
 
@@ -104,7 +103,7 @@ class NoisyAction(Explorer):
         self._low, self._high = (low + margin).astype(np.float32), (high - margin).astype(np.float32)
 
     def draw(self, rng: np.random.Generator) -> Array:
-        """The next noise, float64 [B, n], in the parameters' unit."""
+        """Return the next noise, float64 [B, n], in the parameters' unit."""
         raise NotImplementedError
 
     def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
@@ -114,7 +113,7 @@ class NoisyAction(Explorer):
 
 
 class ConstantNoise(NoisyAction):
-    """The same value all the time."""
+    """A constant value."""
 
     def __init__(self, parameters: ConstantNoiseParameters, spec: FamilySpec, action: BoxSpec, rows: int) -> None:
         super().__init__(parameters, spec, action, rows)
@@ -125,7 +124,7 @@ class ConstantNoise(NoisyAction):
 
 
 class GaussianNoise(NoisyAction):
-    """Independent normal noise."""
+    """Independent normal noise at every step."""
 
     def __init__(self, parameters: GaussianNoiseParameters, spec: FamilySpec, action: BoxSpec, rows: int) -> None:
         super().__init__(parameters, spec, action, rows)
@@ -161,10 +160,10 @@ class OrnsteinUhlenbeck(NoisyAction):
 
 
 class EpsilonGreedy(Explorer):
-    """The source of epsilon for both classes below.
+    """Base of both epsilon-greedy explorers: the current epsilon.
 
     Attributes:
-        epsilon: float32, [] for all rows alike, or [B].
+        epsilon: float32, [] if equal for all rows, or [B].
     """
 
     def __init__(self, parameters: EpsilonGreedyParameters, crowd: Crowd) -> None:
@@ -186,7 +185,7 @@ class EpsilonGreedy(Explorer):
         self._episodes += begun
 
     def _renew(self, rng: np.random.Generator) -> None:
-        """Call before every step."""
+        """Renew epsilon; called before every step."""
         if isinstance(self._source, EpsilonByEpisode):
             self._set(rng.random(len(self._episodes)) / (self._episodes + 1))
 
@@ -197,10 +196,10 @@ class EpsilonGreedy(Explorer):
 
 
 class EpsilonGreedyChoice(EpsilonGreedy):
-    """One choice: ``p = (1 - eps) p_own + eps u``, drawn in one go.
+    """One choice, drawn from ``p = (1 - eps) p_own + eps u``.
 
-    `p_own` is the policy's distribution, or shared evenly by the best of equal values; u is uniform over the choices
-    that are allowed.
+    `p_own` is the policy's distribution; for values, all of it is on the best choice, shared evenly by equal ones. u is
+    uniform over the allowed choices.
     """
 
     def __init__(self, parameters: EpsilonGreedyParameters, spec: FamilySpec, crowd: Crowd) -> None:
@@ -227,9 +226,9 @@ class EpsilonGreedyChoice(EpsilonGreedy):
 
 
 class EpsilonGreedyMixture(EpsilonGreedy):
-    """Any other action: one toss for all of its numbers decides between the policy and chance.
+    """Any other action: one draw for all of its numbers decides between the policy and a uniform action.
 
-    Its log-probabilities are those of the mixture, ``log((1 - eps) p(a) + eps u(a))``, whichever of the two drew a.
+    Log-probabilities are those of the mixture, ``log((1 - eps) p(a) + eps u(a))``, whichever of the two drew a.
     """
 
     def __init__(self, parameters: EpsilonGreedyParameters, spec: FamilySpec, action: ActionSpec, crowd: Crowd) -> None:
@@ -251,7 +250,7 @@ class EpsilonGreedyMixture(EpsilonGreedy):
 
 
 class UniformChoices(Explorer):
-    """Choices and switches: the distribution itself with equal logits, where the policy's are not masked."""
+    """Uniform choices and switches: the policy's distribution with equal logits for all that are not masked."""
 
     def __init__(self, spec: FamilySpec) -> None:
         self._lowest = -0.5 * MASKED if spec.may_be_masked else -np.inf
@@ -261,16 +260,16 @@ class UniformChoices(Explorer):
         return self._sampler.sample(self._level(parameters), rng)
 
     def log_probability(self, parameters: FloatArray, actions: Array) -> FloatArray:
-        """Log-probabilities of any actions in range, float32 [B]."""
+        """Return log-probabilities of any actions in range, float32 [B]."""
         return self._sampler.log_probability(self._level(parameters), actions)
 
     def _level(self, logits: FloatArray) -> FloatArray:
-        """Equal logits for the choices that are allowed."""
+        """Return equal logits for the allowed choices."""
         return np.where(logits < self._lowest, np.float32(-MASKED), np.float32(0.0))
 
 
 class UniformNumbers(Explorer):
-    """Real numbers between finite bounds, `inset` of the distance between them inside."""
+    """Uniform real numbers between finite bounds, each bound moved inside by `inset` of their distance."""
 
     def __init__(self, spec: BoxSpec, inset: float) -> None:
         low, high = (np.array(bound, np.float64) for bound in (spec.low, spec.high))
@@ -286,27 +285,25 @@ class UniformNumbers(Explorer):
         return actions, np.full(rows, self._log_density)
 
     def log_probability(self, parameters: FloatArray, actions: Array) -> FloatArray:
-        """Log-densities of any actions, float32 [B]; -inf beyond the bounds."""
+        """Return log-densities of any actions, float32 [B]; -inf beyond the bounds."""
         inside = ((actions >= self._lowest) & (actions <= self._highest)).all(axis=1)
         return np.where(inside, self._log_density, np.float32(-np.inf))
 
 
 def uniform_of(action: ActionSpec, spec: FamilySpec) -> UniformChoices | UniformNumbers:
-    """Uniformly random actions; real numbers must have finite bounds.
+    """Return the sampler of uniformly random actions; real numbers must have finite bounds.
 
-    Where the policy stays inside the bounds, so do these: it could not have taken others.
+    If the policy stays strictly inside the bounds, so do these: it could not have taken others.
     """
     return UniformNumbers(action, spec.edge) if isinstance(action, BoxSpec) else UniformChoices(spec)
 
 
 def explorer_of(parameters: ActionExploration, spec: FamilySpec, action: ActionSpec, crowd: Crowd) -> Explorer:
-    """The explorer of one action.
+    """Make the explorer of one action.
 
     Args:
         parameters: Any kind but `policy`.
-        spec: The meaning of the policy's outputs.
-        action: The action as the environment takes it.
-        crowd: The rows among those of all actors.
+        spec: Meaning of the policy's outputs.
     """
     match parameters:
         case EpsilonGreedyParameters() if spec.is_one_choice:
@@ -329,9 +326,9 @@ def explorer_of(parameters: ActionExploration, spec: FamilySpec, action: ActionS
 
 
 def ladder(parameters: EpsilonLadder, crowd: Crowd) -> Array:
-    """Epsilon of each row of an actor, float64 [B] or [].
+    """Return the epsilon of each row of an actor, float64 [B] or [].
 
-    Actors beyond the configured number stand on the last step.
+    Actors beyond the configured number have the last actor's.
     """
     if parameters.over == "actors":
         count, place = crowd.actors, np.asarray(crowd.actor)

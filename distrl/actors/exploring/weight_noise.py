@@ -1,6 +1,6 @@
-"""Exploring by other weights instead of other actions: each unroll acts with noise of its own on the network's weights.
+"""Exploration by noise on weights instead of actions: each unroll acts with its own noise on the network's weights.
 
-Actions are then drawn as ever, and their log-probabilities are those of the policy that acts.
+Actions are drawn as without it, and log-probabilities are those of the policy that acts.
 """
 
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ from distrl.types import Array, FloatArray
 
 
 class WeightNoise(Protocol):
-    """Noise on weights, which stay as they are."""
+    """Noise that is added to copies of weights."""
 
     def move_to(self, env_steps: int) -> None:
-        """All actors together have made so many environment steps."""
+        """Move schedules to this number of environment steps of all actors."""
 
     def perturbed(
         self, rng: np.random.Generator, description: BundleDescription, arrays: Mapping[str, Array]
     ) -> dict[str, Array]:
-        """The weights to act with, by name.
+        """Return the weights to act with, by name.
 
         Args:
             arrays: All weights by name.
@@ -31,10 +31,10 @@ class WeightNoise(Protocol):
 
 
 class FactorisedNoise:
-    """The noise of noisy layers (Fortunato et al. 2018, equations 10 and 11), drawn by the actor."""
+    """Noise of noisy layers (Fortunato et al. 2018, equations 10 and 11), drawn by the actor."""
 
     def move_to(self, env_steps: int) -> None:
-        """Training decides its strength."""
+        """Do nothing: training sets the strength of the noise."""
 
     def perturbed(
         self, rng: np.random.Generator, description: BundleDescription, arrays: Mapping[str, Array]
@@ -70,7 +70,7 @@ class IndependentNoise:
 
 
 def weight_noise_of(parameters: ExplorationParameters | None) -> WeightNoise | None:
-    """The noise that this exploration puts on weights, if any."""
+    """Return the noise that this exploration puts on weights, if any."""
     match parameters:
         case NoisyNetworkParameters():
             return FactorisedNoise()
@@ -81,7 +81,7 @@ def weight_noise_of(parameters: ExplorationParameters | None) -> WeightNoise | N
 
 
 def _factor(count: int, rng: np.random.Generator) -> FloatArray:
-    """f(eps) = sgn(eps) sqrt|eps|, float32 [count]."""
+    """Return f(eps) = sgn(eps) sqrt|eps| of normal eps, float32 [count]."""
     noise = rng.standard_normal(count, np.float32)
     factor: FloatArray = np.sign(noise) * np.sqrt(np.abs(noise))
     return factor
