@@ -11,10 +11,10 @@ __all__ = ["Algorithm", "make_algorithm"]
 
 
 def make_algorithm(config: RunConfig) -> Algorithm:
-    """The algorithm that `config.algorithm.name` selects.
+    """Make the algorithm that `config.algorithm.name` selects.
 
     Raises:
-        ConfigError: It is a class of the user's own that cannot be imported, or is no `Algorithm`.
+        ConfigError: It is a user's class that cannot be imported, or is no `Algorithm`.
     """
     section = config.algorithm
     if isinstance(section, ExternalAlgorithmParameters):

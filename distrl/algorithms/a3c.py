@@ -1,7 +1,6 @@
 """A3C and A2C (Mnih et al. 2016, arXiv:1602.01783): workers differentiate their own unrolls and share one network.
 
-Under the name a3c every gradient is applied as it comes, under a2c one gradient of every worker at a time. The loss is
-the same, and knows nothing of it.
+a3c applies every gradient as it comes, a2c one gradient of every worker at a time. Both have the same loss.
 """
 
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ class ActorCritic(GradientAlgorithm):
         loss = policy_loss + value_loss_weight * value_loss - entropy_weight * entropy
 
     (section 4 and algorithm S3, which is gae_lambda = 1). The paper sums over an unroll; here every term is a mean over
-    its valid steps. Nothing is corrected for age: a gradient is of the weights that acted.
+    its valid steps. There is no correction for age: every gradient is of the weights that acted.
     """
 
     Parameters = ActorCriticSection
@@ -36,7 +35,7 @@ class ActorCritic(GradientAlgorithm):
         self.parameters = config.algorithm
 
     def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
-        """The loss of one unroll.
+        """Return the loss of one unroll.
 
         Args:
             outputs: "policy/<action>" float32 [T+1, N, P] and "value" float32 [T+1, N].

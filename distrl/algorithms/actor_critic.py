@@ -1,4 +1,4 @@
-"""The loss that actor-critics share. They differ in what their returns are made of."""
+"""The loss of all actor-critics; they differ in how they compute returns."""
 
 from distrl.algorithms.algorithm import Loss
 from distrl.algorithms.maths import losses
@@ -28,7 +28,7 @@ def actor_critic_loss(
         log_probabilities: float32 [T, N]. Of a_t under the current policy.
         entropies: float32 [T, N], nats.
         valid: bool [T, N].
-        huber: The value loss is Huber's instead of squared.
+        huber: Use Huber's value loss instead of the squared one.
 
     Returns:
         The heads' losses, "policy" and "value", and the metrics policy_loss, value_loss, entropy, mean_value and

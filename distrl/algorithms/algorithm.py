@@ -1,11 +1,11 @@
-"""The seam between an algorithm and everything else: what it wants from the memory, its networks, and one update.
+"""The interface of algorithms: their use of the memory, their networks, and one update.
 
-    memory    read once, before launch: how unrolls are made and how old they may be
-    build     once, in the learner: the networks, and the compiled step
-    update    per batch: hops 7 to 9 of a trajectory's life
+    memory    read once, before the launch: how unrolls are made and how old they may be
+    build     called once, in the learner: makes the networks and the compiled step
+    update    called per batch: hops 7 to 9 of a trajectory's life
 
-An algorithm whose update is a gradient step on one loss needs only `heads` and `loss`: see `GradientAlgorithm`. These
-two are enough for gradient actors as well, which take the gradient themselves and ship it in place of the unroll.
+An algorithm whose update is a gradient step on one loss needs only `heads` and `loss`: see `GradientAlgorithm`. They
+also suffice for gradient actors, which compute the gradient themselves and ship it in place of the unroll.
 """
 
 from abc import ABC, abstractmethod
@@ -39,13 +39,13 @@ class MemorySpec:
     Attributes:
         kind: stream: every unroll is trained on once, in order of arrival. replay: unrolls go into a replay memory on
             the learner's side of the stream, and batches are sampled from it.
-        ships: What actors send: unrolls, or gradients that they take of them.
-        rounds: Gradient actors wait for each other; one gradient of every one of them makes one update.
+        ships: Payload of actors: unrolls, or gradients of them.
+        rounds: Whether gradient actors wait for each other: one gradient of each of them makes one update.
         unroll_length_steps: T.
-        batch_size: Unrolls, gradients, or transitions sampled from the replay memory, in one update. Rounds are as
-            large as there are actors.
-        max_staleness_updates: 0: synchronous. k: nothing older than k updates. None: bounded by the queue alone.
-        replay: Of the replay memory; None for streams.
+        batch_size: Unrolls, gradients, or items sampled from the replay memory, in one update. A round has one gradient
+            of every actor instead.
+        max_staleness_updates: 0: synchronous. k: nothing older than k updates. None: bounded only by the queue.
+        replay: Parameters of the replay memory; None for streams.
     """
 
     ships: Literal["unrolls", "gradients"] = "unrolls"
@@ -61,7 +61,7 @@ class MemorySpec:
 
     @staticmethod
     def of(config: RunConfig) -> "MemorySpec":
-        """As the configuration says, its section `algorithm` first."""
+        """Return the memory's use as configured, in the section `algorithm` first."""
         return MemorySpec(
             ships=config.algorithm.ships,
             rounds=config.in_rounds,
@@ -78,8 +78,7 @@ class Update:
 
     Attributes:
         metrics: name -> number; among them loss, gradient_norm and finite, False if the update was not applied.
-        priorities: float32 [N]. Of the sampled items from now on, where the replay memory goes by them; None: as they
-            were.
+        priorities: float32 [N]. New priorities of the sampled items; None: unchanged.
     """
 
     metrics: Mapping[str, float | bool]
@@ -87,10 +86,10 @@ class Update:
 
 
 class Loss(NamedTuple):
-    """The terms to minimise, and scalars to report.
+    """Terms to minimise, and metrics to report.
 
     Attributes:
-        terms: Head name -> scalar. Their sum is minimised, each times its head's `loss_weight`, and regularisation.
+        terms: Head name -> scalar. Their sum, weighted by the heads' `loss_weight`, is minimised with regularisation.
         metrics: Name -> scalar; `PRIORITIES`, if it is there, is float32 [N], one number per sampled item.
     """
 
@@ -99,16 +98,16 @@ class Loss(NamedTuple):
 
 
 PRIORITIES = "priorities"
-"""Name among the metrics of a loss under which it tells how much the replay memory shall prefer each item."""
+"""Name of the metric of a loss that holds the items' new priorities."""
 
 
 class Algorithm(ABC):
-    """How networks learn from batches.
+    """Base class of algorithms.
 
     Attributes:
-        Parameters: Of a class of the user's own: the section `algorithm` of its configurations. distrl's algorithms
-            have theirs in `config/algorithms/`.
-        memory: What it wants from the memory backend.
+        Parameters: In a user's class, the section `algorithm` of its configurations. distrl's own algorithms have them
+            in `config/algorithms/`.
+        memory: Its use of the memory backend.
     """
 
     Parameters: ClassVar[type[AlgorithmSection]] = AlgorithmSection
@@ -116,37 +115,37 @@ class Algorithm(ABC):
 
     @abstractmethod
     def __init__(self, config: RunConfig) -> None:
-        """Reads the configuration; nothing of the environment is known yet.
+        """Read the configuration; the environment is not known yet.
 
         Args:
-            config: The run's; its section `algorithm` holds the algorithm's own parameters.
+            config: The run's configuration; its section `algorithm` holds the algorithm's parameters.
         """
 
     @abstractmethod
     def build(self, spec: EnvSpec) -> Networks:
-        """The algorithm's networks for this environment, with fresh weights."""
+        """Build the algorithm's networks for this environment, with fresh weights."""
 
     @abstractmethod
     def update(self, networks: Networks, batch: Batch | Contributions) -> Update:
-        """One update of `networks`, which `build` returned, with all its epochs.
+        """Make one update of `networks`, which `build` returned, with all its epochs.
 
         Args:
-            batch: Unrolls; or gradients, where `memory.ships` says so.
+            batch: Unrolls, or gradients if `memory.ships` is "gradients".
         """
 
     def objective(self, networks: Networks) -> Objective | None:
         """Return the loss that `update` differentiates, for diagnostics; None if the algorithm does not provide it.
 
-        Several networks' weights may be in it, each moved by its own terms alone.
+        It may depend on several networks, each moved only by its own terms.
         """
         del networks
         return None
 
     def steer(self, networks: Networks, config: RunConfig) -> None:
-        """Takes over what operators have changed, between two updates: the learning rate, and what a subclass adds.
+        """Apply settings that operators changed, between two updates: the learning rate, and more in subclasses.
 
         Args:
-            config: The run's as it is now; nothing differs but what `config.live_settings` lets change.
+            config: The run's current configuration. Only settings of `config.live_settings` differ.
         """
         if config.network.optimizer_type != "LBFGS":
             for network in networks.values():
@@ -154,19 +153,20 @@ class Algorithm(ABC):
 
 
 class GradientAlgorithm(Algorithm):
-    """One network, "main", and one gradient step per batch. A subclass gives `heads` and `loss`.
+    """An algorithm with one network, "main", and one gradient step per batch. A subclass states `heads` and `loss`.
 
-    Where gradients are shipped, actors and learner build the same network with a global copy. In an actor it holds what
-    was published, and the online copy acts; in the learner gradients move it, and the online copy is what is published.
+    If actors ship gradients, actors and learner build the same network with a global copy. In an actor the global copy
+    holds the published weights and the online copy acts. In the learner gradients move the global copy, and the online
+    copy is published.
 
     Attributes:
         heads: The network's heads, unless the configuration has others of the same kinds.
-        has_target: There is a target copy, whose outputs the loss sees as "target/<name>". When it moves is the
-            subclass's to say: `update_target_network`.
-        coefficients: Numbers of the section `algorithm` that may change while training; `loss` reads them by
+        has_target: Whether there is a target copy, whose outputs the loss gets as "target/<name>". The subclass moves
+            it by `update_target_network`.
+        coefficients: Names of numbers in the section `algorithm` that may change while training; `loss` reads them by
             `coefficient`.
         config: The run's configuration.
-        distribution: Of the policy's actions, those that are drawn from one; known after `build`.
+        distribution: Joint distribution of all actions that are drawn from one; known after `build`.
     """
 
     heads: tuple[HeadParameters, ...]
@@ -183,15 +183,15 @@ class GradientAlgorithm(Algorithm):
 
     @abstractmethod
     def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
-        """The loss of one batch, in `keras.ops`; traced once and compiled.
+        """Return the loss of one batch, in `keras.ops`; traced once and compiled.
 
         Args:
-            outputs: What the heads make of all T+1 observations, by output name, each [T+1, N, ...].
+            outputs: Outputs of the heads for all T+1 observations, by name, each [T+1, N, ...].
             batch: The unrolls, [T, N].
         """
 
     def build(self, spec: EnvSpec) -> Networks:
-        """The one network.
+        """Build the network "main".
 
         Raises:
             ConfigError: `network` does not fit the algorithm or the environment.
@@ -221,7 +221,7 @@ class GradientAlgorithm(Algorithm):
         return {"main": network}
 
     def coefficient(self, name: str) -> Tensor | float:
-        """One of `coefficients`, as it is when the update is made; before `build`, as configured."""
+        """Return one of `coefficients` as a variable of the step; before `build`, its configured value."""
         variable = self._coefficients.get(name)
         return float(getattr(self.config.algorithm, name)) if variable is None else variable.value
 
@@ -238,7 +238,7 @@ class GradientAlgorithm(Algorithm):
         return network.train_step(self.loss, self.config.learner.replicas)
 
     def update(self, networks: Networks, batch: Batch | Contributions) -> Update:
-        """One compiled gradient step on the online copy: hops 7 to 9. Of gradients: on the global one, then pulled."""
+        """Make one compiled gradient step on the online copy; shipped gradients move the global copy instead."""
         if self._step is None and isinstance(batch, Batch):
             raise RuntimeError("update was called before build")
         network = networks["main"]
@@ -248,22 +248,22 @@ class GradientAlgorithm(Algorithm):
         assert self._step is not None  # as `build` left it
         metrics = self._step(network.with_normal_rewards(batch))
         priorities = metrics.pop(PRIORITIES, None)
-        # After the step: it saw what the actors saw. The next version normalises by all rows up to here.
+        # After the step, which uses the actors' statistics. The next version normalises by all rows so far.
         if metrics["finite"]:
             network.observe(batch)
         return Update(metrics | scale, priorities)
 
     def differentiate(self, networks: Networks, batch: Batch) -> Differentiated:
-        """In a gradient actor: what `batch`, its own unroll, says to the online copy, whose weights stay.
+        """Compute the gradient of a gradient actor's own unroll; the online copy's weights stay unchanged.
 
-        Rewards are normalised by what was published with the weights that acted.
+        Rewards are normalised by the statistics that were published with the weights that acted.
         """
         if self._gradient_step is None:
             raise RuntimeError("differentiate was called before build, or of an algorithm that ships unrolls")
         return self._gradient_step(networks["main"].with_normal_rewards(batch))
 
     def reseed(self, seeds: np.random.SeedSequence) -> None:
-        """Starts the random generators of `differentiate`, dropout's and noise's, anew."""
+        """Reseed the random generators of `differentiate`, those of dropout and noise."""
         if self._gradient_step is not None:
             self._gradient_step.reseed(seeds)
 
@@ -280,11 +280,11 @@ class GradientAlgorithm(Algorithm):
 
 
 def configured_heads(config: RunConfig, heads: Sequence[HeadParameters]) -> list[HeadParameters]:
-    """An algorithm's heads, or the configuration's in place of those of the same kind.
+    """Return an algorithm's heads, replaced by the configuration's heads of the same kinds.
 
     Raises:
-        ConfigError: The configuration has a head that the algorithm has not, twice, in several copies, or with a
-            setting of a loss that the algorithm states itself.
+        ConfigError: The configuration has a head that the algorithm lacks, a head twice or in several copies, or a
+            setting of a loss that the algorithm defines.
     """
     configured = {head.kind: head for head in config.network.heads_parameters}
     name = config.algorithm.name

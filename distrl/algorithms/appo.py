@@ -1,7 +1,7 @@
-"""APPO: asynchronous PPO (Petrenko et al. 2020, arXiv:2006.11751): PPO's loss on unrolls that are somewhat old.
+"""APPO: asynchronous PPO (Petrenko et al. 2020, arXiv:2006.11751): PPO's loss on slightly old unrolls.
 
-Actors go on while the learner learns. The surrogate's ratio, to the policy that acted, makes up for the age of the step
-itself; V-trace makes up for that of the steps which follow, in targets and advantages.
+Actors continue while the learner learns. The surrogate's ratio, to the policy that acted, corrects for the age of the
+step itself; V-trace corrects for the age of the following steps, in targets and advantages.
 """
 
 from distrl.algorithms.maths.returns import Returns, corrected_gae, step_discounts
@@ -19,7 +19,7 @@ class Appo(Ppo):
     parameters: AppoParameters
 
     def returns(self, values: Tensor, log_rhos: Tensor, batch: Batch) -> Returns:
-        """Value targets and advantages, corrected for the distance of the policies; arguments as of `Ppo.returns`."""
+        """Return value targets and advantages, corrected for the age of the policy; see `Ppo.returns`."""
         parameters = self.parameters
         if parameters.correction == "none":
             return super().returns(values, log_rhos, batch)

@@ -1,7 +1,7 @@
-"""DQN (Mnih et al. 2015) with what was added to it since: double, dueling, n steps, prioritised replay; and Ape-X.
+"""DQN (Mnih et al. 2015) with its extensions: double, dueling, n steps, prioritised replay; and Ape-X.
 
-Under the name apex it is Horgan et al. 2018, arXiv:1803.00933: the same loss with all of these, fed by many actors that
-explore differently and tell first priorities themselves. The loss knows nothing of it.
+The name apex selects Horgan et al. 2018, arXiv:1803.00933: the same loss with all extensions, and many actors that
+explore differently and compute first priorities.
 """
 
 from collections.abc import Mapping
@@ -49,13 +49,13 @@ class Dqn(GradientAlgorithm):
         self._td_loss: Outputs | None = None
 
     def build(self, spec: EnvSpec) -> Networks:
-        """The Q-network and its target; raises ConfigError where they cannot serve the environment."""
+        """Build the Q-network and its target; raise ConfigError if they cannot serve the environment."""
         networks = super().build(spec)
         self.choices = valued(networks["main"].online.assembly.actions)
         return networks
 
     def update(self, networks: Networks, batch: Batch | Contributions) -> Update:
-        """One gradient step, and the target network's move where its turn is."""
+        """Make one gradient step, and move the target network if it is due."""
         main, parameters = networks["main"], self.parameters
         if self._updates is None:  # a resumed training goes on counting; the optimizer's count is in the checkpoint
             self._updates = int(to_numpy(main.optimizer.iterations))
@@ -67,14 +67,14 @@ class Dqn(GradientAlgorithm):
         return update
 
     def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
-        """The loss of transitions, T = 1, or of sequences.
+        """Return the loss of transitions, T = 1, or of sequences.
 
         Args:
             outputs: The values of choices, "<head>/q…" and "target/<head>/q…", float32 [T+1, N, A].
             batch: [T, N].
 
         Returns:
-            The head's loss, and td_loss (the same), mean_q (of the choices made) and mean_td_error (absolute); of
+            The head's loss; td_loss (the same), mean_q (of the choices made) and mean_td_error (absolute); with
             prioritised replay, the items' new priorities.
         """
         taken, errors = self._td_errors(outputs, batch)
@@ -92,10 +92,10 @@ class Dqn(GradientAlgorithm):
         return Loss({self.heads[0].kind: loss}, metrics)
 
     def td_loss(self, networks: Networks, batch: Batch) -> FloatArray:
-        """The loss of each item, without importance weights; nothing is updated.
+        """Compute the loss of each item, without importance weights; nothing is updated.
 
         Returns:
-            float32 [N], of transitions.
+            float32 [N].
         """
         main = networks["main"]
         assert main.target is not None
@@ -110,7 +110,7 @@ class Dqn(GradientAlgorithm):
         return self._td_loss(main.with_normal_rewards(batch))[TD_LOSS]
 
     def _td_errors(self, outputs: Mapping[str, Tensor], batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
-        """Q(o_t, a_t) and y - Q(o_t, a_t) of every choice, float32 [T, N] each; only the former has a gradient."""
+        """Return Q(o_t, a_t) and y - Q(o_t, a_t) of every choice, float32 [T, N]; only the first has a gradient."""
         parameters = self.parameters
         online = values_of_choices(outputs, self.choices)
         slow = values_of_choices(outputs, self.choices, TARGET)
@@ -128,6 +128,6 @@ class Dqn(GradientAlgorithm):
         return taken, [returns.value_targets - values for values in taken]
 
     def _losses(self, errors: list[Tensor]) -> Tensor:
-        """float32 [T, N]. Squares as the paper has them, without a half; Huber's has one."""
+        """Return losses of errors, float32 [T, N]: the paper's square, without ½, or Huber's, with ½."""
         regression = huber if self.config.network.replace_mse_with_huber_loss else ops.square
         return mean_over_choices([regression(error) for error in errors])

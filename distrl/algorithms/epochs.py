@@ -1,4 +1,4 @@
-"""Several epochs over every batch: of rows, or of whole sequences where the network has memory."""
+"""Several epochs over every batch: over its rows, or over whole sequences if the network has memory."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -23,14 +23,14 @@ KL_COEFFICIENT = "policy/kl_coefficient"
 
 
 class Experience(NamedTuple):
-    """Training data of a policy over several epochs: T rows, without the bootstrap row, which is used up.
+    """Training data of several epochs: T rows, without the bootstrap row.
 
     Attributes:
         observations: name -> [T, N, ...].
         recurrent_state: name -> [N, ...], before row 0.
         actions: name -> [T, N, ...].
         valid: bool [T, N].
-        estimates: name -> [T, N, ...]. Made of the batch before the first epoch; they stay.
+        estimates: name -> [T, N, ...]. Computed from the batch before the first epoch, then constant.
     """
 
     observations: dict[str, Any]
@@ -41,25 +41,25 @@ class Experience(NamedTuple):
 
 
 def by_sequences(batch: Batch, estimates: dict[str, Array]) -> Experience:
-    """A batch [T, N] as T rows of N items, the sequences."""
+    """Arrange a batch [T, N] as T rows of N items, the sequences."""
     observations = {name: rows[:-1] for name, rows in batch.observations.items()}
     return Experience(observations, batch.recurrent_state, batch.actions, batch.valid, estimates)
 
 
 def by_rows(batch: Batch, estimates: dict[str, Array]) -> Experience:
-    """A batch [T, N] of a network without memory as one row of T*N items."""
+    """Arrange a batch [T, N] of a network without memory as one row of T*N items."""
     sequences = by_sequences(batch, estimates)
     flat: Experience = nest.map(lambda rows: rows.reshape(1, -1, *rows.shape[2:]), sequences)  # [T, N, ...]
     return flat
 
 
 def shuffled(items: int, *, epochs: int, minibatches: int, seed: int, step: int) -> IntArray:
-    """The items of every minibatch: each epoch goes through all of them once, in an order of its own.
+    """Return the items of every minibatch: each epoch goes through all of them once, in a new order.
 
     Args:
         items: A multiple of `minibatches`.
-        seed: The run's.
-        step: Optimizer steps before this batch: with equal ones orders are equal, also in a resumed run.
+        seed: The run's seed.
+        step: Number of optimizer steps before this batch; a resumed run continues with the same orders.
 
     Returns:
         int32 [epochs * minibatches, items / minibatches].
@@ -70,14 +70,14 @@ def shuffled(items: int, *, epochs: int, minibatches: int, seed: int, step: int)
 
 
 class ProximalUpdate:
-    """An update of the online copy: estimates, then the steps of all epochs in one compiled call, then the coefficient.
+    """An update of the online copy: estimates, the steps of all epochs in one compiled call, the KL coefficient.
 
     Args:
-        estimates: (outputs, batch) -> what is made of a batch before its first epoch, by name; see `Ppo.estimates`.
+        estimates: (outputs, batch) -> estimates before the first epoch, by name; see `Ppo.estimates`.
         loss: (outputs, minibatch) -> one scalar per head, and metrics, "kl" among them; see `Ppo.surrogate_loss`.
 
     Raises:
-        ConfigError: The network has memory, and the batch's sequences cannot be shared among the minibatches.
+        ConfigError: The network has memory, and the batch's sequences cannot be divided among the minibatches.
     """
 
     def __init__(
@@ -111,11 +111,11 @@ class ProximalUpdate:
 
     @property
     def traces(self) -> int:
-        """How often the epochs were compiled."""
+        """Number of compilations of the epochs."""
         return self._epochs.traces
 
     def __call__(self, batch: Batch) -> Metrics:
-        """One update; see `TrainStep`. KL-penalised ones return kl_coefficient, as it was in this update."""
+        """Make one update; see `TrainStep`. With a KL penalty, kl_coefficient is its coefficient in this update."""
         experience = self._arrange(batch, self._estimates(batch))
         metrics, network = self._epochs(experience), self._network
         penalty = self._parameters.kl_penalty
@@ -150,7 +150,7 @@ class ProximalUpdate:
         return ops.zeros(()), {"kl": metrics["kl"]}
 
     def _outputs(self, experience: Experience, *, training: bool) -> dict[str, Tensor]:
-        """The heads' outputs for all T rows, [T, M, ...]; memory restarts after all but the last of them."""
+        """Return the heads' outputs for all T rows, [T, M, ...]; memory restarts after each invalid row."""
         return self._assembly.unroll(
             experience.observations, experience.recurrent_state, experience.valid[:-1], training=training
         )

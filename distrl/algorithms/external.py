@@ -1,4 +1,4 @@
-"""Algorithms of the user's own: a class in a file of theirs, selected by package.module:Class."""
+"""Users' algorithms: classes in their own files, selected by package.module:Class."""
 
 import inspect
 from collections.abc import Iterator, Sequence
@@ -20,11 +20,11 @@ from distrl.user_classes import own_class
 
 
 def external_class(name: str) -> type[Algorithm]:
-    """The class that `algorithm.name` names.
+    """Import the class that `algorithm.name` names.
 
     Raises:
-        ConfigError: It cannot be imported, is no `Algorithm`, leaves a method out, or its `Parameters` are no
-            `AlgorithmSection` or have a parameter that distrl needs the name of.
+        ConfigError: It cannot be imported, is no `Algorithm`, lacks a method, or its `Parameters` are no
+            `AlgorithmSection` or have a parameter with a reserved name.
     """
     class_ = own_class(name, "algorithm")
     if not (isinstance(class_, type) and issubclass(class_, Algorithm)):
@@ -43,10 +43,10 @@ def external_class(name: str) -> type[Algorithm]:
 
 
 def tried_out(loaded: LoadedConfig) -> ExternalAlgorithmParameters:
-    """The `effective_section` of the class that `algorithm.name` names, of which an instance has been made and checked.
+    """Make and check an instance of the class that `algorithm.name` names; return its `effective_section`.
 
     Raises:
-        ConfigError: In one line: all that the class could be wrong in, whatever its code raises included.
+        ConfigError: Something is wrong with the class, or its code raises an error; the message is one line.
     """
     name = loaded.config.algorithm.name
     with _in_one_line(name):
@@ -58,16 +58,16 @@ def tried_out(loaded: LoadedConfig) -> ExternalAlgorithmParameters:
 
 
 def with_own_parameters(config: RunConfig, class_: type[Algorithm]) -> RunConfig:
-    """The configuration as the class sees it: `algorithm` is an instance of its `Parameters`."""
+    """Return the configuration for the class: `algorithm` is an instance of its `Parameters`."""
     return config.model_copy(update={"algorithm": _parameters(LoadedConfig(config, {}), class_)})
 
 
 def effective_section(loaded: LoadedConfig, class_: type[Algorithm]) -> ExternalAlgorithmParameters:
-    """The section `algorithm` with the defaults of the class' own parameters, and with what the class declares.
+    """Return the section `algorithm` with the defaults of the class' parameters and with its declarations.
 
     Raises:
-        ConfigError: In one line: a key is unknown, a value is wrong or cannot be written down, or what the class
-            declares cannot be.
+        ConfigError: A key is unknown, a value is wrong or cannot be serialised, or a declaration is invalid; the
+            message is one line.
     """
     parameters = _parameters(loaded, class_)
     name, written = parameters.name, parameters.model_dump(mode="json")
@@ -95,7 +95,7 @@ def effective_section(loaded: LoadedConfig, class_: type[Algorithm]) -> External
 
 
 def _parameters(loaded: LoadedConfig, class_: type[Algorithm]) -> AlgorithmSection:
-    # Under the name of its place, so that messages have the whole path.
+    # Under the section's name, so that messages have the whole path.
     root = create_model("root", __base__=Section, algorithm=(class_.Parameters, ...))
     given = loaded.config.algorithm.model_dump(mode="json", exclude={"declared"}, exclude_unset=True)
     section: AlgorithmSection = validated(root, {"algorithm": given}, loaded.given).algorithm  # type: ignore[attr-defined]
@@ -104,7 +104,7 @@ def _parameters(loaded: LoadedConfig, class_: type[Algorithm]) -> AlgorithmSecti
 
 @contextmanager
 def _in_one_line(name: str) -> Iterator[None]:
-    """Whatever the user's code raises becomes a ConfigError that names the class and the cause."""
+    """Turn any error of the user's code into a ConfigError that names the class and the cause."""
     try:
         yield
     except DistrlError:
@@ -114,7 +114,7 @@ def _in_one_line(name: str) -> Iterator[None]:
 
 
 def _check_instance(algorithm: Algorithm, config: RunConfig) -> None:
-    """Refuses what the learner would trip over, and a memory that is not what all other roles were told of."""
+    """Refuse an instance that the learner could not use, or whose memory differs from the section's declarations."""
     name = config.algorithm.name
     if isinstance(algorithm, GradientAlgorithm):
         heads = getattr(algorithm, "heads", ())

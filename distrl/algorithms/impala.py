@@ -37,23 +37,24 @@ class Impala(GradientAlgorithm):
         self.parameters = config.algorithm
 
     def train_step(self, network: NetworkWrapper) -> TrainStep:
-        """One step of the gradient of `loss` on each minibatch."""
+        """Return a step by the gradient of `loss` on each minibatch."""
         return network.train_step(self.loss, self.config.learner.replicas, self.parameters.minibatches)
 
     def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
-        """IMPALA's loss.
+        """Return IMPALA's loss.
 
         Args:
             outputs: "policy/<action>" float32 [T+1, N, P] and "value" float32 [T+1, N].
             batch: The unrolls, [T, N].
 
         Returns:
-            The heads' losses and, over valid steps: policy_loss, value_loss, entropy (nats), mean_value, mean_rho
-            (importance weights truncated at 1; below 1 as far as the policy has moved on since the unrolls were made),
-            kl, KL(behaviour || policy) as its actions estimate it, in nats, and explained_variance of the critic.
+            The heads' losses, and metrics over valid steps: policy_loss, value_loss, entropy (nats), mean_value,
+            mean_rho (mean importance weight, truncated at 1: the lower, the further the policy has moved since the
+            unrolls were made), kl (estimate of KL(behaviour || policy) from the actions, nats), and explained_variance
+            of the critic.
         """
         parameters = self.parameters
-        # Nothing was done at the last observation; it only bootstraps.
+        # No action follows the last observation; it only bootstraps.
         acting = {name: rows[:-1] for name, rows in outputs.items()}
         values = outputs["value"]
         log_probabilities = self.distribution.log_probability(acting, batch.actions)

@@ -33,7 +33,7 @@ class PolicyTerms(NamedTuple):
     """Terms of the policy's loss at some observations.
 
     Attributes:
-        worth: float32 [N]. The policy's loss is minus its mean.
+        worth: float32 [N]. Value of the policy's actions; the policy's loss is minus its mean.
         further: float32 [N]. Added to the loss for variables that are trained beside the networks; None: nothing.
         metrics: Name -> scalar.
     """
@@ -44,20 +44,20 @@ class PolicyTerms(NamedTuple):
 
 
 class OffPolicyActorCritic(Algorithm):
-    """Policy and critics learn from the same transitions, in one compiled step with an optimizer each.
+    """Base of actor-critics from replay: policy and critics learn in one compiled step, with an optimizer each.
 
         critics  mean((y - Q_i(o, a))^2 / 2) of both, y = r + gamma^k `next_values`(o')
         policy   -mean(`policy_terms`(o)), through critics that are held
 
-    Each moves its own variables alone. "main" is the policy, which actors run; "critic" holds both critics, networks of
-    their own with the structure of the section `network`, and their target copy. Critics see actions scaled to
-    [-1, 1]: what is learned does not depend on the unit of the actions.
+    Each loss moves only its own variables. "main" is the policy, which actors run. "critic" holds both critics,
+    separate networks with the structure of the section `network`, and their target copy. Critics get actions scaled to
+    [-1, 1], so that the unit of the actions does not matter.
 
     Attributes:
-        heads: The policy's, unless the configuration has one of the same kind.
-        policy_has_target: The policy has a target copy too.
-        policy_period: Policy and target copies move with every so manyth update of the critics.
-        main, critic, scales, noise: Made by `build`; `noise` is the generator of all that the losses draw.
+        heads: The policy's heads, unless the configuration has one of the same kind.
+        policy_has_target: Whether the policy has a target copy too.
+        policy_period: Updates of the critics for each move of the policy and the target copies.
+        main, critic, scales, noise: Made by `build`; `noise` is the random generator of the losses.
     """
 
     Parameters: ClassVar[type[OffPolicySection]] = OffPolicySection
@@ -81,14 +81,14 @@ class OffPolicyActorCritic(Algorithm):
 
     @abstractmethod
     def policy_terms(self, observations: Rows) -> PolicyTerms:
-        """The worth of the policy's own actions, by critics that are `held`."""
+        """Return the value of the policy's own actions, by critics that are `held`."""
 
     @abstractmethod
     def next_values(self, observations: Rows) -> Tensor:
         """Return the values of the next states by the target critics: float32 [N]."""
 
     def build(self, spec: EnvSpec) -> Networks:
-        """The policy, and the critics with a target copy.
+        """Build the policy, and the critics with a target copy.
 
         Raises:
             ConfigError: An action is not continuous within bounds, or `network` does not fit the algorithm.
@@ -126,11 +126,11 @@ class OffPolicyActorCritic(Algorithm):
         return configured_heads(self.config, self.heads)
 
     def further_parts(self) -> list[Part]:
-        """Variables that are trained beside the networks; `build` calls it once the networks are there."""
+        """Return variables that are trained beside the networks; `build` calls this once it has made them."""
         return []
 
     def update(self, networks: Networks, batch: Batch | Contributions) -> Update:
-        """One compiled step of all that learns, and of the target copies before it: hops 7 to 9.
+        """Move the target copies, then all that learns, in one compiled step: hops 7 to 9.
 
         Args:
             batch: Transitions of a replay memory, T = 1.
@@ -140,7 +140,7 @@ class OffPolicyActorCritic(Algorithm):
         assert isinstance(batch, Batch)  # as `memory` says
         metrics = self._step(batch)
         priorities = metrics.pop(PRIORITIES)
-        # After the step: it saw what the actors saw. The next version normalises by all rows up to here.
+        # After the step, which uses the actors' statistics. The next version normalises by all rows so far.
         if metrics["finite"]:
             for network in networks.values():
                 network.observe(batch)
@@ -156,7 +156,7 @@ class OffPolicyActorCritic(Algorithm):
         networks["critic"].set_learning_rate(self.parameters.critic_learning_rate or rate)
 
     def loss(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The sum of all losses, each of its own variables, which `Step` differentiates.
+        """Return the sum of all losses, which `Step` differentiates by the variables of each.
 
         Returns:
             The sum, and policy_loss, critic_loss, those of `policy_terms`, mean_value and the priorities |y - Q|.
@@ -191,22 +191,22 @@ class OffPolicyActorCritic(Algorithm):
         }
 
     def scaled(self, actions: Rows) -> dict[str, Tensor]:
-        """Actions [N, n] of the environment's scale in [-1, 1]."""
+        """Scale actions [N, n] from the environment's bounds to [-1, 1]."""
         return {name: scale(actions[name]) for name, scale in self.scales.items()}
 
     def values(self, critics: NetworkCopy, observations: Rows, scaled: Rows) -> tuple[Tensor, Tensor]:
-        """Q1 and Q2, float32 [N] each, of actions that `scaled` returned."""
+        """Return Q1 and Q2, float32 [N] each, of actions that `scaled` returned."""
         actions = {action_input(name): rows for name, rows in scaled.items()}
         outputs = critics.model({**observations, **actions}, training=critics is self.critic.online)
         return outputs["q_value_0"], outputs["q_value_1"]
 
     def held_values(self, observations: Rows, scaled: Rows) -> tuple[Tensor, Tensor]:
-        """`values` of the online critics, whose gradient reaches the actions alone."""
+        """Return `values` of the online critics, whose gradient reaches only the actions."""
         with held(self.critic.online):
             return self.values(self.critic.online, observations, scaled)
 
     def _follow(self) -> None:
-        """Move the target copies by what the last update made of the networks, as right after it, and compiled."""
+        """Move the target copies towards the networks after the last update, inside this compiled step."""
         rate: Tensor | float = self.parameters.target_update_rate
         if self.policy_period > 1:
             due = self.critic.optimizer.iterations.value % self.policy_period == 0

@@ -1,4 +1,4 @@
-"""PPO (Schulman et al. 2017, arXiv:1707.06347): several epochs on every batch, near the policy that acted."""
+"""PPO (Schulman et al. 2017, arXiv:1707.06347): several epochs on every batch, close to the policy that acted."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -46,7 +46,7 @@ class Ppo(GradientAlgorithm):
         self.parameters = config.algorithm
 
     def returns(self, values: Tensor, log_rhos: Tensor, batch: Batch) -> Returns:
-        """Value targets and advantages of a batch.
+        """Return value targets and advantages of a batch.
 
         Args:
             values: float32 [T+1, N]. V of every observation, the bootstrap last.
@@ -75,7 +75,7 @@ class Ppo(GradientAlgorithm):
         """
         acting = {name: rows[:-1] for name, rows in outputs.items()}  # nothing was done at the last one; it bootstraps
         present = self.distribution.log_probability(acting, batch.actions)
-        # Where nothing was done the ratio begins at 1, whatever was noted, so that no gradient overflows there.
+        # The ratio of invalid rows begins at 1, whatever was recorded, so that no gradient overflows there.
         behaviour = ops.where(batch.valid, batch.behaviour_log_probabilities, present)
         targets, advantages = self.returns(outputs["value"], present - behaviour, batch)
         if self.parameters.normalize_advantages == "batch":
@@ -91,21 +91,21 @@ class Ppo(GradientAlgorithm):
         return {name: ops.stop_gradient(rows) for name, rows in made.items()}
 
     def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
-        """The loss of a whole batch before anything was learned of it: all there is where one step is made of it.
+        """Return the loss of a whole batch before the first step on it; the only loss if one step is made.
 
         Args:
             outputs: "policy/<action>" float32 [T+1, N, P] and "value" float32 [T+1, N].
             batch: The unrolls, [T, N].
 
         Returns:
-            As of `surrogate_loss`.
+            See `surrogate_loss`.
         """
         acting = {name: rows[:-1] for name, rows in outputs.items()}
         experience = by_sequences(batch, self.estimates(outputs, batch))
         return self.surrogate_loss(acting, experience)
 
     def surrogate_loss(self, outputs: Mapping[str, Tensor], experience: Experience) -> Loss:
-        """The loss of a minibatch, after any number of steps.
+        """Return the loss of a minibatch, after any number of steps.
 
         Args:
             outputs: "policy/<action>" float32 [T, M, P] and "value" float32 [T, M].
@@ -144,14 +144,14 @@ class Ppo(GradientAlgorithm):
         return Loss({"policy": policy_loss, "value": parameters.value_loss_weight * value_loss}, metrics)
 
     def train_step(self, network: NetworkWrapper) -> TrainStep:
-        """All epochs of a batch; one plain step of `loss` where there is but one minibatch in one epoch."""
+        """Return the update over all epochs; a plain step by `loss` if one epoch has one minibatch."""
         self._loss_heads = network.online.assembly.heads
         if self.parameters.steps_per_batch == 1:
             return super().train_step(network)
         return ProximalUpdate(self.config, self.parameters, network, self.estimates, self.surrogate_loss)
 
     def _heads(self) -> list[HeadParameters]:
-        """With what the algorithm's parameters say of their losses."""
+        """Return the heads, with the losses of the algorithm's parameters."""
         parameters = self.parameters
         policy, value = super()._heads()
         penalty = parameters.kl_penalty

@@ -1,5 +1,7 @@
-"""SAC (Haarnoja et al. 2018, arXiv:1812.05905): a stochastic policy for continuous actions, two critics, and a
-temperature that holds the policy's entropy at a target."""
+"""SAC (Haarnoja et al. 2018, arXiv:1812.05905): soft actor-critic for continuous actions.
+
+A stochastic policy, two critics, and a temperature that holds the policy's entropy at a target.
+"""
 
 import math
 from collections.abc import Sequence
@@ -21,13 +23,13 @@ from distrl.networks.steps import TrainedNumber
 
 
 class Sac(OffPolicyActorCritic):
-    """An actor-critic whose return includes the policy's entropy, times a temperature alpha that is trained beside it.
+    """An actor-critic whose return includes the policy's entropy, weighted by a trained temperature alpha.
 
         critics      y = r + gamma^k (min Q'(o', a') - alpha log pi(a'|o'))
         policy       mean(alpha log pi(a|o) - min Q(o, a)), a ~ pi drawn so that gradients reach the policy through it
         temperature  mean(-alpha (log pi(a|o) + target entropy)), by the logarithm of alpha
 
-    Densities are of actions scaled to [-1, 1], as critics see them.
+    Densities are those of actions scaled to [-1, 1], as the critics get them.
     """
 
     Parameters = SacParameters
@@ -37,20 +39,20 @@ class Sac(OffPolicyActorCritic):
     _distribution: JointDistribution
 
     def further_parts(self) -> list[Part]:
-        """The temperature."""
+        """Return the temperature."""
         parameters = self.parameters
         rate = parameters.temperature_learning_rate or self.config.network.learning_rate
         self._log_temperature = TrainedNumber("log_temperature", math.log(parameters.initial_temperature), rate)
         self.main.beside = {"temperature": self._log_temperature.variables} | self.main.beside
         self._distribution = JointDistribution(self.main.online.assembly.actions)
-        # Densities of actions scaled to [-1, 1] are higher by the logarithm of their scale.
+        # Log-densities of actions scaled to [-1, 1] are higher by the logarithm of their scale.
         self._log_scale = float(sum(np.log(scale.half_width).sum() for scale in self.scales.values()))
         numbers = sum(len(scale.half_width) for scale in self.scales.values())
         self._target_entropy = -float(numbers) if parameters.target_entropy is None else parameters.target_entropy
         return [self._log_temperature.part]
 
     def policy_terms(self, observations: Rows) -> PolicyTerms:
-        """The soft value of drawn actions, the temperature's loss, and the metrics temperature and entropy (nats)."""
+        """Return soft values of drawn actions, the temperature's loss, and metrics: temperature, entropy (nats)."""
         temperature = ops.exp(self._log_temperature.variable.value)
         actions, log_probabilities = self._draw(observations)
         values = self.held_values(observations, actions)
@@ -61,7 +63,7 @@ class Sac(OffPolicyActorCritic):
         )
 
     def next_values(self, observations: Rows) -> Tensor:
-        """Soft values, of one action drawn from the policy for each observation."""
+        """Return soft values, each of one action drawn from the policy."""
         assert self.critic.target is not None
         actions, log_probabilities = self._draw(observations)
         alpha = ops.exp(self._log_temperature.variable.value)
@@ -73,7 +75,7 @@ class Sac(OffPolicyActorCritic):
         self._log_temperature.set_learning_rate(own or config.network.learning_rate)
 
     def policy_heads(self) -> Sequence[HeadParameters]:
-        """The policy's head; raises ConfigError where it is configured as something else than a squashed Gaussian."""
+        """Return the policy's head; raise ConfigError unless it is a squashed Gaussian."""
         (head,) = super().policy_heads()
         assert isinstance(head, PolicyHeadParameters)
         if head.distribution not in ("auto", "squashed_gaussian"):
@@ -82,7 +84,7 @@ class Sac(OffPolicyActorCritic):
         return [head.model_copy(update={"distribution": "squashed_gaussian"})]
 
     def _draw(self, observations: Rows) -> tuple[dict[str, Tensor], Tensor]:
-        """Actions [N, n] by name, scaled to [-1, 1], and log-densities [N] of them so scaled."""
+        """Draw actions [N, n] by name, scaled to [-1, 1]; return them and their log-densities [N] in that scale."""
         outputs = self.main.online.model(dict(observations), training=True)
         actions, log_probabilities = self._distribution.sample_with_log_probability(outputs, self.noise)
         return self.scaled(actions), log_probabilities + self._log_scale

@@ -1,5 +1,7 @@
-"""TD3 (Fujimoto et al. 2018, arXiv:1802.09477): a deterministic policy for continuous actions, and two critics whose
-smaller value is learned from."""
+"""TD3 (Fujimoto et al. 2018, arXiv:1802.09477): a deterministic policy for continuous actions, and two critics.
+
+The critics learn from the smaller value of both.
+"""
 
 import keras
 from keras import ops
@@ -14,12 +16,12 @@ from distrl.networks.network import NetworkCopy
 
 
 class Td3(OffPolicyActorCritic):
-    """Deterministic policy gradient with the paper's three remedies for values that are estimated too high.
+    """Deterministic policy gradient with the paper's three remedies for overestimated values.
 
         critics  y = r + gamma^k min Q'(o', mu'(o') + noise), the noise clipped (target policy smoothing, section 5.3)
         policy   -mean Q_1(o, mu(o)), with every `policy_every_updates`-th update of the critics (section 5.2)
 
-    The smaller of both critics' values is learned from (section 4.2). All target copies follow when the policy moves.
+    Targets use the smaller value of both critics (section 4.2). All target copies move when the policy moves.
     """
 
     Parameters = Td3Parameters
@@ -32,12 +34,12 @@ class Td3(OffPolicyActorCritic):
         self.policy_period = self.parameters.policy_every_updates
 
     def policy_terms(self, observations: Rows) -> PolicyTerms:
-        """The first critic's values of the policy's actions."""
+        """Return the first critic's values of the policy's actions."""
         actions = self._actions(self.main.online, observations, training=True)
         return PolicyTerms(self.held_values(observations, actions)[0])
 
     def next_values(self, observations: Rows) -> Tensor:
-        """The smaller value of the target policy's actions, with noise."""
+        """Return the smaller value of the target policy's actions, with noise."""
         assert self.main.target is not None
         assert self.critic.target is not None
         parameters = self.parameters
@@ -53,6 +55,6 @@ class Td3(OffPolicyActorCritic):
         return ops.minimum(*self.values(self.critic.target, observations, noisy))
 
     def _actions(self, policy: NetworkCopy, observations: Rows, *, training: bool) -> dict[str, Tensor]:
-        """A copy's actions [N, n] by name, scaled to [-1, 1]."""
+        """Return a copy's actions [N, n] by name, scaled to [-1, 1]."""
         outputs = policy.model(dict(observations), training=training)
         return self.scaled({action: outputs[policy.assembly.heads[0].name] for action in self.scales})  # there is one

@@ -17,21 +17,21 @@ from distrl.types import Batch, EnvSpec
 
 
 class Vpg(GradientAlgorithm):
-    """-log pi(a_t | o_t) times what followed, rescaled; one gradient step per batch, of the policy that acted.
+    """-log pi(a_t | o_t) times a rescaled return; one gradient step per batch, on the policy that acted.
 
         loss = policy_loss + value_loss_weight * value_loss - entropy_weight * entropy
 
-    What followed is, by `rescaler`, without a baseline a return up to the episode's end (`monte_carlo.py`) of those
-    steps whose episode is sure to end in the unroll:
+    Without a baseline, `rescaler` selects a return up to the episode's end (`monte_carlo.py`), for those steps whose
+    episode is sure to end in the unroll:
 
         total_return                          G_0 of the episode
         future_return                         G_t
         future_return_normalized_by_episode   (G_t - mean) / deviation over the episode
         future_return_normalized_by_timestep  G_t - mean of the other episodes' G_t
 
-    and with a baseline, of every step, the discounted sum of temporal differences r_t + discount_t V_{t+1} - V_t
+    With a baseline, it selects a discounted sum of temporal differences r_t + discount_t V_{t+1} - V_t, for every step:
 
-        a_value                               of all that follow: G_t - V_t, where G_t goes on with V at an unroll's end
+        a_value                               of all that follow: G_t - V_t; at an unroll's end G_t continues with V
         td_residual                           of the first one
         gae                                   of all, weighted by gae_lambda^k
     """
@@ -49,10 +49,10 @@ class Vpg(GradientAlgorithm):
         self.longest_episode_steps: int | None = None  # known after `build`
 
     def build(self, spec: EnvSpec) -> Networks:
-        """As `GradientAlgorithm`.
+        """Build the network "main".
 
         Raises:
-            ConfigError: Without a baseline, too, where episodes do not end for sure within an unroll.
+            ConfigError: See `GradientAlgorithm`; also if, without a baseline, episodes may outlast an unroll.
         """
         self.longest_episode_steps = spec.max_episode_steps
         if self.parameters.baseline == "none":
@@ -60,7 +60,7 @@ class Vpg(GradientAlgorithm):
         return super().build(spec)
 
     def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
-        """The loss of one batch.
+        """Return the loss of one batch.
 
         Args:
             outputs: "policy/<action>" float32 [T+1, N, P] and, with a baseline, "value" float32 [T+1, N].
@@ -87,7 +87,7 @@ class Vpg(GradientAlgorithm):
         )
 
     def _returns(self, values: Tensor, batch: Batch) -> Returns:
-        """Value targets and advantages; an unroll's end and a truncation bootstrap from V, a termination does not."""
+        """Return value targets and advantages; an unroll's end and a truncation bootstrap from V, a termination not."""
         parameters = self.parameters
         trace = {"a_value": 1.0, "td_residual": 0.0, "gae": parameters.gae_lambda}[parameters.rescaling]
         assert trace is not None  # the parameters say so
@@ -111,7 +111,7 @@ class Vpg(GradientAlgorithm):
         return Loss({"policy": policy_loss + self.coefficient("entropy_weight") * entropy_loss}, metrics)
 
     def rescaled_returns(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Without a baseline: what log pi is multiplied by, and where.
+        """Return the factors of log pi without a baseline, and the rows that have one.
 
         Returns:
             float32 [T, N] and bool [T, N].
@@ -134,7 +134,7 @@ class Vpg(GradientAlgorithm):
         return less_others_at_timestep(found)
 
     def _check_that_episodes_end(self, spec: EnvSpec) -> None:
-        """Refuses unrolls of which no row would count, be it only where all episodes are as long as they can be."""
+        """Refuse unrolls of which no row would count if all episodes had their greatest length."""
         length, longest, rescaling = self.memory.unroll_length_steps, spec.max_episode_steps, self.parameters.rescaling
         if longest is None:
             raise ConfigError(

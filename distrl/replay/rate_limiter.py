@@ -1,16 +1,16 @@
-"""How often the replay memory is sampled for what comes in; who is ahead waits."""
+"""The rate limiter: the ratio of sampled to inserted steps. The side that is ahead waits."""
 
 
 class RateLimiter:
-    """Says whether a batch may be sampled, or unrolls are to be taken in first.
+    """Decides whether a batch may be sampled, or unrolls must be inserted first.
 
-    A batch of `steps` may be sampled if at least `min_size_steps` have come in, and
+    A batch of `steps` may be sampled if at least `min_size_steps` have been inserted, and
 
         sampled + steps <= samples_per_insert x (inserted - min_size_steps)
 
-    in environment steps, since the memory was empty. So nothing bunches up behind the first batch: what had to be there
-    before it is on top. Both sides of it only grow and taking in is never refused, so that one of the two can always go
-    on. While the learner may sample it takes no unroll; then the stream is full, and actors wait.
+    in environment steps, since the memory was empty. The steps before the first batch do not count, so that no burst of
+    updates follows them. Inserting is never refused, so there is no deadlock. While the learner may sample, it takes no
+    unroll; the stream fills, and actors wait.
 
     Args:
         samples_per_insert: None: sampling never waits for more than `min_size_steps`.
@@ -24,21 +24,21 @@ class RateLimiter:
 
     @property
     def waits(self) -> bool:
-        """The learner waits for unrolls when it has sampled what came in often enough."""
+        """Whether the learner waits for unrolls when it has sampled the inserted steps often enough."""
         return self._samples_per_insert is not None
 
     @property
     def filling(self) -> bool:
-        """Too little has come in for a first batch."""
+        """Whether fewer than `min_size_steps` have been inserted."""
         return self.inserted_steps < self._min_size_steps
 
     @property
     def progress(self) -> str:
-        """How far filling has got, to be shown."""
+        """Progress of the first filling, for the terminal."""
         return f"filling the replay: {self.inserted_steps:,} of {self._min_size_steps:,}"
 
     def may_sample(self, steps: int) -> bool:
-        """Whether a batch of so many steps is due."""
+        """Return whether a batch of this many steps is due."""
         if self.filling:
             return False
         if self._samples_per_insert is None:
@@ -47,9 +47,9 @@ class RateLimiter:
         return self.sampled_steps + steps <= allowed
 
     def insert(self, steps: int) -> None:
-        """Counts valid steps that have come in."""
+        """Count inserted valid steps."""
         self.inserted_steps += steps
 
     def sample(self, steps: int) -> None:
-        """Counts steps that were sampled."""
+        """Count sampled steps."""
         self.sampled_steps += steps

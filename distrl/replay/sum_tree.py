@@ -1,7 +1,7 @@
 """A tree of sums: draws items with probabilities proportional to their weights, many at a time.
 
-Nodes have `FAN_OUT` children, so that a million items are five levels and each level is a few array operations over all
-that is drawn or changed; a binary tree would be twenty.
+Nodes have `FAN_OUT` children: a million items make five levels, where a binary tree would have twenty. Each level takes
+a few array operations over all drawn or changed items.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def tree_bytes(capacity: int) -> int:
 
 
 class SumTree:
-    """Weights of the items 0 … capacity - 1, at first 0: an item that is not there.
+    """Weights of the items 0 … capacity - 1; 0, the initial weight, means that the item does not exist.
 
     Parents are computed from their children and never moved by differences, so that the error of a sum does not grow
     with the number of updates.
@@ -53,16 +53,16 @@ class SumTree:
 
     @property
     def minimum(self) -> float:
-        """Least weight of an item that is there; infinity where there is none."""
+        """Least weight of an existing item; infinity without items."""
         return float(self._least[-1].min())
 
     def __getitem__(self, items: Indices) -> Weights:
-        """Weights of `items`, a copy."""
+        """Return a copy of the weights of `items`."""
         weights: Weights = self._leaves[items]
         return weights
 
     def update(self, items: Indices, weights: Weights) -> None:
-        """Sets weights; of an item that is named twice, the last one.
+        """Set weights; if an item is named twice, the last weight counts.
 
         Args:
             items: int64 [N].
@@ -83,10 +83,10 @@ class SumTree:
             self._least[level + 1].reshape(-1)[nodes] = self._least[level][nodes].min(axis=1)
 
     def find(self, prefixes: Weights) -> Indices:
-        """The items at which the running sum of weights exceeds `prefixes`: the highest with a prefix sum up to it.
+        """Return the items at which the running sum of weights exceeds `prefixes`.
 
         Args:
-            prefixes: float64 [N], from 0 to `total`, which itself belongs to the last item that is there.
+            prefixes: float64 [N], from 0 to `total`; `total` itself belongs to the last existing item.
 
         Returns:
             int64 [N]; each an item whose weight is above 0.
@@ -101,7 +101,7 @@ class SumTree:
         rows = np.arange(len(rest))
         for sums in reversed(self._sums):
             ends = sums[nodes].cumsum(axis=1)  # [N, FAN_OUT]
-            # Rounding may have left more than this node has; what is left stays below its end.
+            # Rounding may leave more than this node's sum; the rest is kept below it.
             np.minimum(rest, np.nextafter(ends[:, -1], 0.0), out=rest)
             child = (ends > rest[:, None]).argmax(axis=1)  # the first whose end lies beyond
             rest -= np.where(child > 0, ends[rows, child - 1], 0.0)
@@ -109,7 +109,7 @@ class SumTree:
         return nodes
 
     def sample(self, rng: np.random.Generator, count: int) -> Indices:
-        """Draws items in proportion to their weights, stratified: one from each of `count` equal parts of the sum.
+        """Draw items in proportion to their weights, stratified: one from each of `count` equal parts of the sum.
 
         Returns:
             int64 [count].
@@ -121,14 +121,14 @@ class SumTree:
 
     @property
     def leaves(self) -> Weights:
-        """Weights of all items, a view."""
+        """View of all weights."""
         return self._leaves[: self.capacity]
 
     def restore(self, weights: Weights) -> None:
-        """Sets the weights of all items.
+        """Set the weights of all items.
 
         Args:
-            weights: float64 [up to capacity], of the first items; the others are 0.
+            weights: float64 [up to capacity], of the first items; all others become 0.
         """
         for zeros, infinite in self._levels():
             zeros.fill(0.0)

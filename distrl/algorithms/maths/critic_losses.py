@@ -6,7 +6,7 @@ from distrl.networks.actions.family import Tensor
 
 
 def soft_value(first: Tensor, second: Tensor, log_probabilities: Tensor, temperature: Tensor) -> Tensor:
-    """``min(Q1, Q2) - alpha log pi(a|o)``: what a drawn action is worth, its share of entropy included.
+    """``min(Q1, Q2) - alpha log pi(a|o)``: value of a drawn action, including its share of the entropy.
 
     Its mean over actions is the soft value of the state (Haarnoja et al. 2018, arXiv:1812.05905, equation 3, with the
     smaller of two critics as in section 6); minus its mean is the policy's loss (equation 7).
@@ -24,8 +24,9 @@ def soft_value(first: Tensor, second: Tensor, log_probabilities: Tensor, tempera
 
 
 def smoothed_actions(actions: Tensor, noise: Tensor, largest: float) -> Tensor:
-    """``clip(a + clip(noise, -c, c), -1, 1)``: target policy smoothing (Fujimoto et al. 2018, arXiv:1802.09477, section
-    5.3). Similar actions are then of similar value.
+    """``clip(a + clip(noise, -c, c), -1, 1)``: target policy smoothing, which gives similar actions similar values.
+
+    Fujimoto et al. 2018, arXiv:1802.09477, section 5.3.
 
     Args:
         actions: float32 [N, n] in [-1, 1].
@@ -44,7 +45,7 @@ def critic_targets(rewards: Tensor, discounts: Tensor, next_values: Tensor) -> T
     Args:
         rewards: float32 [N]. Discounted sums of the k rewards between.
         discounts: float32 [N].
-        next_values: float32 [N]. Soft values of what follows.
+        next_values: float32 [N]. V(o_{t+k}).
 
     Returns:
         float32 [N].

@@ -21,7 +21,7 @@ def masked_mean(values: Tensor, valid: Tensor) -> Tensor:
 
 
 def normalized(values: Tensor, valid: Tensor) -> Tensor:
-    """(x - mean) / deviation over the valid entries, 0 elsewhere; 0 everywhere where they do not vary.
+    """(x - mean) / deviation over the valid entries, 0 elsewhere; 0 everywhere if they do not vary.
 
     Args:
         values: float32 [T, N].
@@ -97,7 +97,7 @@ def _variance(values: Tensor, valid: Tensor) -> Tensor:
 
 
 def share(chosen: Tensor, valid: Tensor) -> Tensor:
-    """How many of the valid entries are chosen, from 0 to 1.
+    """Share of the valid entries that are chosen, from 0 to 1.
 
     Args:
         chosen: bool [T, N].

@@ -1,14 +1,13 @@
-"""Returns as they were paid, without any value function: what REINFORCE learns from where it has no baseline.
+"""Monte Carlo returns, without a value function: REINFORCE without a baseline learns from them.
 
 Pure functions over arrays [T, N], in `keras.ops`. A row's return is known only if the rest of its episode is in the
-unroll, and rows must not be chosen by whether it is: near the end of an unroll those that were *seen* to end are the
-ones that ended soon, and learning from them alone would teach to end soon. So rows are chosen by their place: with at
-most M steps in an episode, every episode that goes on at row t <= T - M ends in the unroll, however it goes on. An
-episode's beginning, where it is asked for, lies in the past of its rows, and which row it was says nothing of what they
-lead to.
+unroll. But rows must not be selected by that: near the end of an unroll, the episodes that were *seen* to end are those
+that ended soon, and learning from them alone would teach the policy to end soon. So rows are selected by their place:
+if episodes have at most M steps, every episode that is running at row t <= T - M ends in the unroll. Selecting by the
+place of an episode's beginning is harmless, because the past of a row does not depend on its return.
 
-The steps of an episode are counted from the row after an invalid one, or after a termination that ends none (a lost
-life). Which step row 0 is, is not known.
+The steps of an episode are counted from the row after an invalid one, or after a lost life, which terminates without
+ending the episode. The step number of row 0 is unknown.
 """
 
 from typing import NamedTuple
@@ -23,11 +22,11 @@ UNKNOWN = -1
 
 
 class Episodes(NamedTuple):
-    """Where the rows of unrolls are in their episodes, and what is paid from there on.
+    """Place of each row of unrolls in its episode, and its return.
 
     Attributes:
-        returns: float32 [T, N]. G_t = sum_k gamma^k r_{t+k} up to the end of the episode, be it a time limit.
-        begins: int32 [T, N]. Row of the episode's first step; `UNKNOWN` where that is not in the unroll.
+        returns: float32 [T, N]. G_t = sum_k gamma^k r_{t+k} up to the end of the episode, also if a time limit ends it.
+        begins: int32 [T, N]. Row of the episode's first step; `UNKNOWN` if that is not in the unroll.
         whole: bool [T, N]. Valid rows that certainly have the rest of their episode in the unroll.
         whole_from_first: bool [T, N]. Valid rows of episodes that are certainly in the unroll from the first step to
             the last.
@@ -40,14 +39,14 @@ class Episodes(NamedTuple):
 
 
 def episodes(rewards: Tensor, terminated: Tensor, valid: Tensor, *, discount: float, longest_steps: int) -> Episodes:
-    """Finds the episodes of unrolls.
+    """Find the episodes of unrolls.
 
     Args:
         rewards: float32 [T, N]. 0 where not valid.
         terminated: bool [T, N].
         valid: bool [T, N]. False on the row after an episode's end.
         discount: gamma, from 0 to 1.
-        longest_steps: M, steps that no episode exceeds.
+        longest_steps: M, the most steps of an episode.
     """
     length = rewards.shape[0]
     rows = np.arange(length, dtype="int32")[:, None]
@@ -57,7 +56,7 @@ def episodes(rewards: Tensor, terminated: Tensor, valid: Tensor, *, discount: fl
     ended = ops.logical_or(ops.logical_not(valid), terminated)
     first = ops.logical_and(ops.concatenate([ops.zeros_like(valid[:1]), ended[:-1]], axis=0), valid)
     begins = ops.associative_scan(ops.maximum, ops.where(first, rows, UNKNOWN), axis=0)
-    # TensorFlow forgets the shape on the way, Keras' NumPy the type.
+    # The scan loses the shape on TensorFlow, and the type on Keras' NumPy.
     begins = ops.cast(ops.reshape(begins, tuple(rewards.shape)), "int32")
     last = length - longest_steps
     whole = ops.logical_and(valid, rows <= last)
@@ -66,14 +65,14 @@ def episodes(rewards: Tensor, terminated: Tensor, valid: Tensor, *, discount: fl
 
 
 def total_returns(found: Episodes) -> Tensor:
-    """float32 [T, N]. The return of the whole episode, for each of its steps; without meaning where it is not whole."""
+    """Return of the whole episode for each of its steps, float32 [T, N]; undefined where the episode is not whole."""
     return ops.take_along_axis(found.returns, ops.maximum(found.begins, 0), axis=0)
 
 
 def normalized_by_episode(found: Episodes) -> Tensor:
-    """float32 [T, N]. Each return less the mean of its episode's, divided by their deviation; 0 where there is none.
+    """Each return minus the mean of its episode's, divided by their deviation, float32 [T, N]; 0 without deviation.
 
-    As Coach does. Every episode has the same weight then, and the policy that is best by it need not be the best one.
+    This is Coach's definition. Every episode gets the same weight, so the best policy by it need not be the best one.
     """
     length, sequences = found.returns.shape
     columns = np.arange(sequences, dtype="int32")[None, :]
@@ -85,13 +84,13 @@ def normalized_by_episode(found: Episodes) -> Tensor:
 
 
 def less_others_at_timestep(found: Episodes) -> tuple[Tensor, Tensor]:
-    """Each return less the mean of the other episodes' at the same step of the episode.
+    """Each return minus the mean over the other episodes at the same step of the episode.
 
-    Of the others alone: a mean with the return itself in it would shrink each by 1/n, most where few episodes get to.
-    A baseline that does not know the action leaves the gradient's expectation as it is.
+    A mean that includes the return itself would shrink each by 1/n, most at steps that few episodes reach. A baseline
+    that does not depend on the action leaves the gradient's expectation unchanged.
 
     Returns:
-        float32 [T, N]; and bool [T, N], the rows of whole episodes that there are others for.
+        float32 [T, N]; and bool [T, N], the rows of whole episodes for which there are other episodes.
     """
     length = found.returns.shape[0]
     step = ops.where(found.whole_from_first, np.arange(length, dtype="int32")[:, None] - found.begins, 0)
@@ -103,7 +102,7 @@ def less_others_at_timestep(found: Episodes) -> tuple[Tensor, Tensor]:
 
 
 def _group_sums(values: Tensor, groups: Tensor, weights: Tensor, count: int) -> Tensor:
-    """[T, N]: each row's group's sum of weighted values."""
+    """Sum of weighted values over each row's group, [T, N]."""
     flat = ops.reshape(groups, (-1,))  # [T, N] -> [T*N]
     sums = ops.segment_sum(ops.reshape(values * weights, (-1,)), flat, num_segments=count)
     return ops.reshape(ops.take(sums, flat), values.shape)

@@ -29,8 +29,8 @@ class Returns(NamedTuple):
     """Targets of an actor-critic.
 
     Attributes:
-        value_targets: float32 [T, N]. What V(o_t) should have been; V(o_t) itself where not valid.
-        advantages: float32 [T, N]. How much better a_t did than V(o_t) expected; 0 where not valid.
+        value_targets: float32 [T, N]. Targets of V(o_t); V(o_t) itself where not valid.
+        advantages: float32 [T, N]. Estimates of Q(o_t, a_t) - V(o_t); 0 where not valid.
     """
 
     value_targets: Tensor
@@ -38,7 +38,7 @@ class Returns(NamedTuple):
 
 
 def step_discounts(terminated: Tensor, discount: float) -> Tensor:
-    """Weight of what follows each step: gamma, and 0 where the episode terminated. Truncation does not discount.
+    """Discount after each step: gamma, and 0 where the episode terminated. Truncation does not change it.
 
     Args:
         terminated: bool [T, N].
@@ -119,16 +119,16 @@ def corrected_gae(
     c_bar: float | None = 1.0,
     trace_lambda: float = 1.0,
 ) -> Returns:
-    """Generalised advantages whose later steps are V-trace's, for losses that weigh the step itself, as PPO's ratio.
+    """Generalised advantages with V-trace for later steps, for losses that weight the step itself, such as PPO's.
 
         target_t = vs_t of `vtrace`,   adv_t = r_t + discount_t V_{t+1} - V_t + discount_t lambda (vs_{t+1} - V_{t+1})
 
-    What follows a_t is corrected for the policy that learns; a_t itself is not, since the likelihood ratio in the loss
-    does so (Petrenko et al. 2020, arXiv:2006.11751, section 3.4). With equal policies these are `gae`'s targets and
+    V-trace corrects the steps after a_t for the policy that learns. The likelihood ratio in the loss corrects a_t
+    itself (Petrenko et al. 2020, arXiv:2006.11751, section 3.4). With equal policies these are `gae`'s targets and
     advantages, with lambda = 1 V-trace's advantages without their weight.
 
     Args:
-        values, rewards, discounts, valid, log_rhos, rho_bar, c_bar, trace_lambda: As of `vtrace`.
+        values, rewards, discounts, valid, log_rhos, rho_bar, c_bar, trace_lambda: See `vtrace`.
 
     Raises:
         ValueError: The shapes do not fit together; the message gives them all.
@@ -176,7 +176,7 @@ def n_step(*, values: Tensor, rewards: Tensor, discounts: Tensor, valid: Tensor,
 
         G(0)_t = V_t,   G(n)_t = r_t + discount_t G(n-1)_{t+1},   G(n)_T = V_T,   G(n)_t = V_t where not valid
 
-    Where fewer than n steps are left in the unroll, the return bootstraps from V_T with those that are left.
+    If fewer than n steps are left in the unroll, the return uses those and bootstraps from V_T.
 
     Args:
         values: float32 [T+1, N]. V of every observation, the bootstrap last.
@@ -202,7 +202,7 @@ def n_step(*, values: Tensor, rewards: Tensor, discounts: Tensor, valid: Tensor,
 
 
 def check_shapes(values: Tensor, **arrays: Tensor) -> None:
-    """Raises ValueError unless `values` is [T+1, N] with T >= 1 and every named array is [T, N]."""
+    """Raise ValueError unless `values` is [T+1, N] with T >= 1 and every named array is [T, N]."""
     shape = tuple(values.shape)
     fits = len(shape) == 2 and shape[0] >= 2
     if not fits or any(tuple(array.shape) != (shape[0] - 1, shape[1]) for array in arrays.values()):
@@ -216,10 +216,10 @@ def _truncated(log_rhos: Tensor, bar: float | None) -> Tensor:
 
 
 def _accumulate(deltas: Tensor, decays: Tensor) -> Tensor:
-    """[T, N] of x_t = delta_t + decay_t x_{t+1}, x_T = 0.
+    """x_t = delta_t + decay_t x_{t+1} with x_T = 0, [T, N].
 
-    Unrolled in Python over unstacked rows. In a compiled TensorFlow function on one thread, N = 256, this takes least
-    time at T = 32 and T = 128 of: rows by index, `ops.scan`, `ops.associative_scan`, recursive doubling.
+    Unrolled in Python over unstacked rows. In a compiled TensorFlow function on one thread (N = 256, T = 32 and 128)
+    this is faster than rows by index, `ops.scan`, `ops.associative_scan` and recursive doubling.
     """
     total = ops.zeros_like(deltas[0])
     totals = []

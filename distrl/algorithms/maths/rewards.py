@@ -1,4 +1,4 @@
-"""Rewards as policy gradients learn from them. They travel raw; what is done to them is done here."""
+"""Clipping and scaling of rewards in the losses of policy gradients; unrolls carry raw rewards."""
 
 from keras import ops
 
@@ -8,17 +8,17 @@ from distrl.networks.actions.family import Tensor
 
 
 def clipped(rewards: Tensor, clipping: RewardClipping | None) -> Tensor:
-    """Rewards of bounded size, so that one learning rate does for tasks that pay in different units.
+    """Clip rewards, so that one learning rate suits tasks with rewards of different sizes.
 
         clamp_one        min(1, max(-1, r))
         soft_asymmetric  5 s where r >= 0 and 1.5 s where r < 0, with s = tanh(r / 5)
 
-    The second is what IMPALA's published code has for DMLab ("optimistic asymmetric clipping", Espeholt et al. 2018,
-    appendix D): losses frighten less than gains attract.
+    The second is that of IMPALA's published code for DMLab ("optimistic asymmetric clipping", Espeholt et al. 2018,
+    appendix D): negative rewards count less than positive ones.
 
     Args:
         rewards: float32 of any shape.
-        clipping: None: as they are.
+        clipping: None: unchanged.
     """
     if clipping is None:
         return rewards
@@ -32,6 +32,6 @@ def learned_rewards(rewards: Tensor, parameters: PolicyGradientSection) -> Tenso
     """Return the rewards of a batch for the loss: clipped, then scaled. Any normalisation comes before.
 
     Args:
-        rewards: float32 [T, N]. 0 where not valid, and so they stay.
+        rewards: float32 [T, N]. Rewards of invalid rows are 0 and stay 0.
     """
     return parameters.reward_scale * clipped(rewards, parameters.reward_clipping)

@@ -1,7 +1,7 @@
-"""Values of choices: what they should be, and how far off they are. Pure functions in `keras.ops`.
+"""Targets of action values: pure functions in `keras.ops`.
 
-Where several choices are made at once, each has values of its own, and all share one target: the branching Q-network
-of Tavakoli, Pardo and Kormushev 2018 (arXiv:1711.08946, section "Temporal-difference target").
+If several choices are made at once, each has its own values, and all share one target: the branching Q-network of
+Tavakoli, Pardo and Kormushev 2018 (arXiv:1711.08946, section "Temporal-difference target").
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ def greedy_values(values: Tensor, choosing: Tensor | None = None) -> Tensor:
     """Return the value of the best choice: max_a Q(s, a) (Mnih et al. 2015, algorithm 1).
 
     Args:
-        values: float32 [..., A]. Of the target network.
-        choosing: float32 [..., A]. By whose values the best choice is found: the online network's make it double
+        values: float32 [..., A]. Values of the target network.
+        choosing: float32 [..., A]. Values that select the best choice. With the online network's this is double
             Q-learning, Q(s, argmax_a Q_online(s, a)) (van Hasselt et al. 2016, equation 4). None: `values`.
 
     Returns:
@@ -40,10 +40,10 @@ def greedy_values(values: Tensor, choosing: Tensor | None = None) -> Tensor:
 
 
 def mean_over_choices(per_choice: Sequence[Tensor]) -> Tensor:
-    """Mean over K choices that are made at once.
+    """Mean over K simultaneous choices.
 
-    Of values it is the target that they share (Tavakoli et al. 2018, equation 6); of losses, which are taken of each
-    choice's own error before, the loss of the item (equation 7). Errors of +1 and -1 have a mean square of 1, not 0.
+    The mean of values is the shared target (Tavakoli et al. 2018, equation 6). The mean of each choice's loss is the
+    loss of the item (equation 7): errors of +1 and -1 have a mean square of 1, not 0.
 
     Args:
         per_choice: K tensors, float32 [...].

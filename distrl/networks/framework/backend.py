@@ -1,4 +1,4 @@
-"""One face of both numeric frameworks: set-up, differentiation and compiled functions.
+"""One interface to both numeric frameworks: set-up, differentiation and compiled functions.
 
 Keras chooses the framework (KERAS_BACKEND, set before Keras is imported). Besides this module only `tensorflow_*.py`
 and `bundle.py` name TensorFlow, and only `jax_backend.py` names JAX. Both have, under the same names:
