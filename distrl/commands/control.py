@@ -1,4 +1,4 @@
-"""Commands for a job that runs: they read and ask through its registry in Redis."""
+"""Commands for a running job: they read its state and send requests through its registry in Redis."""
 
 import json
 import time
@@ -162,7 +162,7 @@ def set_parameters(
 
 
 def _run_among(arguments: Sequence[str]) -> Path | None:
-    """The only argument that is no assignment.
+    """Return the only argument that is no assignment.
 
     Raises:
         ConfigError: There are several, or it is a setting without a value.
@@ -187,7 +187,7 @@ def _run_errand(
     ask: "Callable[[Steering], int]",
     job: RunOptions,
 ) -> None:
-    """Asks for it and waits until it is done."""
+    """Request an errand, and wait until it is done."""
     # Imported here: rich costs time that other commands need not pay.
     from rich.console import Console
 

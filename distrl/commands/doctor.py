@@ -1,4 +1,4 @@
-"""`distrl doctor`: what could keep a training from running well here, and what a run waits for."""
+"""`distrl doctor`: find problems of this machine, or of a run."""
 
 import json
 import os

@@ -125,7 +125,7 @@ class Layers:
         return [name for name, value in options.items() if value is not None]
 
     def load(self) -> LoadedConfig:
-        """The configuration, checked.
+        """Return the checked configuration.
 
         Raises:
             ConfigError: In one line: what is wrong, the value, where it came from, what is allowed or nearest.
@@ -153,7 +153,7 @@ class RunOptions:
 
     @property
     def path(self) -> Path | None:
-        """The run's directory, if one is named.
+        """Return the run's directory, if one is named.
 
         Raises:
             ConfigError: Two are named.

@@ -1,4 +1,4 @@
-"""How actors explore, in addition to the policy's own distribution. Part of the policy bundle.
+"""Exploration of actors, in addition to the policy's own distribution. Part of the policy bundle.
 
 Schedules follow the count of environment steps that is published with the weights. It is 0 before the first update:
 with a replay memory, schedules stay at their start until the memory holds `replay.min_size_steps`.
@@ -148,7 +148,7 @@ class OrnsteinUhlenbeckParameters(NoiseSection):
 
 
 class ConstantNoiseParameters(NoiseSection):
-    """The same value all the time."""
+    """A constant value."""
 
     kind: Literal["constant_noise"] = "constant_noise"
     value: float = 0.0
@@ -227,7 +227,7 @@ ExplorationParameters = Annotated[
 
 
 def tells_probabilities(exploration: ExplorationParameters) -> bool:
-    """Whether the joint probability of an environment's actions is known under this exploration."""
+    """Return whether the joint probability of an environment's actions is known under this exploration."""
     if isinstance(exploration, PerActionParameters):
         return all(one.tells_probabilities for one in exploration.per_action.values())
     return exploration.tells_probabilities

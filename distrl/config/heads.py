@@ -76,7 +76,7 @@ class PPOHeadParameters(PolicySection):
 
     kind: Literal["ppo"] = "ppo"
     clip_range: float | None = Field(0.2, gt=0.0)
-    """The likelihood ratio earns nothing further than this from 1; null: not clipped."""
+    """The likelihood ratio is clipped at this distance from 1; null: not clipped."""
     initial_kl_coefficient: float | None = Field(None, ge=0.0)
     """Factor of KL(old || new) in the loss, which training then adjusts; null: no penalty."""
 

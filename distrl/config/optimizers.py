@@ -47,12 +47,12 @@ _USED_BY: dict[str, tuple[str, ...]] = {
 
 
 def users_of(option: str) -> tuple[str, ...]:
-    """The optimizers that use an option; empty for options of all of them."""
+    """Return the optimizers that use an option; empty for options of all of them."""
     return _USED_BY.get(option, ())
 
 
 class OptimizerParameters(Section):
-    """How gradients become steps. `NetworkParameters` has all of these as its own.
+    """Parameters of the optimizer. `NetworkParameters` inherits all of them.
 
     An option that the chosen optimizer does not use is an error, unless it is at its default.
     """
@@ -70,9 +70,9 @@ class OptimizerParameters(Section):
     learning_rate_schedule_updates: int = Field(0, ge=0)
     """Length of the schedule linear or cosine."""
     learning_rate_final: float = Field(0.0, ge=0.0)
-    """Where linear and cosine end, and stay."""
+    """Final rate of linear and cosine."""
     learning_rate_warm_up_updates: int = Field(0, ge=0)
-    """First the rate grows from 0 to learning_rate in so many updates; whatever schedule there is begins thereafter."""
+    """Updates in which the rate first grows from 0 to learning_rate; a schedule begins after them."""
     optimizer_epsilon: float | None = Field(None, gt=0.0)
     """null: 1e-4 for Adam, AdamW and RMSProp, as in Coach; 1e-7 for all others, as in Keras."""
     adam_optimizer_beta1: float = Field(0.9, ge=0.0, lt=1.0)
@@ -103,7 +103,7 @@ class OptimizerParameters(Section):
 
     @property
     def epsilon(self) -> float:
-        """`optimizer_epsilon`, or what it is by default for this optimizer."""
+        """`optimizer_epsilon`, or this optimizer's default."""
         if self.optimizer_epsilon is not None:
             return self.optimizer_epsilon
         return 1e-4 if self.optimizer_type in ("Adam", "AdamW", "RMSProp") else 1e-7
@@ -111,7 +111,7 @@ class OptimizerParameters(Section):
     @model_validator(mode="before")
     @classmethod
     def _spell_name(cls, given: Any) -> Any:
-        """Brings optimizer_type to its canonical form; an unknown name is left for the field to refuse."""
+        """Return optimizer_type in its canonical form; the field refuses unknown names."""
         if not isinstance(given, dict) or not isinstance(given.get("optimizer_type"), str):
             return given
         plain = re.sub(r"[\s_-]", "", given["optimizer_type"]).lower()

@@ -52,7 +52,7 @@ class ReplayParameters(Section):
     min_size_steps: int = Field(1_000, ge=1)
     """Sampling begins when the memory holds so many steps."""
     samples_per_insert: float | None = Field(8.0, gt=0.0)
-    """How often a step is sampled on average; actors and learner wait for each other to keep it so. Steps up to
+    """Number of times that a step is sampled on average; actors and learner wait for each other to keep it. Steps up to
     `min_size_steps` do not count. null: both go as fast as they can, and the learner inserts at most one unroll per
     update."""
     n_step: int = Field(1, ge=1)

@@ -58,9 +58,9 @@ class MemoryConfig(Section):
     """Part of every Redis key of the run, so that access rules can tell the runs of several teams apart. A role that
     joins by hand adds `?namespace=…` to its URL."""
     queue_batches: int = Field(2, ge=1)
-    """Actors wait while so many batches are queued: fresh data matters more than a full queue."""
+    """Actors wait while this many batches are queued: fresh data matters more than a full queue."""
     queue_bytes: int = Field(67108864, ge=65536)
-    """Actors also wait while so many bytes are queued."""
+    """Actors also wait while this many bytes are queued."""
     give_up_s: float = Field(60.0, gt=0.0)
     """How long a role retries when Redis is unreachable or refuses commands, before it exits with code 6."""
 

@@ -1,4 +1,4 @@
-"""The half of `distrl doctor` that looks at this machine: packages, cores, memory, GPU, limits of the system, disk."""
+"""`distrl doctor`, findings about this machine: packages, cores, memory, GPU, limits of the system, disk."""
 
 import os
 import platform
@@ -20,7 +20,7 @@ from distrl.roles import machine
 GB = 1e9
 LEAST_CORES = 2
 LEAST_MEMORY = 2.0 * GB
-"""Free, for the smallest training: a learner of 0.7 GB and actors of 0.07 GB each."""
+"""Free memory of the smallest training: a learner of 0.7 GB and actors of 0.07 GB each."""
 LEAST_DESCRIPTORS = 1024
 LEAST_SHARED_MEMORY = 1.0 * GB
 LEAST_DISK, NO_DISK = 5.0 * GB, 0.2 * GB
@@ -83,7 +83,7 @@ def extras(requires: Iterable[str]) -> Finding:
 
 
 def installed(name: str) -> str | None:
-    """The package's version; None if it is not there."""
+    """Return the package's version; None if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -106,7 +106,7 @@ def _is_there(requirement: Requirement, requires: Sequence[str]) -> bool:
 
 
 def _of_extra(requires: Sequence[str], extra: str) -> list[Requirement]:
-    """The requirements that an extra adds, on this Python and system."""
+    """Return the requirements that an extra adds, on this Python and system."""
     found = map(Requirement, requires)
     return [
         one
@@ -143,7 +143,7 @@ def _applying(requires: Iterable[str]) -> Iterator[tuple[Requirement, str]]:
 
 
 def cores() -> Finding:
-    """Those that this process may use, and what a container allows of them."""
+    """Check the cores that this process and its container may use."""
     count = machine.cores()
     quota, period = [*_words(_CGROUP / "cpu.max"), "max", "max"][:2]
     usable = min(count, int(quota) / int(period)) if quota.isdigit() and period.isdigit() else count
@@ -165,7 +165,7 @@ def memory() -> Finding:
 
 
 def gpu() -> Finding:
-    """NVIDIA's, as their driver names them, and whether the installed TensorFlow could use one."""
+    """Name NVIDIA GPUs, and check whether the installed TensorFlow can use them."""
     models = machine.gpu_models()
     if not models:
         return Finding("ok", "GPU", "none; the learner computes on the processor")
@@ -189,7 +189,7 @@ def shared_memory() -> Finding:
 
 
 def descriptors() -> Finding:
-    """Files and sockets that one process may have open."""
+    """Check the limit of open files and sockets of one process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     told = f"{'no limit' if soft == resource.RLIM_INFINITY else f'{soft:,}'} per process"
     if soft != resource.RLIM_INFINITY and soft < LEAST_DESCRIPTORS:
@@ -209,7 +209,7 @@ def loopback() -> Finding:
 
 
 def disk(runs: Path) -> Finding:
-    """Free where checkpoints go."""
+    """Check the free disk space for checkpoints."""
     there = next(path for path in (runs, *runs.absolute().parents) if path.exists())
     free = shutil.disk_usage(there).free
     told = f"{free / GB:.1f} GB free at {runs.absolute()}"

@@ -1,4 +1,4 @@
-"""The part of `distrl doctor` that looks at Redis: one that is given, or the one that a run would start for itself."""
+"""`distrl doctor`, findings about Redis: the given one, or the one that a run would start."""
 
 import time
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ GB = 1e9
 
 
 def examine_redis(url: str | None) -> Iterator[Finding]:
-    """Version, memory, latency and clock; why not, if it cannot be reached or does not fit.
+    """Yield findings about version, memory, latency and clock, or the reason why it cannot be used.
 
     Args:
         url: None: one is started for the occasion, as a run without `memory.url` does.
@@ -72,7 +72,7 @@ def latency(client: Engine) -> Finding:
 
 
 def clock(client: Engine) -> Finding:
-    """Redis' clock beside ours. Nothing expires by it; logs of several machines are hard to read side by side."""
+    """Compare Redis' clock with ours. No function depends on it, but logs of several machines are compared by it."""
     began = time.time()
     seconds, microseconds = client.call("TIME")
     ahead_s = int(seconds) + int(microseconds) / 1e6 - (began + time.time()) / 2.0

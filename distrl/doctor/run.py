@@ -1,4 +1,4 @@
-"""The part of `distrl doctor` that looks at a run: whether it goes on, what it waits for, and what to do about it."""
+"""`distrl doctor`, findings about a run: whether it makes progress, what it waits for, and what to do about it."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from distrl.roles.plan import Role
 from distrl.runs.summary import Summary, closing_text, duration, resumable
 
 BETWEEN_S = 3.5 * HEARTBEAT_S
-"""Between two looks: a role that has not told of itself meanwhile is silent."""
+"""Seconds between two looks; a role without a heartbeat in between is silent."""
 DROPPED = {
     "stale": "their weights were too old: fewer actors, shorter unrolls, or a larger max_staleness_updates",
     "duplicate": "pushed twice over a broken connection, or after a roll-back; used once",
@@ -43,7 +43,7 @@ class Look:
 
     @staticmethod
     def at(backend: Backend) -> "Look":
-        """Now."""
+        """Return the state now."""
         snapshots = backend.registry.snapshots("0")
         registry = backend.registry
         newest = snapshots[-1][1] if snapshots else {}
@@ -51,7 +51,7 @@ class Look:
 
 
 def examine_run(backend: Backend) -> Iterator[Finding]:
-    """Looks twice, some seconds apart.
+    """Yield findings from two looks at the run, some seconds apart.
 
     Raises:
         MemoryBackendError: Redis does not answer.
@@ -71,7 +71,7 @@ def compared(before: Look, now: Look, stall_timeout_s: float) -> Iterator[Findin
 
 
 def ended(summary: Summary, run_dir: str) -> Finding:
-    """A run that is over."""
+    """Yield the findings about a run that is over."""
     told = closing_text(summary, None).splitlines()[0]
     if summary.exit_code == 0:
         return Finding("ok", "run", told)

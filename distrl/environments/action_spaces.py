@@ -1,4 +1,4 @@
-"""Spaces of actions that hold no others: the array that travels, and its way to the form that environments take."""
+"""Simple action spaces: the array that travels, and its conversion to the form that environments take."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ Writer = Callable[[Array], Array]
 
 
 def action_spec(space: Space[Any]) -> ActionSpec:
-    """The part of the space that learner and policy must know."""
+    """Return the part of the space that learner and policy must know."""
     match space:
         case Discrete():
             return DiscreteSpec(int(space.n), int(space.start))

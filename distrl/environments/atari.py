@@ -1,4 +1,4 @@
-"""Atari games as `environment.atari` says: made, stacked, with lost lives apart from lost games.
+"""Vectors of Atari games by `environment.atari`: they stack frames and tell lost lives from lost games.
 
 A lost life may be `terminated` for the learner and yet end no episode: the game goes on, the next row is valid. The
 vector therefore reports it apart, in `info`, and only `VectorEnvironment` joins the two.

@@ -1,4 +1,4 @@
-"""One game of the Arcade Learning Environment, stepped frame by frame as `AtariParameters` says.
+"""One game of the Arcade Learning Environment, stepped frame by frame by the protocol of `AtariParameters`.
 
 Not gymnasium's `AtariPreprocessing`, which skips a fixed number of frames only and, where a game ends inside a skip,
 shows what it had shown before.
@@ -18,7 +18,7 @@ from distrl.types import Array
 
 
 class AtariGame(gymnasium.Env[Array, np.int64]):
-    """Observations are uint8 [height, width, channels], with one channel of grey or three colours.
+    """One game. Observations are uint8 [height, width, channels], with one channel of grey or three colours.
 
     `info` has "lives", those that are left (0 in games that count none), and "episode_frames", since the game began.
     """

@@ -1,4 +1,4 @@
-"""`distrl env check`: look at an environment in child processes, which may hang, crash or take long.
+"""`distrl env check`: examine an environment in child processes, which may hang, crash or take long.
 
 One child looks at it closely. Each back end is then measured in another child, so that one that hangs is a line of the
 report and not its end. A child reports `Finding`s; a `Stage` comes before everything that can take long.
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 EPISODES = 3
 EPISODE_S = 5.0
-"""An episode that has not ended by then is cut short; at the latest after half of what a stage may take."""
+"""Longest duration of an episode, at most half of a stage's time-out; longer ones are cut short."""
 SPEED_S = 1.0
-"""For how long a back end steps when it is measured; at most half of what a stage may take."""
+"""Duration of the measurement of one back end, at most half of a stage's time-out."""
 _ACTIONS = 64
 BACK_ENDS: tuple[str, ...] = tuple(
     name for name in get_args(EnvironmentConfig.model_fields["vectorization"].annotation) if name != "auto"

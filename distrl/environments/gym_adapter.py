@@ -1,4 +1,4 @@
-"""From a name in the configuration to gymnasium environments: one of them, or a vector.
+"""Makes gymnasium environments from a name in the configuration: one of them, or a vector.
 
 A name is a gymnasium id (`CartPole-v1`), a gymnasium id behind the module that registers it
 (`package.module:Name-v0`), a class of one's own (`package.module:Class`), which is called with `environment.kwargs`, or
@@ -57,7 +57,7 @@ class Made:
 
 
 class RangeCheckedVector(SyncVectorEnv[Any, Any]):
-    """SyncVectorEnv that does not take 300 for 44 where the observation space is int8, and names the observation.
+    """SyncVectorEnv that refuses numbers beyond the observation space's dtype instead of wrapping them.
 
     Raises:
         ValueError: In `reset` and `step`, with the path of the observation.
@@ -127,7 +127,7 @@ def make_vector(config: EnvironmentConfig, count: int) -> Made:
 
 
 def declared(name: str) -> tuple[str, Mapping[str, Any]]:
-    """The meaning of a name: module:class, and the kwargs that it is registered with.
+    """Return the meaning of a name: module:class, and the kwargs that it is registered with.
 
     Raises:
         ConfigError: As `make_one`.
@@ -139,23 +139,23 @@ def declared(name: str) -> tuple[str, Mapping[str, Any]]:
 
 
 def limits(single: gymnasium.Env[Any, Any]) -> tuple[float | None, int | None]:
-    """(reward threshold, maximum steps of an episode) of an environment, None where it states none."""
+    """Return (reward threshold, maximum steps of an episode) of an environment; None where it states none."""
     return stated(single.unwrapped if single.spec is None else single.spec)
 
 
 class WorkerError(Exception):
-    """An environment raised in a process of its own: one line; its traceback there is a note of this."""
+    """An error of an environment in its own process, in one line; its traceback there is a note of this error."""
 
 
 def describe(error: BaseException) -> str:
-    """Type and message of an exception in one line of at most 300 characters."""
+    """Return type and message of an exception in one line of at most 300 characters."""
     if isinstance(error, WorkerError):
         return str(error)
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
 
 
 def _resolve(name: str) -> Registration | Callable[..., Any]:
-    """A gymnasium registration, or the class or function that makes the environment."""
+    """Return a gymnasium registration, or the class or function that makes the environment."""
     module_name, colon, attribute = name.rpartition(":")
     if not colon:
         _register_on_demand(name)
@@ -221,7 +221,7 @@ def _registered(env_id: str) -> Registration:
 
 
 def _nearest(name: str, module: ModuleType | None) -> str:
-    """The three nearest of the module's environment classes, or of all registered ids."""
+    """Return the three nearest of the module's environment classes, or of all registered ids."""
     members = {} if module is None else vars(module)
     classes = [
         known for known, value in members.items() if isinstance(value, type) and issubclass(value, gymnasium.Env)
@@ -301,12 +301,12 @@ def _make_own(config: EnvironmentConfig, source: Registration | Callable[..., An
 
 
 def _vector_entry_point(source: Any) -> Any:
-    """The maker of many at once, or None. A class's own, not an inherited one, which would step the parent's kind."""
+    """Return the class's own maker of vectors, or None; an inherited one would make the parent's environments."""
     return source.vector_entry_point if "vector_entry_point" in getattr(source, "__dict__", {}) else None
 
 
 def stated(by: Any) -> tuple[float | None, int | None]:
-    """(reward threshold, maximum steps of an episode) that something has as attributes; None for one it has not."""
+    """Return (reward threshold, maximum steps of an episode) from attributes; None for a missing one."""
     return getattr(by, "reward_threshold", None), getattr(by, "max_episode_steps", None)
 
 

@@ -1,4 +1,4 @@
-"""One space that holds no others, as observations travel: what its array looks like, and how it is read and checked."""
+"""Simple observation spaces: the array that travels, and how observations are read and checked."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, cast
@@ -19,7 +19,7 @@ Failed = TypeVar("Failed", bound=BaseException)
 
 
 def array_spec(space: Space[Any], text: TextParameters) -> ArraySpec:
-    """The array of one environment that observations of this space become."""
+    """Return the spec of the array that an observation of this space becomes."""
     match space:
         case Discrete():
             shown = OneHot((), (int(space.n),), (int(space.start),))
@@ -69,7 +69,7 @@ def array_reader(space: Space[Any], text: TextParameters, count: int) -> Reader:
 
 
 def check_range(what: str, dtype: np.dtype[Any], given: Array) -> None:
-    """Raise ValueError where whole numbers do not fit into this dtype, in which 300 would silently be 44."""
+    """Raise ValueError if whole numbers do not fit this dtype; as int8, 300 would silently become 44."""
     if dtype.kind not in "iu" or given.dtype == dtype or np.can_cast(given.dtype, dtype):
         return
     limits = np.iinfo(cast("Any", dtype))
@@ -78,7 +78,7 @@ def check_range(what: str, dtype: np.dtype[Any], given: Array) -> None:
 
 
 def check_observation(path: str, space: Space[Any], observation: Any) -> None:
-    """Check one observation: gymnasium would spread one number over a whole array, and wrap 300 to a byte."""
+    """Check one observation: gymnasium would broadcast one number over a whole array, and wrap 300 to a byte."""
     for name, dtype, given in _checked_shapes(path, space, observation):
         if not np.can_cast(given.dtype, dtype, "same_kind"):
             raise ValueError(f"'{name}' is {given.dtype}, its space says {dtype}")
@@ -112,13 +112,13 @@ def _checked_shapes(path: str, space: Space[Any], observation: Any) -> Iterator[
 
 
 def of_environment(error: Failed, number: int) -> Failed:
-    """Note in the exception which environment of a vector it is about, for `environment_of`."""
+    """Add the environment's index in its vector to the exception, for `environment_of`."""
     error.environment = number  # type: ignore[attr-defined]
     return error
 
 
 def environment_of(error: BaseException) -> int | None:
-    """Return the number of the environment that the exception is about; None where that is not known."""
+    """Return the index that `of_environment` added to the exception, or None."""
     return getattr(error, "environment", None)
 
 
@@ -147,7 +147,7 @@ def range_check(space: Space[Any]) -> Callable[[Sequence[Any]], None] | None:
 
 
 def _whole_numbers(path: tuple[Any, ...], space: Space[Any]) -> Iterator[tuple[tuple[Any, ...], np.dtype[Any]]]:
-    """(path, dtype) of each space that shows an array of whole numbers."""
+    """Yield (path, dtype) of each space whose observations are arrays of whole numbers."""
     if isinstance(space, Dict | Tuple):
         for key, child in space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces):
             yield from _whole_numbers((*path, key), child)
@@ -206,6 +206,6 @@ def _shape(space: Space[Any]) -> tuple[int, ...]:
 
 
 def _uniform(bounds: Array) -> float | None:
-    """The one finite value that all bounds share, or None."""
+    """Return the one finite value that all bounds share, or None."""
     first = bounds.flat[0]
     return float(first) if np.isfinite(first) and bool(np.all(bounds == first)) else None

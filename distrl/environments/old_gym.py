@@ -1,4 +1,4 @@
-"""Environments of the old gym (0.26), which have no port to gymnasium: `gym:CartPole-v1`, or a class that is one.
+"""Adapter for environments of the old gym (0.26): `gym:CartPole-v1`, or a subclass of gym.Env.
 
 Gym is unmaintained and its own checker fails under NumPy 2, so that environments are made without it.
 """
@@ -67,7 +67,7 @@ class OldGym(gymnasium.Env[Any, Any]):
 
 
 def maker(name: str, import_module: Callable[[str, str], ModuleType]) -> Callable[..., Any]:
-    """The function that makes the environment from its kwargs.
+    """Return the function that makes the environment from its kwargs.
 
     Args:
         name: `gym:Id`, or `gym:package.module:Id` where the module registers it.
@@ -94,31 +94,31 @@ def maker(name: str, import_module: Callable[[str, str], ModuleType]) -> Callabl
 
 
 def is_registered(env_id: str) -> bool:
-    """Whether gym is imported and knows the id."""
+    """Return whether gym is imported and knows the id."""
     gym = sys.modules.get("gym")
     return gym is not None and env_id in gym.envs.registration.registry
 
 
 def is_old(environment: object) -> bool:
-    """Whether that is an instance of gym.Env, in a process that may never have imported gym."""
+    """Return whether it is an instance of gym.Env, in a process that may not have imported gym."""
     gym = sys.modules.get("gym")
     return gym is not None and isinstance(environment, gym.Env)
 
 
 def is_old_class(class_: type) -> bool:
-    """Whether that is a subclass of gym.Env, in a process that may never have imported gym."""
+    """Return whether it is a subclass of gym.Env, in a process that may not have imported gym."""
     gym = sys.modules.get("gym")
     return gym is not None and issubclass(class_, gym.Env)
 
 
 def silence() -> None:
-    """Keep gym from writing to standard error that it is unmaintained, wherever it is imported."""
+    """Keep gym from printing at import that it is unmaintained."""
     if "gym" not in sys.modules and find_spec("gym_notices") is not None:
         importlib.import_module("gym_notices.notices").notices.clear()
 
 
 def _time_limit(environment: Any) -> int | None:
-    """The limit of gym's TimeLimit, wherever it is among the wrappers; else the environment's own."""
+    """Return the limit of gym's TimeLimit among the wrappers, or else the environment's own."""
     while environment is not environment.unwrapped:
         limit = vars(environment).get("_max_episode_steps")
         if limit is not None:
@@ -128,7 +128,7 @@ def _time_limit(environment: Any) -> int | None:
 
 
 def _converted(name: str, path: str, space: Any) -> spaces.Space[Any]:
-    """The same space of gymnasium."""
+    """Return the equivalent space of gymnasium."""
     old = importlib.import_module("gym.spaces")
     kinds: dict[Any, Callable[[], spaces.Space[Any]]] = {
         old.Box: lambda: spaces.Box(space.low, space.high, space.shape, space.dtype.type),

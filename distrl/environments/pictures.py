@@ -25,7 +25,7 @@ _CHANNELS = (1, 3)
 
 
 def picture(spec: ArraySpec, observation: Array) -> Image | None:
-    """An observation as an image, or None where it is none.
+    """Return an observation as an image, or None if it is none.
 
     Args:
         spec: Of the observation. Images have two or three axes; where there are several `frames`, or channels that are
@@ -67,7 +67,7 @@ def write_png(path: Path, image: Image) -> None:
 
 
 def bars(observation: Array) -> str:
-    """One line per number, at most 24 of them: index, value, and a bar to the left of the axis or to the right of it.
+    """Return one line per number, at most 24: index, value, and a bar to the left or right of the axis.
 
     The longest bar is that of the largest absolute value; numbers that are not finite have none.
     """
@@ -85,7 +85,7 @@ def bars(observation: Array) -> str:
 
 
 def _bytes(spec: ArraySpec, observation: Array) -> Image:
-    """Into 0 … 255: as they are if they are bytes, else from the bounds, or from what there is without bounds."""
+    """Scale to 0 … 255: bytes stay as they are, others are scaled from their bounds or, without, from their range."""
     if observation.dtype == np.uint8:
         return observation
     values = np.nan_to_num(np.asarray(observation, np.float64), posinf=0.0, neginf=0.0)
@@ -99,7 +99,7 @@ CODECS = {".webm": "VP80", ".mp4": "mp4v"}
 
 
 def renderable(config: EnvironmentConfig) -> EnvironmentConfig:
-    """The same environments with pictures of themselves, stepped one after the other in this process."""
+    """Return the same environments with rendering, stepped one after the other in this process."""
     if is_remote(config.id):
         raise ConfigError(f"environment {config.id} is on another machine and cannot be filmed")
     if config.vectorization in ("envpool", "ale"):
@@ -113,7 +113,7 @@ def renderable(config: EnvironmentConfig) -> EnvironmentConfig:
 
 
 class Recorder:
-    """Films the first environment of a vector from its reset on, for so many episodes.
+    """Films the first environment of a vector from its reset on, for a number of episodes.
 
     Each episode adds the picture after its reset and one after every step. The film gets its name when it is left, also
     when that is early; if by an error, or if the process is killed, what had that name before stays.
@@ -161,7 +161,7 @@ class Recorder:
             self._unfinished.unlink(missing_ok=True)
 
     def watch(self, ended: Array) -> None:
-        """One picture more; `ended`: bool [B], of the step that led to it.
+        """Add one picture; `ended`: bool [B], of the step that led to it.
 
         Raises:
             ConfigError: The environment renders nothing, or nothing that is a picture.
@@ -190,7 +190,7 @@ class Recorder:
 
 @contextmanager
 def _unheard() -> Iterator[None]:
-    """Inside, nothing reaches standard error: OpenCV says there that WebM has another tag for VP8, and takes that."""
+    """Silence standard error inside: OpenCV prints there that WebM has another tag for VP8."""
     saved = os.dup(2)
     try:
         with open(os.devnull, "wb") as nowhere:

@@ -1,4 +1,4 @@
-"""Random actions of an environment, drawn from what it allows."""
+"""Random actions of an environment, drawn from the allowed ones."""
 
 from collections.abc import Mapping
 

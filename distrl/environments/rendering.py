@@ -1,4 +1,4 @@
-"""Pictures for people of the first environment of a vector."""
+"""Rendering of the first environment of a vector."""
 
 from typing import Any
 

@@ -12,11 +12,11 @@ from distrl.types import IntArray
 
 PADDING = 0
 _REMEMBERED_TEXTS = 1024
-"""Environments show the same few texts again and again: an instruction, for instance, at every step of an episode."""
+"""Number of cached texts: environments repeat the same few, such as an instruction at every step of an episode."""
 
 
 def token(word: str, vocabulary: int) -> int:
-    """The bucket of a word, in 1 … vocabulary - 1.
+    """Return the bucket of a word, in 1 … vocabulary - 1.
 
     It depends on the word's characters alone, upper and lower case apart: Python's own `hash` differs from process to
     process. Different words share a bucket with probability 1 / (vocabulary - 1) (feature hashing, Weinberger et al.
@@ -28,7 +28,7 @@ def token(word: str, vocabulary: int) -> int:
 
 
 def tokens(text: str, parameters: TextParameters) -> IntArray:
-    """int32 [length_tokens]. A token for every word up to that many, `PADDING` behind the last."""
+    """Return a token for each of the first words, then `PADDING`: int32 [length_tokens]."""
     row = np.full(parameters.length_tokens, PADDING, np.int32)
     words = text.split()[: parameters.length_tokens]
     row[: len(words)] = [token(word, parameters.vocabulary) for word in words]

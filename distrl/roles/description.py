@@ -1,4 +1,4 @@
-"""A run as its roles and its launcher know it: where it is, and what it is."""
+"""The description of a run, which its roles and its launcher share."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ EMBEDDED_GIVE_UP_S = 5.0  # a server of the run's own that has died does not com
 
 
 class RunDescription(BaseModel):
-    """Written once by the supervisor under the key `run`.
+    """The content of the key `run`, written once by the supervisor.
 
     Attributes:
         run_id: Names the run's keys. A resumed training is a new run with the old run's directory.
@@ -51,7 +51,7 @@ class RunDescription(BaseModel):
 
 @dataclass(frozen=True)
 class RunAddress:
-    """All that a role must be given in order to join a run; the description it reads from Redis.
+    """The data that a role needs to join a run; it reads the description from Redis.
 
     Attributes:
         redis_url: May hold a password.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 WAITING_S = 3.0
-"""From so long on the learner's state is "waiting": between two batches it always waits."""
+"""Wait from which the learner's state is "waiting"; between two batches it always waits a little."""
 
 
 class LearnerRole:

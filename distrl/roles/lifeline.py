@@ -1,4 +1,4 @@
-"""Roles end with their parent, however it dies: a role holds the read end of a pipe that only the parent keeps open."""
+"""The lifeline ends roles with their parent: a role holds the read end of a pipe that only the parent keeps open."""
 
 import contextlib
 import os

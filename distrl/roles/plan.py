@@ -61,7 +61,7 @@ def oversubscription_warning(config: RunConfig) -> str | None:
 
 
 UPDATES_PER_VERSION = 1_000
-"""From so many updates per published version on, actors' policies are old enough for a warning."""
+"""Updates per published version above which actors' policies are old enough for a warning."""
 
 
 def replayed_updates_per_unroll(config: RunConfig) -> int:

@@ -24,12 +24,12 @@ class ImpalaParameters(PolicyGradientSection):
     value_loss_weight: float = Field(0.5, ge=0.0)
     """Weight of the value loss beside the policy's."""
     minibatches: int = Field(1, ge=1)
-    """Equal parts of a batch's sequences, one optimizer step each: actors with many environments make large unrolls
-    cheaply, and learning takes as many steps as from small ones."""
+    """Equal parts of a batch's sequences, one optimizer step each. Large unrolls of many environments then make as many
+    optimizer steps as small ones."""
 
 
 class ActorCriticSection(PolicyGradientSection):
-    """Parameters of A2C and A3C: workers take gradients of their own unrolls and share a global network."""
+    """Parameters of A2C and A3C: workers compute gradients of their own unrolls and share a global network."""
 
     implementation: ClassVar[str] = "distrl.algorithms.a3c:ActorCritic"
     ships: ClassVar[Literal["unrolls", "gradients"]] = "gradients"

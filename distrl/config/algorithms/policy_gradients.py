@@ -41,20 +41,20 @@ class VpgParameters(PolicyGradientSection):
     max_staleness_updates: int | None = Field(0, ge=0)
     """0 alone: nothing corrects for actions of an older policy."""
     baseline: Literal["value", "none"] = "value"
-    """value: the network's value head, which is taken from returns and goes on where an unroll ends within an episode.
-    none: returns as they were paid, up to the end of the episode. Where episodes have at most M steps, unrolls must
-    have M at least with rescaler: future_return, M + 2 with the others, which look at whole episodes; 2 M is better."""
+    """value: the network's value head is subtracted from returns, and continues them where an unroll ends within an
+    episode. none: plain returns up to the end of the episode. If episodes have at most M steps, unrolls must have at
+    least M with rescaler: future_return, M + 2 with the others, which use whole episodes; 2 M is better."""
     rescaler: Rescaler | None = None
     """Factor of log pi. null: gae if there is a gae_lambda, else a_value; without a baseline
     future_return_normalized_by_timestep."""
     gae_lambda: float | None = Field(None, ge=0.0, le=1.0)
-    """Lambda of generalised advantage estimation; null: the advantage is the return less the value."""
+    """Lambda of generalised advantage estimation; null: the advantage is the return minus the value."""
     value_loss_weight: float = Field(0.5, ge=0.0)
     """Weight of the value loss beside the policy's."""
 
     @property
     def rescaling(self) -> Rescaler:
-        """`rescaler`, or what stands for null."""
+        """`rescaler`, or its default."""
         if self.rescaler is not None:
             return self.rescaler
         if self.baseline == "none":

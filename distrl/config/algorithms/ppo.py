@@ -31,12 +31,12 @@ class ProximalSection(PolicyGradientSection):
     stop_at_kl: float | None = Field(None, gt=0.0)
     """The update ends before a minibatch whose mean KL(old || new) is larger; null: never early."""
     epochs: int = Field(10, ge=1)
-    """How often an update goes through its batch."""
+    """Passes of an update through its batch."""
     minibatches: int = Field(16, ge=1)
     """Equal parts of an epoch, one optimizer step each: of all rows of the batch, or of its sequences where the network
     has memory."""
     normalize_advantages: Literal["batch", "minibatch"] | None = "minibatch"
-    """To mean 0 and deviation 1, over this; null: they stay as they are."""
+    """Normalise advantages to mean 0 and deviation 1 over a batch or a minibatch; null: do not."""
     value_clip_range: float | None = Field(None, gt=0.0)
     """Clip the value this far around the old one and take the larger of both losses; null: do not."""
     value_target_mix: float = Field(1.0, gt=0.0, le=1.0)
@@ -84,7 +84,7 @@ class AppoParameters(ProximalSection):
 
     name: Literal["appo"] = "appo"
     epochs: int = Field(1, ge=1)
-    """How often an update goes through its batch."""
+    """Passes of an update through its batch."""
     minibatches: int = Field(1, ge=1)
     """Equal parts of an epoch, one optimizer step each: of all rows of the batch, or of its sequences where the network
     has memory."""

@@ -18,7 +18,7 @@ class QLearningSection(AlgorithmSection):
     exploration: ClassVar[ExplorationParameters | None] = EpsilonGreedyParameters()
 
     double: bool = False
-    """The online network says which choice is best, the target network what it is worth (van Hasselt et al. 2016)."""
+    """The online network selects the best choice, the target network values it (van Hasselt et al. 2016)."""
     dueling: bool = False
     """The head is dueling_q: state value plus advantages (Wang et al. 2016), instead of q."""
     target_update_every_updates: int = Field(10_000, ge=1)
@@ -30,7 +30,7 @@ class QLearningSection(AlgorithmSection):
 
     @property
     def prioritized(self) -> bool:
-        """Items are sampled by their TD errors."""
+        """Whether items are sampled by their TD errors."""
         return self.replay.sampler.kind == "prioritized"
 
 
@@ -41,7 +41,7 @@ class DqnParameters(QLearningSection):
 
 
 class ApexReplayParameters(ReplayParameters):
-    """The replay memory with Ape-X's defaults: three steps, prioritised, and no role waits for another."""
+    """The replay memory with Ape-X's defaults: three steps, prioritised, and no role waits for another one."""
 
     samples_per_insert: float | None = Field(None, gt=0.0)
     n_step: int = Field(3, ge=1)
@@ -63,5 +63,5 @@ class ApexParameters(QLearningSection):
 
     @property
     def tells_priorities(self) -> bool:
-        """Where the replay memory goes by priorities, actors tell the first ones (section 3)."""
+        """Whether actors compute first priorities (section 3): if the replay memory samples by priorities."""
         return self.prioritized

@@ -20,7 +20,7 @@ class RewardNormalizationParameters(Section):
     reward: less their mean, divided by their own deviation, as Coach does; that changes which policy is best where
     episodes end early or late."""
     clip: float | None = Field(5.0, gt=0.0)
-    """Then cut to +- this; null: not cut."""
+    """Bound of normalised rewards: cut to +- this; null: not cut."""
 
 
 class AlgorithmSection(Section):
@@ -45,11 +45,11 @@ class AlgorithmSection(Section):
 
     name: str
     discount: float = Field(0.99, ge=0.0, le=1.0)
-    """gamma: a reward counts this much less with every step that it lies ahead."""
+    """gamma: factor of a reward for every step that it lies ahead."""
     max_staleness_updates: int | None = Field(None, ge=0)
     """0: synchronous. k: an unroll older than k updates is never trained on. null: bounded by the queue alone."""
     reward_scale: float = Field(1.0, gt=0.0)
-    """Rewards travel raw; they are multiplied by this where the loss is taken, after they are normalised."""
+    """Factor of rewards in the loss, applied after they are normalised; actors send raw rewards."""
     reward_normalization: RewardNormalizationParameters | None = None
     """{} for the usual one; null: none."""
 
@@ -60,7 +60,7 @@ class AlgorithmSection(Section):
 
     @property
     def tells_priorities(self) -> bool:
-        """Actors tell how much the replay memory shall prefer each step at first."""
+        """Whether actors compute the first priority of each step for the replay memory."""
         return False
 
     @property

@@ -23,7 +23,7 @@ class Td3Parameters(OffPolicySection):
 
     name: Literal["td3"] = "td3"
     policy_every_updates: int = Field(2, ge=1)
-    """The policy and the target copies move with every so manyth update of the critics."""
+    """Updates of the critics for each update of the policy and the target copies."""
     target_noise: float = Field(0.2, ge=0.0)
     """Standard deviation of the noise on the target policy's actions, which are scaled to [-1, 1]."""
     target_noise_clip: float = Field(0.5, ge=0.0)

@@ -1,4 +1,4 @@
-"""Steps for actions: a space for the policy, and the way back from its actions to the environment's.
+"""Steps for actions: a space for the policy, and the map from its actions to the environment's.
 
 Actions travel as `ActionSpec.array` says, choices counted from 0.
 """
@@ -109,7 +109,7 @@ def _map_discrete(step: MapDiscreteStep, given: ActionSpec) -> FittedAction:
 
 
 def _choices(given: ActionSpec) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """How many choices each number has, and from what they are counted."""
+    """Return the number of choices of each number, and the number that the choices are counted from."""
     if isinstance(given, DiscreteSpec):
         return (given.n,), (given.start,)
     if isinstance(given, MultiDiscreteSpec):

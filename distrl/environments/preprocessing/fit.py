@@ -1,4 +1,4 @@
-"""Helpers of all steps for observations. A step is fitted to an array's spec before anything runs.
+"""Functions shared by all steps for observations. A step is fitted to an array's spec before anything runs.
 
 Fitting returns the spec of the result and a function from batches [B, ...] to batches. Rows are independent of each
 other: a batch of B equals B batches of one.
@@ -31,7 +31,7 @@ class Fitted(NamedTuple):
 
 
 def elementwise(given: ArraySpec, dtype: str, apply: Function) -> Fitted:
-    """A monotone function of single elements. The bounds are put through it, so that its rounding is in them."""
+    """Fit a monotone function of single elements. It maps the bounds too, so that they include its rounding."""
     images = [None if bound is None else _image(bound, given.dtype, apply) for bound in (given.low, given.high)]
     low, high = images
     if low is not None and high is not None:
@@ -42,24 +42,24 @@ def elementwise(given: ArraySpec, dtype: str, apply: Function) -> Fitted:
 
 
 def floating(dtype: str) -> str:
-    """The dtype of a result with fractions: floating ones stay as they are, others become float32."""
+    """Return the dtype of a result with fractions: floating ones stay, others become float32."""
     return dtype if np.dtype(dtype).kind == "f" else "float32"
 
 
 def is_whole(dtype: str) -> bool:
-    """Whether numbers of this dtype have no fractions."""
+    """Return whether numbers of this dtype have no fractions."""
     return np.dtype(dtype).kind in "iu"
 
 
 def axis_of(axis: int, shape: tuple[int, ...]) -> int:
-    """The axis counted from 0, without the batch's."""
+    """Return the axis counted from 0, without the batch's."""
     if not -len(shape) <= axis < len(shape):
         raise UnfitError(f"there is no axis {axis}")
     return axis % len(shape)
 
 
 def bounds_of(given: ArraySpec, low: float | None, high: float | None) -> tuple[float, float]:
-    """Lowest and highest number: the step's, else the observation's own bounds."""
+    """Return the lowest and highest number: the step's, else the observation's own bounds."""
     low = given.low if low is None else low
     high = given.high if high is None else high
     if low is None or high is None:
@@ -70,7 +70,7 @@ def bounds_of(given: ArraySpec, low: float | None, high: float | None) -> tuple[
 
 
 def finite(number: float, dtype: str) -> Array:
-    """A number as an array () of a dtype."""
+    """Return a number as an array () of a dtype."""
     array = as_dtype(number, dtype)
     if not np.isfinite(array):
         raise UnfitError(f"{number:g} is more than {dtype} can hold")
@@ -78,7 +78,7 @@ def finite(number: float, dtype: str) -> Array:
 
 
 def factor(number: float, dtype: str) -> Array:
-    """A number to multiply with or to divide by, as an array () of a dtype."""
+    """Return a factor or divisor as an array () of a dtype."""
     array = finite(number, dtype)
     if array == 0:
         raise UnfitError(f"{number:g} is 0 in {dtype}")
@@ -86,20 +86,20 @@ def factor(number: float, dtype: str) -> Array:
 
 
 def _image(bound: float, dtype: str, apply: Function) -> float | None:
-    """A bound's image; None where it is not finite."""
+    """Return a bound's image; None if it is not finite."""
     with np.errstate(over="ignore"):
         image = float(apply(as_dtype(bound, dtype)[None])[0])
     return image if np.isfinite(image) else None
 
 
 def _falls(apply: Function, dtype: str) -> bool:
-    """Whether larger numbers come out smaller."""
+    """Return whether the function is decreasing."""
     zero, one = apply(np.array([0, 1], dtype))
     return bool(one < zero)
 
 
 def as_dtype(number: float, dtype: str) -> Array:
-    """A number as an array () of a dtype; the nearest one that the dtype can hold."""
+    """Return the nearest number that the dtype can hold, as an array ()."""
     if is_whole(dtype):
         limits = np.iinfo(dtype)
         number = min(max(int(number), int(limits.min)), int(limits.max))

@@ -100,7 +100,7 @@ class Pipeline:
 
     @staticmethod
     def of(spec: EnvSpec) -> "Pipeline":
-        """The pipeline that made this spec, for instance that of a policy's bundle: `Pipeline.of(policy.spec)`."""
+        """Return the pipeline that made this spec, for example a policy's: `Pipeline.of(policy.spec)`."""
         before = spec.unprocessed
         if before is None:
             return Pipeline((), spec)
@@ -122,7 +122,7 @@ class Pipeline:
             baseline.reset()
 
     def observations(self, raw: Mapping[str, Array], valid: BoolArray) -> Observations:
-        """The policy's observations.
+        """Return the policy's observations.
 
         Args:
             raw: name -> [B, ...], the environment's own.
@@ -134,7 +134,7 @@ class Pipeline:
         return {name: np.ascontiguousarray(array, self._dtypes[name]) for name, array in arrays.items()}
 
     def rewards(self, raw: FloatArray, valid: BoolArray) -> FloatArray:
-        """Rewards to learn from: float32 [B]; 0 where not valid."""
+        """Return the rewards to learn from: float32 [B]; 0 where not valid."""
         rewards = raw
         for change in self._on_rewards:
             rewards = change(rewards, valid)
@@ -169,7 +169,7 @@ class Pipeline:
                 self._add_array(step, name)
 
     def _add_array(self, step: Any, name: str) -> None:
-        """One of the steps for single observations."""
+        """Add a step for single observations."""
         given = self._arrays[name]
         what = f"observation '{name}', {given.dtype} {given.shape}"
         if given.frames > 1:
@@ -196,7 +196,7 @@ class Pipeline:
         self._on_observations.append(push)
 
     def _stacked_by(self, name: str) -> str:
-        """The reason why no step comes after a stack, and the remedy."""
+        """Return the reason why no step may follow a stack, and the remedy."""
         given = self.raw.observations.get(name)
         if given is not None and given.frames > 1:
             return "the environment stacks its frames; set environment.atari.stack: 1 and put a stack step last"
@@ -246,7 +246,7 @@ def _is_wide(spec: ArraySpec) -> bool:
 
 
 def _tokens_or_numbers(spec: ArraySpec) -> ArraySpec:
-    """Tokens stay tokens while they are whole numbers along one axis; numbers with fractions are no tokens any more."""
+    """Return the spec, as tokens while they are whole numbers along one axis; numbers with fractions are no tokens."""
     if spec.vocabulary is None or not is_whole(spec.dtype):
         return replace(spec, vocabulary=None)
     if len(spec.shape) != 1:

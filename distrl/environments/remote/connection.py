@@ -49,12 +49,12 @@ class Address:
 
 
 def is_remote(name: str) -> bool:
-    """Whether an environment's name is an address."""
+    """Return whether an environment's name is an address."""
     return name.startswith((f"{_DIAL}://", f"{_LISTEN}://"))
 
 
 def parse_address(name: str) -> Address:
-    """tcp://host:port or tcp-listen://host:port."""
+    """Parse tcp://host:port or tcp-listen://host:port."""
     try:
         url = urlsplit(name)
         host, port = url.hostname, url.port
@@ -68,7 +68,7 @@ def parse_address(name: str) -> Address:
 
 
 def read_token(token_file: str | None) -> str | None:
-    """The token that both sides know: from the file, else from the environment variable, else None."""
+    """Return the token that both sides know: from the file, else from the environment variable, else None."""
     if token_file is None:
         where, token = f"the environment variable {TOKEN_VARIABLE}", os.environ.get(TOKEN_VARIABLE)
         if token is None:
@@ -103,7 +103,7 @@ def check_listening(address: Address, token: str | None) -> None:
 
 
 def admits(token: str | None, message: Message) -> bool:
-    """Whether a first message has the token. Takes as long for a wrong token as for a right one."""
+    """Return whether a first message has the token. Takes as long for a wrong token as for a right one."""
     if token is None:
         return True
     given = message.get("token") if message.get("cmd") == "hello" else None
@@ -111,12 +111,12 @@ def admits(token: str | None, message: Message) -> bool:
 
 
 def back_off(attempt: int) -> float:
-    """Seconds to wait before the next attempt: doubling, and jittered so that many do not come at once."""
+    """Return the seconds to wait before the next attempt: doubling, with jitter so that clients do not synchronise."""
     return random.uniform(0.5, 1.0) * min(_FIRST_BACK_OFF_S * 2.0**attempt, _LONGEST_BACK_OFF_S)
 
 
 def hello(token: str | None) -> Message:
-    """First message of the side that dials."""
+    """Return the first message of the side that dials."""
     return {"cmd": "hello"} if token is None else {"cmd": "hello", "token": token}
 
 
@@ -129,7 +129,7 @@ def dial(
     max_bytes: int,
     reply_by: float = math.inf,
 ) -> Channel:
-    """One attempt to connect, and the reply to the greeting if there is one.
+    """Make one attempt to connect, and read the reply to the greeting if there is one.
 
     Args:
         reply_by: Deadline of that reply on `time.monotonic`'s clock, if earlier than `message_timeout_s`.
@@ -155,7 +155,7 @@ def dial(
 
 
 def listening(address: Address, *, shared: bool) -> socket.socket:
-    """A socket that listens.
+    """Open a listening socket.
 
     Args:
         shared: Several processes may listen on the port; each takes the next environment when it needs one.
@@ -277,5 +277,5 @@ class _Door:
 
 
 def _reason(error: OSError | UnicodeError) -> str:
-    """The error in words; UnicodeError: an impossible host name."""
+    """Return the error in words; UnicodeError: an impossible host name."""
     return one_line(getattr(error, "strerror", None) or error)

@@ -85,7 +85,7 @@ class Channel:
             raise self._gone(error) from error
 
     def receive(self, *, first_byte_s: float | None, by: float = math.inf) -> Message:
-        """The next message, whole, however many pieces it comes in.
+        """Return the next whole message.
 
         Args:
             first_byte_s: Longest wait for its first byte; None: as long as the connection lasts; 0 or less: none, but
@@ -191,7 +191,7 @@ class Channel:
 
 
 def one_line(text: object) -> str:
-    """Foreign text in at most 300 printable characters, safe in a terminal."""
+    """Return foreign text in at most 300 printable characters, safe in a terminal."""
     line = " ".join(str(text)[:1000].split())
     return "".join(character if character.isprintable() else "?" for character in line)[:300]
 

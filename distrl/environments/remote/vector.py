@@ -1,4 +1,4 @@
-"""From an address in the configuration to remote environments: one of them, or several that step at once."""
+"""Makes remote environments from an address in the configuration: one of them, or several that step at once."""
 
 import time
 from typing import Any
@@ -60,7 +60,7 @@ class RemoteVectorEnvironment(SyncVectorEnv[Any, Any]):
 
 
 def make_one(config: EnvironmentConfig) -> RemoteEnvironment:
-    """The environment behind an address.
+    """Make the environment behind an address.
 
     Raises:
         ConfigError: The address, a parameter or the spaces are wrong.
@@ -70,7 +70,7 @@ def make_one(config: EnvironmentConfig) -> RemoteEnvironment:
 
 
 def make_vector(config: EnvironmentConfig, count: int) -> RemoteVectorEnvironment:
-    """`count` environments behind one address, each with a connection of its own.
+    """Make `count` environments behind one address, each with its own connection.
 
     Raises:
         ConfigError: As `make_one`; also a vectorization other than auto and own.

@@ -66,7 +66,7 @@ def make_vector(config: EnvironmentConfig, count: int) -> Made:
 
 
 class WorkerVector(AsyncVectorEnv[Any, Any]):
-    """AsyncVectorEnv that says how a worker died and that never waits for one for ever. An error is its end."""
+    """AsyncVectorEnv that reports how a worker died and never waits for one for ever. An error ends it."""
 
     _broken = False
     _due: tuple[int, ...] = ()
@@ -99,7 +99,7 @@ class WorkerVector(AsyncVectorEnv[Any, Any]):
             raise WorkerError(self._who_died()) from error
 
     def _raise_if_errors(self, successes: Iterable[bool]) -> None:
-        """In the place of AsyncVectorEnv's, which prints through warnings and makes exceptions anew from their text."""
+        """Replace AsyncVectorEnv's method, which prints warnings and rebuilds exceptions from their text."""
         if all(successes):
             return
         self._broken = True
@@ -137,7 +137,7 @@ class WorkerVector(AsyncVectorEnv[Any, Any]):
 
 
 class _InWorker:
-    """Makes one environment. Elsewhere than in the process it was created in, it first ties that process to its parent.
+    """Makes one environment. In another process than its creator's, it first ties that process to its parent.
 
     Gymnasium calls it in the actor too, to see the spaces.
     """
@@ -155,7 +155,7 @@ class _InWorker:
 
 
 def _end_with_parent() -> None:
-    """The kernel ends this process when its parent is gone, even while the environment hangs in C with the GIL.
+    """Let the kernel end this process with its parent, even while the environment hangs in C with the GIL.
 
     Python holds a pipe whose write end closes with the parent. The kernel is asked to signal that (SIGIO, whose default
     is to end the process), as no thread of this process could be sure to run.
@@ -171,7 +171,7 @@ def _end_with_parent() -> None:
 
 
 class _Reporting(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Checks what shared memory would take without a word, and makes of every exception one that can travel.
+    """Checks values that shared memory would wrap silently, and makes every exception picklable.
 
     An exception with a constructor of its own cannot be made again in another process, and would hang it.
     """
@@ -194,7 +194,7 @@ class _Reporting(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _travelling(error: Exception) -> WorkerError:
-    """The exception in words; its traceback is a note, which is kept on the way."""
+    """Return an exception with the same words that can travel; its traceback is a note."""
     travelling = WorkerError(describe(error))
     travelling.add_note("".join(traceback.format_exception(error)))
     return travelling

@@ -37,7 +37,7 @@ COLOURS: Mapping[str, tuple[int, int, int]] = {
 """Field -> red, green, blue."""
 
 AGENT_COLOURS = ((0, 0, 255), (0, 128, 255), (128, 0, 255), (0, 255, 255))
-"""The agent by its orientation; one that does not turn has the first."""
+"""Colour of the agent by orientation; an agent that does not turn has the first."""
 
 _AGENT_SIGNS = "^>v<"
 _PIXELS_PER_FIELD = 32

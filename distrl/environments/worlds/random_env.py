@@ -1,4 +1,4 @@
-"""RandomEnv: any spaces, no sense. For trying a space on networks, codec and memory, and their speed.
+"""RandomEnv: random observations and rewards for any spaces, to try a space on networks, codec and memory.
 
     distrl train --env distrl.environments.worlds.random_env:RandomEnv \\
         --set 'environment.kwargs={state_space: {kind: box, low: 0, high: 255, shape: [84, 84, 4], dtype: uint8}}'
@@ -30,7 +30,7 @@ _ONE_NUMBER = {"kind": "box", "low": -1.0, "high": 1.0, "shape": ()}
 
 
 class RandomEnv(gymnasium.Env[Any, Any]):
-    """Observations and rewards are drawn from their spaces, whatever is done.
+    """Observations and rewards are drawn from their spaces; actions have no effect.
 
     Every step terminates the episode with the probability `terminal_prob`, so that its mean length is
     ``1 / terminal_prob`` steps.
@@ -72,7 +72,7 @@ class RandomEnv(gymnasium.Env[Any, Any]):
         return self._states.sample(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Show the next observation, pay, and perhaps end."""
+        """Return a random observation and reward, and perhaps an end."""
         if not self.action_space.contains(action):
             raise ValueError(f"action {action!r} lies outside {self.action_space}")
         reward = float(np.asarray(self._rewards.sample()).item())
