@@ -102,7 +102,7 @@ class Dqn(GradientAlgorithm):
         online, target = main.online.assembly, main.target.assembly
 
         def of_items(batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-            _, errors = self._td_errors(outputs_of(online, batch, target, training=False), batch)
+            _, errors = self._td_errors(*outputs_of(online, batch, target, training=False))
             return 0.0, {TD_LOSS: self._losses(errors)[0]}
 
         if self._td_loss is None:

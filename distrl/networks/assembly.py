@@ -62,10 +62,9 @@ class Assembly:
         valid: Any,
         *,
         training: bool,
-        burn_in_steps: int = 0,
     ) -> dict[str, Any]:
         """Return the heads' outputs for every row of a batch of unrolls; see `NetworkCopy.unroll`."""
-        flat, features = self._features(observations, recurrent_state, valid, training, burn_in_steps)
+        flat, features = self._features(observations, recurrent_state, valid, training)
         outputs = self._ends({**flat, **features}, training=training)[_OUTPUTS]
         return {name: _by_row(output, valid) for name, output in outputs.items()}
 
@@ -76,11 +75,25 @@ class Assembly:
 
         Layers inside a user's own model are not included. For the arguments see `unroll`.
         """
-        flat, features = self._features(observations, recurrent_state, valid, False, 0)
+        flat, features = self._features(observations, recurrent_state, valid, False)
         found = dict(self._ends({**flat, **features}, training=False)[_ACTIVATIONS])
         for trunk in self._trunks.values():
             found |= trunk.activations(flat)
         return {name: _by_row(output, valid) for name, output in found.items()}
+
+    def state_after(
+        self, observations: Mapping[str, Any], recurrent_state: Mapping[str, Any], valid: Any
+    ) -> dict[str, Any]:
+        """Return the recurrent state before the row that follows, in inference and without a gradient.
+
+        Args:
+            observations: Name -> [T, N, ...], as many rows as `valid`.
+        """
+        flat = {name: _by_sequence(observation) for name, observation in observations.items()}
+        after: dict[str, Any] = {}
+        for trunk in self._trunks.values():
+            after |= trunk.state_after(flat, recurrent_state, valid)
+        return {name: ops.stop_gradient(state) for name, state in after.items()}
 
     @property
     def relu_layers(self) -> list[str]:
@@ -93,13 +106,11 @@ class Assembly:
         recurrent_state: Mapping[str, Any],
         valid: Any,
         training: bool,
-        burn_in_steps: int,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return inputs and features by name, [N*(T+1), ...], sequence by sequence."""
         flat = {name: _by_sequence(observation) for name, observation in observations.items()}
         return flat, {
-            key: trunk.unroll(flat, recurrent_state, valid, training=training, burn_in_steps=burn_in_steps)
-            for key, trunk in self._trunks.items()
+            key: trunk.unroll(flat, recurrent_state, valid, training=training) for key, trunk in self._trunks.items()
         }
 
     @property

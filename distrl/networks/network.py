@@ -80,7 +80,6 @@ class NetworkCopy:
         valid: Any,
         *,
         training: bool = False,
-        burn_in_steps: int = 0,
     ) -> dict[str, Any]:
         """Return the heads' outputs for every row of a batch of unrolls.
 
@@ -89,15 +88,11 @@ class NetworkCopy:
             recurrent_state: name -> [N, ...], the state before row 0; empty for networks without memory.
             valid: bool [T, N]; recurrent state restarts after a row that is not valid.
             training: Dropout and noise act, batch normalisation uses and keeps the batch's own statistics.
-            burn_in_steps: Rows at the start that only bring a stored state up to date (Kapturowski et al. 2019); no
-                gradient flows through the state in them.
 
         Returns:
             Output name -> float32 [T+1, N, ...].
         """
-        return self.assembly.unroll(
-            observations, recurrent_state, valid, training=training, burn_in_steps=burn_in_steps
-        )
+        return self.assembly.unroll(observations, recurrent_state, valid, training=training)
 
     def predict(
         self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None, squeeze_output: bool = True

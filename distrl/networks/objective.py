@@ -9,6 +9,7 @@ from typing import Any
 
 from keras import ops
 
+from distrl import nest
 from distrl.config.network import NetworkParameters
 from distrl.networks.actions.family import Tensor
 from distrl.networks.assembly import Assembly
@@ -23,34 +24,59 @@ TARGET = "target/"
 """Prefix of the names of the target copy's outputs."""
 
 
-def outputs_of(assembly: Assembly, batch: Batch, target: Assembly | None, *, training: bool) -> dict[str, Tensor]:
-    """Return the heads' outputs for every row, [T+1, N, ...], and the target copy's under `TARGET`.
+def outputs_of(
+    assembly: Assembly, batch: Batch, target: Assembly | None, *, training: bool, burn_in_steps: int = 0
+) -> tuple[dict[str, Tensor], Batch]:
+    """Return the heads' outputs for every row, [T+1, N, ...], with the target copy's under `TARGET`, and these rows.
 
     Args:
         training: As for `Assembly.unroll`. The target copy is never in training, and its outputs have no gradient.
+        burn_in_steps: Rows at the start that only bring the stored recurrent state up to date, by each copy's own
+            weights and without a gradient (Kapturowski et al. 2019, section 3). Outputs and batch are without them.
     """
-    rows = (batch.observations, batch.recurrent_state, batch.valid)
-    outputs = assembly.unroll(*rows, training=training)
+    trained = after_rows(batch, burn_in_steps)
+
+    def unrolled(copy: Assembly, *, training: bool) -> dict[str, Tensor]:
+        state = batch.recurrent_state
+        if burn_in_steps:
+            first = {name: rows[:burn_in_steps] for name, rows in batch.observations.items()}
+            state = copy.state_after(first, state, batch.valid[:burn_in_steps])
+        return copy.unroll(trained.observations, state, trained.valid, training=training)
+
+    outputs = unrolled(assembly, training=training)
     if target is not None:
-        slow = target.unroll(*rows, training=False)
+        slow = unrolled(target, training=False)
         outputs |= {f"{TARGET}{name}": ops.stop_gradient(output) for name, output in slow.items()}
-    return outputs
+    return outputs, trained
+
+
+def after_rows(batch: Batch, rows: int) -> Batch:
+    """Return a batch without its first rows; the recurrent state before the row that is first then is not known."""
+    if not rows:
+        return batch
+    bare = batch._replace(recurrent_state={}, reward_moments={}, importance_weights=None)
+    rest: Batch = nest.map(lambda array: array[rows:], bare)
+    return rest._replace(reward_moments=batch.reward_moments, importance_weights=batch.importance_weights)
 
 
 def over_unrolls(
-    assembly: Assembly, parameters: NetworkParameters, loss: UnrollLoss, target: Assembly | None = None
+    assembly: Assembly,
+    parameters: NetworkParameters,
+    loss: UnrollLoss,
+    target: Assembly | None = None,
+    burn_in_steps: int = 0,
 ) -> LossFunction:
     """Return the objective of a batch of unrolls.
 
     Args:
-        target: The target copy, if there is one; see `outputs_of`.
+        target, burn_in_steps: See `outputs_of`; `loss` sees nothing of the burn-in.
 
     Raises:
         KeyError: While tracing, if `loss` names an unknown head or omits one.
     """
 
     def objective(batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        terms, metrics = loss(outputs_of(assembly, batch, target, training=True), batch)
+        terms, metrics = loss(*outputs_of(assembly, batch, target, training=True, burn_in_steps=burn_in_steps))
         return weighted_sum(assembly, parameters, terms), metrics
 
     return objective

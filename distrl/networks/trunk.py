@@ -73,9 +73,7 @@ class Trunk:
             self.state_inputs = {name: keras.Input((width,), name=name) for name, width in self._memory.state.items()}
             self.features, self.next_state = self._memory.step(embedding, self.state_inputs)
 
-    def unroll(
-        self, flat: Mapping[str, Any], state: Mapping[str, Any], valid: Any, *, training: bool, burn_in_steps: int
-    ) -> Any:
+    def unroll(self, flat: Mapping[str, Any], state: Mapping[str, Any], valid: Any, *, training: bool) -> Any:
         """Return the features of every row of a batch of unrolls.
 
         Args:
@@ -89,10 +87,15 @@ class Trunk:
         embedding = self._encoder(dict(flat), training=training)
         if self._memory is None:
             return embedding
-        # [N*(T+1), width] -> [N, T+1, width] -> [T+1, N, width], through the cell, and back
-        rows = ops.reshape(embedding, (valid.shape[1], valid.shape[0] + 1, embedding.shape[-1]))
-        features = self._memory.sequence(ops.swapaxes(rows, 0, 1), state, valid, burn_in_steps)
+        features = self._memory.sequence(_by_row(embedding, valid.shape[1]), state, valid)
         return ops.reshape(ops.swapaxes(features, 0, 1), (-1, features.shape[-1]))
+
+    def state_after(self, flat: Mapping[str, Any], state: Mapping[str, Any], valid: Any) -> dict[str, Any]:
+        """Return the state after T rows, in inference; empty without memory. `flat` has [N*T, ...]."""
+        if self._memory is None:
+            return {}
+        embedding = self._encoder(dict(flat), training=False)
+        return self._memory.state_after(_by_row(embedding, valid.shape[1]), state, valid)
 
     def activations(self, flat: Mapping[str, Any]) -> dict[str, Any]:
         """Return the outputs of the layers `activated` in inference: layer -> [rows, ...]; `flat` as for `unroll`."""
@@ -143,6 +146,11 @@ _WITHIN = (
     r"Exception encountered .*?\n\n(.*?)\s*Arguments received",
 )
 """Patterns of the text of an exception that Keras raises again with other text."""
+
+
+def _by_row(embedding: Any, sequences: int) -> Any:
+    """[N*rows, width], sequence by sequence -> [rows, N, width]."""
+    return ops.swapaxes(ops.reshape(embedding, (sequences, -1, embedding.shape[-1])), 0, 1)
 
 
 def _own_words(error: Exception) -> str:

@@ -43,6 +43,7 @@ class NetworkWrapper:
         shared_global: The global copy of another worker, to share.
         seed: Equal seeds give bit-equal weights.
         reward_normalization: How rewards are normalised; None: they are not.
+        burn_in_steps: Rows at the start of a sequence that losses do not see; see `objective.outputs_of`.
     """
 
     def __init__(
@@ -57,12 +58,14 @@ class NetworkWrapper:
         seed: int,
         shared_global: Architecture | None = None,
         reward_normalization: RewardNormalizationParameters | None = None,
+        burn_in_steps: int = 0,
     ) -> None:
         def copy() -> Architecture:
             return Architecture(parameters, spec, heads, name, seed)
 
         self.name = name
         self.parameters = parameters
+        self._burn_in_steps = burn_in_steps
         self.online = copy()
         self.target = copy() if has_target or parameters.create_target_network else None
         self.global_ = shared_global or (copy() if has_global else None)
@@ -175,7 +178,7 @@ class NetworkWrapper:
 
     def _over_unrolls(self, loss: UnrollLoss) -> LossFunction:
         slow = None if self.target is None else self.target.assembly
-        return over_unrolls(self.online.assembly, self.parameters, loss, slow)
+        return over_unrolls(self.online.assembly, self.parameters, loss, slow, self._burn_in_steps)
 
     def observe(self, batch: Batch) -> None:
         """Add a batch's valid rows and reward moments to the statistics."""

@@ -1,9 +1,19 @@
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from keras import ops
 
 from distrl.config.heads import QHeadParameters, ValueHeadParameters
-from distrl.networks.objective import RANDOM_STATES, over_rows, over_unrolls, regularization
+from distrl.networks.framework.backend import Gradients
+from distrl.networks.objective import (
+    RANDOM_STATES,
+    after_rows,
+    outputs_of,
+    over_rows,
+    over_unrolls,
+    regularization,
+)
 
 HEADS = (ValueHeadParameters(loss_weight=3.0), QHeadParameters(loss_weight=0.5))
 
@@ -68,3 +78,62 @@ def test_the_order_of_regularisation(build):
         [0.15 * everything, 0.1 * np.abs(first).sum(), 0.1 * np.square(second).sum()], rel=1e-5
     )
     assert regularization(build().assembly, build().parameters) == []
+
+
+class TestBurnIn:
+    """Five rows, of which the first two only bring the state up to date."""
+
+    LSTM: ClassVar = {"middleware_parameters": {"kind": "lstm", "number_of_lstm_cells": 5}}
+
+    @pytest.fixture
+    def networks(self, build, disturb):
+        online, target = build(**self.LSTM), build(seed=2, **self.LSTM)
+        for seed, network in enumerate((online, target)):
+            disturb(network, seed)
+        return online, target
+
+    def batch(self, batch_for, network):
+        return batch_for(network, 5, 3, seed=4)._replace(importance_weights=np.float32([1.0, 0.5, 0.2]))
+
+    def test_outputs_are_the_last_rows_of_a_full_unroll(self, networks, batch_for):
+        batch = self.batch(batch_for, networks[0])
+        assemblies = [network.assembly for network in networks]
+        whole, _ = outputs_of(assemblies[0], batch, assemblies[1], training=True)
+        cut, rest = outputs_of(assemblies[0], batch, assemblies[1], training=True, burn_in_steps=2)
+        assert cut.keys() == whole.keys() >= {"value", "target/value"}
+        for name, rows in cut.items():
+            np.testing.assert_allclose(np.asarray(rows), np.asarray(whole[name])[2:], atol=1e-6)
+        for name in ("rewards", "valid", "terminated"):
+            assert np.array_equal(getattr(rest, name), getattr(batch, name)[2:])
+        assert np.array_equal(rest.observations["observation"], batch.observations["observation"][2:])
+        assert rest.importance_weights is batch.importance_weights
+        assert rest.recurrent_state == {}  # that before row 2 is each copy's own
+
+    def test_the_gradient_is_that_of_rows_that_start_from_a_constant_state(self, networks, batch_for):
+        """The twin starts from the state that single steps of the model lead to, as a number."""
+        network = networks[0]
+        batch = self.batch(batch_for, network)
+
+        def loss(outputs, batch):
+            errors = outputs["value"][:-1] - batch.rewards
+            policy = ops.mean(ops.square(outputs["policy/action"]))
+            return {"policy": policy, "value": ops.mean(ops.square(errors))}, {}
+
+        state = batch.recurrent_state
+        for row in range(2):
+            inputs = {"observation": batch.observations["observation"][row], **state}
+            outputs = network.predict(inputs, [f"next_{name}" for name in state])
+            state = dict(zip(state, (np.where(batch.valid[row][:, None], each, 0.0) for each in outputs), strict=True))
+        twin = after_rows(batch, 2)._replace(recurrent_state=state)
+        gradients = [
+            Gradients(
+                over_unrolls(network.assembly, network.parameters, loss, None, burn_in_steps),
+                network.model.trainable_variables,
+                [],
+            )(given)[2]
+            for given, burn_in_steps in ((batch, 2), (twin, 0), (batch, 0))
+        ]
+        cut, expected, whole = gradients
+        for mine, theirs in zip(cut, expected, strict=True):
+            np.testing.assert_allclose(mine, theirs, atol=1e-5)
+        assert any(np.abs(mine - theirs).max() > 1e-3 for mine, theirs in zip(cut, whole, strict=True))

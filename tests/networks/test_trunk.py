@@ -39,7 +39,7 @@ def test_embeddings_are_merged_as_configured(build, merger, expected):
     (trunk,) = network.assembly._trunks.values()
     given = {"a": np.float32([[1, 2]]), "b": np.float32([[3, 4]])}
     np.testing.assert_array_equal(
-        np.asarray(trunk.unroll(given, {}, np.ones((0, 1), bool), training=False, burn_in_steps=0)), [expected]
+        np.asarray(trunk.unroll(given, {}, np.ones((0, 1), bool), training=False)), [expected]
     )
 
 

@@ -86,35 +86,33 @@ class RecurrentMiddleware:
         features, after = self._cell(embedding, [state[name] for name in self.state])
         return features, dict(zip(self.state, after, strict=True))
 
-    def sequence(self, embeddings: Any, state: Mapping[str, Any], valid: Any, burn_in_steps: int = 0) -> Any:
+    def sequence(self, embeddings: Any, state: Mapping[str, Any], valid: Any) -> Any:
         """Compute the steps of whole unrolls.
 
         Args:
             embeddings: [T+1, N, width].
             state: Name -> float32 [N, width], before row 0.
             valid: bool [T, N]. After a row that is not valid the state is zero.
-            burn_in_steps: Rows at the start that only bring the state up to date; no gradient flows into them.
 
         Returns:
             Features [T+1, N, cells].
-
-        Raises:
-            ValueError: No row is left after the burn-in, or it is negative.
         """
-        if not 0 <= burn_in_steps < embeddings.shape[0]:
-            raise ValueError(f"burn_in_steps must be in 0 … {embeddings.shape[0] - 1}, not {burn_in_steps}")
+        ones = ops.ones_like(valid[:1])  # the state after the last row is not used
+        features, *_ = self._run(embeddings, state, ops.concatenate([valid, ones], axis=0))
+        return ops.transpose(features, (1, 0, 2))
+
+    def state_after(self, embeddings: Any, state: Mapping[str, Any], valid: Any) -> dict[str, Any]:
+        """Return the state before the row that follows `embeddings`, [T, N, width]; otherwise as `sequence`."""
+        _, *after = self._run(embeddings, state, valid)
+        return dict(zip(self.state, after, strict=True))
+
+    def _run(self, embeddings: Any, state: Mapping[str, Any], valid: Any) -> Any:
+        """Return features [N, T, cells] and the states after the last row, for `valid` of every row."""
         keep = ops.cast(valid, embeddings.dtype)
-        keep = ops.concatenate([keep, ops.ones_like(keep[:1])], axis=0)  # the state after the last row is not used
         rows = ops.concatenate([embeddings, keep[..., None]], axis=-1)
-        rows = ops.transpose(rows, (1, 0, 2))  # [T+1, N, width + 1] -> [N, T+1, width + 1], the order of Keras
+        rows = ops.transpose(rows, (1, 0, 2))  # [T, N, width + 1] -> [N, T, width + 1], the order of Keras
         before = [ops.cast(state[name], embeddings.dtype) for name in self.state]
-        features = []
-        if burn_in_steps:
-            burnt, *before = self._sequence(rows[:, :burn_in_steps], initial_state=before)
-            features.append(ops.stop_gradient(burnt))
-            before = [ops.stop_gradient(array) for array in before]
-        features.append(self._sequence(rows[:, burn_in_steps:], initial_state=before)[0])
-        return ops.transpose(ops.concatenate(features, axis=1), (1, 0, 2))
+        return self._sequence(rows, initial_state=before)
 
 
 class _RestartingCell(keras.layers.Layer):  # type: ignore[misc]

@@ -1,11 +1,9 @@
-import keras
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrl.config.network import GRUMiddlewareParameters, LSTMMiddlewareParameters
-from distrl.networks.framework.backend import Gradients
 from distrl.networks.parts.middlewares import RecurrentMiddleware
 
 WIDTH, CELLS = 3, 4
@@ -144,40 +142,17 @@ def test_a_sequence_trains_the_cell_that_steps():
     np.testing.assert_allclose(after[0], np.asarray(middleware.step(x[0], state)[0]), atol=1e-6)
 
 
-def gradients_of_inputs(middleware, embeddings, state, valid, burn_in):
-    """Of the sum of squares of all features, by the embeddings and by the state before row 0."""
-    names = [*state]
-    variables = [keras.Variable(embeddings), *(keras.Variable(state[name]) for name in names)]
-
-    def function(_):
-        x, *before = (variable.value for variable in variables)
-        features = middleware.sequence(x, dict(zip(names, before, strict=True)), valid, burn_in)
-        return keras.ops.sum(features * features), {"features": features}
-
-    _, named, (by_embeddings, *by_state) = Gradients(function, variables, [])(None)
-    return named["features"], by_embeddings, by_state
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_burnt_in_rows_bring_the_state_up_to_date_and_get_no_gradient(built, kind):
+def test_the_state_after_rows_is_that_before_the_next_one(built, kind):
+    """The rows go on from it as they do in one call; the second sequence begins an episode there."""
     middleware, _ = built[kind]
     rng = np.random.default_rng(3)
     embeddings = rng.standard_normal((6, 2, WIDTH)).astype(np.float32)
     state = {name: rng.standard_normal((2, CELLS)).astype(np.float32) for name in middleware.state}
-    valid = np.ones((5, 2), bool)
-    whole, through, by_state = gradients_of_inputs(middleware, embeddings, state, valid, 0)
-    burnt, cut, none = gradients_of_inputs(middleware, embeddings, state, valid, 2)
-    np.testing.assert_allclose(burnt, whole, atol=1e-6)
-    assert np.abs(through).min() > 0.0
-    assert all(gradient.any() for gradient in by_state)
-    assert not cut[:2].any()
-    assert not any(gradient.any() for gradient in none)
-    np.testing.assert_allclose(cut[2:], through[2:], atol=1e-5)
-
-
-@pytest.mark.parametrize("steps", [-1, 5, 9])
-def test_a_burn_in_leaves_a_row(steps):
-    memory = RecurrentMiddleware(GRUMiddlewareParameters(number_of_gru_cells=2), prefix="", seed=1)
-    state = {"gru_h": np.zeros((1, 2), np.float32)}
-    with pytest.raises(ValueError, match=rf"^burn_in_steps must be in 0 … 4, not {steps}$"):
-        memory.sequence(np.zeros((5, 1, 3), np.float32), state, np.ones((4, 1), np.bool_), steps)
+    valid = np.array([[True, True], [True, False], [False, True], [True, True], [True, True]])
+    whole = np.asarray(middleware.sequence(embeddings, state, valid))
+    after = middleware.state_after(embeddings[:2], state, valid[:2])
+    assert after.keys() == state.keys()
+    assert all(np.asarray(array)[0].any() and not np.asarray(array)[1].any() for array in after.values())
+    rest = np.asarray(middleware.sequence(embeddings[2:], after, valid[2:]))
+    np.testing.assert_allclose(rest, whole[2:], atol=1e-6)
