@@ -32,7 +32,7 @@ def put_directory(path: Path, files: Mapping[str, bytes]) -> None:
         for name, content in files.items():
             _write(temporary / name, content)
         _flush(temporary)
-    except OSError:  # half of a directory is useless, and a full disk needs the room
+    except BaseException:  # also Ctrl-C: half of a directory is useless, and a full disk needs the room
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     if path.exists():
@@ -42,25 +42,26 @@ def put_directory(path: Path, files: Mapping[str, bytes]) -> None:
     _flush(path.parent)
 
 
-def put_file(path: Path, content: bytes) -> None:
-    """Create or replace one file."""
-    with file(path) as opened:
+def put_file(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Create or replace one file; only its owner may read a private one."""
+    with file(path, private=private) as opened:
         opened.write(content)
 
 
 @contextmanager
-def file(path: Path) -> Iterator[IO[bytes]]:
+def file(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     """Create or replace one file with what the `with` block writes, unless the block raises."""
     temporary = path.with_name(f"{_TEMPORARY}{path.name}")
+    mode = 0o600 if private else 0o666
     try:
-        with naming(path), temporary.open("wb") as opened:
+        with naming(path), open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as opened:
             yield opened
             opened.flush()
             os.fsync(opened.fileno())
-    except Exception:
+        temporary.replace(path)
+    except BaseException:  # also Ctrl-C
         temporary.unlink(missing_ok=True)
         raise
-    temporary.replace(path)
     _flush(path.parent)
 
 

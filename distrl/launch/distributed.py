@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+from distrl.data_store.atomic import put_file
 from distrl.errors import DecodeError, DistrlError, MemoryBackendError
 from distrl.interrupt import Interrupt
 from distrl.launch.fleet import Launcher
@@ -21,7 +22,7 @@ from distrl.memory_backend.embedded_redis import EmbeddedRedis
 from distrl.memory_backend.keys import with_namespace
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.trust import KEY_FILE, Trust, new_key, signature
-from distrl.runs.run_directory import usable, write_private, write_run_json
+from distrl.runs.run_directory import usable, write_run_json
 
 LAST_LOOK_S = 3.0
 
@@ -55,7 +56,7 @@ def _publish(run: Run, backend: Backend) -> None:
     key, published = run.address.trust.key, run.description.published()
     assert key is not None
     with usable(Path(run.description.run_dir)):
-        write_private(Path(run.description.run_dir) / KEY_FILE, key + "\n")
+        put_file(Path(run.description.run_dir) / KEY_FILE, f"{key}\n".encode(), private=True)
     backend.create(published, signature(key, published))
 
 

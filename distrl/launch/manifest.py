@@ -10,9 +10,9 @@ from pathlib import Path
 import distrl
 from distrl.config import RunConfig
 from distrl.config.secrets import masked_text
+from distrl.data_store.atomic import put_file
 from distrl.roles.machine import cores, cpu_model, gpu_models, memory_bytes
 from distrl.runs.manifest import Manifest
-from distrl.runs.run_directory import write_private
 
 PACKAGES = (
     "numpy",
@@ -43,7 +43,8 @@ GIT_S = 5.0
 
 def write_manifest(run_dir: Path, run_id: str, config: RunConfig) -> None:
     """Replace the manifest of an earlier launch. The file is private, as the configuration is."""
-    write_private(run_dir / "manifest.json", make_manifest(run_id, config).model_dump_json(indent=1) + "\n")
+    text = make_manifest(run_id, config).model_dump_json(indent=1)
+    put_file(run_dir / "manifest.json", f"{text}\n".encode(), private=True)
 
 
 def make_manifest(run_id: str, config: RunConfig) -> Manifest:

@@ -11,6 +11,7 @@ from pathlib import Path
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig, dump, load
 from distrl.config.settings import read_settings
+from distrl.data_store.atomic import put_file
 from distrl.errors import ConfigError, DistrlError
 from distrl.interrupt import Interrupt, interruptible
 from distrl.launch.checks import Checked, check
@@ -23,7 +24,7 @@ from distrl.launch.outcome import Outcome, summarize
 from distrl.learner.replay_set_up import empty_replay_note
 from distrl.roles.description import RunDescription
 from distrl.roles.plan import most_actors
-from distrl.runs.run_directory import Opened, open_run_directory, usable, write_private
+from distrl.runs.run_directory import Opened, open_run_directory, usable
 from distrl.runs.summary import Summary
 from distrl.terminal.console import View
 
@@ -156,16 +157,16 @@ def settled_config(run_dir: Path, loaded: LoadedConfig) -> Iterator[Callable[[bo
     before = None
     if path.exists():
         _check_same_task(path, loaded.config)
-        before = path.read_text(encoding="utf-8")
+        before = path.read_bytes()
     stays = [before is None]
     with usable(run_dir):
-        write_private(path, dump(loaded))  # private: memory.url may hold a password
+        put_file(path, dump(loaded).encode(), private=True)  # memory.url may hold a password
     try:
         yield stays.append
     finally:
         if before is not None and not stays[-1]:
             with suppress(OSError):  # a disk that is full must not hide what has ended the run
-                write_private(path, before)
+                put_file(path, before, private=True)
 
 
 def _check_same_task(path: Path, config: RunConfig) -> None:

@@ -11,8 +11,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from distrl.data_store.atomic import put_file
 from distrl.data_store.checkpoints import load_newest
-from distrl.errors import CheckpointError, ConfigError, naming
+from distrl.errors import CheckpointError, ConfigError
 from distrl.runs.directories import RunRecord, process_mark
 
 _FOLDERS = ("logs", "checkpoints", "policy")
@@ -85,8 +86,7 @@ def require_free(run_dir: Path, resume: str | None) -> None:
 
     Raises:
         ConfigError: A new run would overwrite another one, the run to resume has not ended, or a file has the place of
-        a
-            folder or the reverse.
+            a folder or the reverse.
     """
     if resume is None and (run_dir / "run.json").exists():
         raise ConfigError(f"{run_dir} already holds a run; add --resume auto to go on, or choose another --run-dir")
@@ -108,7 +108,7 @@ def write_run_json(run_dir: Path, run_id: str, redis_url: str | None) -> None:
     pid = os.getpid()
     record = RunRecord(run_id=run_id, redis_url=redis_url, pid=pid, started=time.time(), process=process_mark(pid))
     with usable(run_dir):
-        write_private(run_dir / "run.json", record.model_dump_json(indent=1) + "\n")
+        put_file(run_dir / "run.json", record.model_dump_json(indent=1).encode() + b"\n", private=True)
         (run_dir / "summary.json").unlink(missing_ok=True)
 
 
@@ -118,15 +118,6 @@ def is_directory_of(run_dir: Path, run_id: str) -> bool:
         return RunRecord.read(run_dir / "run.json").run_id == run_id
     except ConfigError:  # there is none, or another directory's
         return False
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read; readers see the old one or the whole new one."""
-    temporary = path.with_suffix(".tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with naming(path), os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    temporary.replace(path)
 
 
 def _look_for_checkpoint(run_dir: Path, *, must_exist: bool) -> Opened:

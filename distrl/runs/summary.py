@@ -1,13 +1,13 @@
 """summary.json: the outcome of a run, and the closing lines that a training prints."""
 
-import os
 import shlex
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, computed_field
 
 from distrl.config.small_files import read_model
-from distrl.errors import EXIT_OK, ConfigError, naming
+from distrl.data_store.atomic import put_file
+from distrl.errors import EXIT_OK, ConfigError
 from distrl.metrics.phrases import return_words, waiting_words
 from distrl.metrics.snapshot import COLUMNS, Snapshot
 
@@ -110,12 +110,7 @@ class Summary(BaseModel):
 
     def write(self, path: Path) -> None:
         """Write JSON atomically: readers see the old file or the whole new one."""
-        temporary = path.with_name(f".{path.name}.tmp")
-        with naming(path), temporary.open("w", encoding="utf-8") as file:
-            file.write(self.model_dump_json(indent=2) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        put_file(path, self.model_dump_json(indent=2).encode() + b"\n")
 
     @classmethod
     def read(cls, path: Path) -> "Summary":
@@ -144,11 +139,17 @@ def closing_text(summary: Summary, run_dir: Path | None) -> str:
     lines.append(f"  unrolls  {conservation(summary)}")
     refused = summary.exit_code == ConfigError.exit_code and not summary.updates  # its directory is removed
     if run_dir is not None and (not refused or resumable(run_dir)):
-        curves = "tensorboard/, " if (run_dir / "tensorboard").is_dir() else ""  # they may be elsewhere
-        lines.append(f"  files    {run_dir}: summary.json, metrics.csv, {curves}checkpoints/, policy/, logs/")
+        lines.append(f"  files    {run_dir}: {', '.join(_results(run_dir))}")
         if resumable(run_dir) and not (at_goal and summary.exit_code == EXIT_OK):
             lines.append(f"  go on    distrl train --resume {shlex.quote(str(run_dir))}")
     return "\n".join(lines)
+
+
+def _results(run_dir: Path) -> list[str]:
+    """Return the results that are there: a full disk may have refused some, and tensorboard/ may be elsewhere."""
+    files = [name for name in ("summary.json", "metrics.csv") if (run_dir / name).is_file()]
+    folders = ("tensorboard", "checkpoints", "policy", "logs")
+    return files + [f"{name}/" for name in folders if (run_dir / name).is_dir()]
 
 
 def resumable(run_dir: Path) -> bool:

@@ -47,6 +47,32 @@ def test_a_file_whose_writing_raises_is_not_put(tmp_path):
     assert tree(tmp_path)["a"] == "new"
 
 
+def test_ctrl_c_leaves_nothing_behind(tmp_path, monkeypatch):
+    def interrupted(descriptor):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    for put in (
+        lambda: atomic.put_file(tmp_path / "a", b"1"),
+        lambda: atomic.put_directory(tmp_path / "b", {"x": b"2"}),
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            put()
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_cannot_be_replaced_leaves_nothing_behind(tmp_path):
+    (tmp_path / "a").mkdir()
+    with pytest.raises(IsADirectoryError):
+        atomic.put_file(tmp_path / "a", b"1")
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_private_file_is_its_owners(tmp_path):
+    atomic.put_file(tmp_path / "key", b"1", private=True)
+    assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
+
+
 def test_a_full_disk_leaves_the_old_and_nothing_else(tmp_path, monkeypatch):
     atomic.put_directory(tmp_path / "a", {"x": b"1"})
 

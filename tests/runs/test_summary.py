@@ -99,7 +99,11 @@ def test_the_conservation_law():
 
 def test_closing_text_of_a_solved_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("runs/first/tensorboard").mkdir(parents=True)
+    run_dir = Path("runs/first")
+    for folder in ("tensorboard", "checkpoints", "policy", "logs"):
+        (run_dir / folder).mkdir(parents=True)
+    (run_dir / "summary.json").touch()
+    (run_dir / "metrics.csv").touch()
     assert closing_text(summary(), Path("runs/first")) == (
         "solved: the mean return asked for is reached (exit code 0)\n"
         "  return   487.2 mean of the last 100 of 4,312 episodes, best 490.5\n"
@@ -108,9 +112,10 @@ def test_closing_text_of_a_solved_run(tmp_path, monkeypatch):
         "  unrolls  207 produced = 201 trained + 3 queued + 2 in flight + 1 dropped (stale 1) · exact\n"
         "  files    runs/first: summary.json, metrics.csv, tensorboard/, checkpoints/, policy/, logs/"
     )
-    Path("runs/first/tensorboard").rmdir()  # tensorboard.directory may be another one
-    files = "  files    runs/first: summary.json, metrics.csv, checkpoints/, policy/, logs/"
-    assert closing_text(summary(), Path("runs/first")).splitlines()[-1] == files
+    (run_dir / "tensorboard").rmdir()  # tensorboard.directory may be another one
+    (run_dir / "summary.json").unlink()  # a full disk refused it
+    files = "  files    runs/first: metrics.csv, checkpoints/, policy/, logs/"
+    assert closing_text(summary(), run_dir).splitlines()[-1] == files
 
 
 def test_closing_text_of_a_refused_run_names_no_files_unless_a_checkpoint_is_there(tmp_path):
