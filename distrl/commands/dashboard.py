@@ -51,7 +51,7 @@ def dashboard(
         raise ConfigError(f"{runs} is no directory; name the one that holds the runs: distrl dashboard RUNS_DIR")
     # Imported here: other commands need no web server.
     from distrl.dashboard.beside import listen, url_of
-    from distrl.dashboard.remote_runs import check_reachable
+    from distrl.dashboard.jobs import check_reachable
 
     tokens = _token(token_file, TOKEN_VARIABLE), _token(read_only_token_file, READ_ONLY_TOKEN_VARIABLE)
     access = Access(host, *tokens)

@@ -14,15 +14,14 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from distrl.dashboard import remote_runs, views
+from distrl.dashboard import views
 from distrl.dashboard.access import Access
-from distrl.dashboard.authentication import LOGIN, LOGOUT, Authenticator, Guard, TooLargeError
+from distrl.dashboard.authentication import HEALTH, LOGIN, LOGOUT, Authenticator, Guard, TooLargeError
 from distrl.dashboard.changes import Watches
 from distrl.dashboard.control import TooLateError
 from distrl.dashboard.files import NotThereError
-from distrl.dashboard.index import Index
+from distrl.dashboard.jobs import SCAN_S
 from distrl.dashboard.payloads import Answer, Runs
-from distrl.dashboard.remote_runs import RemoteRuns
 from distrl.errors import ConfigError, MemoryBackendError
 
 STATIC = Path(__file__).parent / "static"
@@ -37,7 +36,7 @@ def make_app(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> Star
         Route("/", _page),
         Route(LOGIN, authenticator.sign_in, methods=["GET", "POST"]),
         Route(LOGOUT, authenticator.sign_out, methods=["POST"]),
-        Route("/healthz", views.healthy),
+        Route(HEALTH, views.healthy),
         Route("/metrics", views.metrics),
         Route("/api/session", views.session),
         Route("/api/runs", views.listed),
@@ -63,12 +62,11 @@ def make_app(root: Path, access: Access, redis_urls: Sequence[str] = ()) -> Star
             task.cancel()
             with suppress(asyncio.CancelledError):  # as asked
                 await task
-        app.state.runs.live.let_go(idle_s=0.0)
-        app.state.runs.index.close()
+        app.state.runs.close()
 
     guard = [Middleware(Guard, access=access, authenticator=authenticator)]
     app = Starlette(routes=routes, middleware=guard, exception_handlers=_answers(), lifespan=lifespan)
-    app.state.runs = Runs(Index(root, RemoteRuns(redis_urls)))
+    app.state.runs = Runs(root, redis_urls)
     app.state.watches = Watches(app.state.runs)
     return app
 
@@ -80,13 +78,13 @@ async def _page(request: Request) -> Response:
 async def _sweep(runs: Runs) -> None:
     while True:
         await asyncio.sleep(SWEEP_S)
-        await asyncio.to_thread(runs.live.let_go)
+        await asyncio.to_thread(runs.jobs.let_go)
 
 
 async def _scan(runs: Runs, redis_urls: Sequence[str]) -> None:
     while redis_urls:
-        await asyncio.to_thread(runs.index.remote_runs.scan)
-        await asyncio.sleep(remote_runs.SCAN_S)
+        await asyncio.to_thread(runs.jobs.scan)
+        await asyncio.sleep(SCAN_S)
 
 
 def _answers() -> dict[Any, Callable[[Request, Exception], Response]]:

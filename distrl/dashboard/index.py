@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,8 +19,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from distrl.config.settings import Setting, Settings, read_settings
 from distrl.dashboard.files import NotThereError, id_of, inside
-from distrl.dashboard.remote_runs import RemoteRuns
+from distrl.dashboard.jobs import Found
 from distrl.errors import ConfigError
+from distrl.memory_backend.keys import DEFAULT_NAMESPACE, split_namespace
 from distrl.runs.directories import Run, RunRecord, distinct_ends, open_run, process_mark, readable, run_directories
 from distrl.runs.last_row import last_row
 from distrl.runs.manifest import Manifest
@@ -33,7 +34,7 @@ FRESH_S = 1.0
 """Least seconds between two scans of the directories."""
 RESTS, LONGEST_REST_S = 100.0, 10.0
 """A scan is repeated after that many times its own duration: thousands of runs cost a hundredth of a core."""
-_VERSION = 4
+_VERSION = 5
 _FILES = ("run.json", "summary.json", "manifest.json", "config.yaml")
 _LONGEST_PROBLEM = 500
 _LOG = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ class Entry(BaseModel):
     name: str
     state: State
     run_id: str = ""
+    namespace: str = DEFAULT_NAMESPACE
     started: float = 0.0
     algorithm: str = ""
     env: str = ""
@@ -80,12 +82,12 @@ class Index:
 
     Args:
         root: A folder of runs, or one run's directory.
-        remote_runs: Runs without a directory here, or whose processes are on another machine.
+        remote_runs: Returns runs without a directory here, or whose processes are on another machine.
     """
 
-    def __init__(self, root: Path, remote_runs: RemoteRuns | None = None) -> None:
+    def __init__(self, root: Path, remote_runs: Callable[[], Sequence[Found]] = tuple) -> None:
         self.root = root
-        self.remote_runs = remote_runs or RemoteRuns(())
+        self._remote_runs = remote_runs
         self._lock = threading.RLock()
         self._store = _Store(root)
         self._read = self._store.entries()  # id -> (stamp, entry); runs that run or are gone are read every time
@@ -154,8 +156,7 @@ class Index:
         return settings
 
     def close(self) -> None:
-        """Close the file and the connections."""
-        self.remote_runs.close()
+        """Close the file."""
         with self._lock:
             self._store.close()
 
@@ -202,14 +203,15 @@ class Index:
 
     def _add_remote(self, entries: dict[str, Entry], runs: dict[str, Run]) -> dict[str, Settings]:
         """Add remote runs, and mark runs as running that look gone from here but run on another machine."""
-        here = {entry.run_id: entry for entry in entries.values()}
+        here = {(entry.namespace, entry.run_id): entry for entry in entries.values()}
         added = {}
-        for run_id, found in self.remote_runs.runs().items():
-            entry = here.get(run_id)
+        for found in self._remote_runs():
+            namespace, run_id = found.namespace, found.record.run_id
+            entry = here.get((namespace, run_id))
             if entry is None:
-                path = f"{NOWHERE}/{run_id}"
+                path = f"{NOWHERE}/{run_id}" if namespace == DEFAULT_NAMESPACE else f"{NOWHERE}/{namespace}/{run_id}"
                 basics: dict[str, Any] = {"id": id_of(path), "path": path, "name": run_id, "run_id": run_id}
-                basics |= {"state": "running", "started": found.record.started}
+                basics |= {"state": "running", "started": found.record.started, "namespace": namespace}
                 entry = Entry(**basics, **_expected(found.settings))
                 added[entry.id] = found.settings
             elif entry.state == "gone":
@@ -229,6 +231,8 @@ class Index:
             if run.state == "running" and not _is_of_its_process(folder, run.record):
                 run = replace(run, state="gone")
             basics |= {"run_id": run.record.run_id, "started": run.record.started, "state": run.state}
+            if run.record.redis_url is not None:
+                basics["namespace"] = split_namespace(run.record.redis_url)[1] or DEFAULT_NAMESPACE
             if run.summary is not None:
                 return Entry(**basics, **_told(run.summary, folder)), None
             return Entry(**basics, **self._expected(folder, name)), run

@@ -1,20 +1,25 @@
-"""Live state of running jobs, read from their Redis: one connection a run, at most one read a second.
+"""Running jobs in Redis: found by scans of its servers, read and steered over one connection each.
 
 A Redis that is unreachable or holds unexpected data is a `problem` to show, not an error of the page.
 """
 
+import json
+import logging
 import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+from distrl.config.settings import Settings, settings_of
 from distrl.errors import ConfigError, DistrlError
-from distrl.memory_backend.backend import Backend, connect
+from distrl.memory_backend.backend import Backend, connect, connect_engine
+from distrl.memory_backend.engine import Engine, RunStore
+from distrl.memory_backend.keys import RunKeys, run_of, runs_pattern, split_namespace, with_namespace
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.meter import Meter
 from distrl.memory_backend.records import (
@@ -28,6 +33,10 @@ from distrl.memory_backend.records import (
 from distrl.metrics.snapshot import Snapshot, Value, number
 from distrl.runs.directories import RunRecord
 
+SCAN_S = 2.0
+"""Seconds between two scans."""
+GONE_S = 15.0
+"""A remote run without any heartbeat for that long is no longer shown."""
 LOOK_S = 0.9
 """How long a look is reused: a little less than the second between polls of a page."""
 FIRST_RETRY_S, LONGEST_RETRY_S = 2.0, 30.0
@@ -45,6 +54,30 @@ NOT_YET = "its Redis has not answered yet"
 
 ODD = (DistrlError, ArithmeticError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """Errors of reading a Redis: unreachable, or bytes that this version of distrl has not written."""
+_LOG = logging.getLogger(__name__)
+
+
+class _Reads:
+    """The time of the next read of a Redis: ever later while it fails."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._retry_s = FIRST_RETRY_S
+        self.due = float("-inf")
+
+    @property
+    def are_due(self) -> bool:
+        return self._clock() >= self.due
+
+    def succeeded(self, rest_s: float) -> None:
+        self.due, self._retry_s = self._clock() + rest_s, FIRST_RETRY_S
+
+    def failed(self) -> bool:
+        """Return whether this is the first failure of an outage."""
+        first = self._retry_s == FIRST_RETRY_S
+        self.due = self._clock() + self._retry_s
+        self._retry_s = min(2.0 * self._retry_s, LONGEST_RETRY_S)
+        return first
 
 
 @dataclass(frozen=True)
@@ -78,7 +111,7 @@ class Look:
         return {**self.snapshots[-1][1], **fleet, **rates_while_paused(self.roles)}
 
 
-class LiveRun:
+class Job:
     """One running job. Safe for several threads."""
 
     def __init__(self, record: RunRecord, clock: Callable[[], float] = time.monotonic) -> None:
@@ -89,8 +122,7 @@ class LiveRun:
         self._look = Look(problem=NOT_YET)
         self._meter = Meter(MOST_BYTES, MOST_S)
         self._kept: deque[tuple[str, Snapshot]] = deque(maxlen=KEPT)
-        self._due = float("-inf")
-        self._retry_s = FIRST_RETRY_S
+        self._reads = _Reads(clock)
         self.asked = clock()
 
     @property
@@ -101,13 +133,13 @@ class LiveRun:
     @property
     def is_due(self) -> bool:
         """Whether the newest look is too old."""
-        return self._clock() >= self._due
+        return self._reads.are_due
 
     def look(self) -> Look:
         """Return a look at most `LOOK_S` old; while Redis is unreachable, the last one with the problem."""
         self.asked = self._clock()
         with self._lock:
-            if self._clock() >= self._due:
+            if self.is_due:
                 self._refresh()
             return self._look
 
@@ -118,7 +150,7 @@ class LiveRun:
             self._meter.begin()
             backend = self._connected()
             backend.config_json()  # raises for a run that is gone, before anything is written under its name
-            self._due = float("-inf")  # so that the next look shows the effect
+            self._reads.due = float("-inf")  # so that the next look shows the effect
             yield backend
 
     def close(self) -> None:
@@ -134,11 +166,9 @@ class LiveRun:
             self._disconnect()
             told = str(error) if isinstance(error, DistrlError) else f"its Redis holds something odd ({error!r})"
             self._look = replace(self._look, at=time.time(), problem=" ".join(told.split())[:300])
-            self._due = self._clock() + self._retry_s
-            self._retry_s = min(2.0 * self._retry_s, LONGEST_RETRY_S)
+            self._reads.failed()
         else:
-            self._due = self._clock() + LOOK_S
-            self._retry_s = FIRST_RETRY_S
+            self._reads.succeeded(LOOK_S)
 
     def _taken(self, backend: Backend) -> Look:
         registry = backend.registry
@@ -177,52 +207,175 @@ class LiveRun:
         self._backend = None
 
 
-class LiveRuns:
-    """The running jobs that pages show, read by separate threads."""
+class Found(NamedTuple):
+    """A run in Redis whose roles send heartbeats.
 
-    def __init__(self) -> None:
-        self._runs: dict[str, LiveRun] = {}
-        self._looking: dict[LiveRun, Future[Look]] = {}
+    Attributes:
+        settings: Its configuration, secrets masked, without origins.
+    """
+
+    record: RunRecord
+    namespace: str
+    settings: Settings
+
+
+class Jobs:
+    """The running jobs that pages show, read by separate threads, and the runs in some Redis servers.
+
+    Args:
+        urls: URLs of the servers in which `scan` finds runs.
+    """
+
+    def __init__(self, urls: Sequence[str] = (), clock: Callable[[], float] = time.monotonic) -> None:
+        self._jobs: dict[tuple[str | None, str], Job] = {}  # (Redis with the namespace, run id) -> job
+        self._looking: dict[Job, Future[Look]] = {}
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(AT_ONCE, "look")
+        self._servers = [_Server(url, clock) for url in urls]
+        self._scanning = threading.Lock()
+        self._found: Sequence[Found] = ()
 
-    def of(self, record: RunRecord) -> LiveRun:
+    def of(self, record: RunRecord) -> Job:
         """Return the one connection to this launch of a run."""
+        name = record.redis_url, record.run_id
         with self._lock:
-            run = self._runs.get(record.run_id)
-            if run is None or run.record != record:
-                if run is not None:  # launched again under the same id
-                    self._threads.submit(run.close)
-                run = self._runs[record.run_id] = LiveRun(record)
-            return run
+            job = self._jobs.get(name)
+            if job is None or job.record != record:
+                if job is not None:  # launched again under the same id
+                    self._threads.submit(job.close)
+                job = self._jobs[name] = Job(record)
+            return job
 
     def looks(self, records: Sequence[RunRecord], wait_s: float) -> list[Look]:
         """Return one look each, read in parallel; after `wait_s` in all, the last looks of those without an answer."""
-        runs = [self.of(record) for record in records]
-        wait([future for run in runs if (future := self._refreshed(run)) is not None], wait_s)
-        return [run.newest for run in runs]
+        jobs = [self.of(record) for record in records]
+        wait([future for job in jobs if (future := self._refreshed(job)) is not None], wait_s)
+        return [job.newest for job in jobs]
 
-    def _refreshed(self, run: LiveRun) -> "Future[Look] | None":
-        """Start to read the run unless a thread does so; None: the last look is recent enough."""
-        run.asked = time.monotonic()
+    def _refreshed(self, job: Job) -> "Future[Look] | None":
+        """Start to read the job unless a thread does so; None: the last look is recent enough."""
+        job.asked = time.monotonic()
         with self._lock:
-            looking = self._looking.get(run)
+            looking = self._looking.get(job)
             if looking is not None and not looking.done():
                 return looking
-            self._looking.pop(run, None)
-            if run.is_due:
-                self._looking[run] = self._threads.submit(run.look)
-            return self._looking.get(run)
+            self._looking.pop(job, None)
+            if job.is_due:
+                self._looking[job] = self._threads.submit(job.look)
+            return self._looking.get(job)
 
     def let_go(self, idle_s: float = IDLE_S) -> None:
         """Close the connections to runs that no page shows."""
         with self._lock:
-            idle = [name for name, run in self._runs.items() if time.monotonic() - run.asked >= idle_s]
-            gone = [self._runs.pop(name) for name in idle]
-            for run in gone:
-                self._looking.pop(run, None)
-        for run in gone:
-            run.close()
+            idle = [name for name, job in self._jobs.items() if time.monotonic() - job.asked >= idle_s]
+            gone = [self._jobs.pop(name) for name in idle]
+            for job in gone:
+                self._looking.pop(job, None)
+        for job in gone:
+            job.close()
+
+    def found(self) -> Sequence[Found]:
+        """Return the runs of the newest `scan`, without waiting; an unreachable Redis keeps its last result."""
+        return self._found
+
+    def scan(self) -> None:
+        """Scan every server; takes seconds if one does not answer."""
+        with self._scanning:
+            found = {(run.namespace, run.record.run_id): run for server in self._servers for run in server.runs()}
+            self._found = [*found.values()]
+
+    def close(self) -> None:
+        """Close all connections, after a scan in progress."""
+        self.let_go(idle_s=0.0)
+        with self._scanning:
+            for server in self._servers:
+                server.close()
+
+
+def check_reachable(urls: Sequence[str]) -> None:
+    """Connect to each server once, so that a wrong address is reported at the start; later outages are waited out."""
+    for url in urls:
+        client = connect_engine(url, name="dashboard", give_up_s=GIVE_UP_S)
+        try:
+            client.call("SCAN", 0, "COUNT", 1)
+        finally:
+            client.close()
+
+
+class _Server:
+    """A Redis in which runs are looked for."""
+
+    def __init__(self, url: str, clock: Callable[[], float]) -> None:
+        self._url, self._namespace = split_namespace(url)
+        self._clock = clock
+        self._client: Engine | None = None
+        self._found: Sequence[Found] = ()
+        self._settings: dict[tuple[str, str], Settings] = {}  # by namespace and run id, as below
+        self._beats: dict[tuple[str, str], tuple[object, float]] = {}  # the roles' beats, and since when
+        self._reads = _Reads(clock)
+
+    def runs(self) -> Sequence[Found]:
+        if not self._reads.are_due:
+            return self._found
+        try:
+            self._client = self._client or connect_engine(self._url, name="dashboard", give_up_s=GIVE_UP_S)
+            names = sorted(filter(None, map(run_of, self._client.keys(runs_pattern(self._namespace)))))
+            self._forget_all_but({*names})
+            self._found = [found for name in names if (found := self._run(*name)) is not None]
+        except ODD as error:
+            self.close()
+            if self._reads.failed():
+                _LOG.warning("runs cannot be looked for: %s", error)
+        else:
+            self._reads.succeeded(0.0)
+        return self._found
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        self._client = None
+
+    def _run(self, namespace: str, run_id: str) -> Found | None:
+        """Return None for a run without heartbeats, or one that this version of distrl has not written."""
+        assert self._client is not None
+        name = namespace, run_id
+        try:
+            backend = Backend(RunStore(self._client, RunKeys(run_id, namespace)))
+            if name not in self._settings:
+                self._settings[name] = _read_settings(backend.config_json())
+            beats = [(role.role, role.id, role.incarnation, role.beat) for role in backend.registry.roles()]
+        except ODD as error:
+            self._client.call("PING")  # raises if Redis is unreachable; else only this run is odd
+            _LOG.debug("skipped run %s: %s", run_id, error)
+            return None
+        before, since = self._beats.get(name, (beats, float("-inf")))
+        if before != beats:
+            since = self._clock()
+        self._beats[name] = (beats, since)
+        if self._clock() - since >= GONE_S:
+            return None
+        url = with_namespace(self._url, namespace)
+        record = RunRecord(run_id=run_id, redis_url=url, pid=0, started=_started(run_id))
+        return Found(record, namespace, self._settings[name])
+
+    def _forget_all_but(self, names: Set[tuple[str, str]]) -> None:
+        for kept in (self._settings, self._beats):
+            for name in kept.keys() - names:
+                del kept[name]
+
+
+def _read_settings(description: str) -> Settings:
+    config: Any = json.loads(description)["config"]
+    json.dumps(config, ensure_ascii=False).encode()  # raises if no response could hold it
+    return settings_of(config)
+
+
+def _started(run_id: str) -> float:
+    """Return the launch time from the run's name, which has its launcher's local time; 0 if it has not."""
+    try:
+        return max(time.mktime(time.strptime(run_id[:15], "%Y%m%d-%H%M%S")), 0.0)
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def finite(snapshot: Mapping[str, Any]) -> dict[str, Value]:

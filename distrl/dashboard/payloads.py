@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from starlette.responses import JSONResponse
 from distrl.config.document import shown
 from distrl.dashboard import files
 from distrl.dashboard.index import LISTED, Entry, Index
-from distrl.dashboard.jobs import ODD, LiveRuns, Look, role_row
+from distrl.dashboard.jobs import ODD, Jobs, Look, role_row
 from distrl.dashboard.metrics_cache import Tables
 from distrl.errors import ConfigError
 from distrl.memory_backend.records import time_shares
@@ -37,13 +38,23 @@ ALL = "*"
 
 
 class Runs:
-    """The runs of an index, with their live state and metrics."""
+    """The runs below a directory and in Redis servers, with their live state and metrics.
 
-    def __init__(self, index: Index) -> None:
-        self.index = index
-        self.live = LiveRuns()
+    Args:
+        root: A folder of runs, or one run's directory.
+        redis_urls: Servers in which runs are looked for.
+    """
+
+    def __init__(self, root: Path, redis_urls: Sequence[str] = ()) -> None:
+        self.jobs = Jobs(redis_urls)
+        self.index = Index(root, self.jobs.found)
         self.tables = Tables()
         self._kept_rows: dict[str, tuple[Entry, Json]] = {}
+
+    def close(self) -> None:
+        """Close all connections and the index."""
+        self.jobs.close()
+        self.index.close()
 
     def listed(self) -> list[Json]:
         """Return every run, the newest first, running ones with their current numbers."""
@@ -68,7 +79,7 @@ class Runs:
         """Return id -> look of the running ones; wait at most `RUN_WAIT_S` for all of them together."""
         running = {entry.id: run.record for entry in entries if (run := self.running(entry)) is not None}
         limit_s = RUN_WAIT_S if wait_s is None else wait_s
-        return dict(zip(running, self.live.looks([*running.values()], limit_s), strict=True))
+        return dict(zip(running, self.jobs.looks([*running.values()], limit_s), strict=True))
 
     def running(self, entry: Entry) -> Run | None:
         """Return the run if it is running."""

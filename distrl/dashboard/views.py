@@ -1,5 +1,6 @@
 """One function per route: it checks the request's parameters and returns the response."""
 
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -133,7 +134,7 @@ def settable(request: Request) -> Response:
     run = runs.running(runs.index.entry(request.path_params["id"]))
     if run is None:
         return Answer({"settings": []})
-    with runs.live.of(run.record).backend() as backend:
+    with runs.jobs.of(run.record).backend() as backend:
         return Answer({"settings": control.parameters(Steering(backend, "dashboard"))})
 
 
@@ -157,8 +158,12 @@ def metrics(request: Request) -> Response:
 
 
 def healthy(request: Request) -> Response:
-    """Confirm that the server is up."""
-    return Answer({"ok": True})
+    """Return 200 if the folder of runs can be read and 503 if not, for probes without a token; no other information."""
+    try:
+        with os.scandir(_runs(request).index.root):
+            return Answer({"ok": True})
+    except OSError:
+        return Answer({"ok": False}, 503)
 
 
 def _act(runs: Runs, run_id: str, asked: control.Request, by: str) -> str:
@@ -166,7 +171,7 @@ def _act(runs: Runs, run_id: str, asked: control.Request, by: str) -> str:
     run = runs.running(entry)
     if run is None:
         raise ConfigError(f"{entry.name} does not run")
-    with runs.live.of(run.record).backend() as backend:
+    with runs.jobs.of(run.record).backend() as backend:
         return control.apply(asked, Steering(backend, by))
 
 

@@ -107,8 +107,12 @@ def test_who_asks(page, root):
     }
 
 
-def test_healthy(page):
-    assert page().get("/healthz").json() == {"ok": True}
+def test_healthy(page, root):
+    answer = page().get("/healthz")
+    assert (answer.status_code, answer.json()) == (200, {"ok": True})
+    root.rename(root.with_name("away"))
+    answer = page().get("/healthz")
+    assert (answer.status_code, answer.json()) == (503, {"ok": False})
 
 
 def test_history_survives_a_restart(page, make_run):

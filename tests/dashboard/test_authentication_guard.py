@@ -24,7 +24,7 @@ def run_id(make_run):
 def addresses(root, run_id):
     """Every address there is, and some that there are not."""
     app = make_app(root, Access("127.0.0.1"))
-    app.state.runs.index.close()
+    app.state.runs.close()
     paths = [route.path for route in app.routes if hasattr(route, "methods")]
     found = [path.replace("{id}", run_id).replace("{role}", "learner") for path in paths]
     return [*found, "/static/style.css", "/static/js/main.js", "/static/../app.py", "/nothing", "/api/", "//"]
@@ -36,8 +36,18 @@ def test_without_a_token_nothing_is_answered(page, root, run_id):
     for path in addresses(root, run_id):
         for method in ("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"):
             answer = client.request(method, path, follow_redirects=False)
-            assert answer.status_code == 401, (method, path)
-            assert "CartPole" not in answer.text
+            probed = path == "/healthz" and method in ("GET", "HEAD")
+            assert answer.status_code == (200 if probed else 401), (method, path)
+            assert answer.text in ("", '{"ok":true}') if probed else "CartPole" not in answer.text
+
+
+def test_a_probe_needs_no_token_and_tries_none(page):
+    client = page(EVERYWHERE, token=TOKEN)
+    for token in ("", "wrong" * 5, TOKEN):
+        answer = client.get("/healthz", headers={"Authorization": f"Bearer {token}"} if token else {})
+        assert (answer.status_code, answer.json()) == (200, {"ok": True})
+    assert client.get("/healthz", headers={"Cookie": "distrl-8720=wrong"}).status_code == 200
+    assert client.post("/healthz").status_code == 401
 
 
 def test_with_the_token_everything_is(page, root, run_id):

@@ -3,7 +3,6 @@ import pytest
 from distrl.dashboard import changes as module
 from distrl.dashboard.changes import ListWatch, RunWatch, Watches
 from distrl.dashboard.files import NotThereError, id_of
-from distrl.dashboard.index import Index
 from distrl.dashboard.payloads import Runs
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import RoleStatus
@@ -15,9 +14,9 @@ def runs(root, monkeypatch):
     monkeypatch.setattr("distrl.dashboard.index.FRESH_S", 0.0)
     monkeypatch.setattr("distrl.dashboard.index.RESTS", 0.0)
     monkeypatch.setattr("distrl.dashboard.jobs.LOOK_S", 0.0)
-    made = Runs(Index(root))
+    made = Runs(root)
     yield made
-    made.live.let_go(0.0)
+    made.jobs.let_go(0.0)
     made.index.close()
 
 

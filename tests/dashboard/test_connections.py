@@ -118,7 +118,7 @@ def test_idle_connections_keep_no_client_out(port):
 def test_connections_that_are_at_work_are_not_closed_for_others(port, monkeypatch):
     monkeypatch.setattr(module, "MOST_PER_ADDRESS", 2)
     monkeypatch.setattr(authentication, "WRONG_TOKEN_S", 3.0)
-    wrong = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer wrong\r\n\r\n"
+    wrong = b"GET /api/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer wrong\r\n\r\n"
     with contextlib.ExitStack() as held:
         clients = []
         for _ in range(2):  # each waits for its refusal

@@ -4,7 +4,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from distrl.dashboard.exposition import ROLE_NUMBERS, exposition
-from distrl.dashboard.index import Index
 from distrl.dashboard.payloads import Runs
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import WHOLE, RoleStatus
@@ -34,10 +33,10 @@ def told(root, make_run, alive, redis_url):
     for number in range(2):
         backend.registry.beat(RoleStatus("actor", number, 1, 'host\n"x"', 5, "acting", rss_mb=7.5 + number))
     backend.unrolls.push(UnrollHeader(0, 1, 1, 1, 8), b"x")
-    runs = Runs(Index(root))
+    runs = Runs(root)
     text = exposition(runs).decode()
     counts = backend.ledger.counts()
-    runs.live.let_go(0.0)
+    runs.jobs.let_go(0.0)
     runs.index.close()
     backend.delete()
     backend.close()
@@ -89,7 +88,7 @@ def test_roles(told):
 def test_a_job_whose_redis_is_gone_is_down(root, make_run, alive, tmp_path, monkeypatch):
     monkeypatch.setattr("distrl.dashboard.jobs.GIVE_UP_S", 0.01)
     make_run("job", ended=False, pid=alive, redis_url=f"unix://{tmp_path}/none")
-    runs = Runs(Index(root))
+    runs = Runs(root)
     text = exposition(runs).decode()
     runs.index.close()
     assert 'distrl_run_up{algorithm="impala",env="CartPole-v1",run="job"} 0.0' in text
@@ -105,7 +104,7 @@ def test_no_series_is_there_twice(root, make_run, alive, redis_url):
         backend.create("{}")
         backend.registry.add_snapshot({**SNAPSHOT, "run_up": 7, "unrolls": 8, "role_rss_mb": 9})
         backend.registry.beat(RoleStatus("actor", 0, 1, "h", 5, "acting"))
-    runs = Runs(Index(root))
+    runs = Runs(root)
     text = exposition(runs).decode()
     families = [*text_string_to_metric_families(text)]
     series = [(sample.name, *sorted(sample.labels.items())) for family in families for sample in family.samples]
@@ -113,7 +112,7 @@ def test_no_series_is_there_twice(root, make_run, alive, redis_url):
     assert {sample.labels["run"] for family in families for sample in family.samples} == {"lr1/seed1", "lr2/seed1"}
     assert len({family.name for family in families}) == len(families)
     assert {sample.value for family in families for sample in family.samples if sample.name == "distrl_run_up"} == {1.0}
-    runs.live.let_go(0.0)
+    runs.jobs.let_go(0.0)
     runs.index.close()
     for backend in backends:
         backend.delete()
@@ -121,6 +120,6 @@ def test_no_series_is_there_twice(root, make_run, alive, redis_url):
 
 
 def test_without_jobs(root):
-    runs = Runs(Index(root))
+    runs = Runs(root)
     assert exposition(runs) == b""
     runs.index.close()

@@ -3,7 +3,6 @@ import pytest
 
 from distrl.config.load import dump, load
 from distrl.dashboard.files import NotThereError, id_of
-from distrl.dashboard.index import Index
 from distrl.dashboard.payloads import Runs, differing, numbers
 from distrl.errors import ConfigError
 
@@ -12,7 +11,7 @@ from distrl.errors import ConfigError
 def runs(root, monkeypatch):
     monkeypatch.setattr("distrl.dashboard.index.FRESH_S", 0.0)
     monkeypatch.setattr("distrl.dashboard.index.RESTS", 0.0)
-    made = Runs(Index(root))
+    made = Runs(root)
     yield made
     made.index.close()
 

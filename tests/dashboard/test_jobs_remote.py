@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from distrl.config import RunConfig
 from distrl.dashboard.access import Access
 from distrl.dashboard.app import make_app
-from distrl.dashboard.remote_runs import SCAN_S, SILENT_S, RemoteRuns, check_reachable
+from distrl.dashboard.jobs import GONE_S, SCAN_S, Jobs, check_reachable
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend.backend import connect, connect_engine
 from distrl.memory_backend.records import RoleStatus
@@ -49,14 +49,14 @@ def clock():
 
 @pytest.fixture
 def remote_runs(redis_url, clock):
-    made = RemoteRuns([redis_url], clock)
+    made = Jobs([redis_url], clock)
     yield made
     made.close()
 
 
 def looked(remote_runs):
     remote_runs.scan()
-    return remote_runs.runs()
+    return {found.record.run_id: found for found in remote_runs.found()}
 
 
 def beat(job, number):
@@ -64,7 +64,7 @@ def beat(job, number):
 
 
 def test_a_run_is_found_when_it_has_given_a_sign_of_life(job, remote_runs, clock, redis_url):
-    assert remote_runs.runs() == {}
+    assert remote_runs.found() == ()
     assert looked(remote_runs) == {}  # its keys may be left of one that died
     clock.now += SCAN_S
     beat(job, 2)
@@ -78,7 +78,7 @@ def test_a_run_is_found_when_it_has_given_a_sign_of_life(job, remote_runs, clock
 def test_it_is_not_there_when_it_is_silent_and_back_when_it_is_not(job, remote_runs, clock):
     looked(remote_runs)
     beat(job, 2)
-    for later, there in ((SCAN_S, True), (SILENT_S - 0.1, True), (SCAN_S, False)):
+    for later, there in ((SCAN_S, True), (GONE_S - 0.1, True), (SCAN_S, False)):
         clock.now += later
         assert (RUN in looked(remote_runs)) is there
     beat(job, 3)
@@ -153,8 +153,8 @@ def test_a_redis_that_is_not_there_is_asked_again_ever_more_rarely(clock, monkey
         asked.append(clock.now)
         raise MemoryBackendError("unreachable")
 
-    monkeypatch.setattr("distrl.dashboard.remote_runs.connect_engine", refuse)
-    remote_runs = RemoteRuns(["redis://127.0.0.1:1"], clock)
+    monkeypatch.setattr("distrl.dashboard.jobs.connect_engine", refuse)
+    remote_runs = Jobs(["redis://127.0.0.1:1"], clock)
     for later in (0.0, 1.9, 0.2, 3.9, 0.2):
         clock.now += later
         assert looked(remote_runs) == {}
@@ -168,15 +168,15 @@ def client(root, redis_url, monkeypatch):
     monkeypatch.setattr("distrl.dashboard.jobs.LOOK_S", 0.0)
     app = make_app(root, Access("127.0.0.1"), redis_urls=[redis_url])
     with TestClient(app, base_url="http://127.0.0.1:8720") as made:
-        made.remote_runs = app.state.runs.index.remote_runs
+        made.jobs = app.state.runs.jobs
         yield made
 
 
 def listed(client, job):
     """As it is after two looks, between which the job's learner has given a sign of life."""
-    client.remote_runs.scan()
+    client.jobs.scan()
     beat(job, time.monotonic_ns())
-    client.remote_runs.scan()
+    client.jobs.scan()
     return {row["name"]: row for row in client.get("/api/runs").json()["runs"]}
 
 
@@ -223,9 +223,35 @@ def test_what_looks_gone_from_here_runs_on_another_machine(job, client, make_run
     assert curves["updates"]["y"] == [1.0, 2.0]  # its own file knows all of it
 
 
+def test_runs_of_two_namespaces_with_one_id_are_two_runs(job, client, redis_url):
+    other = connect(f"{redis_url}?namespace=team-a", RUN, QueueCaps(8, 1000), name="test", give_up_s=1.0)
+    other.create(DESCRIPTION)
+    try:
+        other.registry.beat(LEARNER)
+        client.jobs.scan()
+        other.registry.beat(replace(LEARNER, beat=2))
+        job.registry.add_snapshot({"updates": 1})
+        other.registry.add_snapshot({"updates": 2})
+        rows = listed(client, job)
+        assert {row["namespace"]: row["numbers"]["updates"] for row in rows.values()} == {"default": 1, "team-a": 2}
+        assert sorted(rows) == [f"redis/{RUN}", f"team-a/{RUN}"]
+        url = f"/api/runs/{rows[f'team-a/{RUN}']['id']}/control"
+        assert client.post(url, json={"action": "pause"}, headers={"X-Distrl": "1"}).status_code == 200
+        assert (job.registry.control().paused, other.registry.control().paused) == (False, True)
+    finally:
+        other.delete()
+        other.close()
+
+
+def test_a_directory_here_is_not_the_run_of_another_namespace(job, client, make_run, redis_url):
+    make_run("here", ended=False, redis_url=f"{redis_url}?namespace=team-a", run_id=RUN)
+    found = {name: (row["namespace"], row["state"]) for name, row in listed(client, job).items()}
+    assert found == {"here": ("team-a", "gone"), RUN: ("default", "running")}
+
+
 def test_it_is_no_longer_listed_when_redis_has_forgotten_it(job, client):
     row = listed(client, job)[RUN]
     job.delete()
-    client.remote_runs.scan()
+    client.jobs.scan()
     assert client.get("/api/runs").json()["runs"] == []
     assert client.get(f"/api/runs/{row['id']}").status_code == 404
