@@ -10,8 +10,8 @@ from typing import BinaryIO
 from distrl.dashboard.files import NotThereError, inside
 from distrl.errors import ConfigError
 from distrl.metrics.snapshot import TEXTS, Snapshot
-from distrl.runs.last_row import last_row
-from distrl.runs.metrics_csv import Column, Header, Table, extend_columns, read_header
+from distrl.runs.last_row import Header, last_row, read_header
+from distrl.runs.metrics_csv import Column, Table, extend_columns
 
 MOST_BYTES = 96 * 2**20
 """Most bytes kept of all columns together, in addition to those of the newest request."""
@@ -45,7 +45,7 @@ class Tables:
         try:
             path = inside(run_dir, "metrics.csv")
         except NotThereError:
-            return Table({}, {})
+            return {}
         with self._lock:
             kept = self._files.setdefault(path, _File(path))
             self._files.move_to_end(path)
@@ -107,7 +107,7 @@ class _File:
                 self._columns.move_to_end(name)
             while len(self._columns) > len(known) and self.nbytes > MOST_BYTES:
                 self._columns.popitem(last=False)
-            return Table({name: self._columns[name].values for name in known}, {})
+            return {name: self._columns[name].values for name in known}
 
     def _read_on(self, file: BinaryIO, size: int, names: Sequence[str]) -> None:
         """Read new rows of the kept columns; start again with `names` if the file was replaced."""

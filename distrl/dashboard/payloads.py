@@ -228,7 +228,7 @@ class Runs:
         try:
             table = self._table(entry, [X_AXES[over], name])
         except (ConfigError, OSError):  # the run's page shows the error
-            table = Table({}, {})
+            table = {}
         if name not in table:
             return Curve(np.empty(0), np.empty(0))
         line = curve(table, name, over)

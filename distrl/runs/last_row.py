@@ -1,9 +1,10 @@
-"""The newest row of a run's metrics.csv, without reading the rest of it."""
+"""Header and newest row of a run's metrics.csv, without reading the rest of it and without NumPy."""
 
 import csv
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from distrl.config.small_files import open_at_once
 from distrl.errors import ConfigError
@@ -15,6 +16,27 @@ LONGEST_LINE = 2**20
 """Longest header or row; a longer one makes the file damaged."""
 
 
+class Header(NamedTuple):
+    """The names of the columns, and the byte at which the first row begins."""
+
+    names: Sequence[str]
+    end: int
+
+
+def read_header(file: BinaryIO, path: Path) -> Header:
+    """Read the first line of the file; no names while it is not whole yet."""
+    file.seek(0)
+    line = file.readline(LONGEST_LINE)
+    if not line.endswith(b"\n"):
+        if len(line) == LONGEST_LINE:
+            raise ConfigError(f"{path} is not a table of metrics: its first line is longer than {LONGEST_LINE:,} bytes")
+        return Header((), 0)
+    try:
+        return Header(next(csv.reader([line.decode()])), len(line))
+    except (ValueError, csv.Error) as error:
+        raise ConfigError(f"{path} is not a table of metrics: {error}") from error
+
+
 def last_row(path: Path) -> dict[str, Value]:
     """Return column -> value, None for unknown ones; empty while the file has no row or does not exist.
 
@@ -24,8 +46,8 @@ def last_row(path: Path) -> dict[str, Value]:
         return {}
     try:
         with open(path, "rb", opener=open_at_once) as file:
-            header = file.readline(LONGEST_LINE)
-            row = _last_line(file, first=len(header)) if header.endswith(b"\n") else b""
+            header = read_header(file, path)
+            row = _last_line(file, first=header.end) if header.names else b""
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
@@ -33,8 +55,8 @@ def last_row(path: Path) -> dict[str, Value]:
     if not row:
         return {}
     try:
-        names, cells = csv.reader([header.decode(), row.decode()])
-        return {name: _value(name, cell) for name, cell in zip(names, cells, strict=True)}
+        (cells,) = csv.reader([row.decode()])
+        return {name: _value(name, cell) for name, cell in zip(header.names, cells, strict=True)}
     except (ValueError, csv.Error) as error:  # not UTF-8, not as many cells, not a number, a line break within a cell
         raise ConfigError(f"{path} is damaged: its last row does not fit its header ({error})") from error
 

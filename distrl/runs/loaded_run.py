@@ -74,4 +74,4 @@ def load_run(path: Path) -> LoadedRun:
     found = open_run(path)
     config = load(file=path / "config.yaml").config
     metrics = path / "metrics.csv"
-    return LoadedRun(path, config, found.summary, read_table(metrics) if metrics.exists() else Table({}, {}))
+    return LoadedRun(path, config, found.summary, read_table(metrics) if metrics.exists() else {})

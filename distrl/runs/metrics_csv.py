@@ -1,9 +1,11 @@
 """metrics.csv read back: the whole table, or single columns in blocks."""
 
 import csv
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeAlias
+from typing import BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +13,16 @@ from pydantic_core import from_json
 
 from distrl.errors import ConfigError
 from distrl.metrics.snapshot import TEXTS, Snapshot, columns_of
-from distrl.runs.last_row import LONGEST_LINE
+from distrl.runs.last_row import LONGEST_LINE, Header, read_header
 
 Numbers: TypeAlias = NDArray[np.float64]
 Bytes: TypeAlias = NDArray[np.uint8]
+Table: TypeAlias = Mapping[str, Numbers]
+"""Name of a column of numbers -> float64 [rows], NaN for unknown values; in the file's order."""
 
 BLOCK_BYTES = 2 * 2**20
 MOST_ROWS = 2**20
-"""Values held of one column, a power of two; a longer column is thinned."""
+"""Values that a thinned column holds, a power of two."""
 _LONGEST_CELL = 400
 _MOST_PADDED = 4 * BLOCK_BYTES
 """Cells are padded to equal lengths only up to that many bytes: one long cell among many short ones costs no memory."""
@@ -26,91 +30,41 @@ _COMMA, _NEWLINE, _SPACE = b",\n "
 _NULL = np.frombuffer(b"null", np.uint8)
 
 
-class Table(Mapping[str, Numbers]):
-    """Name -> float64 [rows], NaN for unknown values; in the file's order.
-
-    Attributes:
-        texts: The columns of text; "" for unknown.
-    """
-
-    def __init__(self, numbers: Mapping[str, Numbers], texts: Mapping[str, Sequence[str]]) -> None:
-        self._numbers = numbers
-        self.texts = texts
-
-    def __getitem__(self, name: str) -> Numbers:
-        return self._numbers[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._numbers)
-
-    def __len__(self) -> int:
-        """Number of columns of numbers; rows are `len` of any of them."""
-        return len(self._numbers)
-
-
 def read_table(path: Path) -> Table:
     """Read a file metrics.csv; the table is empty while it has no row. A row that is being written is left out."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open("rb") as file:
+            header = read_header(file, path)
+            columns = {name: Column(sys.maxsize) for name in header.names if name not in TEXTS}
+            extend_columns(file, path, header, columns, header.end, file.seek(0, os.SEEK_END))
+    except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
-    whole = text[: text.rfind("\n") + 1]
-    try:
-        header, *rows = [*csv.reader(whole.splitlines())] or [[]]
-    except csv.Error as error:
-        raise ConfigError(f"{path} is not a table of metrics: {error}") from error
-    width = len(header)
-    if odd := next((number for number, row in enumerate(rows, 2) if len(row) != width), None):
-        raise ConfigError(f"{path} is not a table of metrics: line {odd} has not {width} cells")
-    try:
-        return table_of(header, rows)
-    except ValueError as error:
-        raise ConfigError(f"{path} is not a table of metrics: {error}") from error
-
-
-def table_of(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Return cells as columns; every row is as long as the header.
-
-    Raises:
-        ValueError: A cell is no number.
-    """
-    columns = dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
-    texts = {name: columns.pop(name) for name in TEXTS & columns.keys()}
-    numbers = {name: np.array([cell or "nan" for cell in cells], np.float64) for name, cells in columns.items()}
-    return Table(numbers, texts)
+    return {name: column.values for name, column in columns.items()}
 
 
 def table_of_snapshots(snapshots: Sequence[Snapshot]) -> Table:
     """Return the table that metrics.csv would have of these snapshots."""
-    columns = dict.fromkeys(name for snapshot in snapshots for name in snapshot if name in columns_of(snapshot))
-    texts = {name: [str(snapshot.get(name) or "") for snapshot in snapshots] for name in columns if name in TEXTS}
-    numbers = {
+    names = dict.fromkeys(name for snapshot in snapshots for name in snapshot if name in columns_of(snapshot))
+    return {
         name: np.array([_number(snapshot.get(name)) for snapshot in snapshots], np.float64)
-        for name in columns
+        for name in names
         if name not in TEXTS
     }
-    return Table(numbers, texts)
 
 
 def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else float("nan")
 
 
-class Header(NamedTuple):
-    """The names of the columns, and the byte at which the first row begins."""
-
-    names: Sequence[str]
-    end: int
-
-
 class Column:
-    """The values of one column: all of them up to `MOST_ROWS`, then the least and greatest of equal stretches.
+    """The values of one column: all of them up to `most`, then the least and greatest of equal stretches.
 
     Columns of the same file have equal lengths after the same number of rows. In a column that never falls, the least
     and the greatest of a stretch are its first and its last value, so that points keep their order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_ROWS) -> None:
+        self._most = most
         self._buffer = np.empty(0)
         self._length = 0
         self._stretch = 1  # rows that became two values; 1: every row is a value
@@ -127,14 +81,14 @@ class Column:
         return 8 * (self._length + len(self._tail))
 
     def extend(self, rows: Numbers) -> None:
-        """Append rows; thin what is held each time `MOST_ROWS` is reached."""
+        """Append rows; thin what is held each time `most` is reached."""
         rows = np.concatenate([self._tail, rows])
         while True:
             a_stretch = 1 if self._stretch == 1 else 2
-            whole = min(len(rows) // self._stretch, (MOST_ROWS - self._length) // a_stretch) * self._stretch
+            whole = min(len(rows) // self._stretch, (self._most - self._length) // a_stretch) * self._stretch
             self._append(rows[:whole] if self._stretch == 1 else _thinned(rows[:whole], self._stretch))
             rows = rows[whole:]
-            if self._length < MOST_ROWS:
+            if self._length < self._most:
                 break
             self._buffer = _thinned(self._buffer, 4)
             self._length = len(self._buffer)
@@ -144,25 +98,11 @@ class Column:
     def _append(self, values: Numbers) -> None:
         end = self._length + len(values)
         if end > len(self._buffer):
-            larger = np.empty(min(max(end, 2 * len(self._buffer)), MOST_ROWS))
+            larger = np.empty(min(max(end, 2 * len(self._buffer)), self._most))
             larger[: self._length] = self._buffer[: self._length]
             self._buffer = larger
         self._buffer[self._length : end] = values
         self._length = end
-
-
-def read_header(file: BinaryIO, path: Path) -> Header:
-    """Read the first line of the file; no names while it is not whole yet."""
-    file.seek(0)
-    line = file.readline(LONGEST_LINE)
-    if not line.endswith(b"\n"):
-        if len(line) == LONGEST_LINE:
-            raise ConfigError(f"{path} is not a table of metrics: its first line is longer than {LONGEST_LINE:,} bytes")
-        return Header((), 0)
-    try:
-        return Header(next(csv.reader([line.decode()])), len(line))
-    except (ValueError, csv.Error) as error:
-        raise ConfigError(f"{path} is not a table of metrics: {error}") from error
 
 
 def extend_columns(file: BinaryIO, path: Path, header: Header, columns: dict[str, Column], begin: int, end: int) -> int:
