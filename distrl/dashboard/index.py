@@ -11,9 +11,8 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -22,7 +21,15 @@ from distrl.dashboard.files import NotThereError, id_of, inside
 from distrl.dashboard.jobs import Found
 from distrl.errors import ConfigError
 from distrl.memory_backend.keys import DEFAULT_NAMESPACE, split_namespace
-from distrl.runs.directories import Run, RunRecord, distinct_ends, open_run, process_mark, readable, run_directories
+from distrl.runs.directories import (
+    RunRecord,
+    distinct_ends,
+    is_alive,
+    open_run,
+    process_mark,
+    readable,
+    run_directories,
+)
 from distrl.runs.last_row import last_row
 from distrl.runs.manifest import Manifest
 from distrl.runs.summary import Summary
@@ -90,12 +97,11 @@ class Index:
         self._remote_runs = remote_runs
         self._lock = threading.RLock()
         self._store = _Store(root)
-        self._read = self._store.entries()  # id -> (stamp, entry); runs that run or are gone are read every time
-        self._manifests: dict[str, tuple[str, dict[str, Any]]] = {}
+        self._known = self._store.entries()
         self._configurations: dict[str, tuple[str, Settings | ConfigError]] = {}
         self._folders: dict[str, Path] = {}
         self._entries: dict[str, Entry] = {}
-        self._runs: dict[str, Run] = {}
+        self._running: dict[str, RunRecord] = {}
         self._of_redis: dict[str, Settings] = {}  # id -> the configuration of a run that has no directory here
         self._due = float("-inf")
 
@@ -123,10 +129,10 @@ class Index:
         with self._lock:
             return self._folders.get(entry.id, self.root / entry.path)
 
-    def opened(self, entry: Entry) -> Run | None:
-        """Return a run that has not ended, as of the last scan."""
+    def running(self, entry: Entry) -> RunRecord | None:
+        """Return the record of a run that is running, as of the last scan."""
         with self._lock:
-            return self._runs.get(entry.id)
+            return self._running.get(entry.id)
 
     def configuration(self, entry: Entry) -> Settings:
         """Return the run's configuration, with secrets masked."""
@@ -161,29 +167,19 @@ class Index:
             self._store.close()
 
     def _look(self) -> None:
-        found, runs, read, folders = {}, {}, {}, {}
+        known, folders = {}, {}
         for folder in run_directories(self.root, _LOG.warning):
             path = "" if folder == self.root else folder.relative_to(self.root).as_posix()
             name = id_of(path)
-            stamp = _stamp(folder, *_FILES)
-            kept = self._read.get(name)
-            if kept is not None and kept[0] == stamp:
-                entry = kept[1]
-            else:
-                entry, run = self._entry_of(folder, name, readable(path))
-                if run is not None:
-                    runs[name] = run
-            if entry.state in ("ended", "damaged"):
-                read[name] = (stamp, entry)
-            found[name], folders[name] = entry, folder
-        ended = {name: new for name, new in read.items() if new[1].state == "ended"}
-        self._store.keep({name: new for name, new in ended.items() if self._read.get(name) != new})
-        self._store.forget(self._read.keys() - ended.keys())
-        self._manifests = {name: kept for name, kept in self._manifests.items() if name in runs}
-        self._configurations = {name: kept for name, kept in self._configurations.items() if name in found}
-        self._folders = folders
-        of_redis = self._add_remote(found, runs)
-        self._read, self._runs, self._of_redis = read, runs, of_redis
+            known[name], folders[name] = _read_again(folder, path, self._known.get(name)), folder
+        ended = {name: one for name, one in known.items() if one.entry.state == "ended"}
+        self._store.keep({name: one for name, one in ended.items() if self._known.get(name) != one})
+        self._store.forget(self._known.keys() - ended.keys())
+        self._configurations = {name: kept for name, kept in self._configurations.items() if name in known}
+        self._known, self._folders = known, folders
+        found = {name: one.entry for name, one in known.items()}
+        self._running = {name: one.record for name, one in known.items() if one.record and one.entry.state == "running"}
+        self._of_redis = self._add_remote(found)
         ordered = dict(sorted(found.items(), key=lambda item: (-item[1].started, item[1].path)))
         self._entries = self._told_apart(ordered)
 
@@ -201,7 +197,7 @@ class Index:
                 entries[entry.id] = before if before == renamed and before is not None else renamed
         return entries
 
-    def _add_remote(self, entries: dict[str, Entry], runs: dict[str, Run]) -> dict[str, Settings]:
+    def _add_remote(self, entries: dict[str, Entry]) -> dict[str, Settings]:
         """Add remote runs, and mark runs as running that look gone from here but run on another machine."""
         here = {(entry.namespace, entry.run_id): entry for entry in entries.values()}
         added = {}
@@ -212,54 +208,69 @@ class Index:
                 path = f"{NOWHERE}/{run_id}" if namespace == DEFAULT_NAMESPACE else f"{NOWHERE}/{namespace}/{run_id}"
                 basics: dict[str, Any] = {"id": id_of(path), "path": path, "name": run_id, "run_id": run_id}
                 basics |= {"state": "running", "started": found.record.started, "namespace": namespace}
-                entry = Entry(**basics, **_expected(found.settings))
+                entry = Entry(**basics, **_configured(found.settings))
                 added[entry.id] = found.settings
             elif entry.state == "gone":
                 entry = entry.model_copy(update={"state": "running"})
             else:
                 continue
             entries[entry.id] = entry
-            runs[entry.id] = Run(self.directory(entry), found.record, None, "running")
+            self._running[entry.id] = found.record
         return added
 
-    def _entry_of(self, folder: Path, name: str, path: str) -> tuple[Entry, Run | None]:
-        """Return the entry, and the run unless it has ended; a damaged directory affects only its own entry."""
-        basics: dict[str, Any] = {"id": name, "path": path, "name": readable(folder.resolve().name)}
-        try:
-            _refuse_links(folder)
-            run = open_run(folder)
-            if run.state == "running" and not _is_of_its_process(folder, run.record):
-                run = replace(run, state="gone")
-            basics |= {"run_id": run.record.run_id, "started": run.record.started, "state": run.state}
-            if run.record.redis_url is not None:
-                basics["namespace"] = split_namespace(run.record.redis_url)[1] or DEFAULT_NAMESPACE
-            if run.summary is not None:
-                return Entry(**basics, **_told(run.summary, folder)), None
-            return Entry(**basics, **self._expected(folder, name)), run
-        except ConfigError as error:
-            problem = str(error)
-        except OSError as error:
-            problem = f"a file of the run cannot be read: {error.strerror}"
-        except Exception as error:
-            _LOG.exception("a run cannot be listed: %s", folder)
-            problem = f"its files hold something odd ({error!r})"
-        return Entry(**basics | {"state": "damaged", "problem": _shown(problem, folder)}), None
 
-    def _expected(self, folder: Path, name: str) -> dict[str, Any]:
-        """Return the manifest's names of a run without a summary; read the manifest again where it has changed."""
-        stamp = _stamp(folder, "manifest.json")
-        kept = self._manifests.get(name)
-        if kept is None or kept[0] != stamp:
-            try:
-                manifest = Manifest.read(folder / "manifest.json")
-            except ConfigError as error:
-                found: dict[str, Any] = {"problem": _shown(str(error), folder)}
-            else:
-                found = {}
-                if manifest is not None:
-                    found = {"algorithm": manifest.algorithm, "env": manifest.environment, "seed": manifest.seed}
-            kept = self._manifests[name] = (stamp, found)
-        return kept[1]
+class _Known(NamedTuple):
+    """A run as its files were read; `record` is None for one that has ended or is damaged."""
+
+    stamp: str
+    entry: Entry
+    record: RunRecord | None = None
+
+
+def _read_again(folder: Path, path: str, before: _Known | None) -> _Known:
+    """Read a run's files, or only find out whether it still runs if they have not changed."""
+    # First: a run that ends writes its summary before its process ends.
+    runs = before is not None and before.record is not None and _runs(folder, before.record)
+    stamp = _stamp(folder, *_FILES)
+    if before is None or before.stamp != stamp:
+        return _read(folder, path, stamp)
+    if before.record is None:
+        return before
+    return before._replace(entry=before.entry.model_copy(update={"state": "running" if runs else "gone"}))
+
+
+def _read(folder: Path, path: str, stamp: str) -> _Known:
+    """Read a run's files; a damaged directory affects only its own entry."""
+    basics: dict[str, Any] = {"id": id_of(path), "path": readable(path), "name": readable(folder.resolve().name)}
+    try:
+        _refuse_links(folder)
+        run = open_run(folder)
+        basics |= {"run_id": run.record.run_id, "started": run.record.started, "state": run.state}
+        if run.record.redis_url is not None:
+            basics["namespace"] = split_namespace(run.record.redis_url)[1] or DEFAULT_NAMESPACE
+        if run.summary is not None:
+            return _Known(stamp, Entry(**basics, **_told(run.summary, folder)))
+        basics["state"] = "running" if run.state == "running" and _runs(folder, run.record) else "gone"
+        return _Known(stamp, Entry(**basics, **_announced(folder)), run.record)
+    except ConfigError as error:
+        problem = str(error)
+    except OSError as error:
+        problem = f"a file of the run cannot be read: {error.strerror}"
+    except Exception as error:
+        _LOG.exception("a run cannot be listed: %s", folder)
+        problem = f"its files hold something odd ({error!r})"
+    return _Known(stamp, Entry(**basics | {"state": "damaged", "problem": _shown(problem, folder)}))
+
+
+def _announced(folder: Path) -> dict[str, Any]:
+    """Return the manifest's facts about a run without a summary."""
+    try:
+        manifest = Manifest.read(folder / "manifest.json")
+    except ConfigError as error:
+        return {"problem": _shown(str(error), folder)}
+    if manifest is None:
+        return {}
+    return {"algorithm": manifest.algorithm, "env": manifest.environment, "seed": manifest.seed}
 
 
 def _shown(problem: str, folder: Path) -> str:
@@ -267,7 +278,7 @@ def _shown(problem: str, folder: Path) -> str:
     return readable(" ".join(problem.replace(f"{folder}/", "").split()))[:_LONGEST_PROBLEM]
 
 
-def _expected(settings: Settings) -> dict[str, Any]:
+def _configured(settings: Settings) -> dict[str, Any]:
     values = {path: setting.value for path, setting in settings.items()}
     seed = values.get("seed")
     names = {"algorithm": values.get("algorithm.name"), "env": values.get("environment.id")}
@@ -296,11 +307,11 @@ class _Store:
         self._file = ":memory:"
         return _prepared(self._file)
 
-    def entries(self) -> dict[str, tuple[str, Entry]]:
+    def entries(self) -> dict[str, _Known]:
         kept = {}
         try:
             for run, stamp, text in self._database.execute("SELECT id, stamp, entry FROM entries"):
-                kept[run] = (stamp, Entry.model_validate_json(text))
+                kept[run] = _Known(stamp, Entry.model_validate_json(text))
         except (sqlite3.Error, ValidationError) as error:
             _LOG.warning("the index of runs is made anew: %s: %s", self._file, error)
             return {}
@@ -315,8 +326,8 @@ class _Store:
             _LOG.warning("a configuration is read anew: %s: %s", self._file, error)
             return None
 
-    def keep(self, entries: dict[str, tuple[str, Entry]]) -> None:
-        rows = [(run, stamp, entry.model_dump_json()) for run, (stamp, entry) in entries.items()]
+    def keep(self, entries: dict[str, _Known]) -> None:
+        rows = [(run, one.stamp, one.entry.model_dump_json()) for run, one in entries.items()]
         self._write("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", rows)
 
     def keep_configuration(self, run: str, stamp: str, settings: Settings) -> None:
@@ -373,11 +384,13 @@ def _refuse_links(folder: Path) -> None:
             raise ConfigError(f"{name} is not a file of the run's own")
 
 
-def _is_of_its_process(folder: Path, record: RunRecord) -> bool:
-    """Whether the process that a record names can have written it; the dashboard connects to no other record's Redis.
+def _runs(folder: Path, record: RunRecord) -> bool:
+    """Whether the process that a record names runs and can have written it.
 
-    A record from an archive or another user may name any process and any Redis.
+    The dashboard connects to no other record's Redis: one from an archive or another user may name any process.
     """
+    if not is_alive(record):
+        return False
     if not Path("/proc/self").exists():
         return True
     try:

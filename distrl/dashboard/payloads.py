@@ -2,8 +2,8 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +11,25 @@ import numpy as np
 from starlette.responses import JSONResponse
 
 from distrl.config.document import shown
+from distrl.config.settings import Settings, different
 from distrl.dashboard import files
 from distrl.dashboard.index import LISTED, Entry, Index
 from distrl.dashboard.jobs import ODD, Jobs, Look, role_row
 from distrl.dashboard.metrics_cache import Tables
 from distrl.errors import ConfigError
+from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import time_shares
 from distrl.metrics.phrases import verdict
 from distrl.metrics.snapshot import METRICS, Snapshot
-from distrl.runs.curves import X_AXES, Curve, Statistic, band, curve, smoothed, thinned
-from distrl.runs.directories import Run
+from distrl.runs.curves import X_AXES, Curve, Statistic, band, by_number, curve, smoothed, thinned
 from distrl.runs.metrics_csv import Table, table_of_snapshots
 from distrl.runs.summary import Summary
 
 Json = dict[str, Any]
 LIVE_NUMBERS = (*LISTED, "training_s", "actors_up")
 """Numbers of a running job in the list."""
-UNROLLS = ("produced", "foreign", "trained", "queued", "in_flight", "dropped", "lost", "rolled_back")
-"""Counts of the ledger, live or in a summary."""
+UNROLLS = tuple(field.name for field in fields(LedgerCounts) if field.name in Summary.model_fields)
+"""Counts of the ledger that a summary has, too."""
 LIST_WAIT_S = 0.5
 """Time-out of the list for all Redis servers together."""
 RUN_WAIT_S = 2.0
@@ -77,14 +78,9 @@ class Runs:
 
     def looks(self, entries: Sequence[Entry], wait_s: float | None = None) -> dict[str, Look]:
         """Return id -> look of the running ones; wait at most `RUN_WAIT_S` for all of them together."""
-        running = {entry.id: run.record for entry in entries if (run := self.running(entry)) is not None}
+        running = {entry.id: record for entry in entries if (record := self.index.running(entry)) is not None}
         limit_s = RUN_WAIT_S if wait_s is None else wait_s
         return dict(zip(running, self.jobs.looks([*running.values()], limit_s), strict=True))
-
-    def running(self, entry: Entry) -> Run | None:
-        """Return the run if it is running."""
-        run = self.index.opened(entry)
-        return run if run is not None and run.state == "running" else None
 
     def latest(self, entry: Entry, look: Look | None) -> Snapshot:
         """Return the newest numbers: those of metrics.csv, updated by the running job or by the summary.
@@ -145,7 +141,7 @@ class Runs:
         members: dict[str, list[str]] = {}
         for entry in entries:
             if group:
-                label = "all runs" if group == ALL else words(settings[entry.id].get(group))
+                label = "all runs" if group == ALL else _value(settings[entry.id], group)
                 members.setdefault(label, []).append(entry.id)
         label_of = {one: label for label, ones in members.items() for one in ones}
         return {
@@ -153,9 +149,9 @@ class Runs:
             "curves": {one: _line(line, points, 1) for one, line in lines.items()},
             "bands": [
                 {"label": label, **_band([lines[one] for one in members[label]], statistic)}
-                for label in sorted(members, key=_by_number)
+                for label in sorted(members, key=by_number)
             ],
-            "keys": differing(list(settings.values())),
+            "keys": sorted(different([one for one in settings.values() if one]), key=lambda key: key == "seed"),
             "columns": sorted({column for entry in entries for column in self._columns(entry)}),
         }
 
@@ -199,7 +195,7 @@ class Runs:
     def _ledger(self, entry: Entry, look: Look | None) -> Json | None:
         """Return the counts of unrolls, live or final; None for a run that is gone."""
         if look is not None:
-            return {**asdict(look.counts), "imbalance": look.counts.imbalance}
+            return _unrolls(look.counts)
         if entry.state != "ended":
             return None
         summary = self._summary(entry)
@@ -218,9 +214,9 @@ class Runs:
         except (ConfigError, OSError):  # told where curves are asked for
             return []
 
-    def _settings(self, entry: Entry) -> dict[str, Any]:
+    def _settings(self, entry: Entry) -> Settings:
         try:
-            return {path: setting.value for path, setting in self.index.configuration(entry).items()}
+            return self.index.configuration(entry)
         except ConfigError:  # the run then belongs to no group, and its page shows the error
             return {}
 
@@ -233,14 +229,6 @@ class Runs:
             return Curve(np.empty(0), np.empty(0))
         line = curve(table, name, over)
         return Curve(line.x, smoothed(line.y, window))
-
-
-def _by_number(label: str) -> tuple[bool, float, str]:
-    """Sort numbers by size, then texts."""
-    try:
-        return False, float(label), label
-    except ValueError:
-        return True, 0.0, label
 
 
 def _timed(snapshot: Snapshot) -> Snapshot:
@@ -262,9 +250,13 @@ def live_part(look: Look) -> Json:
         "control": {key: value for key, value in asdict(look.control).items() if key != "stacks"},
         "roles": [role_row(role, look) for role in look.roles],
         "shares": time_shares(look.roles),
-        "ledger": {**asdict(look.counts), "imbalance": look.counts.imbalance},
+        "ledger": _unrolls(look.counts),
         "redis": dict(look.redis),
     }
+
+
+def _unrolls(counts: LedgerCounts) -> Json:
+    return {**asdict(counts), "imbalance": counts.imbalance}
 
 
 def metric_rows() -> list[Json]:
@@ -276,12 +268,8 @@ def metric_rows() -> list[Json]:
     ]
 
 
-def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the keys whose values differ; the seed comes last."""
-    known = [one for one in settings if one]
-    keys = dict.fromkeys(key for one in known for key in one)
-    found = [key for key in keys if len({words(one.get(key)) for one in known}) > 1]
-    return sorted(found, key=lambda key: key == "seed")
+def _value(settings: Settings, path: str) -> str:
+    return words(settings[path].value if path in settings else None)
 
 
 def words(value: Any) -> str:

@@ -131,10 +131,10 @@ def fleet(request: Request) -> Response:
 def settable(request: Request) -> Response:
     """Return the settings that may change while a run trains."""
     runs = _runs(request)
-    run = runs.running(runs.index.entry(request.path_params["id"]))
-    if run is None:
+    record = runs.index.running(runs.index.entry(request.path_params["id"]))
+    if record is None:
         return Answer({"settings": []})
-    with runs.jobs.of(run.record).backend() as backend:
+    with runs.jobs.of(record).backend() as backend:
         return Answer({"settings": control.parameters(Steering(backend, "dashboard"))})
 
 
@@ -168,10 +168,10 @@ def healthy(request: Request) -> Response:
 
 def _act(runs: Runs, run_id: str, asked: control.Request, by: str) -> str:
     entry = runs.index.entry(run_id)
-    run = runs.running(entry)
-    if run is None:
+    record = runs.index.running(entry)
+    if record is None:
         raise ConfigError(f"{entry.name} does not run")
-    with runs.jobs.of(run.record).backend() as backend:
+    with runs.jobs.of(record).backend() as backend:
         return control.apply(asked, Steering(backend, by))
 
 

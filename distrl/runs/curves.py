@@ -118,3 +118,11 @@ def interquartile_mean(scores: Numbers) -> Numbers:
     counted = ordered[inside > 0.0]  # what is outside may be infinite
     mean: Numbers = np.tensordot(inside[inside > 0.0], counted, axes=1) / inside.sum()
     return mean
+
+
+def by_number(label: str) -> tuple[bool, float, str]:
+    """Return a sort key of labels: numbers by size, then texts."""
+    try:
+        return False, float(label), label
+    except ValueError:
+        return True, 0.0, label

@@ -59,7 +59,7 @@ class Run:
 def open_run(run_dir: Path) -> Run:
     """Return the run in a directory."""
     record = RunRecord.read(run_dir / "run.json")
-    alive = _alive(record)  # checked first, as a run that ends writes its summary before it exits
+    alive = is_alive(record)  # checked first, as a run that ends writes its summary before it exits
     path = run_dir / "summary.json"
     summary = Summary.read(path) if path.is_file() else None
     if summary is None or summary.run_id != record.run_id:  # none, or an earlier launch's, which this one has resumed
@@ -150,7 +150,8 @@ def process_mark(pid: int) -> str:
     return "" if fields[0] in ("Z", "X") else f"{boot}:{fields[19]}"
 
 
-def _alive(record: RunRecord) -> bool:
+def is_alive(record: RunRecord) -> bool:
+    """Whether the process that launched a run is alive on this host."""
     if record.pid == 0:  # which os.kill would take for this process' own group
         return False
     try:

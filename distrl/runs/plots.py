@@ -7,7 +7,7 @@ from pathlib import Path
 from distrl.config.presets import nearest
 from distrl.config.settings import read_settings, value_of
 from distrl.errors import ConfigError
-from distrl.runs.curves import X_AXES, Band, Curve, Statistic, band, curve, smoothed, thinned
+from distrl.runs.curves import X_AXES, Band, Curve, Statistic, band, by_number, curve, smoothed, thinned
 from distrl.runs.directories import short_names
 from distrl.runs.metrics_csv import Table, read_table
 
@@ -130,7 +130,7 @@ def group_sources(sources: Sequence[Source], by: str | None) -> dict[str, list[S
     else:
         labels = [value_of(read_settings(source.path / "config.yaml"), by) for source in sources]
     groups: dict[str, list[Source]] = {}
-    for label, source in sorted(zip(labels, sources, strict=True), key=lambda pair: _by_value(pair[0])):
+    for label, source in sorted(zip(labels, sources, strict=True), key=lambda pair: by_number(pair[0])):
         groups.setdefault(label, []).append(source)
     return groups
 
@@ -163,11 +163,3 @@ def _group(label: str, found: Sequence[Curve], options: CurveOptions) -> Group:
     around = band(smooth, options.statistic) if len(smooth) > 1 else None
     lines = tuple(thinned(each, MOST_POINTS) for each in smooth)
     return Group(label, lines, around if around is not None and len(around.x) else None)
-
-
-def _by_value(label: str) -> tuple[float, str]:
-    """Sort numbers by size, before texts."""
-    try:
-        return float(label), ""
-    except ValueError:
-        return float("inf"), label

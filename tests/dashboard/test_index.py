@@ -76,18 +76,18 @@ def test_a_record_that_no_process_of_its_user_has_written(look, make_run, alive)
     assert {entry.name: entry.state for entry in index.entries()} == dict.fromkeys(
         ("another", "unknown", "group", "init"), "gone"
     )
-    assert {run.state for entry in index.entries() if (run := index.opened(entry)) is not None} == {"gone"}
+    assert [index.running(entry) for entry in index.entries()] == [None] * 4
 
 
 def test_a_run_that_ends_and_one_that_goes_on_again(look, make_run, make_summary, alive):
     folder = make_run("a", ended=False, pid=alive)
     index = look()
     (before,) = index.entries()
-    record = index.opened(before).record
+    record = index.running(before)
     make_summary(run_id="a").write(folder / "summary.json")
     (after,) = index.entries()
     assert (before.state, after.state, before.id == after.id) == ("running", "ended", True)
-    assert index.opened(after) is None
+    assert index.running(after) is None
     (folder / "run.json").write_text(record.model_copy(update={"run_id": "second"}).model_dump_json())
     assert [entry.state for entry in index.entries()] == ["running"]
 

@@ -3,7 +3,7 @@ import pytest
 
 from distrl.config.load import dump, load
 from distrl.dashboard.files import NotThereError, id_of
-from distrl.dashboard.payloads import Runs, differing, numbers
+from distrl.dashboard.payloads import Runs, numbers
 from distrl.errors import ConfigError
 
 
@@ -165,8 +165,11 @@ def test_no_such_run(runs):
             ask("0000000000000000")
 
 
-def test_keys_that_differ():
-    assert differing([{"seed": 1, "a": 1, "b": [1]}, {"seed": 2, "a": 1, "b": [2], "c": None}, {}]) == ["b", "seed"]
+def test_keys_that_differ(runs, make_run):
+    for name, config in {"a": "seed: 1\na: 1\nb: [1]\n", "b": "seed: 2\na: 1\nb: [2]\n", "odd": "no mapping"}.items():
+        make_run(name, config=config)
+    told = runs.compared([id_of(name) for name in ("a", "b", "odd")], "loss", "steps", 10, 1, "", "mean")
+    assert told["keys"] == ["b", "seed"]
 
 
 def test_numbers_for_json():
