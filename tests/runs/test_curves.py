@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from distrl.errors import ConfigError
 from distrl.runs.curves import Curve, band, curve, interquartile_mean, smoothed, thinned
-from distrl.runs.metrics_csv import Table
 
 VALUES = st.lists(st.floats(-1e6, 1e6), max_size=40)
 
@@ -15,7 +14,7 @@ def floats(*values):
 
 
 def table(**columns):
-    return Table({name: floats(*values) for name, values in columns.items()}, {})
+    return {name: floats(*values) for name, values in columns.items()}
 
 
 METRICS = table(
