@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 
 from distrl.actors.admission import ActorProgress, Gate
-from distrl.actors.exploring.exploration import Exploration
-from distrl.actors.exploring.explorers import Crowd
+from distrl.actors.exploring import Exploration
+from distrl.actors.exploring.explorers import Rows
 from distrl.actors.policy import Policy
 from distrl.actors.priorities import FirstPriorities
 from distrl.actors.shipping import Shipper, UnrollShipper
@@ -50,8 +50,8 @@ class Actor:
         self._shipper: Shipper = shipper or UnrollShipper()
         self._backend = backend
         self._policy = policy
-        crowd = Crowd(producer[0], max(config.actors.count, 1), environment.rows)
-        self._exploration = Exploration(policy.exploration, policy.distributions, environment.spec.actions, crowd)
+        rows = Rows(producer[0], max(config.actors.count, 1), environment.rows)
+        self._exploration = Exploration(policy.exploration, policy.distributions, environment.spec.actions, rows)
         self._environment = environment
         self._producer = producer
         self._rate = config.actors.weight_mixing_rate

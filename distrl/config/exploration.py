@@ -4,9 +4,10 @@ Schedules follow the count of environment steps that is published with the weigh
 with a replay memory, schedules stay at their start until the memory holds `replay.min_size_steps`.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from distrl.config.schedules import (
     ConstantSchedule,
@@ -19,9 +20,8 @@ from distrl.config.schedules import (
 )
 from distrl.config.section import Section
 
-LARGEST = 1e6
-"""Largest temperature or deviation; meaningful values are far below."""
-SMALLEST_TEMPERATURE = 1e-6
+BOUNDS: Mapping[str, tuple[float, float]] = {"epsilon": (0.0, 1.0), "temperature": (1e-6, 1e6), "stddev": (0.0, 1e6)}
+"""Schedule -> the lowest and the highest value that it may take; meaningful ones are far from 1e6."""
 
 
 class ExplorationSection(Section):
@@ -36,6 +36,14 @@ class ExplorationSection(Section):
     random_steps: int = Field(0, ge=0)
     """Uniformly random actions until all actors together have made so many environment steps. Actors learn the count
     with new weights: with a replay memory, this takes at least `replay.min_size_steps`."""
+
+    @model_validator(mode="after")
+    def _schedules_stay_within_bounds(self) -> Self:
+        for name, (low, high) in BOUNDS.items():
+            schedule = getattr(self, name, None)
+            if schedule is not None and not isinstance(schedule, EpsilonLadder | EpsilonByEpisode):
+                within(name, schedule, low, high)
+        return self
 
 
 class PolicySamplingParameters(ExplorationSection):
@@ -88,12 +96,6 @@ class EpsilonGreedyParameters(ExplorationSection):
     kind: Literal["epsilon_greedy"] = "epsilon_greedy"
     epsilon: Epsilon = LinearSchedule()
 
-    @model_validator(mode="after")
-    def _is_a_probability(self) -> Self:
-        if not isinstance(self.epsilon, EpsilonLadder | EpsilonByEpisode):
-            within("epsilon", self.epsilon, 0.0, 1.0)
-        return self
-
 
 class BoltzmannParameters(ExplorationSection):
     """Actions are drawn from softmax(values / temperature), or from softmax(logits / temperature) of a policy; for
@@ -101,11 +103,6 @@ class BoltzmannParameters(ExplorationSection):
 
     kind: Literal["boltzmann"] = "boltzmann"
     temperature: Schedule = ConstantSchedule(value=1.0)
-
-    @model_validator(mode="after")
-    def _is_positive(self) -> Self:
-        within("temperature", self.temperature, SMALLEST_TEMPERATURE, LARGEST)
-        return self
 
 
 class NoiseSection(ExplorationSection):
@@ -124,11 +121,6 @@ class GaussianNoiseParameters(NoiseSection):
     mean: float = 0.0
     stddev: Schedule = ConstantSchedule(value=0.1)
     unit: Literal["range", "action"] = "range"
-
-    @model_validator(mode="after")
-    def _is_a_deviation(self) -> Self:
-        within("stddev", self.stddev, 0.0, LARGEST)
-        return self
 
 
 class OrnsteinUhlenbeckParameters(NoiseSection):
@@ -168,11 +160,6 @@ class ParameterNoiseParameters(ExplorationSection):
     kind: Literal["parameter_noise"] = "parameter_noise"
     stddev: Schedule = ConstantSchedule(value=0.01)
 
-    @model_validator(mode="after")
-    def _is_a_deviation(self) -> Self:
-        within("stddev", self.stddev, 0.0, LARGEST)
-        return self
-
 
 ActionExploration = Annotated[
     PolicySamplingParameters
@@ -204,26 +191,18 @@ class PerActionParameters(ExplorationSection):
         return self
 
 
-def _kind(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return getattr(value, "kind", None)
-    return value.get("kind", "per_action" if "per_action" in value else None)
+def _with_kind(value: Any) -> Any:
+    """Add the kind, which may be left out beside `per_action`."""
+    return {"kind": "per_action", **value} if isinstance(value, dict) and "per_action" in value else value
 
 
 ExplorationParameters = Annotated[
-    Annotated[PolicySamplingParameters, Tag("policy")]
-    | Annotated[GreedyParameters, Tag("greedy")]
-    | Annotated[EpsilonGreedyParameters, Tag("epsilon_greedy")]
-    | Annotated[BoltzmannParameters, Tag("boltzmann")]
-    | Annotated[GaussianNoiseParameters, Tag("gaussian_noise")]
-    | Annotated[OrnsteinUhlenbeckParameters, Tag("ornstein_uhlenbeck")]
-    | Annotated[ConstantNoiseParameters, Tag("constant_noise")]
-    | Annotated[NoisyNetworkParameters, Tag("noisy_network")]
-    | Annotated[ParameterNoiseParameters, Tag("parameter_noise")]
-    | Annotated[PerActionParameters, Tag("per_action")],
-    Discriminator(_kind),
+    Annotated[
+        ActionExploration | NoisyNetworkParameters | ParameterNoiseParameters | PerActionParameters,
+        Field(discriminator="kind"),
+    ],
+    BeforeValidator(_with_kind),
 ]
-"""`kind` may be left out beside `per_action`."""
 
 
 def tells_probabilities(exploration: ExplorationParameters) -> bool:

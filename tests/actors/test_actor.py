@@ -695,7 +695,7 @@ def test_what_operators_change_holds_from_the_next_unroll_on(make_run):
     run.publish(2)
     before = run.step(actor)
     actor.steer(steered(run.config, {"exploration.epsilon": 1.0}))
-    assert float(actor._exploration._explorers["action"].epsilon) == 0.0  # not before an unroll begins
+    assert actor._exploration._parameters.epsilon.at(0) == 0.0  # not before an unroll begins
     after = run.step(actor)
     uniform = np.float32(np.log(1.0 / 3.0))
     assert not np.allclose(before.behaviour_log_probabilities, uniform, atol=1e-3)

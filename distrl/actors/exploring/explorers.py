@@ -3,6 +3,7 @@
 `networks/policy/exploration_checks.py` has refused kinds that do not fit the action.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from distrl.config.exploration import (
     ActionExploration,
     BoltzmannParameters,
     ConstantNoiseParameters,
+    Epsilon,
     EpsilonByEpisode,
     EpsilonGreedyParameters,
     EpsilonLadder,
@@ -18,46 +20,43 @@ from distrl.config.exploration import (
     NoiseSection,
     OrnsteinUhlenbeckParameters,
 )
+from distrl.config.schedules import Schedule
 from distrl.networks.actions import FamilySpec
 from distrl.networks.actions.categorical import draw_by_weight
 from distrl.networks.actions.family import MASKED
-from distrl.types import ActionSpec, Array, BoolArray, BoxSpec, FloatArray
+from distrl.networks.actions.joint import Draws
+from distrl.types import ActionSpec, Array, BoxSpec, FloatArray, IntArray
+
+NextEpsilon = Callable[[np.random.Generator], Array]
+"""Epsilon of the next step, float32: [] for all rows alike, or [B]. Call it once before every step."""
 
 
-@dataclass(frozen=True)
-class Crowd:
-    """Place of one actor's rows among those of all actors.
+@dataclass
+class Rows:
+    """The rows of one actor: their place among those of all actors, and how far they have come.
 
     Attributes:
         actor: The actor's id, from 0.
-        actors: Configured number of actors, at least 1.
-        environments: B, rows of each actor.
+        actors: The number that the run is configured for, at least 1.
+        count: B.
+        env_steps: Environment steps of all actors together, as the newest weights say.
+        episodes: int64 [B]. Episodes that each row has ended.
     """
 
     actor: int
     actors: int
-    environments: int
+    count: int
 
-
-class Explorer:
-    """Draws one action. It may follow a schedule over environment steps, or have a state for every row."""
+    def __post_init__(self) -> None:
+        self.reset()
 
     def reset(self) -> None:
-        """Return to the initial state, with every row at an episode's start."""
-
-    def move_to(self, env_steps: int) -> None:
-        """Move schedules to this number of environment steps of all actors."""
-
-    def begin_episodes(self, begun: BoolArray) -> None:
-        """Begin a new episode in the rows `begun`, bool [B]."""
-
-    def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
-        """Return actions [B, ...] and log-probabilities, float32 [B]; 0 if the kind has no probabilities."""
-        raise NotImplementedError
+        self.env_steps = 0
+        self.episodes: IntArray = np.zeros(self.count, np.int64)
 
 
-class Greedy(Explorer):
-    """The policy's best action. Log-probabilities are 0, as nothing is drawn."""
+class Greedy:
+    """The policy's best action. Log-probabilities are 0: there are none."""
 
     def __init__(self, spec: FamilySpec) -> None:
         self._sampler = spec.sampler()
@@ -66,154 +65,86 @@ class Greedy(Explorer):
         return self._sampler.mode(parameters), np.zeros(len(parameters), np.float32)
 
 
-class Boltzmann(Explorer):
-    """Choices from softmax(values / T), or from a policy's logits / T."""
+class Boltzmann:
+    """softmax(values / T), and likewise of a policy's logits."""
 
-    def __init__(self, parameters: BoltzmannParameters, spec: FamilySpec) -> None:
+    def __init__(self, temperature: Schedule, spec: FamilySpec, rows: Rows) -> None:
+        self._temperature = temperature
         self._sampler = spec.as_logits().sampler()
-        self._schedule = parameters.temperature
-        self.move_to(0)
-
-    def move_to(self, env_steps: int) -> None:
-        self._inverse = np.array(1.0 / self._schedule.at(env_steps))
+        self._rows = rows
 
     def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
         # float64, which no value overflows by a temperature.
-        actions, log_probabilities = self._sampler.sample(parameters * self._inverse, rng)
+        inverse = np.array(1.0 / self._temperature.at(self._rows.env_steps))
+        actions, log_probabilities = self._sampler.sample(parameters * inverse, rng)
         return actions, log_probabilities.astype(np.float32)
 
 
-class NoisyAction(Explorer):
-    """The policy's best action plus noise, cut to the bounds. Log-probabilities are 0: a cut action has no density.
+class NoisyAction:
+    """The policy's best action plus noise, cut to the bounds. Log-probabilities are 0: where bounds cut is no density.
 
     Args:
-        spec: Meaning of the policy's outputs.
-        action: The action, with its bounds.
-        rows: B.
+        noise: Draws the next noise, float64 [B, n] or of a shape that is broadcast to it, in `unit`.
+        unit: "range", the distance between the action's bounds, or "action", the action's own unit.
+        spec: The meaning of the policy's outputs.
+        action: Its bounds.
     """
 
-    def __init__(self, parameters: NoiseSection, spec: FamilySpec, action: BoxSpec, rows: int) -> None:
+    def __init__(
+        self, noise: Callable[[np.random.Generator], Array], unit: str, spec: FamilySpec, action: BoxSpec
+    ) -> None:
+        self._noise = noise
         self._sampler = spec.sampler()
-        self._shape = (rows, action.n)
         low = np.array([-np.inf if bound is None else bound for bound in action.low])
         high = np.array([np.inf if bound is None else bound for bound in action.high])
-        self._scale = high - low if parameters.unit == "range" else np.ones(action.n)
+        self._scale = high - low if unit == "range" else np.ones(action.n)
         # Where the policy keeps inside the bounds, so does the noise.
         margin = spec.edge * (high - low) if spec.edge else 0.0
         self._low, self._high = (low + margin).astype(np.float32), (high - margin).astype(np.float32)
 
-    def draw(self, rng: np.random.Generator) -> Array:
-        """Return the next noise, float64 [B, n], in the parameters' unit."""
-        raise NotImplementedError
-
     def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
-        noise = (self._scale * self.draw(rng)).astype(np.float32)
+        noise = (self._scale * self._noise(rng)).astype(np.float32)
         actions = np.minimum(np.maximum(self._sampler.mode(parameters) + noise, self._low), self._high)
         return actions, np.zeros(len(parameters), np.float32)
 
 
-class ConstantNoise(NoisyAction):
-    """A constant value."""
-
-    def __init__(self, parameters: ConstantNoiseParameters, spec: FamilySpec, action: BoxSpec, rows: int) -> None:
-        super().__init__(parameters, spec, action, rows)
-        self._noise = np.full(self._shape, parameters.value)
-
-    def draw(self, rng: np.random.Generator) -> Array:
-        return self._noise
-
-
-class GaussianNoise(NoisyAction):
-    """Independent normal noise at every step."""
-
-    def __init__(self, parameters: GaussianNoiseParameters, spec: FamilySpec, action: BoxSpec, rows: int) -> None:
-        super().__init__(parameters, spec, action, rows)
-        self._mean, self._schedule = parameters.mean, parameters.stddev
-        self.move_to(0)
-
-    def move_to(self, env_steps: int) -> None:
-        self._stddev = self._schedule.at(env_steps)
-
-    def draw(self, rng: np.random.Generator) -> Array:
-        return self._mean + self._stddev * rng.standard_normal(self._shape)
-
-
-class OrnsteinUhlenbeck(NoisyAction):
+class OrnsteinUhlenbeck:
     """``x += theta (mean - x) dt + sigma sqrt(dt) N(0, 1)``, from 0 in every episode (Lillicrap et al. 2016)."""
 
-    def __init__(self, parameters: OrnsteinUhlenbeckParameters, spec: FamilySpec, action: BoxSpec, rows: int) -> None:
-        super().__init__(parameters, spec, action, rows)
+    def __init__(self, parameters: OrnsteinUhlenbeckParameters, size: int, rows: Rows) -> None:
         self._mean = parameters.mean
         self._pull, self._push = parameters.theta * parameters.dt, parameters.sigma * parameters.dt**0.5
-        self.reset()
-
-    def reset(self) -> None:
-        self.state: Array = np.zeros(self._shape)
-
-    def begin_episodes(self, begun: BoolArray) -> None:
-        self.state[begun] = 0.0
+        self._rows = rows
+        self._episodes = rows.episodes.copy()
+        self.state: Array = np.zeros((rows.count, size))
 
     def draw(self, rng: np.random.Generator) -> Array:
-        moved = self._pull * (self._mean - self.state) + self._push * rng.standard_normal(self._shape)
+        """The next noise, float64 [B, n]."""
+        self.state[self._rows.episodes != self._episodes] = 0.0
+        self._episodes[:] = self._rows.episodes
+        moved = self._pull * (self._mean - self.state) + self._push * rng.standard_normal(self.state.shape)
         self.state = self.state + moved
         return self.state
 
 
-class EpsilonGreedy(Explorer):
-    """Base of both epsilon-greedy explorers: the current epsilon.
-
-    Attributes:
-        epsilon: float32, [] if equal for all rows, or [B].
-    """
-
-    def __init__(self, parameters: EpsilonGreedyParameters, crowd: Crowd) -> None:
-        self._source = parameters.epsilon
-        self._crowd = crowd
-        self.reset()
-
-    def reset(self) -> None:
-        self._episodes = np.zeros(self._crowd.environments, np.int64)
-        self.move_to(0)
-
-    def move_to(self, env_steps: int) -> None:
-        if isinstance(self._source, EpsilonLadder):
-            self._set(ladder(self._source, self._crowd))
-        elif not isinstance(self._source, EpsilonByEpisode):
-            self._set(np.asarray(self._source.at(env_steps)))
-
-    def begin_episodes(self, begun: BoolArray) -> None:
-        self._episodes += begun
-
-    def _renew(self, rng: np.random.Generator) -> None:
-        """Renew epsilon; called before every step."""
-        if isinstance(self._source, EpsilonByEpisode):
-            self._set(rng.random(len(self._episodes)) / (self._episodes + 1))
-
-    def _set(self, epsilon: Array) -> None:
-        self.epsilon: FloatArray = epsilon.astype(np.float32)
-        with np.errstate(divide="ignore"):  # log 0: never, or always
-            self._log_epsilon, self._log_rest = np.log(self.epsilon), np.log1p(-self.epsilon)
-
-
-class EpsilonGreedyChoice(EpsilonGreedy):
-    """One choice, drawn from ``p = (1 - eps) p_own + eps u``.
+class EpsilonGreedyChoice:
+    """One choice: ``p = (1 - eps) p_own + eps u``, drawn in one go.
 
     `p_own` is the policy's distribution; for values, all of it is on the best choice, shared evenly by equal ones. u is
     uniform over the allowed choices.
     """
 
-    def __init__(self, parameters: EpsilonGreedyParameters, spec: FamilySpec, crowd: Crowd) -> None:
-        super().__init__(parameters, crowd)
+    def __init__(self, epsilon: NextEpsilon, spec: FamilySpec) -> None:
+        self._epsilon = epsilon
         self._may_be_masked = spec.may_be_masked
         self._own = _softmax if self._may_be_masked else _shares_of_the_best
 
     def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
-        self._renew(rng)
-        probabilities = self.probabilities(parameters)
+        probabilities = self.probabilities(parameters, self._epsilon(rng))
         actions, total = draw_by_weight(probabilities, rng)
         return actions, np.log(probabilities[actions, np.arange(len(actions))] / total)
 
-    def probabilities(self, parameters: FloatArray) -> FloatArray:
+    def probabilities(self, parameters: FloatArray, epsilon: Array) -> FloatArray:
         """[B, A] -> [A, B]."""
         given = np.ascontiguousarray(parameters.T)
         own = self._own(given)
@@ -221,36 +152,38 @@ class EpsilonGreedyChoice(EpsilonGreedy):
         if self._may_be_masked:
             allowed = given > -0.5 * MASKED
             uniform = np.divide(allowed, np.add.reduce(allowed, axis=0, dtype=np.float32), dtype=np.float32)
-        mixed: FloatArray = own + self.epsilon * (uniform - own)
+        mixed: FloatArray = own + epsilon * (uniform - own)
         return mixed
 
 
-class EpsilonGreedyMixture(EpsilonGreedy):
-    """Any other action: one draw for all of its numbers decides between the policy and a uniform action.
+class EpsilonGreedyMixture:
+    """Any other action: one toss for all of its numbers decides between the policy and chance.
 
     Log-probabilities are those of the mixture, ``log((1 - eps) p(a) + eps u(a))``, whichever of the two drew a.
     """
 
-    def __init__(self, parameters: EpsilonGreedyParameters, spec: FamilySpec, action: ActionSpec, crowd: Crowd) -> None:
-        super().__init__(parameters, crowd)
+    def __init__(self, epsilon: NextEpsilon, spec: FamilySpec, action: ActionSpec) -> None:
+        self._epsilon = epsilon
         self._sampler = spec.sampler()
         self._uniform = uniform_of(action, spec)
 
     def sample(self, parameters: FloatArray, rng: np.random.Generator) -> tuple[Array, FloatArray]:
-        self._renew(rng)
+        epsilon = self._epsilon(rng)
         actions, log_probabilities = self._sampler.sample(parameters, rng)
-        (explored,) = np.nonzero(rng.random(len(parameters), np.float32) < self.epsilon)
+        (explored,) = np.nonzero(rng.random(len(parameters), np.float32) < epsilon)
         if explored.size:
             of_explored = parameters[explored]
             drawn, _ = self._uniform.sample(of_explored, rng)
             actions[explored] = drawn
             log_probabilities[explored] = self._sampler.log_probability(of_explored, drawn)
-        uniform = self._log_epsilon + self._uniform.log_probability(parameters, actions)
-        return actions, np.logaddexp(self._log_rest + log_probabilities, uniform)
+        with np.errstate(divide="ignore"):  # log 0: never, or always
+            log_epsilon, log_rest = np.log(epsilon), np.log1p(-epsilon)
+        uniform = log_epsilon + self._uniform.log_probability(parameters, actions)
+        return actions, np.logaddexp(log_rest + log_probabilities, uniform)
 
 
-class UniformChoices(Explorer):
-    """Uniform choices and switches: the policy's distribution with equal logits for all that are not masked."""
+class UniformChoices:
+    """Choices and switches: the distribution itself with equal logits, where the policy's are not masked."""
 
     def __init__(self, spec: FamilySpec) -> None:
         self._lowest = -0.5 * MASKED if spec.may_be_masked else -np.inf
@@ -268,8 +201,8 @@ class UniformChoices(Explorer):
         return np.where(logits < self._lowest, np.float32(-MASKED), np.float32(0.0))
 
 
-class UniformNumbers(Explorer):
-    """Uniform real numbers between finite bounds, each bound moved inside by `inset` of their distance."""
+class UniformNumbers:
+    """Real numbers between finite bounds, `inset` of the distance between them inside."""
 
     def __init__(self, spec: BoxSpec, inset: float) -> None:
         low, high = (np.array(bound, np.float64) for bound in (spec.low, spec.high))
@@ -298,43 +231,62 @@ def uniform_of(action: ActionSpec, spec: FamilySpec) -> UniformChoices | Uniform
     return UniformNumbers(action, spec.edge) if isinstance(action, BoxSpec) else UniformChoices(spec)
 
 
-def explorer_of(parameters: ActionExploration, spec: FamilySpec, action: ActionSpec, crowd: Crowd) -> Explorer:
-    """Make the explorer of one action.
+def explorer_of(parameters: ActionExploration, spec: FamilySpec, action: ActionSpec, rows: Rows) -> Draws:
+    """The explorer of one action.
 
     Args:
         parameters: Any kind but `policy`.
-        spec: Meaning of the policy's outputs.
+        spec: The meaning of the policy's outputs.
+        action: The action as the environment takes it.
     """
     match parameters:
-        case EpsilonGreedyParameters() if spec.is_one_choice:
-            return EpsilonGreedyChoice(parameters, spec, crowd)
-        case EpsilonGreedyParameters():
-            return EpsilonGreedyMixture(parameters, spec, action, crowd)
-        case BoltzmannParameters():
-            return Boltzmann(parameters, spec)
-        case _ if not isinstance(parameters, NoiseSection):
-            return Greedy(spec)
-    assert isinstance(action, BoxSpec)  # `check_exploration` has refused noise on any other
-    match parameters:
-        case GaussianNoiseParameters():
-            return GaussianNoise(parameters, spec, action, crowd.environments)
-        case OrnsteinUhlenbeckParameters():
-            return OrnsteinUhlenbeck(parameters, spec, action, crowd.environments)
+        case EpsilonGreedyParameters(epsilon=source) if spec.is_one_choice:
+            return EpsilonGreedyChoice(epsilon_of(source, rows), spec)
+        case EpsilonGreedyParameters(epsilon=source):
+            return EpsilonGreedyMixture(epsilon_of(source, rows), spec, action)
+        case BoltzmannParameters(temperature=temperature):
+            return Boltzmann(temperature, spec, rows)
+        case NoiseSection(unit=unit):
+            assert isinstance(action, BoxSpec)  # `check_exploration` has refused noise on any other
+            return NoisyAction(_noise_of(parameters, action.n, rows), unit, spec, action)
         case _:
-            assert isinstance(parameters, ConstantNoiseParameters)
-            return ConstantNoise(parameters, spec, action, crowd.environments)
+            return Greedy(spec)
 
 
-def ladder(parameters: EpsilonLadder, crowd: Crowd) -> Array:
-    """Return the epsilon of each row of an actor, float64 [B] or [].
+def _noise_of(
+    parameters: GaussianNoiseParameters | OrnsteinUhlenbeckParameters | ConstantNoiseParameters, size: int, rows: Rows
+) -> Callable[[np.random.Generator], Array]:
+    """Return the draw of the next noise; see `NoisyAction`."""
+    match parameters:
+        case GaussianNoiseParameters(mean=mean, stddev=stddev):
+            return lambda rng: mean + stddev.at(rows.env_steps) * rng.standard_normal((rows.count, size))
+        case OrnsteinUhlenbeckParameters():
+            return OrnsteinUhlenbeck(parameters, size, rows).draw
+        case ConstantNoiseParameters(value=value):
+            return lambda rng: np.array(value)
+
+
+def epsilon_of(source: Epsilon, rows: Rows) -> NextEpsilon:
+    """Return how the next epsilon is found."""
+    match source:
+        case EpsilonLadder():
+            steps = ladder(source, rows).astype(np.float32)
+            return lambda rng: steps
+        case EpsilonByEpisode():
+            return lambda rng: (rng.random(rows.count) / (rows.episodes + 1)).astype(np.float32)
+        case _:
+            return lambda rng: np.array(source.at(rows.env_steps), np.float32)
+
+
+def ladder(parameters: EpsilonLadder, rows: Rows) -> Array:
+    """Epsilon of each row of an actor, float64 [B] or [].
 
     Actors beyond the configured number have the last actor's.
     """
     if parameters.over == "actors":
-        count, place = crowd.actors, np.asarray(crowd.actor)
+        count, place = rows.actors, np.asarray(rows.actor)
     else:
-        count = crowd.actors * crowd.environments
-        place = crowd.actor * crowd.environments + np.arange(crowd.environments)
+        count, place = rows.actors * rows.count, rows.actor * rows.count + np.arange(rows.count)
     last = count - 1
     height = np.minimum(place, last) / max(last, 1)  # one alone stands on the first step
     steps: Array = parameters.base ** (1.0 + parameters.exponent * height)

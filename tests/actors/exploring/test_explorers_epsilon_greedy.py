@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrl.actors.exploring.explorers import Crowd, explorer_of, ladder
+from distrl.actors.exploring.explorers import Rows, epsilon_of, explorer_of, ladder
 from distrl.config.exploration import EpsilonByEpisode, EpsilonGreedyParameters, EpsilonLadder
 from distrl.config.schedules import ConstantSchedule, LinearSchedule
 from distrl.networks.actions.bernoulli import BernoulliSpec
@@ -34,14 +34,14 @@ KINDS = {
 }
 
 
-MANY = Crowd(0, 1, ROWS)
+MANY = Rows(0, 1, ROWS)
 
 
-def explorer(epsilon, name="best", crowd=MANY):
+def explorer(epsilon, name="best", rows=MANY):
     action, spec, _ = KINDS[name]
     if isinstance(epsilon, float):
         epsilon = ConstantSchedule(value=epsilon)
-    return explorer_of(EpsilonGreedyParameters(epsilon=epsilon), spec, action, crowd)
+    return explorer_of(EpsilonGreedyParameters(epsilon=epsilon), spec, action, rows)
 
 
 def sample(explorer, parameters, rows=ROWS, seed=0):
@@ -150,7 +150,7 @@ def test_only_the_best_values_are_taken_and_their_probabilities_add_up(rows, see
     chooser = explorer(0.0)
     actions, log_probabilities = chooser.sample(values, np.random.default_rng(seed))
     assert (values[np.arange(len(values)), actions] == values.max(axis=1)).all()
-    probabilities = chooser.probabilities(values)
+    probabilities = chooser.probabilities(values, np.float32(0.0))
     np.testing.assert_allclose(probabilities.sum(axis=0), 1.0, rtol=1e-6)
     expected = np.log(probabilities[actions, np.arange(len(values))])
     np.testing.assert_allclose(log_probabilities, expected, rtol=1e-6, atol=1e-6)
@@ -158,12 +158,13 @@ def test_only_the_best_values_are_taken_and_their_probabilities_add_up(rows, see
 
 @pytest.mark.row("D85")
 def test_epsilon_moves_with_environment_steps_and_begins_anew():
-    chooser = explorer(LinearSchedule(start=0.5, end=0.01, steps=50_000))
+    rows, rng = Rows(0, 1, 2), np.random.default_rng(0)
+    epsilon = epsilon_of(LinearSchedule(start=0.5, end=0.01, steps=50_000), rows)
     for env_steps, expected in ((0, 0.5), (25_000, 0.255), (50_000, 0.01), (60_000, 0.01)):
-        chooser.move_to(env_steps)
-        assert chooser.epsilon == pytest.approx(expected)
-    chooser.reset()
-    assert chooser.epsilon == pytest.approx(0.5)
+        rows.env_steps = env_steps
+        assert epsilon(rng) == pytest.approx(expected)
+    rows.reset()
+    assert epsilon(rng) == pytest.approx(0.5)
 
 
 LADDER = [0.4, 0.16, 0.064, 0.0256, 0.01024, 0.004096, 0.0016384, 0.00065536]
@@ -173,53 +174,48 @@ LADDER = [0.4, 0.16, 0.064, 0.0256, 0.01024, 0.004096, 0.0016384, 0.00065536]
 @pytest.mark.parametrize("actors", [1, 2, 4, 8])
 def test_every_environment_stands_on_a_step_of_one_ladder(actors):
     each = 8 // actors
-    steps = [ladder(EpsilonLadder(), Crowd(actor, actors, each)) for actor in range(actors)]
+    steps = [ladder(EpsilonLadder(), Rows(actor, actors, each)) for actor in range(actors)]
     np.testing.assert_allclose(np.concatenate(steps), LADDER, rtol=1e-12)
 
 
 @pytest.mark.row("K11")
 def test_every_actor_stands_on_a_step():
     parameters = EpsilonLadder(over="actors")
-    assert [float(ladder(parameters, Crowd(actor, 8, 64))) for actor in range(8)] == pytest.approx(LADDER)
+    assert [float(ladder(parameters, Rows(actor, 8, 64))) for actor in range(8)] == pytest.approx(LADDER)
     # Actors that came in addition are the least random ones.
-    assert float(ladder(parameters, Crowd(11, 8, 64))) == pytest.approx(LADDER[-1])
+    assert float(ladder(parameters, Rows(11, 8, 64))) == pytest.approx(LADDER[-1])
 
 
 @pytest.mark.row("K11", "T15")
 def test_one_alone_is_no_division_by_zero():
     with np.errstate(all="raise"):
-        assert ladder(EpsilonLadder(), Crowd(0, 1, 1)).tolist() == [0.4]
-        assert float(ladder(EpsilonLadder(over="actors"), Crowd(0, 1, 64))) == 0.4
+        assert ladder(EpsilonLadder(), Rows(0, 1, 1)).tolist() == [0.4]
+        assert float(ladder(EpsilonLadder(over="actors"), Rows(0, 1, 64))) == 0.4
 
 
 def test_environments_explore_as_often_as_their_step_says():
-    chooser = explorer(EpsilonLadder(exponent=1.0), crowd=Crowd(0, 1, 4))
-    assert chooser.epsilon == pytest.approx([0.4 ** (1 + i / 3) for i in range(4)])
-    rng, values = np.random.default_rng(0), np.tile(np.array([0, 0, 0, 1], np.float32), (4, 1))
+    rows, rng = Rows(0, 1, 4), np.random.default_rng(0)
+    epsilon = epsilon_of(EpsilonLadder(exponent=1.0), rows)(rng)
+    assert epsilon == pytest.approx([0.4 ** (1 + i / 3) for i in range(4)])
+    chooser = explorer(EpsilonLadder(exponent=1.0), rows=rows)
+    values = np.tile(np.array([0, 0, 0, 1], np.float32), (4, 1))
     others = np.mean([chooser.sample(values, rng)[0] != 3 for _ in range(5000)], axis=0)
-    np.testing.assert_allclose(others, 0.75 * chooser.epsilon, atol=0.02)
+    np.testing.assert_allclose(others, 0.75 * epsilon, atol=0.02)
     actions, log_probabilities = chooser.sample(values, rng)
-    best = actions == 3
-    expected = np.where(best, 1 - 0.75 * chooser.epsilon, 0.25 * chooser.epsilon)
+    expected = np.where(actions == 3, 1 - 0.75 * epsilon, 0.25 * epsilon)
     np.testing.assert_allclose(log_probabilities, np.log(expected), rtol=1e-5)
 
 
 @pytest.mark.row("K08", "T22")
 def test_epsilon_by_episode_is_random_below_one_in_so_many_episodes():
-    chooser = explorer(EpsilonByEpisode(), crowd=Crowd(0, 1, 2))
-    for _ in range(4):
-        chooser.begin_episodes(np.array([True, False]))
-    rng, values, drawn = np.random.default_rng(0), np.zeros((2, 4), np.float32), []
-    for _ in range(2000):
-        chooser.sample(values, rng)
-        drawn.append(chooser.epsilon)
-    fourth, first = np.array(drawn).T
+    rows, rng = Rows(0, 1, 2), np.random.default_rng(0)
+    rows.episodes += (4, 0)
+    epsilon = epsilon_of(EpsilonByEpisode(), rows)
+    fourth, first = np.array([epsilon(rng) for _ in range(2000)]).T
     assert 0.0 <= fourth.min() < 0.01
     assert 0.19 < fourth.max() < 0.2
     assert fourth.mean() == pytest.approx(0.1, rel=0.05)
     assert first.max() > 0.95
-    chooser.reset()
-    chooser.sample(values, rng)
-    assert np.abs(chooser.epsilon).max() < 1.0
-    drawn = np.array([(chooser.sample(values, rng), chooser.epsilon)[1] for _ in range(500)])
-    assert drawn[:, 0].max() > 0.9
+    rows.reset()
+    drawn = np.array([epsilon(rng) for _ in range(500)])
+    assert 0.9 < drawn[:, 0].max() < 1.0

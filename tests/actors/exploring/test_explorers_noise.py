@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from distrl.actors.exploring.explorers import Crowd, OrnsteinUhlenbeck, explorer_of
+from distrl.actors.exploring.explorers import OrnsteinUhlenbeck, Rows, explorer_of
 from distrl.config.exploration import ActionExploration, OrnsteinUhlenbeckParameters
 from distrl.networks.actions.beta import BetaSpec
 from distrl.networks.actions.deterministic import DeterministicSpec
@@ -20,11 +20,8 @@ UNBOUNDED = BoxSpec((1,), (None,), (None,))
 
 
 def noisy(given, action=UNIT, spec=None, rows=ROWS):
-    return explorer_of(read(given), spec or GaussianSpec(action.n), action, Crowd(0, 1, rows))
-
-
-def process_of(parameters, rows, n):
-    return OrnsteinUhlenbeck(parameters, GaussianSpec(n), BoxSpec((n,), (None,) * n, (None,) * n), rows)
+    rows = rows if isinstance(rows, Rows) else Rows(0, 1, rows)
+    return explorer_of(read(given), spec or GaussianSpec(action.n), action, rows)
 
 
 def means(value, rows=ROWS, n=1):
@@ -48,8 +45,9 @@ def test_gaussian_noise_is_scaled_by_the_range():
 
 @pytest.mark.row("D80")
 def test_gaussian_noise_by_default_is_a_tenth_of_the_range_for_good():
-    explorer = noisy({"kind": "gaussian_noise"}, BoxSpec((2,), (-2.0, 0.0), (2.0, 1.0)), rows=50_000)
-    explorer.move_to(10**6)
+    rows = Rows(0, 1, 50_000)
+    explorer = noisy({"kind": "gaussian_noise"}, BoxSpec((2,), (-2.0, 0.0), (2.0, 1.0)), rows=rows)
+    rows.env_steps = 10**6
     actions, _ = explorer.sample(means(0.5, 50_000, 2), np.random.default_rng(0))
     np.testing.assert_allclose(actions.std(axis=0), [0.4, 0.1], rtol=0.02)
 
@@ -64,9 +62,10 @@ def test_gaussian_noise_in_the_actions_own_unit():
 
 def test_the_strength_moves_with_environment_steps():
     stddev = {"kind": "linear", "start": 0.1, "end": 0.02, "steps": 100}
-    explorer = noisy({"kind": "gaussian_noise", "stddev": stddev})
+    rows = Rows(0, 1, ROWS)
+    explorer = noisy({"kind": "gaussian_noise", "stddev": stddev}, rows=rows)
     for env_steps, expected in ((0, 0.2), (50, 0.12), (100, 0.04)):
-        explorer.move_to(env_steps)
+        rows.env_steps = env_steps
         actions, _ = explorer.sample(means(0.0), np.random.default_rng(0))
         assert actions.std() == pytest.approx(expected, rel=0.02)
 
@@ -121,7 +120,7 @@ def test_noise_on_a_deterministic_action_reaches_the_bounds(noise, action):
     ],
 )
 def test_the_process_is_drawn_to_its_mean(parameters, expected):
-    process = process_of(OrnsteinUhlenbeckParameters(**parameters), 2, 3)
+    process = OrnsteinUhlenbeck(OrnsteinUhlenbeckParameters(**parameters), 3, Rows(0, 1, 2))
     process.state += 1.0
     np.testing.assert_allclose(process.draw(np.random.default_rng(0)), np.full((2, 3), expected), rtol=1e-12)
 
@@ -129,16 +128,16 @@ def test_the_process_is_drawn_to_its_mean(parameters, expected):
 @pytest.mark.row("D87", "K09")
 def test_the_process_is_that_of_its_equation():
     parameters = OrnsteinUhlenbeckParameters(sigma=0.3, theta=0.15, dt=0.25, mean=0.5)
-    explorer = process_of(parameters, 2, 1)
+    process = OrnsteinUhlenbeck(parameters, 1, Rows(0, 1, 2))
     rng, twin_rng, x = np.random.default_rng(7), np.random.default_rng(7), np.zeros((2, 1))
     for _ in range(20):
         x = x + 0.15 * (0.5 - x) * 0.25 + 0.3 * 0.5 * twin_rng.standard_normal((2, 1))
-        np.testing.assert_allclose(explorer.sample(means(0.0, 2), rng)[0], x, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(process.draw(rng), x, rtol=1e-12)
 
 
 def test_the_process_settles_at_its_stationary_deviation():
     """x' = (1 - a) x + s N: variance s^2 / (1 - (1 - a)^2)."""
-    process = process_of(OrnsteinUhlenbeckParameters(sigma=0.2, dt=1.0), 20_000, 1)
+    process = OrnsteinUhlenbeck(OrnsteinUhlenbeckParameters(sigma=0.2, dt=1.0), 1, Rows(0, 1, 20_000))
     rng = np.random.default_rng(0)
     for _ in range(60):
         state = process.draw(rng)
@@ -147,14 +146,12 @@ def test_the_process_settles_at_its_stationary_deviation():
 
 @pytest.mark.row("D87", "K09")
 def test_the_process_begins_anew_with_every_episode_of_its_environment():
-    explorer = noisy({"kind": "ornstein_uhlenbeck", "sigma": 1.0, "dt": 1.0}, UNBOUNDED, rows=3)
+    rows = Rows(0, 1, 3)
+    explorer = noisy({"kind": "ornstein_uhlenbeck", "sigma": 1.0, "dt": 1.0}, UNBOUNDED, rows=rows)
     rng, twin_rng = np.random.default_rng(0), np.random.default_rng(0)
     before = explorer.sample(means(0.0, 3), rng)[0]
-    explorer.begin_episodes(np.array([False, True, False]))
+    rows.episodes += (0, 1, 0)
     after = explorer.sample(means(0.0, 3), rng)[0]
     twin_rng.standard_normal((3, 1))
     fresh = twin_rng.standard_normal((3, 1))
     np.testing.assert_allclose(after, np.array([[0.85], [0.0], [0.85]]) * before + fresh, rtol=1e-5)
-    explorer.reset()
-    again = explorer.sample(means(0.0, 3), np.random.default_rng(0))[0]
-    np.testing.assert_array_equal(again, before)

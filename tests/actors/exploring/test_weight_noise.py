@@ -1,15 +1,21 @@
 """Acting with noise on weights: what is acted with changes, what is stored does not."""
 
+from functools import partial
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
-from distrl.actors.exploring.weight_noise import FactorisedNoise, IndependentNoise, weight_noise_of
+from distrl.actors.exploring import Exploration
+from distrl.actors.exploring.explorers import Rows
+from distrl.actors.exploring.weight_noise import factorised, independent
 from distrl.actors.policy import Policy
-from distrl.config.exploration import NoisyNetworkParameters, ParameterNoiseParameters, PolicySamplingParameters
+from distrl.config.exploration import ExplorationParameters, NoisyNetworkParameters, PolicySamplingParameters
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.config.network import NetworkParameters
-from distrl.config.schedules import ConstantSchedule, LinearSchedule
 from distrl.errors import ConfigError, DistrlError
+from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.networks.network import Architecture
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.policy.description import BundleDescription
@@ -42,8 +48,12 @@ def logits(policy):
     return policy.step(OBSERVATIONS, {}).outputs["policy/action"]
 
 
+def independent_noise(stddev):
+    return lambda rng, description, arrays: independent(rng, stddev, description, arrays)
+
+
 def perturb(policy, noise, rng):
-    policy.perturb(lambda description, arrays: noise.perturbed(rng, description, arrays))
+    policy.perturb(partial(noise, rng))
 
 
 @pytest.mark.row("D88")
@@ -82,7 +92,7 @@ def test_noise_in_noisy_layers_is_factorised_and_as_strong_as_it_was_published(n
     }
     kernels, biases = [], []
     for _ in range(4000):
-        made = FactorisedNoise().perturbed(rng, description, arrays)
+        made = factorised(rng, description, arrays)
         assert made[layer.kernel].dtype == made[layer.bias].dtype == np.float32
         kernels.append((made[layer.kernel] - 1.0) / 0.25)
         biases.append(made[layer.bias] / 0.5)
@@ -97,7 +107,7 @@ def test_noise_in_noisy_layers_is_factorised_and_as_strong_as_it_was_published(n
 
 
 @pytest.mark.row("D88", "G25")
-@pytest.mark.parametrize("noise", [FactorisedNoise(), IndependentNoise(ParameterNoiseParameters())])
+@pytest.mark.parametrize("noise", [factorised, independent_noise(0.01)])
 def test_actions_vary_and_stored_weights_stay(noisy, noise):
     network, bundle, _ = noisy
     policy, rng = Policy(bundle), np.random.default_rng(0)
@@ -119,11 +129,17 @@ def test_actions_vary_and_stored_weights_stay(noisy, noise):
 def test_noise_on_all_trained_weights_has_the_strength_of_its_schedule(noisy):
     _, _, description = noisy
     arrays = {spec.name: np.ones((300, 300), np.float32) for spec in description.weights}
-    noise = IndependentNoise(ParameterNoiseParameters(stddev=LinearSchedule(start=0.0, end=0.2, steps=10)))
-    for name, array in noise.perturbed(np.random.default_rng(0), description, arrays).items():
+    schedule = {"kind": "linear", "start": 0.0, "end": 0.2, "steps": 10}
+    parameters = TypeAdapter(ExplorationParameters).validate_python({"kind": "parameter_noise", "stddev": schedule})
+    exploration = Exploration(parameters, {"action": CategoricalSpec(2)}, SPEC.actions, Rows(0, 1, 5))
+    acting = []
+    policy = SimpleNamespace(perturb=lambda perturb: acting.append(perturb(description, arrays)))
+    exploration.perturb(policy, np.random.default_rng(0))
+    exploration.move_to(5)
+    exploration.perturb(policy, np.random.default_rng(0))
+    for name, array in acting[0].items():
         np.testing.assert_array_equal(array, arrays[name])
-    noise.move_to(5)
-    for array in noise.perturbed(np.random.default_rng(0), description, arrays).values():
+    for array in acting[1].values():
         assert array.dtype == np.float32
         assert (array - 1.0).std() == pytest.approx(0.1, rel=0.02)
 
@@ -134,8 +150,7 @@ def test_no_noise_is_no_change(noisy):
     policy = Policy(bundle)
     policy.set_weights(published(network))
     before = logits(policy)
-    none = IndependentNoise(ParameterNoiseParameters(stddev=ConstantSchedule(value=0.0)))
-    perturb(policy, none, np.random.default_rng(0))
+    perturb(policy, independent_noise(0.0), np.random.default_rng(0))
     np.testing.assert_array_equal(logits(policy), before)
 
 
@@ -144,7 +159,7 @@ def test_noise_that_was_not_published_is_missed(noisy):
     policy = Policy(bundle)
     policy.set_weights(published(network, noise=False))
     with pytest.raises(DistrlError, match=f"noisy_network: {SIGMA} did not come with the weights"):
-        perturb(policy, FactorisedNoise(), np.random.default_rng(0))
+        perturb(policy, factorised, np.random.default_rng(0))
 
 
 def test_a_network_without_noisy_layers_is_refused(tmp_path):
@@ -152,8 +167,7 @@ def test_a_network_without_noisy_layers_is_refused(tmp_path):
         build("dense", tmp_path, NoisyNetworkParameters())
 
 
-def test_which_exploration_perturbs_weights():
-    assert isinstance(weight_noise_of(NoisyNetworkParameters()), FactorisedNoise)
-    assert isinstance(weight_noise_of(ParameterNoiseParameters()), IndependentNoise)
-    assert weight_noise_of(PolicySamplingParameters()) is None
-    assert weight_noise_of(None) is None
+@pytest.mark.parametrize("parameters", [None, PolicySamplingParameters()])
+def test_other_explorations_leave_weights_alone(parameters):
+    exploration = Exploration(parameters, {"action": CategoricalSpec(2)}, SPEC.actions, Rows(0, 1, 5))
+    exploration.perturb(None, np.random.default_rng(0))  # no policy is reached
