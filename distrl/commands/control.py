@@ -74,7 +74,7 @@ def scale(
     """
     with _steering(job) as steering:
         steering.scale(actors, force=force)
-    typer.echo(f"asked for {actors} actors; distrl status shows them come and go")
+    typer.echo(f"requested {actors} {'actor' if actors == 1 else 'actors'}; distrl status shows them come and go")
 
 
 @takes(RunOptions)
@@ -85,7 +85,7 @@ def pause(job: RunOptions) -> None:
     """
     with _steering(job) as steering:
         steering.pause()
-    typer.echo("asked to pause; distrl resume goes on")
+    typer.echo("pause requested; continue with distrl resume")
 
 
 @takes(RunOptions)
@@ -96,7 +96,7 @@ def resume(job: RunOptions) -> None:
     """
     with _steering(job) as steering:
         steering.resume()
-    typer.echo("asked to go on")
+    typer.echo("resume requested")
 
 
 @takes(RunOptions)
@@ -107,7 +107,7 @@ def stop(job: RunOptions) -> None:
     """
     with _steering(job) as steering:
         steering.stop()
-    typer.echo("asked to stop")
+    typer.echo("stop requested")
 
 
 @takes(RunOptions)

@@ -102,9 +102,10 @@ def evaluator(
 
     [cyan]distrl evaluator --redis-url redis://host:6379 --run-id 20260101-120000-abcdef[/]
     """
-    from distrl.roles.running import run_evaluator
+    from distrl.roles.plan import Role
+    from distrl.roles.running import run_here
 
-    raise typer.Exit(run_evaluator(redis_url=redis_url, run_id=run_id, allowed=allow or ()))
+    raise typer.Exit(run_here(Role("evaluator"), redis_url=redis_url, run_id=run_id, allowed=allow or ()))
 
 
 def _subject(

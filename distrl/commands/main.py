@@ -110,9 +110,10 @@ def actor(
 
     [cyan]distrl actor --redis-url redis://host:6379 --run-id 20260101-120000-abcdef --id 7[/]
     """
-    from distrl.roles.running import run_actor
+    from distrl.roles.plan import Role
+    from distrl.roles.running import run_here
 
-    raise typer.Exit(run_actor(redis_url=redis_url, run_id=run_id, actor=number, allowed=allow or ()))
+    raise typer.Exit(run_here(Role("actor", number), redis_url=redis_url, run_id=run_id, allowed=allow or ()))
 
 
 @app.command(rich_help_panel="Train")
@@ -124,9 +125,10 @@ def learner(
 
     [cyan]distrl learner --redis-url redis://host:6379 --run-id 20260101-120000-abcdef[/]
     """
-    from distrl.roles.running import run_learner
+    from distrl.roles.plan import Role
+    from distrl.roles.running import run_here
 
-    raise typer.Exit(run_learner(redis_url=redis_url, run_id=run_id))
+    raise typer.Exit(run_here(Role("learner"), redis_url=redis_url, run_id=run_id))
 
 
 app.command(rich_help_panel="Train")(evaluate.evaluator)

@@ -51,7 +51,7 @@ def check(loaded: LoadedConfig, run_dir: Path, resume: str | None) -> Checked:
     notes = (
         oversubscription_warning(config),
         replay_note(config, spec),
-        publication_note(config),
+        publication_note(config, spec),
         unused_mask_note(config, spec),
     )
     return Checked(loaded, spec, tuple(filter(None, notes)))

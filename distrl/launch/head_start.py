@@ -105,7 +105,7 @@ def main(framework: str) -> int:
         os.dup2(nothing.fileno(), 0)
     with collector_at_rest():
         # First what the learner needs besides, so that two threads never import at the same time what they share.
-        from distrl.roles import running, trust
+        from distrl.roles import plan, running, trust
     atexit.register(gc.freeze)  # as in commands/main.py
     threading.Thread(target=_import, args=(framework,), name="framework", daemon=True).start()
     line = _read_line(lifeline)
@@ -115,7 +115,7 @@ def main(framework: str) -> int:
     _log_to(run["log"])
     os.environ[LIFELINE_VARIABLE] = str(lifeline)
     os.environ[trust.KEY_VARIABLE] = run["run_key"]
-    return running.run_learner(redis_url=run["redis_url"], run_id=run["run_id"])
+    return running.run_here(plan.Role("learner"), redis_url=run["redis_url"], run_id=run["run_id"])
 
 
 def _import(framework: str) -> None:

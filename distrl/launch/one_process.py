@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 import sys
 import threading
 import traceback
@@ -19,7 +20,7 @@ from distrl.memory_backend.records import RoleStatus
 from distrl.memory_backend.stream import QueueCaps
 from distrl.roles.description import RunDescription
 from distrl.roles.framework import select_framework
-from distrl.roles.join import here, memory_mb
+from distrl.roles.join import memory_mb
 from distrl.roles.plan import Role, replayed_updates_per_unroll
 from distrl.runs.run_directory import write_run_json
 
@@ -37,7 +38,8 @@ def train_here(description: RunDescription, monitor: Monitor, interrupt: Interru
     def report(snapshot: Snapshot) -> None:
         backend.registry.add_snapshot(snapshot)
         now, peak = memory_mb()
-        monitor.update(backend, [RoleStatus("learner", 0, 1, *here(), "training", rss_mb=now, peak_rss_mb=peak)])
+        here = socket.gethostname(), os.getpid()
+        monitor.update(backend, [RoleStatus("learner", 0, 1, *here, "training", rss_mb=now, peak_rss_mb=peak)])
 
     description = save_by_updates(description)
     monitor.event(
@@ -66,7 +68,7 @@ def train_here(description: RunDescription, monitor: Monitor, interrupt: Interru
 def save_by_updates(description: RunDescription) -> RunDescription:
     """Replace checkpoints by the clock: each abandons open episodes, which must happen at the same updates."""
     checkpoint = description.config.checkpoint
-    updates_per_unroll = max(1, replayed_updates_per_unroll(description.config))
+    updates_per_unroll = max(1, replayed_updates_per_unroll(description.config, description.spec))
     every = checkpoint.every_updates or SAVE_EVERY_UNROLLS * updates_per_unroll
     checkpoint = checkpoint.model_copy(update={"every_s": None, "every_updates": every})
     config = description.config.model_copy(update={"checkpoint": checkpoint})

@@ -37,7 +37,8 @@ def _numbers(backend: Backend) -> Iterator[str]:
     yield f"         {counts.produced} produced, {counts.trained} trained, {counts.lost} lost, dropped: {dropped}"
     yield f"tickets: {free} free, {held} held"
     yield f"weights: version {backend.weights.version()}"
-    yield f"asked:   {'to pause' if control.paused else 'nothing'}, actors: {control.target_actors or 'as configured'}"
+    requested = f"{'pause' if control.paused else 'no pause'}, actors: {control.target_actors or 'as configured'}"
+    yield f"requested: {requested}"
 
 
 def _roles(statuses: Sequence[RoleStatus], silent: set[Role]) -> Iterator[str]:

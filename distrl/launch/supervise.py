@@ -56,6 +56,7 @@ class Supervisor:
         self._awake = AwakeClock()
         self._watch = HangWatch(config.environment.step_timeout_s, self._awake)
         self._learner_trains = False
+        self._is_first_start = True  # no learner has trained yet
         self._hung: dict[Role, str] = {}  # killed and not yet found dead: why
         self._repeats = RepeatedErrors()
         self._target, self._most = config.actors.count, most_actors(config)
@@ -65,7 +66,7 @@ class Supervisor:
         self._places_beats = 0
         self._made_room_at = -PATIENCE_S
         self._registry_at = 0.0
-        self._progress = ((0, 0), time.monotonic())  # updates and unrolls used, when they last changed
+        self._progress = ((0, 0), self._awake.look())  # updates and unrolls used, when they last changed
         self._quiet = False
         self._usual_s = 0.0  # from the last progress but one to the last
         self.fleet = Fleet(launcher, config.actors.restart_budget)
@@ -307,11 +308,14 @@ class Supervisor:
     def _check_progress(self, statuses: Sequence[RoleStatus], *, paused: bool) -> Outcome | None:
         before, since = self._progress
         age_s = self._awake.age_s(since)
-        if paused or self._reached != before:
+        ready = self._is_first_start and self._learner_trains  # the start and the first update have a clock each
+        if ready or any(self._reached):
+            self._is_first_start = False
+        if paused or ready or self._reached != before:
             self._progress = (self._reached, self._awake.look())
             if self._quiet and not paused:
                 self._monitor.event(f"learning again after {age_s:.0f} s")
-            if not paused:
+            if any(before) and not paused:
                 self._usual_s = age_s
             self._quiet = False
             return None

@@ -4,8 +4,8 @@ Gradient actors import the numeric framework, on the CPU and on one thread; all 
 """
 
 import threading
-import time
 from contextlib import ExitStack
+from dataclasses import replace
 
 from distrl.actors.actor import Actor
 from distrl.actors.admission import FOR_THE_LEARNER
@@ -17,92 +17,67 @@ from distrl.errors import ConfigError
 from distrl.memory_backend.records import RoleStatus
 from distrl.roles.description import RunAddress
 from distrl.roles.framework import import_framework
-from distrl.roles.join import Heartbeat, await_bundle, here, join, log, make_environment, rounded
+from distrl.roles.join import JoinedRole, await_bundle, log, make_environment
 from distrl.roles.plan import Role
-from distrl.roles.suspend_clock import AwakeClock
 
 
-class ActorRole:
-    """One actor of a run.
+class ActorRole(JoinedRole):
+    """One actor of a run; its incarnation comes from the registry."""
 
-    Args:
-        actor: The actor's id; its incarnation comes from the registry.
-        stop: Ends the role after the current unroll.
-    """
-
-    def __init__(self, *, address: RunAddress, actor: int, stop: threading.Event) -> None:
-        self._id = actor
-        self._stop = stop
-        self._backend, self._run = join(address, Role("actor", actor))
-        self._producer = (actor, self._backend.registry.register_actor(actor))
-        self._config = self._run.config
+    def __init__(self, role: Role, address: RunAddress, stop: threading.Event) -> None:
+        super().__init__(role, address, stop)
+        self._incarnation = self._backend.registry.register_actor(role.id)
         self._steering = threading.Lock()
         self._actor: Actor | None = None
-        self._awake = AwakeClock()
-        self._enter("starting")
         self._rate_from = (self._entered_at, 0)
 
-    def run(self) -> None:
+    def _work(self, cleanup: ExitStack) -> None:
         """Act until stopped.
 
         Raises:
             EnvironmentFailedError: The environment raised; the supervisor restarts the role within its budget.
         """
         config = self._run.config
-        with ExitStack() as cleanup:
-            cleanup.callback(self._backend.close)
-            connection = self._run.open_backend(f"actor {self._id} heartbeat")
-            beats = Heartbeat(connection, self.status, self._stop, config, self._steer)
-            beats.start()
-            cleanup.callback(beats.close)
-            environment = make_environment(config.environment, config.actors.environments, self._producer[1])
-            cleanup.callback(environment.close)
-            shipper = self._make_shipper(environment)
-            self._enter("waiting: policy")
-            bundle = await_bundle(self._backend, self._stop)
-            if bundle is None:
-                return
-            self._enter("starting")
-            actor = self._prepare(Policy(bundle), environment, shipper)
-            with self._steering:
-                self._actor = actor
-                actor.steer(self._config)  # requests that have arrived meanwhile
-            log.info("incarnation %d acts in %d rows", self._producer[1], environment.rows)
-            actor.run()
+        environment = make_environment(config.environment, config.actors.environments, self._incarnation)
+        cleanup.callback(environment.close)
+        shipper = self._make_shipper(environment)
+        self._enter("waiting: policy")
+        bundle = await_bundle(self._backend, self._stop)
+        if bundle is None:
+            return
+        self._enter("starting")
+        actor = self._prepare(Policy(bundle), environment, shipper)
+        with self._steering:
+            self._actor = actor
+            actor.steer(self._steered)  # requests that have arrived meanwhile
+        log.info("incarnation %d acts in %d rows", self._incarnation, environment.rows)
+        actor.run()
 
     def status(self) -> RoleStatus:
         """The heartbeat; while the environment is made and reset, its age counts as that of a step."""
         now = self._awake.look()
-        host, pid = here()
         if self._actor is None:
             age_s = self._awake.age_s(self._entered_at) if self._state == "starting" else 0.0
-            return RoleStatus("actor", self._id, self._producer[1], host, pid, self._state, last_step_age_s=age_s)
+            return replace(self._identity(), last_step_age_s=age_s)
         progress, waits = self._actor.progress, self._actor.waits.shares()
         since, steps = self._rate_from
         self._rate_from = (now, progress.env_steps)
-        return RoleStatus(
-            role="actor",
-            id=self._id,
-            incarnation=self._producer[1],
-            host=host,
-            pid=pid,
+        return replace(
+            self._identity(),
             state=progress.state,
             env_steps=progress.env_steps,
             env_steps_per_s=(progress.env_steps - steps) / max(now - since, 1e-9),
             weights_version=self._actor.weights_version,
             last_step_age_s=self._awake.age_s(progress.last_step_at) if progress.state == "acting" else 0.0,
             blocked_share=sum(waits.get(name, 0.0) for name in FOR_THE_LEARNER),
-            waits=rounded(waits),
+            waits=waits,
         )
 
     def _steer(self, config: RunConfig) -> None:
         with self._steering:
-            self._config = config
+            super()._steer(config)
             if self._actor is not None:
                 self._actor.steer(config)
-
-    def _enter(self, state: str) -> None:
-        self._state, self._entered_at = state, time.monotonic()
 
     def _make_shipper(self, environment: VectorEnvironment) -> Shipper | None:
         """Make the differentiating part of a gradient actor; None for other actors, which import no framework."""
@@ -122,8 +97,9 @@ class ActorRole:
     def _prepare(self, policy: Policy, environment: VectorEnvironment, shipper: Shipper | None) -> Actor:
         """Make the actor and reset its environments."""
         if policy.spec != environment.spec:
-            raise ConfigError(f"the policy was made for {policy.spec}, this actor's environment is {environment.spec}")
+            raise ConfigError(f"the policy was made for {policy.spec}, here the environment is {environment.spec}")
         config = self._run.config
-        actor = Actor(config, self._backend, policy, environment, self._producer, self._stop.is_set, shipper)
+        producer = self._role.id, self._incarnation
+        actor = Actor(config, self._backend, policy, environment, producer, self._stop.is_set, shipper)
         actor.reset(self._run.description.resumed_update)
         return actor

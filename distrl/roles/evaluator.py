@@ -1,8 +1,8 @@
 """The evaluator role: joins a run, and plays greedy episodes with its newest weights at intervals."""
 
 import threading
-import time
 from contextlib import ExitStack
+from dataclasses import replace
 
 from distrl.actors.policy import Policy
 from distrl.actors.published_evaluator import PublishedEvaluator
@@ -10,31 +10,24 @@ from distrl.errors import ConfigError, FencedError
 from distrl.memory_backend.records import RoleStatus
 from distrl.memory_backend.registry import newest_evaluator
 from distrl.roles.description import RunAddress
-from distrl.roles.join import Heartbeat, await_bundle, here, join, log, make_environment
+from distrl.roles.join import JoinedRole, await_bundle, log, make_environment
 from distrl.roles.plan import Role
-from distrl.roles.suspend_clock import AwakeClock
 
 POLL_S = 0.1
 
 
-class EvaluatorRole:
-    """The evaluator of a run.
-
-    Args:
-        stop: Ends the role; an evaluation that has not ended is dropped.
+class EvaluatorRole(JoinedRole):
+    """The evaluator of a run; an evaluation that has not ended when the role is stopped is dropped.
 
     A run has one evaluator, the newest. An earlier one ends when it notices; its results do not count.
     """
 
-    def __init__(self, *, address: RunAddress, stop: threading.Event) -> None:
-        self._stop = stop
-        self._backend, self._run = join(address, Role("evaluator"))
+    def __init__(self, role: Role, address: RunAddress, stop: threading.Event) -> None:
+        super().__init__(role, address, stop)
         self._incarnation = self._backend.registry.register_evaluator()
         self._evaluator: PublishedEvaluator | None = None
-        self._awake = AwakeClock()
-        self._enter("starting")
 
-    def run(self) -> None:
+    def _work(self, cleanup: ExitStack) -> None:
         """Evaluate until stopped, or until another evaluator has taken over.
 
         Raises:
@@ -46,28 +39,22 @@ class EvaluatorRole:
             raise ConfigError(
                 f"run {self._run.description.run_id} has no evaluation.every_env_steps: nothing to evaluate"
             )
-        with ExitStack() as cleanup:
-            cleanup.callback(self._backend.close)
-            connection = self._run.open_backend("evaluator heartbeat")
-            beats = Heartbeat(connection, self.status, self._stop, config)
-            beats.start()
-            cleanup.callback(beats.close)
-            environment = make_environment(config.environment, config.evaluation.environments_used, self._incarnation)
-            cleanup.callback(environment.close)
-            self._enter("waiting: policy")
-            bundle = await_bundle(self._backend, self._stop)
-            if bundle is None:
-                return
-            policy = Policy(bundle)
-            if policy.spec != environment.spec:
-                raise ConfigError(f"the policy was made for {policy.spec}, here the environment is {environment.spec}")
-            after = self._backend.registry.evaluated_env_steps()  # the learner sets it before the policy
-            self._evaluator = PublishedEvaluator(config, self._backend, policy, environment, after, self._incarnation)
-            log.info("incarnation %d evaluates in %d rows", self._incarnation, environment.rows)
-            try:
-                self._evaluate(self._evaluator)
-            except FencedError as error:
-                log.warning("%s; this one ends", error)
+        environment = make_environment(config.environment, config.evaluation.environments_used, self._incarnation)
+        cleanup.callback(environment.close)
+        self._enter("waiting: policy")
+        bundle = await_bundle(self._backend, self._stop)
+        if bundle is None:
+            return
+        policy = Policy(bundle)
+        if policy.spec != environment.spec:
+            raise ConfigError(f"the policy was made for {policy.spec}, here the environment is {environment.spec}")
+        after = self._backend.registry.evaluated_env_steps()  # the learner sets it before the policy
+        self._evaluator = PublishedEvaluator(config, self._backend, policy, environment, after, self._incarnation)
+        log.info("incarnation %d evaluates in %d rows", self._incarnation, environment.rows)
+        try:
+            self._evaluate(self._evaluator)
+        except FencedError as error:
+            log.warning("%s; this one ends", error)
 
     def _evaluate(self, evaluator: PublishedEvaluator) -> None:
         self._enter("waiting: weights")
@@ -84,23 +71,13 @@ class EvaluatorRole:
     def status(self) -> RoleStatus:
         """The heartbeat; while the environment is made and stepped, the age of its last step counts."""
         self._awake.look()
-        host, pid = here()
-        evaluator = self._evaluator
-        since = self._entered_at
+        evaluator, since = self._evaluator, self._entered_at
         if evaluator is not None and self._state == "evaluating":
             since = max(since, evaluator.last_step_at)
         busy = self._state in ("starting", "evaluating")
-        return RoleStatus(
-            role="evaluator",
-            id=0,
-            incarnation=self._incarnation,
-            host=host,
-            pid=pid,
-            state=self._state,
+        return replace(
+            self._identity(),
             env_steps=0 if evaluator is None else evaluator.env_steps,
             weights_version=0 if evaluator is None else evaluator.weights_version,
             last_step_age_s=self._awake.age_s(since) if busy else 0.0,
         )
-
-    def _enter(self, state: str) -> None:
-        self._state, self._entered_at = state, time.monotonic()

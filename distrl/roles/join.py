@@ -1,4 +1,4 @@
-"""Parts of every role: joining a run, the heartbeat, and signals that end it."""
+"""The frame of every role: joining a run, the heartbeat, and signals that end it."""
 
 import logging
 import os
@@ -8,7 +8,9 @@ import socket
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.lifeline import watch_lifeline
 from distrl.roles.plan import Role
 from distrl.roles.stacks import stacks
+from distrl.roles.suspend_clock import AwakeClock
 from distrl.types import PolicyBundle
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -130,6 +133,52 @@ def make_environment(config: EnvironmentConfig, count: int, incarnation: int) ->
         raise EnvironmentFailedError(str(error)) from error
 
 
+class JoinedRole(ABC):
+    """One role of a run, from joining it to its end.
+
+    Args:
+        stop: Ends the role in order.
+    """
+
+    def __init__(self, role: Role, address: RunAddress, stop: threading.Event) -> None:
+        self._role, self._stop = role, stop
+        self._backend, self._run = join(address, role)
+        self._steered = self._run.config
+        self._incarnation = 0  # until it is registered
+        self._awake = AwakeClock()
+        self._enter("starting")
+
+    def run(self) -> object:
+        """Do the role's work until it is done or asked to stop."""
+        with ExitStack() as cleanup:
+            cleanup.callback(self._backend.close)
+            connection = self._run.open_backend(f"{self._role.name} heartbeat")
+            beats = Heartbeat(connection, self.status, self._stop, self._run.config, self._steer)
+            beats.start()
+            cleanup.callback(beats.close)
+            return self._work(cleanup)
+
+    @abstractmethod
+    def _work(self, cleanup: ExitStack) -> object:
+        """Do the role's work; heartbeats go out meanwhile."""
+
+    @abstractmethod
+    def status(self) -> RoleStatus:
+        """Return the heartbeat; called on the heartbeat's thread."""
+
+    def _steer(self, config: RunConfig) -> None:
+        """Take over a configuration that operators have changed; called on the heartbeat's thread."""
+        self._steered = config
+
+    def _enter(self, state: str) -> None:
+        self._state, self._entered_at = state, time.monotonic()
+
+    def _identity(self) -> RoleStatus:
+        """Return a status with the role's identity and state."""
+        role, host = self._role, socket.gethostname()
+        return RoleStatus(role.kind, role.id, self._incarnation, host, os.getpid(), self._state)
+
+
 class Heartbeat:
     """A thread that reports a role's state to the registry once a second, and follows requests of operators.
 
@@ -147,7 +196,7 @@ class Heartbeat:
         status: Callable[[], RoleStatus],
         stop: threading.Event,
         config: RunConfig,
-        steer: Callable[[RunConfig], None] = lambda config: None,
+        steer: Callable[[RunConfig], None],
     ) -> None:
         self._backend = backend
         self._status = status
@@ -172,9 +221,18 @@ class Heartbeat:
     def beat(self) -> None:
         self._beat += 1
         now, peak = memory_mb()
-        text = stacks() if self._with_stacks else ""
-        status = replace(self._status(), beat=self._beat, rss_mb=now, peak_rss_mb=peak, stacks=text)
-        self._backend.registry.beat(replace(status, cpu_share=self._cpu_share()))
+        status = self._status()
+        self._backend.registry.beat(
+            replace(
+                status,
+                beat=self._beat,
+                rss_mb=now,
+                peak_rss_mb=peak,
+                cpu_share=self._cpu_share(),
+                waits={name: round(share, 3) for name, share in status.waits.items()},
+                stacks=stacks() if self._with_stacks else "",
+            )
+        )
 
     def _cpu_share(self) -> float:
         """Return the share of one core since the last heartbeat."""
@@ -209,16 +267,6 @@ class Heartbeat:
             logging.getLogger().setLevel(config.launch.log_level.upper())
             self._steer(config)
         self._steered, self._held, self._settings = config, held, settings
-
-
-def rounded(shares: Mapping[str, float]) -> dict[str, float]:
-    """Round shares to a thousandth, for heartbeats."""
-    return {name: round(share, 3) for name, share in shares.items()}
-
-
-def here() -> tuple[str, int]:
-    """Return host name and process id."""
-    return socket.gethostname(), os.getpid()
 
 
 def memory_mb() -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +10,8 @@ from distrl.errors import MemoryBackendError
 from distrl.memory_backend.records import RoleStatus
 from distrl.roles.description import RunAddress
 from distrl.roles.framework import import_framework
-from distrl.roles.join import Heartbeat, here, join, log, rounded
+from distrl.roles.join import JoinedRole, log
 from distrl.roles.plan import Role
-from distrl.roles.suspend_clock import AwakeClock
 from distrl.runs.run_directory import is_directory_of
 
 if TYPE_CHECKING:
@@ -22,21 +22,15 @@ WAITING_S = 3.0
 """Wait from which the learner's state is "waiting"; between two batches it always waits a little."""
 
 
-class LearnerRole:
-    """The learner of a run.
+class LearnerRole(JoinedRole):
+    """The learner of a run; when stopped, it finishes the current update, saves and returns."""
 
-    Args:
-        stop: Ends the role: it finishes the current update, saves and returns.
-    """
-
-    def __init__(self, *, address: RunAddress, stop: threading.Event) -> None:
-        self._stop = stop
-        self._backend, self._run = join(address, Role("learner"))
+    def __init__(self, role: Role, address: RunAddress, stop: threading.Event) -> None:
+        super().__init__(role, address, stop)
         self._session: Session | None = None
-        self._awake = AwakeClock()
-        self._state = "starting: importing the framework"
+        self._enter("starting: importing the framework")
 
-    def run(self) -> str:
+    def _work(self, cleanup: ExitStack) -> str:
         """Train, and return the stop reason, which the control hash then holds as well.
 
         Raises:
@@ -45,44 +39,34 @@ class LearnerRole:
             UnsavedError: The run's directory does not take the last updates.
         """
         description = self._run.description
-        with ExitStack() as cleanup:
-            cleanup.callback(self._backend.close)
-            beats = Heartbeat(
-                self._run.open_backend("learner heartbeat"),
-                self.status,
-                self._stop,
-                description.config,
-            )
-            beats.start()
-            cleanup.callback(beats.close)
-            feed_backend = self._run.open_backend("learner feed")
-            cleanup.callback(feed_backend.close)
-            import_framework(description.config.learner.backend)
-            # Imported here: the framework takes seconds, which the heartbeat reports.
-            from distrl.learner.origin import Place
-            from distrl.learner.prefetch import Prefetch
-            from distrl.learner.preparation import prepare
-            from distrl.learner.session import Session
+        feed_backend = self._run.open_backend("learner feed")
+        cleanup.callback(feed_backend.close)
+        import_framework(description.config.learner.backend)
+        # Imported here: the framework takes seconds, which the heartbeat reports.
+        from distrl.learner.origin import Place
+        from distrl.learner.prefetch import Prefetch
+        from distrl.learner.preparation import prepare
+        from distrl.learner.session import Session
 
-            self._state = "starting: building the network"
-            run_dir = Path(description.run_dir)
-            place = Place(run_dir, is_directory_of(run_dir, description.run_id), description.resumed_update)
-            prepared = prepare(description.config, description.spec, place, description.run_id, self._backend)
-            feed: Prefetch[Any] = Prefetch(prepared.make_source(feed_backend, self._stop.is_set), self._stop.is_set)
-            cleanup.callback(feed.close)
-            cleanup.callback(self._stop.set)  # before the feed is closed, which waits for its thread
-            self._session = Session(prepared, feed, self._backend.registry.add_snapshot, self._stop.is_set)
-            feed.while_waiting = self._session.attend
-            try:
-                reason = self._session.run()
-            except MemoryBackendError:
-                raise  # Redis is gone, or the run is another learner's
-            except Exception:
-                self._end_run()  # a successor would train to the same end, from an older checkpoint
-                raise
-            log.info("stopped: %s", reason)
-            self._end_run()
-            return reason
+        self._enter("starting: building the network")
+        run_dir = Path(description.run_dir)
+        place = Place(run_dir, is_directory_of(run_dir, description.run_id), description.resumed_update)
+        prepared = prepare(description.config, description.spec, place, description.run_id, self._backend)
+        feed: Prefetch[Any] = Prefetch(prepared.make_source(feed_backend, self._stop.is_set), self._stop.is_set)
+        cleanup.callback(feed.close)
+        cleanup.callback(self._stop.set)  # before the feed is closed, which waits for its thread
+        self._session = Session(prepared, feed, self._backend.registry.add_snapshot, self._stop.is_set)
+        feed.while_waiting = self._session.attend
+        try:
+            reason = self._session.run()
+        except MemoryBackendError:
+            raise  # Redis is gone, or the run is another learner's
+        except Exception:
+            self._end_run()  # a successor would train to the same end, from an older checkpoint
+            raise
+        log.info("stopped: %s", reason)
+        self._end_run()
+        return reason
 
     def _end_run(self) -> None:
         """Report the stop condition that has ended the training, if one has."""
@@ -92,21 +76,17 @@ class LearnerRole:
     def status(self) -> RoleStatus:
         """The heartbeat; `last_step_age_s` is the age of the last update."""
         self._awake.look()
-        host, pid = here()
         if self._session is None:
-            return RoleStatus("learner", 0, 0, host, pid, self._state)
+            return self._identity()
         state = self._session.learner.state
         waits = self._session.waits_for_unrolls_s > WAITING_S
-        return RoleStatus(
-            role="learner",
-            id=0,
+        return replace(
+            self._identity(),
             incarnation=self._session.fence,
-            host=host,
-            pid=pid,
             state="waiting: unrolls" if waits else self._session.activity,
             env_steps=state.env_steps,
             env_steps_per_s=0.0 if waits else self._session.env_steps_per_s,
             weights_version=state.weights_version,
             last_step_age_s=self._awake.age_s(self._session.learner.last_update_at),
-            waits={"unrolls": 1.0} if waits else rounded(self._session.time_shares),
+            waits={"unrolls": 1.0} if waits else self._session.time_shares,
         )

@@ -64,26 +64,26 @@ UPDATES_PER_VERSION = 1_000
 """Updates per published version above which actors' policies are old enough for a warning."""
 
 
-def replayed_updates_per_unroll(config: RunConfig) -> int:
+def replayed_updates_per_unroll(config: RunConfig, spec: EnvSpec) -> int:
     """Return updates per unroll by a replay memory's `samples_per_insert`; 0 without one."""
     parameters = config.algorithm.replay_parameters
     if parameters is None or parameters.samples_per_insert is None:
         return 0
     batch_steps = parameters.steps_of(config.batch_size, config.actors.unroll_length_steps)
-    return int(parameters.samples_per_insert * _unroll_steps(config) / batch_steps)
+    return int(parameters.samples_per_insert * _unroll_steps(config, spec) / batch_steps)
 
 
-def _unroll_steps(config: RunConfig) -> int:
-    return config.actors.environments * config.actors.unroll_length_steps
+def _unroll_steps(config: RunConfig, spec: EnvSpec) -> int:
+    return config.actors.environments * spec.rows * config.actors.unroll_length_steps
 
 
-def publication_note(config: RunConfig) -> str | None:
+def publication_note(config: RunConfig, spec: EnvSpec) -> str | None:
     """Return one line if weights are published after very many updates, as with a replay memory and large unrolls."""
-    actors, updates = config.actors, replayed_updates_per_unroll(config)
+    actors, updates = config.actors, replayed_updates_per_unroll(config, spec)
     if updates < UPDATES_PER_VERSION:
         return None
     return (
-        f"weights are published once per unroll of {_unroll_steps(config):,} steps, every {updates:,} updates; "
+        f"weights are published once per unroll of {_unroll_steps(config, spec):,} steps, every {updates:,} updates; "
         f"for newer ones in actors lower actors.environments: {actors.environments}, actors.unroll_length_steps: "
         f"{actors.unroll_length_steps} or memory.queue_batches: {config.memory.queue_batches}"
     )
@@ -93,11 +93,16 @@ def replay_note(config: RunConfig, spec: EnvSpec) -> str | None:
     """Return the size of the replay memory without the policy's recurrent state; None without a replay memory.
 
     Raises:
-        ConfigError: It does not fit into the memory of this host, which will run the learner.
+        ConfigError: It does not fit into the memory of this host, which will run the learner; or it does not hold an
+            unroll of every actor, whose rows the environment has stated.
     """
     parameters = config.algorithm.replay_parameters
     if parameters is None:
         return None
+    try:
+        parameters.check_capacity(max(config.actors.count, 1), _unroll_steps(config, spec))
+    except ValueError as error:
+        raise ConfigError(f"{spec.id} has {spec.rows} rows in each environment: {error}") from error
     here = config.launch.launcher != "ray"
     return fitting_replay(parameters, replay_schema(config, spec, {}), check=here)
 

@@ -5,13 +5,12 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import closing
-from typing import Protocol
 
 from distrl.errors import ConfigError, DistrlError
 from distrl.memory_backend.keys import checked_actor
 from distrl.networks.framework.lean_import import collector_at_rest
 from distrl.roles.description import RunAddress
-from distrl.roles.join import HEARTBEAT_S, be_done, become, give_way, join, log
+from distrl.roles.join import HEARTBEAT_S, JoinedRole, be_done, become, give_way, join, log
 from distrl.roles.lifeline import LIFELINE_VARIABLE
 from distrl.roles.plan import Role
 from distrl.roles.trust import Trust, given_key
@@ -36,53 +35,42 @@ def run_role(role: Role, address: RunAddress, stop: threading.Event) -> int:
     return 0
 
 
-class _RoleToRun(Protocol):
-    def run(self) -> object: ...
-
-
-def _make_role(role: Role, address: RunAddress, stop: threading.Event) -> _RoleToRun:
+def _make_role(role: Role, address: RunAddress, stop: threading.Event) -> JoinedRole:
     # Imported here: no role needs another one's modules.
     if role.kind == "actor":
         with collector_at_rest():
             from distrl.roles.actor import ActorRole
-        return ActorRole(address=address, actor=role.id, stop=stop)
+        return ActorRole(role, address, stop)
     if role.kind == "evaluator":
         with collector_at_rest():
             from distrl.roles.evaluator import EvaluatorRole
-        return EvaluatorRole(address=address, stop=stop)
+        return EvaluatorRole(role, address, stop)
     from distrl.roles.learner import LearnerRole
 
-    return LearnerRole(address=address, stop=stop)
+    return LearnerRole(role, address, stop)
 
 
-def run_actor(*, redis_url: str, run_id: str, actor: int, allowed: Iterable[str] = ()) -> int:
-    """Run `distrl actor`: this process becomes one actor of the run.
+def run_here(role: Role, *, redis_url: str, run_id: str, allowed: Iterable[str] = ()) -> int:
+    """Run `distrl actor`, `distrl evaluator` or `distrl learner`: this process becomes the role.
 
     Args:
         allowed: Names of code that the operator allows the run's description to name.
 
     Raises:
-        ConfigError: The id is not allowed.
+        ConfigError: The actor's id is not allowed; or the run has a learner, and two would fence each other out and
+            write the same checkpoints.
     """
-    checked_actor(actor)
-    return _run_here(Role("actor", actor), RunAddress(redis_url, run_id, Trust(given_key(), frozenset(allowed))))
-
-
-def run_evaluator(*, redis_url: str, run_id: str, allowed: Iterable[str] = ()) -> int:
-    """Run `distrl evaluator`: this process becomes the evaluator of the run."""
-    return _run_here(Role("evaluator"), RunAddress(redis_url, run_id, Trust(given_key(), frozenset(allowed))))
-
-
-def run_learner(*, redis_url: str, run_id: str) -> int:
-    """Run `distrl learner`: this process becomes the learner of a run that has none.
-
-    Raises:
-        ConfigError: The run has one. Two would fence each other out and write the same checkpoints.
-    """
-    address = RunAddress(redis_url, run_id, Trust(given_key()))
-    if LIFELINE_VARIABLE not in os.environ:  # by hand: a supervisor knows that its learner is gone
+    checked_actor(role.id)
+    address = RunAddress(redis_url, run_id, Trust(given_key(), frozenset(allowed)))
+    if role.kind == "learner" and LIFELINE_VARIABLE not in os.environ:  # a supervisor knows that its learner is gone
         refuse_second_learner(address)
-    return _run_here(Role("learner"), address)
+    stop = threading.Event()
+    become(role.name, stop)
+    give_way(role)
+    try:
+        return run_role(role, address, stop)
+    finally:
+        be_done()
 
 
 def refuse_second_learner(address: RunAddress) -> None:
@@ -98,13 +86,3 @@ def refuse_second_learner(address: RunAddress) -> None:
             f"run {address.run_id} has a learner, process {now.pid} on {now.host}; stop it first, "
             "or let its supervisor do it"
         )
-
-
-def _run_here(role: Role, address: RunAddress) -> int:
-    stop = threading.Event()
-    become(role.name, stop)
-    give_way(role)
-    try:
-        return run_role(role, address, stop)
-    finally:
-        be_done()

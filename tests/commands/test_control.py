@@ -76,20 +76,20 @@ def backend(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "control"),
+    ("arguments", "control", "line"),
     [
-        (["scale", "5"], Control(target_actors=5)),
-        (["scale", "5", "--force"], Control(target_actors=5, target_forced=True)),
-        (["pause"], Control(paused=True)),
-        (["resume"], Control(paused=False)),
-        (["stop"], Control(stop="asked")),
+        (["scale", "5"], Control(target_actors=5), "requested 5 actors; "),
+        (["scale", "1", "--force"], Control(target_actors=1, target_forced=True), "requested 1 actor; "),
+        (["pause"], Control(paused=True), "pause requested; "),
+        (["resume"], Control(paused=False), "resume requested\n"),
+        (["stop"], Control(stop="asked"), "stop requested\n"),
     ],
 )
-def test_operators_ask_through_the_registry(capsys, backend, workplace, arguments, control):
+def test_operators_ask_through_the_registry(capsys, backend, workplace, arguments, control, line):
     make_run(workplace / "runs" / "first")
     code, out, err = run(capsys, *arguments)
     assert (code, err) == (0, "")
-    assert out.startswith("asked ")
+    assert out.startswith(line)
     assert backend.registry.control() == control
 
 

@@ -16,6 +16,7 @@ from distrl.config.load import dump, load
 from distrl.config.run import ActorsConfig
 from distrl.config.settings import settings_in
 from distrl.errors import CheckpointError, ConfigError, MemoryBackendError
+from distrl.roles.plan import Role
 from distrl.runs.summary import Summary
 from distrl.terminal.console import PlainView, QuietView
 
@@ -381,14 +382,13 @@ def test_the_unexpected_without_a_log_says_how_to_see_more(capsys, trained, monk
 
 def test_roles_by_hand_return_their_exit_code(capsys, monkeypatch):
     calls = []
-    monkeypatch.setattr("distrl.roles.running.run_actor", lambda **given: calls.append(given) or 3)
-    monkeypatch.setattr("distrl.roles.running.run_learner", lambda **given: calls.append(given) or 0)
+    monkeypatch.setattr("distrl.roles.running.run_here", lambda role, **given: calls.append((role, given)) or role.id)
     monkeypatch.setenv("DISTRL_REDIS_URL", "unix:///x")
-    assert run(capsys, "actor", "--run-id", "r", "--id", "7", "--allow", "mine:Env")[0] == 3
+    assert run(capsys, "actor", "--run-id", "r", "--id", "7", "--allow", "mine:Env")[0] == 7
     assert run(capsys, "learner", "--run-id", "r", "--redis-url", "redis://h")[0] == 0
     assert calls == [
-        {"redis_url": "unix:///x", "run_id": "r", "actor": 7, "allowed": ["mine:Env"]},
-        {"redis_url": "redis://h", "run_id": "r"},
+        (Role("actor", 7), {"redis_url": "unix:///x", "run_id": "r", "allowed": ["mine:Env"]}),
+        (Role("learner"), {"redis_url": "redis://h", "run_id": "r"}),
     ]
     monkeypatch.delenv("DISTRL_REDIS_URL")
     assert "Missing option '--redis-url'" in refused(capsys, "actor", "--run-id", "r", "--id", "7")

@@ -16,7 +16,7 @@ def answers(backend, monkeypatch):
     monkeypatch.setattr(join, "HEARTBEAT_S", 0.02)
     monkeypatch.setattr(stall_report, "ANSWER_S", 1.0)
     status = RoleStatus("actor", 0, 3, "here", 71, "waiting: room", weights_version=8, last_step_age_s=2.5)
-    beats = Heartbeat(backend, lambda: status, join.threading.Event(), RunConfig())
+    beats = Heartbeat(backend, lambda: status, join.threading.Event(), RunConfig(), lambda _: None)
     beats.start()
     yield
     beats.close()

@@ -538,6 +538,25 @@ def test_no_update_for_too_long_ends_the_run_with_4_but_a_pause_is_no_stall(worl
     assert world.backend.registry.control().paused is False
 
 
+@pytest.mark.parametrize(("case", "code"), [("each within its time", 0), ("slow start", 4), ("second learner", 4)])
+def test_the_learners_start_and_its_first_update_have_a_clock_each(world, clock, monkeypatch, case, code):
+    """The start of a second learner gives no further time: one after the other could die before an update."""
+    monkeypatch.setattr(supervise, "AwakeClock", lambda: AwakeClock(clock))
+
+    def passes():
+        clock.now += 2.0
+
+    starts = world.beats(LEARNER, state="starting: building the network", incarnation=0)
+    trains, again = (world.beats(LEARNER, state="training", incarnation=number) for number in (1, 2))
+    learns = (*[passes] * 4, trains, *[passes] * 4)
+    rest = {
+        "each within its time": (*learns, world.learns(1), world.asks(stop="asked")),
+        "slow start": [passes] * 7,
+        "second learner": (*learns, world.dies(LEARNER, -9), again, *[passes] * 3),
+    }
+    assert world.run(starts, *rest[case], learner={"stall_timeout_s": 10}).exit_code == code
+
+
 def test_a_stall_is_told_where_the_disk_does_not_take_the_report(world):
     (world.run_dir / "logs" / "stall.txt").mkdir()  # which nobody can write over
     outcome = world.run(nothing, lambda: time.sleep(0.1), nothing, nothing, learner={"stall_timeout_s": 0.05})

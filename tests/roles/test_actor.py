@@ -12,6 +12,7 @@ import redis
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.roles.actor import ActorRole
 from distrl.roles.description import RunAddress
+from distrl.roles.plan import Role
 from distrl.roles.trust import Trust, new_key, signature
 
 pytestmark = pytest.mark.redis
@@ -27,7 +28,7 @@ def wait_until(condition):
 def test_an_actor_waits_for_the_policy_and_ends_when_asked(described_run, redis_url, tmp_path):
     backend = described_run()
     stop = threading.Event()
-    role = ActorRole(address=RunAddress(redis_url, tmp_path.name, Trust()), actor=3, stop=stop)
+    role = ActorRole(Role("actor", 3), RunAddress(redis_url, tmp_path.name, Trust()), stop)
     thread = threading.Thread(target=role.run)
     thread.start()
     wait_until(lambda: [status.state for status in backend.registry.roles()] and role.status().state != "starting")
@@ -45,7 +46,7 @@ def test_an_actor_that_waits_for_the_policy_does_not_read_the_configuration_agai
 ):
     backend = described_run()
     stop = threading.Event()
-    role = ActorRole(address=RunAddress(redis_url, tmp_path.name, Trust()), actor=3, stop=stop)
+    role = ActorRole(Role("actor", 3), RunAddress(redis_url, tmp_path.name, Trust()), stop)
     thread = threading.Thread(target=role.run)
     thread.start()
     wait_until(lambda: role.status().state == "waiting: policy")
@@ -68,7 +69,7 @@ def test_every_start_is_a_new_incarnation(described_run, redis_url, tmp_path):
     stop.set()
     incarnations = []
     for _ in range(2):
-        role = ActorRole(address=RunAddress(redis_url, tmp_path.name, Trust()), actor=0, stop=stop)
+        role = ActorRole(Role("actor", 0), RunAddress(redis_url, tmp_path.name, Trust()), stop)
         role.run()
         incarnations.append(role.status().incarnation)
     assert incarnations == [1, 2]
@@ -88,7 +89,7 @@ def test_while_its_environment_is_made_the_age_goes_on(described_run, redis_url,
 
     monkeypatch.setattr("distrl.roles.join.VectorEnvironment", Slow)
     stop = threading.Event()
-    role = ActorRole(address=RunAddress(redis_url, tmp_path.name, Trust()), actor=0, stop=stop)
+    role = ActorRole(Role("actor", 0), RunAddress(redis_url, tmp_path.name, Trust()), stop)
     thread = threading.Thread(target=role.run)
     thread.start()
     assert entered.wait(20)
@@ -103,7 +104,7 @@ def test_while_its_environment_is_made_the_age_goes_on(described_run, redis_url,
 
 def test_a_run_that_is_not_there_is_an_error(redis_url):
     with pytest.raises(MemoryBackendError, match="no-such-run"):
-        ActorRole(address=RunAddress(redis_url, "no-such-run", Trust()), actor=0, stop=threading.Event())
+        ActorRole(Role("actor", 0), RunAddress(redis_url, "no-such-run", Trust()), threading.Event())
 
 
 def test_actors_carry_no_framework():
@@ -120,7 +121,7 @@ def test_an_actor_imports_named_code_with_the_key_or_by_name_alone(described_run
     stop.set()
 
     def join(trust: Trust) -> int:
-        role = ActorRole(address=RunAddress(redis_url, tmp_path.name, trust), actor=0, stop=stop)
+        role = ActorRole(Role("actor", 0), RunAddress(redis_url, tmp_path.name, trust), stop)
         role.run()
         return role.status().incarnation
 
@@ -140,4 +141,4 @@ def test_the_description_of_another_run_does_not_do(described_run, redis_url, ru
     text = json.dumps(description)
     backend.engine.call("HSET", backend._run.keys.run, "config", text, "signature", signature(run_key, text))
     with pytest.raises(ConfigError, match="is of run other: it was rewritten"):
-        ActorRole(address=RunAddress(redis_url, tmp_path.name, Trust(run_key)), actor=0, stop=threading.Event())
+        ActorRole(Role("actor", 0), RunAddress(redis_url, tmp_path.name, Trust(run_key)), threading.Event())

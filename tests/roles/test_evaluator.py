@@ -13,6 +13,7 @@ from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.roles import evaluator
 from distrl.roles.description import RunAddress, RunDescription
 from distrl.roles.evaluator import EvaluatorRole
+from distrl.roles.plan import Role
 from distrl.roles.trust import Trust
 from distrl.types import PolicyBundle, Weights
 
@@ -54,7 +55,7 @@ class Joined:
 
     def __init__(self, redis_url, run_id, run_key):
         self.stop = threading.Event()
-        self.role = EvaluatorRole(address=RunAddress(redis_url, run_id, Trust(run_key)), stop=self.stop)
+        self.role = EvaluatorRole(Role("evaluator"), RunAddress(redis_url, run_id, Trust(run_key)), self.stop)
         self.thread = threading.Thread(target=self.role.run, daemon=True)
         self.thread.start()
 
@@ -138,10 +139,10 @@ def test_a_policy_of_another_environment_is_refused(described_run, redis_url, ru
     monkeypatch.setattr(evaluator, "Policy", First)
     backend.weights.put_bundle(PolicyBundle(b"", ""))
     with pytest.raises(ConfigError, match="the policy was made for another, here the environment is EnvSpec"):
-        EvaluatorRole(address=RunAddress(redis_url, tmp_path.name, Trust(run_key)), stop=threading.Event()).run()
+        EvaluatorRole(Role("evaluator"), RunAddress(redis_url, tmp_path.name, Trust(run_key)), threading.Event()).run()
 
 
 def test_a_run_without_evaluations_has_no_use_for_one(described_run, redis_url, run_key, tmp_path):
     described_run(**TASK)
     with pytest.raises(ConfigError, match=r"has no evaluation\.every_env_steps: nothing to evaluate"):
-        EvaluatorRole(address=RunAddress(redis_url, tmp_path.name, Trust(run_key)), stop=threading.Event()).run()
+        EvaluatorRole(Role("evaluator"), RunAddress(redis_url, tmp_path.name, Trust(run_key)), threading.Event()).run()

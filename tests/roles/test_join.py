@@ -18,7 +18,7 @@ from distrl.errors import ConfigError, EnvironmentFailedError, MemoryBackendErro
 from distrl.memory_backend.records import RoleStatus
 from distrl.memory_backend.stream import QueueCaps
 from distrl.roles import join
-from distrl.roles.join import Heartbeat, here, make_environment, memory_mb
+from distrl.roles.join import Heartbeat, make_environment, memory_mb
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
 SPEC = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
@@ -33,7 +33,7 @@ def heartbeat(backend, monkeypatch):
     monkeypatch.setattr(join, "HEARTBEAT_S", 0.01)
     stop = threading.Event()
     status = RoleStatus("actor", 3, 2, "host", 1, "acting", env_steps=5)
-    beats = Heartbeat(backend, lambda: status, stop, RunConfig())
+    beats = Heartbeat(backend, lambda: status, stop, RunConfig(), lambda _: None)
     yield beats, stop
     beats._end.set()
 
@@ -82,10 +82,12 @@ def test_what_operators_change_is_told_once_and_the_log_level_holds(backend, mon
 def test_a_heartbeat_tells_the_processor_time_of_its_interval(backend, monkeypatch):
     now = {"monotonic": 10.0, "process_time": 3.0}
     monkeypatch.setattr(join, "time", SimpleNamespace(**{name: lambda name=name: now[name] for name in now}))
-    beats = Heartbeat(backend, lambda: RoleStatus("actor", 3, 2, "h", 1, "acting"), threading.Event(), RunConfig())
+    status = RoleStatus("actor", 3, 2, "h", 1, "acting", waits={"waiting: room": 0.12345})
+    beats = Heartbeat(backend, lambda: status, threading.Event(), RunConfig(), lambda _: None)
     now |= {"monotonic": 12.0, "process_time": 4.5}
     beats.beat()
     assert backend.registry.roles()[0].cpu_share == 0.75
+    assert backend.registry.roles()[0].waits == {"waiting: room": 0.123}
     now |= {"monotonic": 13.0, "process_time": 4.5}
     beats.beat()
     assert backend.registry.roles()[0].cpu_share == 0.0
@@ -189,9 +191,3 @@ def test_who_asks_the_terminal_gets_an_error_and_is_not_stopped(tmp_path):
     terminal += "try: child.wait(60)\nfinally: child.kill()"
     subprocess.run([sys.executable, "-c", terminal], check=True)
     assert (tmp_path / "answer").read_text() == f"{errno.EIO}\n"
-
-
-def test_here_is_this_process():
-    host, pid = here()
-    assert host
-    assert pid == int(subprocess.check_output([sys.executable, "-c", "import os; print(os.getppid())"]))

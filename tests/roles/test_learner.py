@@ -11,6 +11,7 @@ from distrl.errors import UnsavedError
 from distrl.roles.actor import ActorRole
 from distrl.roles.description import RunAddress
 from distrl.roles.learner import LearnerRole
+from distrl.roles.plan import Role
 from distrl.roles.trust import Trust
 
 pytestmark = pytest.mark.redis
@@ -19,10 +20,10 @@ pytestmark = pytest.mark.redis
 def test_a_learner_trains_to_its_stop_condition_and_says_so_to_all(described_run, run_key, redis_url, tmp_path: Path):
     backend = described_run(learner={"batch_size": 2}, stop={"updates": 5})
     stop = threading.Event()
-    actor = ActorRole(address=RunAddress(redis_url, tmp_path.name, Trust()), actor=0, stop=stop)
+    actor = ActorRole(Role("actor", 0), RunAddress(redis_url, tmp_path.name, Trust()), stop)
     acting = threading.Thread(target=actor.run)
     acting.start()
-    learner = LearnerRole(address=RunAddress(redis_url, tmp_path.name, Trust(run_key)), stop=threading.Event())
+    learner = LearnerRole(Role("learner"), RunAddress(redis_url, tmp_path.name, Trust(run_key)), threading.Event())
     assert learner.status().state == "starting: importing the framework"
     assert learner.run() == "updates"
     assert backend.registry.control().stop == "updates"
@@ -46,7 +47,7 @@ def test_a_learner_that_is_asked_saves_and_leaves_the_run_to_others(described_ru
     backend = described_run()
     stop = threading.Event()
     stop.set()
-    assert LearnerRole(address=RunAddress(redis_url, tmp_path.name, Trust(run_key)), stop=stop).run() == "asked"
+    assert LearnerRole(Role("learner"), RunAddress(redis_url, tmp_path.name, Trust(run_key)), stop).run() == "asked"
     assert backend.registry.control().stop is None
     assert load_newest(tmp_path / "checkpoints") is not None
     # What it had published stays: the policy, and the first version of the weights.
@@ -62,10 +63,10 @@ def test_a_learner_that_cannot_save_at_its_goal_ends_the_run_all_the_same(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     backend = described_run(learner={"batch_size": 2}, stop={"updates": 2})
     (tmp_path / "checkpoints").write_text("no directory")
-    actor = ActorRole(address=RunAddress(redis_url, tmp_path.name, Trust()), actor=0, stop=threading.Event())
+    actor = ActorRole(Role("actor", 0), RunAddress(redis_url, tmp_path.name, Trust()), threading.Event())
     acting = threading.Thread(target=actor.run)
     acting.start()
-    learner = LearnerRole(address=RunAddress(redis_url, tmp_path.name, Trust(run_key)), stop=threading.Event())
+    learner = LearnerRole(Role("learner"), RunAddress(redis_url, tmp_path.name, Trust(run_key)), threading.Event())
     with pytest.raises(UnsavedError, match="does not take update 2"):
         learner.run()
     assert backend.registry.control().stop == "updates"
@@ -81,18 +82,18 @@ def test_a_learner_that_does_not_find_the_runs_directory_goes_on_from_what_is_pu
 ):
     """As on a host that does not share it."""
     backend = described_run(learner={"batch_size": 2}, stop={"updates": 5})
-    actor = ActorRole(address=RunAddress(redis_url, tmp_path.name, Trust(run_key)), actor=0, stop=threading.Event())
+    actor = ActorRole(Role("actor", 0), RunAddress(redis_url, tmp_path.name, Trust(run_key)), threading.Event())
     acting = threading.Thread(target=actor.run)
     acting.start()
     address = RunAddress(redis_url, tmp_path.name, Trust(run_key))
-    assert LearnerRole(address=address, stop=threading.Event()).run() == "updates"
+    assert LearnerRole(Role("learner"), address, threading.Event()).run() == "updates"
     acting.join(timeout=60)
     before = load_newest(tmp_path / "checkpoints")
     shutil.rmtree(tmp_path / "checkpoints")
     backend.engine.call("HDEL", backend._run.keys.control, "stop")
     stop = threading.Event()
     stop.set()  # one that began anew would be asked before its first update
-    assert LearnerRole(address=address, stop=stop).run() == "updates"
+    assert LearnerRole(Role("learner"), address, stop).run() == "updates"
     after = load_newest(tmp_path / "checkpoints")
     assert (after.step, after.meta["env_steps"]) == (5, before.meta["env_steps"])
     for name, array in before.arrays["main.online"].items():

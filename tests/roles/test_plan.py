@@ -1,6 +1,7 @@
 """The plan is data: one learner, as many actors as configured, an evaluator if it is."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -70,29 +71,31 @@ def test_only_too_many_roles_are_worth_a_warning(monkeypatch):
     assert oversubscription_warning(inline) is None  # between updates
 
 
+TOY = EnvSpec("Toy", {"observation": ArraySpec((1,), "float32")}, {"action": DiscreteSpec(2)})
+
+
 def test_what_the_replay_memory_takes_is_refused_only_where_the_learner_will_be(monkeypatch):
     """Ten million steps of one float, one choice and 16 bytes besides: 24 each, and a row of observations more."""
-    spec = EnvSpec("Toy", {"observation": ArraySpec((1,), "float32")}, {"action": DiscreteSpec(2)})
-    assert replay_note(config(2), spec) is None
+    assert replay_note(config(2), TOY) is None
     given = config(2)
 
     class WithReplay(type(given.algorithm)):
         replay: ReplayParameters = ReplayParameters(capacity_steps=2048 * 5000)
 
     given = given.model_copy(update={"algorithm": WithReplay()})
-    assert replay_note(given, spec) == "replay: 10,240,000 steps, 247.1 MB"  # 5,000 x (33 x 64 x 4 + 2,048 x 20 + 8)
+    assert replay_note(given, TOY) == "replay: 10,240,000 steps, 247.1 MB"  # 5,000 x (33 x 64 x 4 + 2,048 x 20 + 8)
     monkeypatch.setattr("distrl.learner.replay_set_up.available_bytes", lambda: 1000)
     with pytest.raises(ConfigError, match=r"lower algorithm\.replay\.capacity_steps: 10240000"):
-        replay_note(given, spec)
+        replay_note(given, TOY)
     on_ray = given.model_copy(update={"launch": given.launch.model_copy(update={"launcher": "ray"})})
-    assert replay_note(on_ray, spec) == "replay: 10,240,000 steps, 247.1 MB"
+    assert replay_note(on_ray, TOY) == "replay: 10,240,000 steps, 247.1 MB"
 
 
 def test_weights_that_are_published_rarely_are_told_of():
     """One update per step by default: 64 x 32 of them for each unroll."""
 
     def note(algorithm="sac", **tree):
-        return publication_note(RunConfig.model_validate({"algorithm": {"name": algorithm}, **tree}))
+        return publication_note(RunConfig.model_validate({"algorithm": {"name": algorithm}, **tree}), TOY)
 
     assert note() == (
         "weights are published once per unroll of 2,048 steps, every 2,048 updates; for newer ones in actors lower "
@@ -102,6 +105,23 @@ def test_weights_that_are_published_rarely_are_told_of():
     assert note(learner={"batch_size": 512}) is not None
     assert note(learner={"batch_size": 525}) is None  # 256 x 2,048 / 525 = 998.6
     assert note("apex") is note("impala") is None  # the one publishes at once, the other after each update
+
+
+def test_an_unroll_has_the_rows_that_the_environment_states():
+    """Three agents in each of 10 environments are 30 rows of 32 steps."""
+    tree = {"algorithm": {"name": "sac"}, "actors": {"environments": 10, "unroll_length_steps": 32}}
+    agents = replace(TOY, rows=3)
+    assert publication_note(RunConfig.model_validate(tree), agents) is None  # 960
+    note = publication_note(RunConfig.model_validate({**tree, "actors": {"environments": 11}}), agents)
+    assert note.startswith("weights are published once per unroll of 1,056 steps, every 1,056 updates")
+    tree["algorithm"]["replay"] = {"capacity_steps": 960, "min_size_steps": 320}
+    tree["actors"]["count"] = 2
+    given = RunConfig.model_validate(tree)
+    assert replay_note(given, TOY).startswith("replay: 960 steps")
+    with pytest.raises(
+        ConfigError, match=r"Toy has 3 rows in each environment: .*capacity_steps: 960 is less than .*1920 steps"
+    ):
+        replay_note(given, agents)
 
 
 SPEC = EnvSpec("X", {"pixels": ArraySpec((10, 10, 4), "uint8", frames=4)}, {"action": DiscreteSpec(2)})

@@ -26,7 +26,7 @@ class Ends:
 
     error: BaseException | None = None
 
-    def __init__(self, **_):
+    def __init__(self, *_):
         pass
 
     def run(self):
@@ -96,16 +96,14 @@ DONE = """
 import os, signal, sys
 from distrl.roles import running as roles
 from distrl.roles.lifeline import LIFELINE_VARIABLE
-from distrl.roles.description import RunAddress
 from distrl.roles.plan import Role
-from distrl.roles.trust import Trust
 
 class Ends:
     def run(self):
         os.kill(os.getpid(), signal.SIGTERM)  # is noted: a role is asked to end so
 
 roles._make_role = lambda *_: Ends()
-code = roles._run_here(Role("actor"), RunAddress("unix:///nowhere", "r", Trust()))
+code = roles.run_here(Role("actor"), redis_url="unix:///nowhere", run_id="r")
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
     assert signal.getsignal(number) == signal.SIG_IGN  # Python leaves this as it is when it ends, and no handler
     os.kill(os.getpid(), number)
