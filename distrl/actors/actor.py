@@ -1,10 +1,11 @@
 """The actor's loop: hops 1 to 5, in the order in which it calls their modules.
 
-`actors/admission.py` decides when an unroll may start; `actors/shipping.py` makes the bytes to push.
+`actors/admission.py` decides when an unroll may start; `actors/gradient_actor.py` ships gradients in place of unrolls.
 """
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,15 +14,17 @@ from distrl.actors.exploring import Exploration
 from distrl.actors.exploring.explorers import Rows
 from distrl.actors.policy import Policy
 from distrl.actors.priorities import FirstPriorities
-from distrl.actors.shipping import Shipper, UnrollShipper
 from distrl.actors.unroll import UnrollBuilder, restarted
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.backend import Backend
-from distrl.memory_backend.codec import decode_weights
+from distrl.memory_backend.codec import decode_weights, encode_unroll
 from distrl.memory_backend.records import Producer
 from distrl.memory_backend.stream import Admission
 from distrl.metrics.counters import Waits
+
+if TYPE_CHECKING:  # it brings the numeric framework
+    from distrl.actors.gradient_actor import GradientShipper
 
 
 class Actor:
@@ -31,7 +34,7 @@ class Actor:
         backend: The memory backend; used by this thread alone.
         producer: (actor id, incarnation).
         stop: Called between unrolls and while waiting.
-        shipper: Makes the payload of an unroll; None: the encoded unroll.
+        gradients: Makes the payload of a gradient actor; None: unrolls are pushed as they are.
 
     Attributes:
         progress: The actor's state, for heartbeats.
@@ -45,9 +48,9 @@ class Actor:
         environment: VectorEnvironment,
         producer: Producer,
         stop: Callable[[], bool],
-        shipper: Shipper | None = None,
+        gradients: "GradientShipper | None" = None,
     ) -> None:
-        self._shipper: Shipper = shipper or UnrollShipper()
+        self._gradients = gradients
         self._backend = backend
         self._policy = policy
         rows = Rows(producer[0], max(config.actors.count, 1), environment.rows)
@@ -86,8 +89,9 @@ class Actor:
         The next weights are taken whole, not mixed: a run that begins here does not have the earlier ones.
         """
         key = np.random.SeedSequence(self._seed, spawn_key=(1, *self._producer, update))
-        environment_seed, sampling_seed, shipping_seed = key.spawn(3)
-        self._shipper.reset(shipping_seed)
+        environment_seed, sampling_seed, gradient_seed = key.spawn(3)
+        if self._gradients is not None:
+            self._gradients.reset(gradient_seed)
         self._policy.forget_weights()
         self._rng = np.random.default_rng(sampling_seed)
         self._exploration.reset()
@@ -113,7 +117,8 @@ class Actor:
         if self._config is not self._steered:
             self._config = self._steered
             self._exploration.change(self._config.exploring)
-            self._shipper.steer(self._config)
+            if self._gradients is not None:
+                self._gradients.steer(self._config)
         self._pull_weights(admission.weights_version)
         self._exploration.perturb(self._policy, self._rng)
         self.progress.state = "acting"
@@ -133,8 +138,11 @@ class Actor:
         if self._priorities is not None:
             last = self._policy.step(self._observations, self._recurrent_state)
             unroll = self._priorities.told(unroll, last.outputs)
-        self.progress.state = self._shipper.state
-        payload = self._shipper.payload(unroll)  # hop 4
+        if self._gradients is None:
+            payload = encode_unroll(unroll)  # hop 4
+        else:
+            self.progress.state = "differentiating"
+            payload = self._gradients.payload(unroll)
         admission = self._backend.unrolls.push(unroll.header, payload)  # hop 5
         self._sequence += 1
         self._gate.pushed(unroll.header)
@@ -148,6 +156,8 @@ class Actor:
         fetched = self._backend.weights.fetch()
         if fetched is None:
             return
-        weights = self._shipper.take_weights(decode_weights(fetched.blob), self._rate)
+        weights = decode_weights(fetched.blob)
+        if self._gradients is not None:
+            weights = self._gradients.take_weights(weights, self._rate)
         self._policy.set_weights(weights, self._rate)  # the first ones are taken whole
         self._exploration.move_to(fetched.env_steps)

@@ -27,8 +27,6 @@ class GradientShipper:
         frame_counts: Observation's name -> its number of frames, for `stack`.
     """
 
-    state = "differentiating"
-
     def __init__(self, algorithm: GradientAlgorithm, networks: Networks, frame_counts: Mapping[str, int]) -> None:
         self._algorithm = algorithm
         self._networks = networks

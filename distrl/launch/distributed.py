@@ -35,7 +35,9 @@ def train_with_roles(
     with ExitStack() as cleanup:
         redis_url = config.memory.url
         if redis_url is None:
-            redis_url = cleanup.enter_context(_embedded_redis(description)).url
+            # Room for the queue, one unroll per actor beyond it, and weights of any size that fits a laptop.
+            most_bytes = 4 * config.memory.queue_bytes + 2**30
+            redis_url = cleanup.enter_context(EmbeddedRedis.start(maxmemory_bytes=most_bytes, max_bulk_bytes=2**29)).url
         redis_url = with_namespace(redis_url, config.memory.namespace)
         run = Run(RunAddress(redis_url, description.run_id, Trust(new_key())), description)
         backend = run.open_backend("supervisor")
@@ -46,8 +48,8 @@ def train_with_roles(
         launcher = _make_launcher(run, head_start, monitor.event)
         cleanup.callback(launcher.close)
         outcome = Supervisor(config, launcher, backend, monitor, run.log_dir, interrupt).run()
-        if outcome.exit_code == DistrlError.exit_code:
-            _keep_published(run_dir, backend, monitor)
+        if outcome.exit_code == DistrlError.exit_code and (kept := keep_published(run_dir, backend)):
+            monitor.event(kept)
     return outcome
 
 
@@ -58,15 +60,6 @@ def _publish(run: Run, backend: Backend) -> None:
     with usable(Path(run.description.run_dir)):
         put_file(Path(run.description.run_dir) / KEY_FILE, f"{key}\n".encode(), private=True)
     backend.create(published, signature(key, published))
-
-
-def _keep_published(run_dir: Path, backend: Backend, monitor: Monitor) -> None:
-    try:
-        kept = keep_published(run_dir, backend)
-    except MemoryBackendError as error:
-        kept = f"the published weights are not kept: {error}"
-    if kept is not None:
-        monitor.event(kept)
 
 
 def _last_look(run: Run, monitor: Monitor) -> None:
@@ -84,12 +77,6 @@ def _last_look(run: Run, monitor: Monitor) -> None:
             backend.delete()
     except MemoryBackendError as error:
         monitor.event(f"the numbers are those of the last look, and keys may be left behind: {error}")
-
-
-def _embedded_redis(description: RunDescription) -> EmbeddedRedis:
-    caps = description.config.memory.queue_bytes
-    # Room for the queue, one unroll per actor beyond it, and weights of any size that fits a laptop.
-    return EmbeddedRedis.start(maxmemory_bytes=4 * caps + 2**30, max_bulk_bytes=2**29)
 
 
 def _make_launcher(run: Run, head_start: HeadStart | None, report: Callable[[str], None]) -> Launcher:
@@ -112,29 +99,24 @@ def keep_published(run_dir: Path, backend: Backend) -> str | None:
     Returns:
         One line for the user; None if there is nothing newer, or the directory does not take it: then the run's own
         error says what refuses.
-
-    Raises:
-        MemoryBackendError: Redis does not answer.
     """
-    found, policy = backend.weights.fetch(), run_dir / "policy"
-    if found is None:
-        return None
+    file = run_dir / "policy" / "weights.msgpack"
     try:
-        weights = decode_weights(found.blob)
-        if weights.version <= _saved_version(policy / "weights.msgpack"):
+        found = backend.weights.fetch()
+        if found is None:
             return None
-        write_weights(policy, weights)
+        weights = decode_weights(found.blob)
+        if file.exists() and weights.version <= decode_weights(file.read_bytes()).version:
+            return None
+        write_weights(file.parent, weights)
+    except MemoryBackendError as error:
+        return f"the published weights are not kept: {error}"
     except (OSError, DecodeError):
         return None
     return (
         f"policy/ holds the newest published weights, which no checkpoint does (version {found.version:,}, "
         f"{found.env_steps:,} steps): distrl evaluate {run_dir}"
     )
-
-
-def _saved_version(path: Path) -> int:
-    """Version of the weights in a file; 0 if it is not there."""
-    return decode_weights(path.read_bytes()).version if path.exists() else 0
 
 
 def make_private_token() -> None:

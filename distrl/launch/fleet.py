@@ -1,13 +1,17 @@
-"""The roles that are up: started, restarted with back-off within a budget, scaled, and ended in order."""
+"""The roles that are up: started, restarted with back-off within a budget, watched for hangs, and ended in order."""
 
 import os
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, Protocol
 
+from distrl.learner.intake import DEATHS
+from distrl.memory_backend.records import RoleStatus
 from distrl.roles.plan import Role
+from distrl.roles.suspend_clock import AwakeClock
 
 FIRST_BACKOFF_S = 0.5
 LONGEST_BACKOFF_S = 5.0
@@ -43,6 +47,12 @@ class Launcher(Protocol):
     def close(self) -> None: ...
 
 
+SAME_ERROR = DEATHS + 1
+"""Equal errors in a row that are hopeless: once more than learners may die of one unroll, which the next one drops."""
+BUSY = ("starting", "acting", "evaluating")
+"""States in which a role runs its environment; in all others it waits for another role."""
+
+
 @dataclass
 class Member:
     """One role of the plan over all its incarnations."""
@@ -56,6 +66,21 @@ class Member:
     restarts: int = 0
     last_code: int | None = None
     last_error: str | None = None
+    killed_for: str | None = None  # until it is found dead
+    errors: deque[tuple[str, tuple[int, ...]]] = field(default_factory=lambda: deque(maxlen=SAME_ERROR))
+
+    def repeats(self, error: str | None, reached: tuple[int, ...]) -> bool:
+        """Record an end; return whether the last ends had one error, numbers apart, and no progress in between.
+
+        Args:
+            error: None: the end was of another kind, and the count begins anew.
+            reached: Progress of the run.
+        """
+        if error is None:
+            self.errors.clear()
+            return False
+        self.errors.append((re.sub(r"\d+", "#", error), reached))
+        return len(self.errors) == SAME_ERROR and len(set(self.errors)) == 1
 
 
 class Fleet:
@@ -127,6 +152,42 @@ class Fleet:
         if member.handle is not None:
             member.handle.terminate()
         return member
+
+
+class HangWatch:
+    """Remembers when each role's newest heartbeat was first seen.
+
+    Args:
+        limit_s: `environment.step_timeout_s`.
+        awake: Excludes time in which this process itself was suspended.
+    """
+
+    def __init__(self, limit_s: float, awake: AwakeClock) -> None:
+        self._limit_s = limit_s
+        self._awake = awake
+        self._seen: dict[Role, tuple[int, int, float]] = {}  # incarnation, beat, when it was first seen
+        self._ended: dict[Role, int] = {}
+
+    def overdue_s(self, status: RoleStatus) -> float | None:
+        """Return seconds without an environment step or heartbeat if they exceed the limit, else None."""
+        role, now = Role(status.role, status.id), self._awake.look()
+        if not self.is_current(status):
+            return None
+        incarnation, beat, since = self._seen.get(role, (0, 0, now))
+        if (incarnation, beat) != (status.incarnation, status.beat):
+            since = now
+            self._seen[role] = (status.incarnation, status.beat, since)
+        age_s = self._awake.age_s(since) + (status.last_step_age_s if status.state in BUSY else 0.0)
+        return age_s if age_s > self._limit_s else None
+
+    def is_current(self, status: RoleStatus) -> bool:
+        """Return whether the heartbeat's incarnation is not known to have ended."""
+        return status.incarnation > self._ended.get(Role(status.role, status.id), 0)
+
+    def ended(self, status: RoleStatus) -> None:
+        """Ignore that incarnation from now on: its heartbeat stays until the next one's."""
+        role = Role(status.role, status.id)
+        self._ended[role] = max(status.incarnation, self._ended.get(role, 0))
 
 
 def end(members: Iterable[Member], grace_s: float) -> None:

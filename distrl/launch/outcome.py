@@ -1,8 +1,8 @@
 """How a run ends: the table of exit codes, the outcome, and the summary that says so."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
 
 from distrl.errors import (
     EXIT_INTERRUPTED,
@@ -20,6 +20,13 @@ from distrl.runs.run_directory import Opened
 from distrl.runs.summary import PolicyLag, Summary
 
 COUNTS = ("env_steps", "updates", "episodes", "trained_steps", "weights_version")
+RETURNS = (
+    "mean_return_100",
+    "best_mean_return_100",
+    "evaluation_mean_return",
+    "evaluation_env_steps",
+    "best_evaluation_return",
+)
 
 
 class End(NamedTuple):
@@ -76,21 +83,18 @@ def summarize(
         started: Time of the launch in seconds since 1970: the learner reports its first update by that clock.
         wall_s: Duration by the monotonic clock.
     """
-    config, latest, ledger = description.config, monitor.latest, monitor.ledger
+    config = description.config
+    latest: Mapping[str, Any] = monitor.latest
     first_update = latest.get("first_update_unix_s")
     resumed = {"env_steps": opened.env_steps, "updates": opened.update}
-    counts = {name: max(int(latest.get(name) or 0), resumed.get(name, 0)) for name in COUNTS}
     return Summary(
         run_id=description.run_id,
         algorithm=config.algorithm.name,
         env=config.environment.id,
         seed=config.seed,
-        **counts,
-        mean_return_100=_number(latest.get("mean_return_100")),
-        best_mean_return_100=_number(latest.get("best_mean_return_100")),
-        evaluation_mean_return=_number(latest.get("evaluation_mean_return")),
-        evaluation_env_steps=_whole(latest.get("evaluation_env_steps")),
-        best_evaluation_return=_number(latest.get("best_evaluation_return")),
+        **{name: max(int(latest.get(name) or 0), resumed.get(name, 0)) for name in COUNTS},
+        **{name: latest.get(name) for name in RETURNS},
+        **{name: count for name, count in asdict(monitor.ledger).items() if name in Summary.model_fields},
         wall_s=wall_s,
         time_to_first_update_s=None if first_update is None else float(first_update) - started,
         env_steps_per_s=monitor.rate("env_steps"),
@@ -98,29 +102,13 @@ def summarize(
         stop_reason=outcome.stop_reason,
         exit_code=outcome.exit_code,
         error=outcome.error,
-        produced=ledger.produced,
-        foreign=ledger.foreign,
-        trained=ledger.trained,
-        queued=ledger.queued,
-        in_flight=ledger.in_flight,
-        dropped=dict(ledger.dropped),
-        lost=ledger.lost,
-        rolled_back=ledger.rolled_back,
-        policy_lag=PolicyLag(**{name: _number(latest.get(f"policy_lag_{name}")) for name in ("mean", "p95", "max")}),
+        policy_lag=PolicyLag(**{name: latest.get(f"policy_lag_{name}") for name in PolicyLag.model_fields}),
         bottleneck=str(latest.get("bottleneck") or "-"),
         peak_rss_mb=monitor.peak_rss_mb,
         restarts=monitor.restarts,
-        learner_idle_share=_number(latest.get("learner_wait_share")),
-        actors_blocked_share=_number(latest.get("actors_blocked_share")),
+        learner_idle_share=latest.get("learner_wait_share"),
+        actors_blocked_share=latest.get("actors_blocked_share"),
         resumed_env_steps=opened.env_steps,
         resumed_updates=opened.update,
         resumed_wall_s=opened.wall_s,
     )
-
-
-def _number(value: float | int | str | None) -> float | None:
-    return None if value is None else float(value)
-
-
-def _whole(value: float | int | str | None) -> int | None:
-    return None if value is None else int(value)

@@ -9,11 +9,9 @@ from pathlib import Path
 from distrl.config import RunConfig
 from distrl.errors import EnvironmentFailedError, MemoryBackendError, StalledError
 from distrl.interrupt import Interrupt
-from distrl.launch.fleet import Fleet, Handle, Launcher, Member, end, have_ended
-from distrl.launch.hang_watch import HangWatch
+from distrl.launch.fleet import SAME_ERROR, Fleet, Handle, HangWatch, Launcher, Member, end, have_ended
 from distrl.launch.monitor import Monitor
 from distrl.launch.outcome import ENDS, UNKNOWN, Outcome
-from distrl.launch.repeated_errors import SAME_ERROR, RepeatedErrors
 from distrl.launch.stall_report import stall_report
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.records import RoleStatus
@@ -57,8 +55,6 @@ class Supervisor:
         self._watch = HangWatch(config.environment.step_timeout_s, self._awake)
         self._learner_trains = False
         self._is_first_start = True  # no learner has trained yet
-        self._hung: dict[Role, str] = {}  # killed and not yet found dead: why
-        self._repeats = RepeatedErrors()
         self._target, self._most = config.actors.count, most_actors(config)
         self._scaling_from: int | None = None
         self._reported: set[Role] = set()  # roles with a heartbeat
@@ -155,7 +151,7 @@ class Supervisor:
         """Handle the end of a role: return the run's outcome if it is over, else schedule another start."""
         role, code = member.role, member.last_code
         assert code is not None  # it is among the dead
-        hung = self._hung.pop(role, None)
+        hung, member.killed_for = member.killed_for, None
         error = hung or (member.last_error if code > 0 else None)  # a role that a signal ends logs no error
         if role.kind == "learner" and (outcome := self._learner_is_done(member, code)) is not None:
             return outcome
@@ -165,7 +161,7 @@ class Supervisor:
         self._let_go(role)  # raises where Redis cannot be reached from here either
         if code == 0 and self._backend.registry.control().stop is not None:
             return None
-        if self._repeats.is_hopeless(role, code, error, self._reached, self._monitor.ledger.produced):
+        if self._is_hopeless(member, error):
             return Outcome(code, "keeps failing", f"{role.name} failed {SAME_ERROR} times in the same way: {error}")
         how = f"{f'signal {-code}' if code < 0 else f'exit code {code}'}{f': {error}' if error else ''}"
         delay = self.fleet.restart_later(member, outage=code == MemoryBackendError.exit_code)
@@ -175,6 +171,21 @@ class Supervisor:
             return Outcome(final, "restart budget spent", f"{role.name} ended {budget} ({how})")
         self._monitor.event(f"{role.name} ended ({how}); starting again in {delay:.1f} s")
         return None
+
+    def _is_hopeless(self, member: Member, error: str | None) -> bool:
+        """Return whether a role fails again and again in the same way, so that another start would be in vain.
+
+        An environment that has produced unrolls in this run may only be away for a while, such as a simulator on
+        another host: the restart budget decides then.
+        """
+        code, produced = member.last_code or 0, self._monitor.ledger.produced
+        repeated = error if ENDS.get(code, UNKNOWN).repeats else None
+        if member.role.kind == "learner":
+            return member.repeats(repeated, self._reached)
+        # Unrolls are progress for every role but the learner.
+        return member.repeats(repeated, (*self._reached, produced)) and not (
+            code == EnvironmentFailedError.exit_code and produced
+        )
 
     def _learner_is_done(self, member: Member, code: int) -> Outcome | None:
         """Return the outcome if the learner has ended as asked, or has failed when it had reached its end."""
@@ -266,7 +277,7 @@ class Supervisor:
         for member in reversed(self.fleet.actors):
             if member.handle is not None and member.handle.waits_for is None:
                 self._made_room_at = self._awake.look()
-                self._hung[member.role] = "it makes room for the learner"
+                member.killed_for = "it makes room for the learner"
                 member.handle.kill()
                 return
 
@@ -283,15 +294,13 @@ class Supervisor:
         end(retired, ACTOR_GRACE_S)
         for member in retired:
             self._let_go(member.role)
-            self._hung.pop(member.role, None)
-            self._repeats.forget(member.role)
             self._backend.registry.forget_actor(member.role.id)
 
     def _kill_if_hung(self, status: RoleStatus) -> None:
         """Kill an actor or evaluator whose environment step or heartbeat is too old."""
         role = Role(status.role, status.id)
         member = self.fleet.members.get(role)
-        if role.kind == "learner" or role in self._hung or (member is not None and member.handle is None):
+        if role.kind == "learner" or (member is not None and (member.handle is None or member.killed_for)):
             return
         age_s = self._watch.overdue_s(status)
         if age_s is None:
@@ -302,7 +311,7 @@ class Supervisor:
                 self._backend.registry.forget_actor(role.id)
             self._monitor.event(f"{role.name}, joined by hand, has been silent for {age_s:.0f} s: forgotten")
         elif member.handle is not None:
-            self._hung[role] = f"no environment step for {age_s:.0f} s (environment.step_timeout_s)"
+            member.killed_for = f"no environment step for {age_s:.0f} s (environment.step_timeout_s)"
             member.handle.kill()
 
     def _check_progress(self, statuses: Sequence[RoleStatus], *, paused: bool) -> Outcome | None:

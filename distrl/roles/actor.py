@@ -6,11 +6,11 @@ Gradient actors import the numeric framework, on the CPU and on one thread; all 
 import threading
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from distrl.actors.actor import Actor
 from distrl.actors.admission import FOR_THE_LEARNER
 from distrl.actors.policy import Policy
-from distrl.actors.shipping import Shipper
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError
@@ -19,6 +19,9 @@ from distrl.roles.description import RunAddress
 from distrl.roles.framework import import_framework
 from distrl.roles.join import JoinedRole, await_bundle, log, make_environment
 from distrl.roles.plan import Role
+
+if TYPE_CHECKING:
+    from distrl.actors.gradient_actor import GradientShipper
 
 
 class ActorRole(JoinedRole):
@@ -79,7 +82,7 @@ class ActorRole(JoinedRole):
             if self._actor is not None:
                 self._actor.steer(config)
 
-    def _make_shipper(self, environment: VectorEnvironment) -> Shipper | None:
+    def _make_shipper(self, environment: VectorEnvironment) -> "GradientShipper | None":
         """Make the differentiating part of a gradient actor; None for other actors, which import no framework."""
         config = self._run.config
         if config.algorithm.ships == "unrolls":
@@ -94,7 +97,7 @@ class ActorRole(JoinedRole):
         numeric_backend.configure(device="cpu", threads=1, deterministic=False, seed=config.seed)
         return make_shipper(config, environment.spec)
 
-    def _prepare(self, policy: Policy, environment: VectorEnvironment, shipper: Shipper | None) -> Actor:
+    def _prepare(self, policy: Policy, environment: VectorEnvironment, shipper: "GradientShipper | None") -> Actor:
         """Make the actor and reset its environments."""
         if policy.spec != environment.spec:
             raise ConfigError(f"the policy was made for {policy.spec}, here the environment is {environment.spec}")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from distrl.launch.hang_watch import HangWatch
+from distrl.launch.fleet import HangWatch
 from distrl.memory_backend.records import RoleStatus
 from distrl.roles.suspend_clock import AwakeClock
 
