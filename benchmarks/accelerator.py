@@ -1,16 +1,16 @@
-"""The learner alone: updates of image networks, beside the device's matrix peak and what the host feeds.
+"""The learner alone: updates of image networks, beside the device's peak and the rate at which the host feeds it.
 
-    python -m benchmarks.accelerator                                  # of one unroll: a CPU
-    python -m benchmarks.accelerator --unrolls 16 --seconds 10        # a GPU, with distrl's extra gpu
+    python -m benchmarks.accelerator                                  # one unroll per update: for a CPU
+    python -m benchmarks.accelerator --unrolls 16 --seconds 10        # for a GPU, with distrl's extra gpu
     python -m benchmarks.accelerator --only nature-* --backend tensorflow
 
 The Nature CNN (Mnih et al. 2015) and IMPALA's deep ResNet (Espeholt et al. 2018) learn from real Pong unrolls of 32
-games x 20 steps by IMPALA's update, all of it: V-trace, gradients, Adam. An update is given arrays of the host, so
-that their way to the device is in it. Operations are counted from the layers: twice the multiplications of a forward
-pass, and again twice as many for the gradients, but those of the pixels. The peak is what one product of two large
-square matrices reaches on the device in the same dtype, as the framework multiplies it by default: float32 on many GPUs
-by their units for TF32. The feed is what one host thread decodes and joins into
-batches, and what it copies to the device.
+games x 20 steps by IMPALA's whole update: V-trace, gradients, Adam. An update starts from arrays of the host, so it
+includes their copy to the device. Operations are counted from the layers: two for each multiplication of a forward
+pass, and twice as many again for the gradients, except those of the pixels. The peak is the rate of one product of two
+large square matrices on the device in the same dtype, as the framework multiplies by default: float32 on many GPUs by
+their TF32 units. The feed is the rate at which one host thread decodes and joins batches, and at which it copies them
+to the device.
 """
 
 import math
@@ -35,11 +35,11 @@ from distrl.types import Batch, Unroll, UnrollSchema, Weights
 
 PRESET = "pong-impala"
 PEAK_SIZE = {"cpu": 2048, "gpu": 16384}
-"""Rows and columns of the matrices whose product is the peak."""
+"""Rows and columns of the matrices whose product measures the peak."""
 
 
 class Case(NamedTuple):
-    """A network in a dtype: embedder and middleware as in the configuration."""
+    """A network in a dtype: its embedder and middleware, as in a configuration."""
 
     embedder: str
     middleware: str
@@ -54,7 +54,7 @@ CASES = {
 
 
 def configuration(case: Case, backend: str, unrolls: int) -> RunConfig:
-    """The preset's, with the case's network, one update per batch of so many unrolls."""
+    """Return the preset's configuration with the case's network and this many unrolls per update."""
     sets = (
         f"network.input_embedders_parameters.observation.scheme={case.embedder}",
         f"network.middleware_parameters.scheme={case.middleware}",
@@ -68,10 +68,10 @@ def configuration(case: Case, backend: str, unrolls: int) -> RunConfig:
 
 
 def measure(name: str, backend: str, unrolls: int, seconds: float) -> Entry:
-    """One case."""
+    """Measure one case."""
     where, config = stamp(), configuration(CASES[name], backend, unrolls)
     select_framework(backend)
-    # They bring the framework.
+    # These imports load the framework.
     from distrl.algorithms import make_algorithm
     from distrl.networks.framework import backend as numeric_backend
     from distrl.networks.policy.bundle import export_bundle
@@ -116,7 +116,7 @@ def _shape(config: RunConfig) -> tuple[int, int]:
 
 
 def operations(model: Any) -> int:
-    """Floating-point operations of one row's forward and backward pass: two for each multiplication and addition.
+    """Return the floating-point operations of one row's forward and backward pass, two per multiplication-addition.
 
     The first layer with weights has no gradient of its input, the pixels.
     """
@@ -126,7 +126,7 @@ def operations(model: Any) -> int:
 
 
 def peak(backend: str, dtype: str, seconds: float) -> float:
-    """Operations per second of one matrix product on the device."""
+    """Return the operations per second of one matrix product on the device."""
     run, platform = _product(backend, dtype)
     size = PEAK_SIZE["cpu" if platform == "cpu" else "gpu"]
     return 2.0 * size**3 / seconds_per_call(run(size), seconds)
@@ -154,7 +154,7 @@ def _product(backend: str, dtype: str) -> tuple[Callable[[int], Callable[[], obj
 
 
 def device_name(backend: str) -> str:
-    """As the framework calls it."""
+    """Return the framework's name of the device."""
     if backend == "jax":
         import jax
 
@@ -166,13 +166,13 @@ def device_name(backend: str) -> str:
 
 
 def _feeding(unrolls: list[Unroll], schema: UnrollSchema, frames: Mapping[str, int]) -> Callable[[], object]:
-    """From the bytes of a batch's unrolls to the batch."""
+    """Return a function that decodes a batch's unrolls and joins them."""
     payloads, layouts = [(unroll.header, encode_unroll(unroll)) for unroll in unrolls], Layouts()
     return lambda: stack([decode_unroll(header, payload, schema, layouts) for header, payload in payloads], frames)
 
 
 def _copying(backend: str, batch: Batch) -> Callable[[], object]:
-    """A batch to the device, until it is there."""
+    """Return a function that copies a batch to the device and waits for the end."""
     arrays = _arrays(batch)
     if backend == "jax":
         import jax
@@ -189,7 +189,7 @@ def _copying(backend: str, batch: Batch) -> Callable[[], object]:
 
 
 def _arrays(batch: Batch) -> list[np.ndarray]:
-    """All arrays in it."""
+    """Return all arrays of a batch."""
     values = [field.values() if isinstance(field, Mapping) else [field] for field in batch]
     return [value for of_field in values for value in of_field if isinstance(value, np.ndarray)]
 
@@ -214,7 +214,7 @@ def _line(entry: Entry) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and reports."""
+    """Measure and report."""
     made = parser(__doc__, "accelerator", list(CASES))
     made.add_argument("--backend", choices=["jax", "tensorflow"], default="jax", help="(default: %(default)s)")
     made.add_argument("--unrolls", type=int, default=1, help="of 640 frames, in a batch (default: %(default)s)")

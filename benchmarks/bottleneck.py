@@ -1,11 +1,11 @@
-"""Bottleneck verdicts of trainings with one side that is slow on purpose: the verdict must name that side.
+"""Bottleneck verdicts of trainings with one deliberately slow side, which the verdict must name.
 
     python -m benchmarks.bottleneck
     python -m benchmarks.bottleneck --only slow-learner --seconds 30
 
-Two real trainings through the command line, `distrl train`, of CartPole's presets with two actors. In one of them an
-environment sleeps 10 ms in every step, so that the learner has next to nothing to do; in the other the learner goes
-forty times through every unroll. The shares and the verdict are those of `distrl status` at the end of the training.
+Two real trainings by `distrl train`, of CartPole's presets with two actors. In one of them an environment sleeps 10 ms
+in every step, so that the learner has almost nothing to do. In the other the learner trains forty times on every
+unroll. The shares and the verdict are those of `distrl status` at the end of the training.
 """
 
 import shutil
@@ -35,10 +35,10 @@ CASES = {
 
 
 def measure(name: str, seconds: float, out: Path) -> Entry:
-    """One training.
+    """Run one training.
 
     Raises:
-        FailedError: It failed.
+        FailedError: The training failed.
     """
     case, run_dir, where = CASES[name], out / "runs" / name, stamp()
     shutil.rmtree(run_dir, ignore_errors=True)
@@ -62,7 +62,7 @@ def _line(entry: Entry) -> Sequence[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and reports; 1 if a training failed."""
+    """Measure and report; return 1 if a training failed."""
     made = parser(__doc__, "bottleneck", list(CASES))
     made.add_argument("--seconds", type=float, default=20.0, help="of each training (default: %(default)s)")
     given = made.parse_args(arguments)

@@ -4,11 +4,11 @@
     python -m benchmarks.broadcast --only 16 --publications 20
 
 Real actor processes act in an environment that sleeps, so that an unroll takes a second, with a policy of 1.7 million
-parameters that travel as float16. This process stands for the learner: it publishes by the learner's own code, at
-moments that have nothing to do with the actors', and takes their unrolls away. The time is from before the weights are
-encoded to when an actor begins to act with them, by Redis' clock: at the latest a second, which is what its environment
-sleeps, before its first unroll with them is in the stream. An actor takes new weights between two unrolls, so that a
-second is what the slowest needs if nothing else took time.
+parameters that travel as float16. This process replaces the learner: it publishes by the learner's own code, at moments
+independent of the actors, and removes their unrolls. The time runs from before the weights are encoded until an actor
+begins to act with them, by Redis' clock: at most one second, the sleep of an unroll, before its first unroll with them
+is in the stream. An actor takes new weights between two unrolls, so the slowest needs one second even if nothing else
+takes time.
 """
 
 import tempfile
@@ -43,13 +43,13 @@ UNROLL_S = STEPS * STEP_S
 MOST_P95_S = 1.25
 KEY = new_key()
 HIDDEN = 1300
-"""Two layers of so many units are 1.7 million parameters."""
+"""Units of each of two layers, 1.7 million parameters in all."""
 START_S = 240.0
-"""For all actors to be at work."""
+"""Time-out until all actors act."""
 
 
 class Arrival(NamedTuple):
-    """An unroll in the stream: whose, with which weights, and when, in seconds since 1970."""
+    """An unroll in the stream: its actor, its weights' version, and its time in seconds since 1970."""
 
     actor: int
     version: int
@@ -57,7 +57,7 @@ class Arrival(NamedTuple):
 
 
 class Drain(threading.Thread):
-    """Takes unrolls away and notes when they came, until stopped; on a connection of its own."""
+    """Removes unrolls from the stream and records their times, until stopped; on its own connection."""
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(daemon=True)
@@ -66,7 +66,7 @@ class Drain(threading.Thread):
         self.arrivals: list[Arrival] = []
 
     def run(self) -> None:
-        """As the learner's feed, but that nothing is learned."""
+        """Take and acknowledge entries as the learner does, without learning."""
         while not self._stopped.is_set():
             entries = self._backend.unrolls.take(64, 0.2)
             if entries:
@@ -74,13 +74,13 @@ class Drain(threading.Thread):
                 self.arrivals += [arrival(entry) for entry in entries]
 
     def stop(self) -> None:
-        """Waits for the end."""
+        """Wait for the end."""
         self._stopped.set()
         self.join(10.0)
         self._backend.close()
 
     def await_version(self, version: int, actors: int, within_s: float) -> None:
-        """Returns when every actor has acted with these weights or newer ones.
+        """Wait until every actor has acted with these weights or newer ones.
 
         Raises:
             DistrlError: Not within that time.
@@ -93,16 +93,16 @@ class Drain(threading.Thread):
 
 
 def arrival(entry: StreamEntry) -> Arrival:
-    """An entry's id begins with the milliseconds of Redis' clock."""
+    """Return the arrival of an entry, whose id begins with the milliseconds of Redis' clock."""
     assert entry.header is not None  # only these actors push here
     return Arrival(entry.header.actor, entry.header.weights_version, int(entry.entry_id.split("-")[0]) / 1000.0)
 
 
 def latencies(arrivals: Sequence[Arrival], published: Mapping[int, float], actors: int) -> list[float]:
-    """Seconds from each publication to when each actor began to act with it, or with a newer version.
+    """Return the seconds from each publication until each actor began to act with it or with a newer version.
 
     Args:
-        published: Version -> when, in seconds since 1970.
+        published: Version -> its time in seconds since 1970.
     """
     found = []
     for version, at_s in published.items():
@@ -113,7 +113,7 @@ def latencies(arrivals: Sequence[Arrival], published: Mapping[int, float], actor
 
 
 def configured(actors: int) -> RunConfig:
-    """The run: nothing but its actors and its network matters."""
+    """Return the run's configuration, of which only the actors and the network matter."""
     sets = [
         "environment.id=benchmarks.sleeping:Sleeping",
         f"environment.kwargs={{step_s: {STEP_S}}}",
@@ -131,7 +131,7 @@ def configured(actors: int) -> RunConfig:
 
 @contextmanager
 def actor_processes(run: Run) -> Iterator[None]:
-    """All actors of a run; they end with the block."""
+    """Start all actors of a run; they end with the block."""
     run.log_dir.mkdir(exist_ok=True)
     launcher = ProcessLauncher(run)
     handles = [launcher.start(Role("actor", actor)) for actor in range(run.config.actors.count)]
@@ -147,10 +147,10 @@ def actor_processes(run: Run) -> Iterator[None]:
 
 
 def measure(name: str, publications: int) -> Entry:
-    """One number of actors."""
+    """Measure one number of actors."""
     config, where = configured(ACTORS[name]), stamp()
     select_framework(config.learner.backend)
-    # Imported here: they bring the framework, of which actors must see nothing.
+    # Imported here: these load the framework, which actors must not import.
     from distrl.learner import publisher as publishing
     from distrl.learner.origin import Place
     from distrl.learner.preparation import prepare, wire_dtypes
@@ -227,7 +227,7 @@ def _line(one: Entry) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and reports."""
+    """Measure and report."""
     made = parser(__doc__, "broadcast", list(ACTORS))
     made.add_argument("--publications", type=int, default=20, metavar="N", help="timed ones (default: %(default)s)")
     given = made.parse_args(arguments)

@@ -1,10 +1,10 @@
-"""Runs the tests of endurance, two at a time, and says in docs/reliability.md what they have measured. Two hours.
+"""Endurance tests, two at a time, and their measurements in docs/reliability.md. Takes two hours.
 
     python -m benchmarks.endurance
     python -m benchmarks.endurance --only network no-actors --publish
 
-They are tests like all others, of real runs and with the same checks as in CI, which gives each of them seconds where
-these get minutes or an hour. What fails has measured nothing, and is told at the end.
+These are ordinary tests of real runs, with the same checks as in CI. There each runs for seconds, here for minutes or
+an hour. A test that fails yields no measurement and is reported at the end.
 """
 
 import json
@@ -89,7 +89,7 @@ def _line(entry: Entry) -> Sequence[str]:
 
 
 def _told(name: str, value: float | str) -> str:
-    """'slowest back 1.9 s'."""
+    """Return a figure in words: 'slowest back 1.9 s'."""
     if isinstance(value, str):
         return f"{name.replace('_', ' ')} {value}"
     unit = next(unit for unit in UNITS if name.endswith(unit))
@@ -97,7 +97,7 @@ def _told(name: str, value: float | str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and reports; 1 if a test failed."""
+    """Measure and report; return 1 if a test failed."""
     given = parser(__doc__, "endurance", list(TESTS), page=PAGE).parse_args(arguments)
     names = chosen(list(TESTS), given.only)
     entries, passed = measure(names, given.out)

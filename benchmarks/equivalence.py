@@ -1,10 +1,10 @@
-"""One training, started in different ways: the same result at equal environment steps.
+"""The same training by different launchers: equal results at equal environment steps.
 
     python -m benchmarks.equivalence
 
-CartPole with the presets' own settings, but for the number of actors and what they run as: one process with the
-memory backend in memory; one and four actors as processes over Redis; four as Ray actors over Redis. Every run takes
-the same environment steps, too few to be done with learning, and is judged by 100 greedy episodes.
+CartPole with the presets' own settings, except for the number of actors and the launcher: one process with the memory
+backend in memory; one and four actors as processes over Redis; four as Ray actors over Redis. Every run takes the same
+number of environment steps, too few to finish learning. 100 greedy episodes judge it.
 """
 
 import itertools
@@ -25,7 +25,7 @@ BUDGETS = {"cartpole-impala": 500_000, "cartpole-dqn": 50_000}
 
 
 def rows() -> list[Row]:
-    """Every variant of each preset."""
+    """Return every variant of each preset."""
     return [
         Row(f"{preset}-{name}", preset, "CartPole-v1", words, None, budget, sets=("stop.mean_return=null", *sets))
         for preset, budget in BUDGETS.items()
@@ -42,7 +42,7 @@ def block(report: Path) -> str:
 
 
 def verdict(report: Path) -> str:
-    """Which intervals have nothing in common, if any; nothing where a result is missing or there is none to compare."""
+    """Return a line on intervals that do not overlap; empty if a result is missing or there is none to compare."""
     tree, measured, by_row = read_report(report)
     open_rows = [f"`{row.name}`" for row in measured if missing(by_row[row.name], tree["seeds"])]
     if open_rows:
@@ -64,7 +64,7 @@ def verdict(report: Path) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and reports."""
+    """Measure and report."""
     given = parser((__doc__ or "").splitlines()[0], "equivalence").parse_args(arguments)
     return measure_and_report("equivalence", rows(), given, block)
 

@@ -10,19 +10,19 @@ from numpy.typing import ArrayLike, NDArray
 from distrl.runs.curves import interquartile_mean
 
 EVERY_RESAMPLE = 4096
-"""Up to this many resamples are all taken, each once: the interval of up to five seeds is exact and the same always."""
+"""Up to this many resamples, each is taken once: intervals of up to five seeds are exact and always the same."""
 RESAMPLES = 2000
 
 
 class Interval(NamedTuple):
-    """A central estimate and what a bootstrap puts around it."""
+    """A central estimate with its bootstrap interval."""
 
     centre: float
     low: float
     high: float
 
     def overlaps(self, other: "Interval") -> bool:
-        """The two have a number in common."""
+        """Return whether the two intervals overlap."""
         return self.low <= other.high and other.low <= self.high
 
 
@@ -35,10 +35,10 @@ def bootstrap(
     """Percentile bootstrap interval of `centre` along the first axis.
 
     Args:
-        scores: [n, ...]; the n seeds are what is drawn, with replacement.
+        scores: [n, ...]; resamples draw from the n seeds, with replacement.
         level: Share of the resamples' means inside.
-        seed: Of the draws, where there are too many resamples to take all.
-        centre: [n, ...] -> [...], whatever of the scores is to be known.
+        seed: Seed of the draws, if there are too many resamples to take all.
+        centre: [n, ...] -> [...], the estimate.
 
     Returns:
         Lower and upper ends, float64 [...].
@@ -51,7 +51,7 @@ def bootstrap(
         chosen = np.random.default_rng(seed).integers(n, size=(RESAMPLES, n))
     means = centre(np.moveaxis(values[chosen], 1, 0))  # [resamples, n, ...] -> [n, resamples, ...]
     tail = 100.0 * (1.0 - level) / 2.0
-    # The ends are means that were found; of three seeds they are the least and the greatest score.
+    # The ends are means of resamples; with three seeds they are the least and the greatest score.
     low, high = np.percentile(means, [tail, 100.0 - tail], axis=0, method="inverted_cdf")
     return low, high
 
@@ -63,13 +63,13 @@ def interval(scores: Sequence[float]) -> Interval:
 
 
 def median_interval(values: Sequence[float]) -> Interval:
-    """Median of what was measured several times, with its 95 % interval."""
+    """Median of repeated measurements, with its 95 % interval."""
     low, high = bootstrap(values, centre=_median)
     return Interval(float(np.median(values)), float(low), float(high))
 
 
 def ratio_of_medians(new: Sequence[float], old: Sequence[float]) -> Interval:
-    """Median of `new` over median of `old`, measured apart from each other, with its 95 % interval (bootstrap)."""
+    """Median of `new` over median of `old`, measured independently, with its 95 % bootstrap interval."""
     random = np.random.default_rng(0)
     tops, bottoms = (
         np.median(np.asarray(values, np.float64)[random.integers(len(values), size=(RESAMPLES, len(values)))], axis=1)

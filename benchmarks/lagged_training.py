@@ -1,10 +1,10 @@
-"""A training in one process whose actor is always so many updates behind, with or without V-trace's correction.
+"""A training in one process whose actor lags by a fixed number of updates, with or without V-trace's correction.
 
     python -m benchmarks.lagged_training --lag 10 --preset cartpole-impala --seed 1 --run-dir runs/lagged
 
-Everything is the program that users run, with two changes from outside: the actor fetches the weights that were the
-newest `lag` versions before, and `--no-correction` replaces IMPALA by the same loss with importance weights of 1, as
-if what comes from the stream were the current policy's.
+Two parts of the ordinary program are replaced: the actor fetches weights that are `lag` versions old, and
+`--no-correction` replaces IMPALA by the same loss with importance weights of 1, as if unrolls were the current
+policy's.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from distrl.types import Batch
 
 
 class LaggedWeights:
-    """A weight store that shows its reader what was the newest `lag` versions ago, and in the beginning the first.
+    """A weight store whose reader gets weights that are `lag` versions old, in the beginning the first ones.
 
     Its one reader fetches once for every version, as the actor of deterministic mode does.
     """
@@ -36,7 +36,7 @@ class LaggedWeights:
         return getattr(self._store, name)  # all but `fetch` as it is
 
     def fetch(self) -> Published | None:
-        """The oldest of the newest lag + 1 versions."""
+        """Return the oldest of the newest lag + 1 versions."""
         newest = self._store.fetch()
         if newest is not None and (not self._recent or newest.version > self._recent[-1].version):
             self._recent.append(newest)
@@ -44,14 +44,14 @@ class LaggedWeights:
 
 
 def lagged_backend(*arguments: Any, lag: int, **options: Any) -> Backend:
-    """A backend with `LaggedWeights`."""
+    """Return a backend with `LaggedWeights`."""
     backend = connect(*arguments, **options)
     backend.weights = LaggedWeights(backend.weights, lag)
     return backend
 
 
 def without_correction() -> None:
-    """Puts IMPALA without importance weights in the place of IMPALA."""
+    """Replace IMPALA by IMPALA without importance weights."""
     from distrl import algorithms
     from distrl.algorithms.algorithm import Loss
     from distrl.algorithms.impala import Impala
@@ -66,7 +66,7 @@ def without_correction() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Trains; returns the run's exit code."""
+    """Train; return the run's exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lag", type=int, required=True, metavar="UPDATES")
     parser.add_argument("--no-correction", action="store_true")
@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quiet", action="store_true")
     given = parser.parse_args(arguments)
     one_process.connect = functools.partial(lagged_backend, lag=given.lag)
-    # A checkpoint on the way would let the actor begin anew, with the newest weights.
+    # A checkpoint during the training would make the actor start again, with the newest weights.
     sets = [*given.sets, "checkpoint.every_s=null", "checkpoint.every_updates=1000000"]
     loaded = distrl.load(given.preset, sets=sets, flags={"--seed": given.seed, "--actors": 0})
     if given.no_correction:

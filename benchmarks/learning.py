@@ -2,12 +2,12 @@
 
     python -m benchmarks.learning --only 'cartpole-*' --seeds 1 2 3 --out runs/learning
 
-Every (row, seed) is trained by `distrl train --preset …` up to the row's budget of environment steps, or until the
-preset's own `stop.mean_return` is reached by its training episodes, and then judged by `distrl evaluate --seed N` over
-100 greedy episodes with the final weights, N being 1000 + the training's seed. Runs go one after the other. Results
-that are there and of the same configuration are kept, so that the same command goes on where it was interrupted. A
-training that failed is a result, the worst there is; one that was interrupted is none. `--publish` puts the rows that
-were measured into the committed report, and writes `docs/results.md`.
+`distrl train --preset …` trains every (row, seed) up to the row's budget of environment steps, or until its training
+episodes reach the preset's own `stop.mean_return`. Then `distrl evaluate --seed N` plays 100 greedy episodes with the
+final weights, where N is 1000 + the training's seed. Runs go one after the other. Existing results of the same
+configuration are kept, so that the same command continues after an interruption. A failed training is a result, the
+worst possible one; an interrupted one is none. `--publish` adds the measured rows to the committed report and writes
+`docs/results.md`.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ SCORES = "![Final scores of all seeds with interquartile means and 95 % interval
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and reports; 1 if something failed, which does not include thresholds that were missed."""
+    """Measure and report; return 1 if something failed. Missed thresholds are no failure."""
     given = parser((__doc__ or "").splitlines()[0], "learning").parse_args(arguments)
     return measure_and_report("learning", ROWS, given, block, draw)
 
@@ -38,7 +38,7 @@ def block(report: Path) -> str:
 
 
 def draw(report: Path, folder: Path) -> None:
-    """The two pictures."""
+    """Draw the two pictures."""
     tree, rows, by_row = read_report(report)
     draw_curves(folder / "learning-curves.svg", rows, by_row, tree["random"])
     draw_scores(folder / "learning-scores.svg", rows, by_row)

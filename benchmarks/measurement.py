@@ -1,9 +1,9 @@
-"""One row under one seed: train through the command line, evaluate through it, and keep what came out as JSON.
+"""One row under one seed: train and evaluate by the command line, and store the result as JSON.
 
-OUT/results/<row>-seed-<seed>.json      written when the evaluation is done; what is there is not measured again, unless
-                                        the row resolves to another configuration by now
-OUT/results/random/<task>.json          what random actions get
-OUT/runs/<row>-seed-<seed>/             the run's own directory; one that was interrupted begins anew
+OUT/results/<row>-seed-<seed>.json      written after the evaluation; measured again only if the row's configuration has
+                                        changed
+OUT/results/random/<task>.json          the mean return of random actions
+OUT/runs/<row>-seed-<seed>/             the run's directory; an interrupted run starts again
 """
 
 import csv
@@ -24,14 +24,14 @@ from benchmarks.table import EPISODES, Row, evaluation_seed
 
 CURVE_POINTS = 100
 NO_RESULT = (2, 6, 130)
-"""Exit codes that say nothing of the training: wrong usage, no memory backend, interrupted."""
+"""Exit codes without a result: wrong usage, no memory backend, interrupted."""
 
 
 class FailedError(Exception):
-    """A training or an evaluation ended with an error; the message is its last line.
+    """Error of a training or an evaluation; the message is its last line.
 
     Attributes:
-        code: The program's exit code; None where there was none.
+        code: The program's exit code; None without one.
     """
 
     def __init__(self, message: str, code: int | None = None) -> None:
@@ -44,18 +44,18 @@ class Result:
     """The result of one seed of one row.
 
     Attributes:
-        row: Its name.
+        row: Name of the row.
         env_steps: Environment steps of training.
         update_steps: Environment steps that one update takes.
-        stop_reason: Why the training ended, by its name in `stop`.
-        mean_return: Of `EPISODES` greedy episodes with the final weights; None: the training failed.
-        failure: In what way it failed, such as by losses that are not finite; None: it did not.
-        training_mean_return: Of the last 100 training episodes, exploration and all; None before the first ended.
-        wall_s: Seconds, training and evaluation together.
+        stop_reason: Name in `stop` of the condition that ended the training.
+        mean_return: Mean return of `EPISODES` greedy episodes with the final weights; None: the training failed.
+        failure: The error of a failed training, such as losses that are not finite; else None.
+        training_mean_return: Mean return of the last 100 training episodes; None before the first ended.
+        wall_s: Seconds of training and evaluation together.
         curve: (environment steps, mean return of the last 100 training episodes), in order.
-        evaluation_seed: Of the greedy episodes.
-        configuration: sha256 of what decides the result, `provenance.configuration`.
-        commit, date, machine: What measured it, when and where.
+        evaluation_seed: Seed of the greedy episodes.
+        configuration: See `provenance.configuration`.
+        commit, date, machine: Origin of the measurement.
     """
 
     row: str
@@ -76,27 +76,27 @@ class Result:
 
     @property
     def score(self) -> float:
-        """`mean_return`; of a training that failed the worst there is."""
+        """`mean_return`; -infinity for a failed training."""
         return -math.inf if self.mean_return is None else self.mean_return
 
     @staticmethod
     def of(tree: Mapping[str, Any]) -> "Result":
-        """From JSON."""
+        """Return the result in a JSON object."""
         return Result(**{**tree, "curve": tuple((int(steps), float(mean)) for steps, mean in tree["curve"])})
 
 
 def result_path(out: Path, row: Row, seed: int) -> Path:
-    """Where the result is kept."""
+    """Return the path of the stored result."""
     return out / "results" / f"{row.name}-seed-{seed}.json"
 
 
 def run_directory(row: Row, seed: int, out: Path) -> Path:
-    """Where it trains."""
+    """Return the run's directory."""
     return out / "runs" / f"{row.name}-seed-{seed}"
 
 
 def kept_results(out: Path, rows: Sequence[Row], seeds: Sequence[int]) -> list[Result]:
-    """Those that are there and of the configuration that the row has by now, in the order of rows and seeds."""
+    """Return the stored results of the rows' current configurations, in the order of rows and seeds."""
     kept, names = [], {field.name for field in fields(Result)}
     for row in rows:
         for path in (result_path(out, row, seed) for seed in seeds):
@@ -107,10 +107,10 @@ def kept_results(out: Path, rows: Sequence[Row], seeds: Sequence[int]) -> list[R
 
 
 def measure(row: Row, seed: int, out: Path) -> Result:
-    """Trains and evaluates, and keeps the result, be it that the training failed.
+    """Train and evaluate, and store the result, also of a failed training.
 
     Raises:
-        FailedError: It says nothing of the training, as after wrong usage or an interruption. Nothing is kept.
+        FailedError: There is no result, as after wrong usage or an interruption. Nothing is stored.
     """
     run_dir = run_directory(row, seed, out)
     if run_dir.exists():
@@ -149,9 +149,9 @@ def measure(row: Row, seed: int, out: Path) -> Result:
 
 
 def train_command(row: Row, seed: int, run_dir: Path) -> list[str]:
-    """Arguments of the Python interpreter that trains this row: its preset up to the budget.
+    """Return the Python interpreter's arguments that train this row's preset up to its budget.
 
-    The preset's own `stop.mean_return` ends it earlier; where the budget is a time, nothing else does.
+    The preset's own `stop.mean_return` may end it earlier, unless the budget is a time.
     """
     budget = [f"stop.env_steps={row.env_steps}"]
     if row.minutes is not None:
@@ -162,10 +162,10 @@ def train_command(row: Row, seed: int, run_dir: Path) -> list[str]:
 
 
 def random_return(row: Row, seed: int, out: Path) -> float:
-    """Mean return of random actions in this row's task, measured once by means of a run that is there.
+    """Return the mean return of random actions in this row's task, measured once with an existing run.
 
     Raises:
-        FailedError: As `measure`.
+        FailedError: See `measure`.
     """
     path = out / "results" / "random" / f"{re.sub(r'[^A-Za-z0-9.]+', '-', row.task)}.json"
     if not path.exists():
@@ -181,7 +181,7 @@ def _episodes(seed: int) -> list[str]:
 
 
 def read_curve(path: Path) -> Iterator[tuple[int, float]]:
-    """Every snapshot of a run that had a mean return."""
+    """Yield (environment steps, mean return) of every snapshot with a mean return."""
     with path.open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             if row["mean_return_100"]:
@@ -189,7 +189,7 @@ def read_curve(path: Path) -> Iterator[tuple[int, float]]:
 
 
 def thinned(curve: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
-    """At most `CURVE_POINTS` of the points, evenly spaced in their order, the first and the last among them."""
+    """Return at most `CURVE_POINTS` of the points, evenly spaced, with the first and the last."""
     if len(curve) <= CURVE_POINTS:
         return tuple(curve)
     last = len(curve) - 1
@@ -197,7 +197,7 @@ def thinned(curve: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]
 
 
 def keep(path: Path, tree: Mapping[str, Any]) -> None:
-    """Writes JSON, there whole or not at all: a line for each value, and for each item of a list of mappings."""
+    """Write JSON atomically: a line for each value, and for each item of a list of mappings."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
     lines = [f"{json.dumps(key)}: {_json(value)}" for key, value in tree.items()]
@@ -212,10 +212,10 @@ def _json(value: Any) -> str:
 
 
 def run(arguments: Sequence[str]) -> str:
-    """Runs Python with these arguments; returns what it printed.
+    """Run Python with these arguments; return its output.
 
     Raises:
-        FailedError: It failed.
+        FailedError: The program failed.
     """
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
     if done.returncode:

@@ -24,7 +24,7 @@ COLOURS = mpl.rcParams["axes.prop_cycle"].by_key()["color"]
 def draw_curves(
     path: Path, rows: Sequence[Row], by_row: Mapping[str, Sequence[Result]], random: Mapping[str, float]
 ) -> None:
-    """A panel per task: interquartile means with their 95 % bands, every seed thin, thresholds, random actions."""
+    """Draw a panel per task: interquartile means with their 95 % bands, thin seeds, thresholds, random actions."""
     tasks = list(dict.fromkeys(row.task for row in rows))
     with mpl.rc_context(STYLE):
         figure, panels = _panels(len(tasks), 2.6)
@@ -34,7 +34,7 @@ def draw_curves(
                 curves = [result.curve for result in by_row[row.name] if result.curve]
                 for curve in curves:
                     panel.plot(*zip(*curve, strict=True), color=colour, linewidth=0.4, alpha=0.6)
-                # One that failed has no last value to keep.
+                # A failed training has no last value to keep.
                 if curves and not any(result.mean_return is None for result in by_row[row.name]):
                     steps, around = mean_curve(curves)
                     panel.plot(steps, around.centre, color=colour, linewidth=1.6, label=row.algorithm)
@@ -56,7 +56,7 @@ def draw_curves(
 
 
 def draw_scores(path: Path, rows: Sequence[Row], by_row: Mapping[str, Sequence[Result]]) -> None:
-    """A panel per task: final scores of every seed, interquartile means with their 95 % intervals, thresholds."""
+    """Draw a panel per task: final scores of every seed, interquartile means with 95 % intervals, thresholds."""
     tasks = list(dict.fromkeys(row.task for row in rows))
     with mpl.rc_context(STYLE):
         figure, panels = _panels(len(tasks), 1.9)
@@ -80,7 +80,7 @@ def draw_scores(path: Path, rows: Sequence[Row], by_row: Mapping[str, Sequence[R
 
 
 def _label(row: Row, results: Sequence[Result]) -> str:
-    """'PPO', or 'PPO, 1 failed'."""
+    """Return 'PPO', or 'PPO, 1 failed'."""
     failed = sum(result.mean_return is None for result in results)
     return f"{row.algorithm}, {failed} failed" if failed else row.algorithm
 

@@ -15,19 +15,19 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def resolved(row: Row) -> RunConfig:
-    """Return the output of `distrl config show` for the row's preset and sets; its budget and seed are not in it."""
+    """Return the output of `distrl config show` for the row's preset and sets, without its budget and seed."""
     return load(preset=row.preset, sets=row.sets).config
 
 
 def configuration(row: Row) -> str:
-    """sha256 of all that decides a result but its seed and the program's code: equal where it need not be redone."""
+    """Return the sha256 of everything that determines a result except its seed and the program's code."""
     decides = [resolved(row).model_dump(mode="json"), row.program, row.env_steps, row.minutes]
     judged = [EPISODES, evaluation_seed(0)]
     return hashlib.sha256(json.dumps([decides, judged], sort_keys=True).encode()).hexdigest()
 
 
 def update_steps(row: Row, env_steps: int, updates: int) -> int:
-    """Environment steps that one update takes: of its unrolls, or as many as there were for each."""
+    """Return the environment steps of one update: those of its unrolls, or the mean over updates."""
     config = resolved(row)
     unrolls = config.unrolls_at_once * config.actors.environments * config.actors.unroll_length_steps
     return max(unrolls, -(-env_steps // max(updates, 1)))
@@ -39,17 +39,17 @@ def commit() -> str:
 
 
 def program() -> str:
-    """git's name of what is in `distrl/`, which other commits may share; "+" and "unknown" as with `commit`."""
+    """Return git's hash of the folder `distrl/`, which several commits may share; "+" and "unknown" as in `commit`."""
     return _known_to_git("HEAD:distrl", "distrl")
 
 
 def machine() -> str:
-    """'2 cores (AMD EPYC)'."""
+    """Return '2 cores (AMD EPYC)'."""
     return f"{len(os.sched_getaffinity(0))} cores ({cpu_model()})"
 
 
 def cpu_model() -> str:
-    """As the kernel names it."""
+    """Return the kernel's name of the processor."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -1,4 +1,4 @@
-"""Curves that others have published, beside ours at equal environment steps."""
+"""Published learning curves of other libraries, beside ours at equal environment steps."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,12 @@ LINES = 12
 
 @dataclass(frozen=True)
 class Published:
-    """One algorithm's runs on one task.
+    """Published runs of one algorithm on one task.
 
     Attributes:
-        name: Whose and what.
-        source: Where it stands.
-        what: What the numbers are.
+        name: Library and algorithm.
+        source: Address of the data.
+        what: Description of the numbers.
         steps: [K] environment steps.
         returns: [runs, K] mean return of the training episodes of the steps before.
     """
@@ -35,13 +35,13 @@ class Published:
     returns: np.ndarray
 
     def at(self, steps: float) -> np.ndarray:
-        """[runs] mean returns at that many environment steps, between two points on the line through them."""
+        """Return the mean returns [runs] at these environment steps, by linear interpolation."""
         return np.array([np.interp(steps, self.steps, run) for run in self.returns])
 
 
 @cache
 def published_curves() -> Mapping[str, Published]:
-    """Task -> what is published of it."""
+    """Return task -> its published runs."""
     found = {}
     for path in sorted(FOLDER.glob("published_*.json")):
         tree = json.loads(path.read_text("utf-8"))
@@ -52,7 +52,7 @@ def published_curves() -> Mapping[str, Published]:
 
 
 def equal_steps(rows: Sequence[Row], by_row: Mapping[str, Sequence[Result]]) -> list[str]:
-    """For every task with a published curve: where that is from, and a table of both; nothing for what failed."""
+    """Return, for every task with a published curve, its source and a table of both; without failed trainings."""
     parts = []
     for task, theirs in published_curves().items():
         ours = [row for row in rows if row.task == task and any(result.curve for result in by_row[row.name])]

@@ -18,13 +18,13 @@ PAGE = ROOT / "docs" / "results.md"
 IMAGES = ROOT / "docs" / "images"
 
 Block = Callable[[Path], str]
-"""From a report to what the page says of it."""
+"""Makes the part of a page from a report."""
 Pictures = Callable[[Path, Path], None]
-"""From a report, and a folder, to pictures in it."""
+"""Draws the pictures of a report into a folder."""
 
 
 def say(text: str) -> None:
-    """One line at once, also where the output is a file."""
+    """Print one line at once, also into a file."""
     print(text, flush=True)
 
 
@@ -41,10 +41,10 @@ def parser(description: str, name: str) -> argparse.ArgumentParser:
 def measure_and_report(
     name: str, rows: Sequence[Row], given: argparse.Namespace, block: Block, pictures: Pictures | None = None
 ) -> int:
-    """Measures what is not there yet and reports all of it; 1 if something failed.
+    """Measure all missing rows and report all rows; return 1 if something failed.
 
     Args:
-        name: Of the benchmark: of its report, its part of the page and its command.
+        name: Name of the benchmark, its report and its part of the page.
     """
     all_rows, rows = rows, selected(rows, given.only)
     results, failures = measure_all(rows, given.seeds, given.out, say)
@@ -66,10 +66,10 @@ def measure_and_report(
 
 
 def publish(name: str, rows: Sequence[Row], tree: dict[str, Any]) -> None:
-    """Puts a report into the committed one, which keeps the rows that were not measured now.
+    """Merge a report into the committed one, which keeps the rows that were not measured now.
 
     Args:
-        rows: All that the benchmark has.
+        rows: All rows of the benchmark.
     """
     path = RESULTS / f"{name}.json"
     if path.exists():
@@ -93,7 +93,7 @@ def command_line(name: str, only: Sequence[str], seeds: Sequence[int]) -> str:
 
 
 def write_page(name: str, block: Block, pictures: Pictures | None) -> None:
-    """Writes what `docs/results.md` says of the committed report."""
+    """Write the committed report's part of `docs/results.md`."""
     report = RESULTS / f"{name}.json"
     PAGE.write_text(published(PAGE.read_text("utf-8"), name, block(report)), encoding="utf-8")
     if pictures is not None:
@@ -101,13 +101,13 @@ def write_page(name: str, block: Block, pictures: Pictures | None) -> None:
 
 
 def random_returns(out: Path, rows: Sequence[Row]) -> dict[str, float]:
-    """Task -> mean return of random actions, as far as it was measured."""
+    """Return task -> mean return of random actions, where measured."""
     told = [json.loads(path.read_text("utf-8")) for path in sorted((out / "results" / "random").glob("*.json"))]
     tasks = {row.task for row in rows}
     return {entry["task"]: entry["mean_return"] for entry in told if entry["task"] in tasks}
 
 
 def scores(report: Path) -> Mapping[str, Sequence[float]]:
-    """Row -> final score of each seed; -inf for what failed."""
+    """Return row -> final score of each seed; -inf for failed trainings."""
     _, _, by_row = read_report(report)
     return {row: [result.score for result in results] for row, results in by_row.items()}

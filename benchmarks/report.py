@@ -1,4 +1,4 @@
-"""Results as one JSON object, and what people read of it: a table in Markdown, curves and scores as pictures."""
+"""Reports: results as one JSON object, and as tables in Markdown."""
 
 import json
 import math
@@ -20,12 +20,12 @@ GRID = 120
 def report_tree(
     rows: Sequence[Row], results: Sequence[Result], random: Mapping[str, float], command: str, seeds: Sequence[int]
 ) -> dict[str, Any]:
-    """All that was measured.
+    """Return all measurements as one JSON object.
 
     Args:
-        rows: Those that were to be measured, be there a result or not.
-        command: What measures the same again.
-        seeds: That every row was to be measured under.
+        rows: All requested rows, with or without a result.
+        command: The command that repeats the measurement.
+        seeds: Requested seeds of every row.
     """
     return {
         "command": command,
@@ -37,12 +37,12 @@ def report_tree(
 
 
 def merged(old: Mapping[str, Any], new: Mapping[str, Any], order: Sequence[str]) -> dict[str, Any]:
-    """Two reports in one: rows of the newer take the place of the older's.
+    """Merge two reports; rows of the newer one replace those of the older one.
 
-    What only the older has of a row, under another seed, stays where it is of the same configuration.
+    Results of a row that only the older report has, under another seed, stay if their configuration is the same.
 
     Args:
-        order: Names of all rows there are; a row that is not among them any more goes.
+        order: Names of all existing rows; other rows are dropped.
     """
     rows = {row["name"]: row for tree in (old, new) for row in tree["rows"]}
     of_row = {result["row"]: result["configuration"] for result in new["results"]}
@@ -64,7 +64,7 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any], order: Sequence[str])
 
 
 def read_report(path: Path) -> tuple[dict[str, Any], list[Row], dict[str, list[Result]]]:
-    """A report as JSON; its rows; its results by row, an empty list where there is none."""
+    """Return a report as JSON, its rows, and its results by row, an empty list for a row without any."""
     tree = json.loads(path.read_text(encoding="utf-8"))
     rows = [Row(**{name: _tuple(value) for name, value in row.items()}) for row in tree["rows"]]
     by_row: dict[str, list[Result]] = {row.name: [] for row in rows}
@@ -83,7 +83,7 @@ def score_table(
     random: Mapping[str, float],
     seeds: Sequence[int],
 ) -> str:
-    """Every seed's final score, and what they come to."""
+    """Return a table with every seed's final score and their interquartile mean."""
     heads = ["Task", "Algorithm", "Threshold", *(f"Seed {seed}" for seed in seeds)]
     heads += ["Interquartile mean [95 %]", "Random", ""]
     lines = [_line(heads), "|---" * len(heads) + "|"]
@@ -107,7 +107,7 @@ def score_table(
 
 
 def threshold(row: Row) -> str:
-    """'≥ 475 within 500,000 steps'."""
+    """Return '≥ 475 within 500,000 steps'."""
     budget = f"{row.minutes:g} minutes" if row.minutes is not None else f"{row.env_steps:,} steps"
     return f"none, {budget}" if row.mean_return is None else f"≥ {number(row.mean_return)} within {budget}"
 
@@ -122,7 +122,7 @@ def verdict(row: Row, results: Sequence[Result], seeds: Sequence[int]) -> str:
 
 
 def missing(results: Sequence[Result], seeds: Sequence[int]) -> bool:
-    """There is a seed without a result."""
+    """Return whether a seed lacks a result."""
     return not {*seeds} <= {result.seed for result in results}
 
 
@@ -143,7 +143,7 @@ def heading(tree: Mapping[str, Any], by_row: Mapping[str, Sequence[Result]]) -> 
 
 
 def comparison(rows: Sequence[Row], by_row: Mapping[str, Sequence[Result]], seeds: Sequence[int]) -> str:
-    """A table of variants of one training at equal environment steps: greedy scores, and the training's own."""
+    """Return a table of variants of one training at equal environment steps: greedy scores, and training episodes."""
     heads = ["Preset", "Variant", "Settings", "Steps", *(f"Seed {seed}" for seed in seeds)]
     heads += ["Interquartile mean [95 %]", "Of the last 100 training episodes"]
     lines = [_line(heads), "|---" * len(heads) + "|"]
@@ -158,7 +158,7 @@ def comparison(rows: Sequence[Row], by_row: Mapping[str, Sequence[Result]], seed
 
 
 def training_score(result: Result) -> float:
-    """Mean return of the last 100 training episodes; the worst there is where it failed or no episode ended."""
+    """Return the mean return of the last 100 training episodes; -infinity if it failed or no episode ended."""
     failed = result.mean_return is None or result.training_mean_return is None
     return -math.inf if failed else float(result.training_mean_return or 0.0)
 
@@ -169,10 +169,10 @@ def markers(name: str) -> tuple[str, str]:
 
 
 def published(page: str, name: str, text: str) -> str:
-    """The page with `text` in the place of what it has between the markers of that name.
+    """Return the page with `text` between the markers of that name.
 
     Raises:
-        ValueError: It has none.
+        ValueError: The page has no such markers.
     """
     first, last = markers(name)
     before, begin, rest = page.partition(first)
@@ -183,7 +183,7 @@ def published(page: str, name: str, text: str) -> str:
 
 
 def mean_curve(curves: Sequence[Sequence[tuple[int, float]]]) -> tuple[np.ndarray, Interval]:
-    """Environment steps [K]; interquartile mean over seeds at these, and its 95 % interval, [K] each.
+    """Return environment steps [K] and, at these, the interquartile mean over seeds with its 95 % interval, [K] each.
 
     A seed that stopped earlier keeps its last value; steps begin where every seed has a value.
     """
@@ -203,12 +203,12 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _seed_cell(row: Row, result: Result | None) -> str:
-    """Score, steps, and how far it went beyond a budget of steps, if by more than an update."""
+    """Return score, steps, and steps beyond the budget if these exceed an update."""
     if result is None:
         return "–"
     beyond = 0 if row.env_steps is None else result.env_steps - row.env_steps
-    told = f", **{beyond:,} over**" if beyond > result.update_steps else ""
-    return f"{_score_cell(result)} after {result.env_steps:,}{told}"
+    excess = f", **{beyond:,} over**" if beyond > result.update_steps else ""
+    return f"{_score_cell(result)} after {result.env_steps:,}{excess}"
 
 
 def _score_cell(result: Result | None) -> str:
@@ -225,7 +225,7 @@ def _interval_cell(scores: Sequence[float]) -> str:
 
 
 def number(value: float) -> str:
-    """With as many digits as say something; −∞ for what failed."""
+    """Format a return with its significant digits; −∞ for a failed training."""
     if math.isinf(value):
         return "−∞"
     digits = 0 if abs(value) >= 1000 or value == round(value) else 1 if abs(value) >= 20 else 2

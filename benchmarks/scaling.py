@@ -35,9 +35,9 @@ Row = Mapping[str, str]
 
 
 def sets(launcher: str, actors: int, seconds: float) -> list[str]:
-    """Return the changes to the CartPole preset: the environment, the actors, and when to stop.
+    """Return the changes to the CartPole preset: environment, actors, stop condition.
 
-    An update is of four unrolls, so that the learner has as much to do per step whatever the number of actors.
+    An update takes four unrolls, so that the learner's work per step does not depend on the number of actors.
     """
     return [
         "environment.id=benchmarks.sleeping:Sleeping",
@@ -47,7 +47,7 @@ def sets(launcher: str, actors: int, seconds: float) -> list[str]:
         f"actors.unroll_length_steps={STEPS}",
         "learner.batch_size=4",
         "algorithm.minibatches=1",
-        # Room for an unroll of every actor: what is measured is not how long a short queue makes them wait.
+        # Room for an unroll of every actor, so that no actor waits because of a short queue.
         f"memory.queue_batches={actors}",
         f"launch.launcher={LAUNCHERS[launcher]}",
         "stop.mean_return=null",
@@ -57,10 +57,10 @@ def sets(launcher: str, actors: int, seconds: float) -> list[str]:
 
 
 def measure(launcher: str, actors: int, seconds: float, out: Path) -> Entry:
-    """One training.
+    """Run one training.
 
     Raises:
-        FailedError: It failed, or did not last long enough after all actors were up.
+        FailedError: The training failed, or was too short after all actors had started.
     """
     run_dir, where = out / "runs" / f"{launcher}-{actors}", stamp()
     if run_dir.exists():
@@ -85,10 +85,10 @@ def measure(launcher: str, actors: int, seconds: float, out: Path) -> Entry:
 
 
 def steady_rate(rows: Sequence[Row], actors: int) -> tuple[float, float]:
-    """Environment steps per second from `WARM_UP_S` after all actors are up to the end, and how long that was.
+    """Return environment steps per second from `WARM_UP_S` after all actors had started, and the seconds measured.
 
     Raises:
-        FailedError: That was less than two seconds.
+        FailedError: Less than two seconds were measured.
     """
     up_s = next((float(row["wall_s"]) for row in rows if int(row["actors_up"]) == actors), None)
     steady = [row for row in rows if up_s is not None and float(row["wall_s"]) >= up_s + WARM_UP_S]
@@ -98,7 +98,7 @@ def steady_rate(rows: Sequence[Row], actors: int) -> tuple[float, float]:
 
 
 def linear(entries: Sequence[Entry]) -> dict[str, float]:
-    """Name -> rate per actor, relative to one actor of the same launcher; without one there is nothing to relate to."""
+    """Return name -> rate per actor, relative to one actor of the same launcher; without that one, none."""
     ones = {entry["launcher"]: entry["env_steps_per_s"] for entry in entries if entry["actors"] == 1}
     return {
         entry["name"]: entry["env_steps_per_s"] / (entry["actors"] * ones[entry["launcher"]])
@@ -125,7 +125,7 @@ def _line(entry: Entry, ratio: float | None) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and reports; 1 if a training failed."""
+    """Measure and report; return 1 if a training failed."""
     made = parser(__doc__, "scaling", NAMES)
     made.add_argument("--seconds", type=float, default=20.0, help="measured of each (default: %(default)s)")
     given = made.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Many measurements one after the other, with what has been done and how long the rest will take."""
+"""A sequence of measurements with its progress and the estimated time left."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ def open_measurements(rows: Sequence[Row], seeds: Sequence[int], kept: Sequence[
 
 
 def remaining_s(todo: Sequence[Todo], done: Sequence[Result]) -> float | None:
-    """Seconds that the rest will take: as long as other seeds of the same row, or as the mean of all; None: unknown."""
+    """Estimate the seconds left, from other seeds of the same row or from the mean of all; None: unknown."""
     if not done:
         return None
     by_row: dict[str, list[float]] = {}
@@ -32,10 +32,10 @@ def remaining_s(todo: Sequence[Todo], done: Sequence[Result]) -> float | None:
 def measure_all(
     rows: Sequence[Row], seeds: Sequence[int], out: Path, tell: Callable[[str], None]
 ) -> tuple[list[Result], list[str]]:
-    """Measures what is not there yet.
+    """Measure all missing results.
 
     Returns:
-        All results, in the order of rows and seeds; and what failed, a line each.
+        All results, in the order of rows and seeds, and one line per failure.
     """
     todo = open_measurements(rows, seeds, kept_results(out, rows, seeds))
     total = sum(len(row.under(seeds)) for row in rows)
@@ -58,10 +58,10 @@ def measure_all(
 
 
 def measure_random(rows: Sequence[Row], results: Sequence[Result], out: Path) -> list[str]:
-    """Measures what random actions get in every task with a result, where that is missing; returns what failed."""
+    """Measure the missing returns of random actions in every task with a result; return one line per failure."""
     failures = []
     for row in rows:
-        # One that did not fail first: it has a policy for sure.
+        # A run that did not fail first: it surely has a policy.
         of_row = sorted(
             (result for result in results if result.row == row.name), key=lambda one: one.failure is not None
         )
@@ -74,7 +74,7 @@ def measure_random(rows: Sequence[Row], results: Sequence[Result], out: Path) ->
 
 
 def result_words(row: Row, result: Result) -> str:
-    """'mean return 497.1 (>= 475) after 212,992 steps'."""
+    """Return 'mean return 497.1 (>= 475) after 212,992 steps'."""
     if result.mean_return is None:
         return f"FAILED ({result.failure}) after {result.env_steps:,} steps"
     goal = "" if row.mean_return is None else f" ({'>=' if result.mean_return >= row.mean_return else 'MISSED'} "

@@ -1,11 +1,11 @@
-"""CartPole solved, by the wall clock from the command to the exit: the mean return of 100 training episodes is 475.
+"""Wall-clock time from the command to the exit until CartPole is solved (100 training episodes with a mean of 475).
 
     python -m benchmarks.solve
     python -m benchmarks.solve --only jax --seeds 4 5
 
 Several seeds with the learner on TensorFlow and on JAX, in turns, each right after `import tensorflow` alone, which
-says how fast the machine is at that moment. What is kept between runs is there from the beginning, by a training that
-does not count. A training that spends its budget before it has solved the task is shown as such.
+measures the machine's speed at that moment. A training that does not count fills the caches first. A training that
+spends its budget before it has solved the task is marked.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,13 +20,13 @@ from benchmarks.speed import Entry, chosen, finish, goal, listed, parser, stamp
 
 MEAN_RETURN = 475
 MOST_BEYOND_S = 4.0
-"""Goal beyond the import, with TensorFlow."""
+"""Goal of the time beyond the import, with TensorFlow."""
 MOST_S = {"jax": 7.0}
-"""Goal in all, with JAX."""
+"""Goal of the whole time, with JAX."""
 
 
 def measure(backends: Sequence[str], seeds: Sequence[int], out: Path) -> list[Entry]:
-    """One entry for each framework, with a run for each seed.
+    """Measure one entry for each framework, with a run for each seed.
 
     Raises:
         FailedError: A training failed.
@@ -87,7 +87,7 @@ def _verdict(name: str, runs: Sequence[Mapping[str, Any]], took_s: float, beyond
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and reports; 1 if a training failed."""
+    """Measure and report; return 1 if a training failed."""
     made = parser(__doc__, "solve", whole_run.BACKENDS)
     made.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], metavar="N", help="(default: 1 2 3)")
     given = made.parse_args(arguments)

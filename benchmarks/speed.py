@@ -1,8 +1,7 @@
 """Common parts of the benchmarks of speed: command line, origin of figures, and part of the page.
 
-A report is one JSON object: the command, and one entry for each thing that was measured, with its name, the machine,
-the commit, the date and the load that others put on the machine. `docs/performance.md` says of it what stands between
-markers; what was not measured yet says so.
+A report is one JSON object: the command, and one entry per measurement with its name, machine, commit, date and the
+load of the machine before it. The part of `docs/performance.md` between markers is made of the committed report.
 """
 
 import argparse
@@ -26,9 +25,9 @@ PAGE = provenance.ROOT / "docs" / "performance.md"
 NOTHING = "Not measured yet."
 
 Entry = dict[str, Any]
-"""One thing that was measured: `name`, the fields of `stamp`, and figures."""
+"""One measurement: `name`, the fields of `stamp`, and figures."""
 Block = Callable[[Mapping[str, Any]], str]
-"""From a report to what the page says of it."""
+"""Makes the part of a page from a report."""
 
 
 def parser(
@@ -42,18 +41,18 @@ def parser(
         epilog=rest.strip("\n"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    told = f"what to measure: {', '.join(names)}; * stands for anything"
-    made.add_argument("--only", nargs="+", default=[], metavar="NAME", help=told)
+    choice = f"what to measure: {', '.join(names)}; * stands for anything"
+    made.add_argument("--only", nargs="+", default=[], metavar="NAME", help=choice)
     made.add_argument("--out", type=Path, default=Path("runs") / name, metavar="DIR", help="for the report and files")
     made.add_argument("--publish", action="store_true", help=f"into benchmarks/results/ and {(page or PAGE).name}")
     return made
 
 
 def chosen(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
-    """Names that match one of the patterns, in their order; all where there is none.
+    """Return the names that match one of the patterns, in their order; without patterns, all.
 
     Raises:
-        SystemExit: A pattern matches nothing; says what there is.
+        SystemExit: A pattern matches nothing; the message lists the names.
     """
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
@@ -62,7 +61,7 @@ def chosen(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
 
 
 def stamp() -> dict[str, str | float]:
-    """Where and when something is measured, and how much others had to do there: taken before it begins."""
+    """Return machine, commit, date and load, before a measurement begins."""
     return {
         "commit": provenance.commit(),
         "date": time.strftime("%Y-%m-%d"),
@@ -74,7 +73,7 @@ def stamp() -> dict[str, str | float]:
 def finish(
     name: str, entries: Sequence[Entry], given: argparse.Namespace, block: Block, page: Path | None = None
 ) -> None:
-    """Writes the report and what it says, prints it, and publishes it if asked to."""
+    """Write the report and its table, print the table, and publish both on request."""
     report = {"command": command_line(name), "results": list(entries)}
     keep(given.out / f"{name}.json", report)
     (given.out / f"{name}.md").write_text(block(report) + "\n", encoding="utf-8")
@@ -94,7 +93,7 @@ def command_line(name: str) -> str:
 
 
 def publish(name: str, report: Mapping[str, Any]) -> None:
-    """Puts a report into the committed one, which keeps what was not measured now."""
+    """Merge a report into the committed one, which keeps entries that were not measured now."""
     path = RESULTS / f"{name}.json"
     old = json.loads(path.read_text("utf-8"))["results"] if path.exists() else []
     measured = {entry["name"]: entry for entry in report["results"]}
@@ -103,7 +102,7 @@ def publish(name: str, report: Mapping[str, Any]) -> None:
 
 
 def write_page(name: str, block: Block, page: Path | None = None) -> None:
-    """Writes what `docs/performance.md`, or another page, says of the committed report."""
+    """Write the committed report's part of `docs/performance.md` or of another page."""
     page = page or PAGE
     page.write_text(published(page.read_text("utf-8"), name, page_text(name, block)), encoding="utf-8")
 
@@ -127,29 +126,29 @@ _WHERE = ("date", "commit", "machine")
 
 
 def listed(report: Mapping[str, Any], heads: Sequence[str], line: Callable[[Entry], Sequence[str]]) -> str:
-    """The heading, and a table with a line for each entry; that nothing was measured where there is none."""
+    """Return the heading and a table with a line for each entry, or a line that nothing was measured."""
     entries = report["results"]
     return f"{heading(report)}\n\n{table(heads, [line(entry) for entry in entries])}" if entries else NOTHING
 
 
 def table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """In Markdown."""
+    """Return a table in Markdown."""
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *lines))
 
 
 def around(found: Sequence[float] | Interval, digits: int = 2) -> str:
-    """'0.82 [0.79, 0.84]'."""
+    """Return '0.82 [0.79, 0.84]'."""
     centre, low, high = found
     return f"{centre:,.{digits}f} [{low:,.{digits}f}, {high:,.{digits}f}]"
 
 
 def share(found: float | None) -> str:
-    """'15%'; a dash where it is not known."""
+    """Return '15%'; a dash if unknown."""
     return "–" if found is None else f"{found:.0%}"
 
 
 def goal(value: float, least: float | None = None, most: float | None = None) -> str:
-    """'≥ 0.7, met' or '≥ 0.7, **missed**'."""
+    """Return '≥ 0.7, met' or '≥ 0.7, **missed**'."""
     met = (least is None or value >= least) and (most is None or value <= most)
-    told = f"≥ {least:g}" if least is not None else f"≤ {most:g}"
-    return f"{told}, {'met' if met else '**missed**'}"
+    bound = f"≥ {least:g}" if least is not None else f"≤ {most:g}"
+    return f"{bound}, {'met' if met else '**missed**'}"

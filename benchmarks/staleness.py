@@ -1,12 +1,12 @@
-"""The effect of V-trace: IMPALA on CartPole while every unroll is ten updates old.
+"""The effect of V-trace: IMPALA on CartPole when every unroll is ten updates old.
 
     python -m benchmarks.staleness
 
 Trainings at equal environment steps, in one process, so that the lag is exact: without lag; with a lag of ten updates;
-and with that lag but without correction, the loss being given importance weights of 1. The lag is injected by
-`benchmarks/lagged_training.py`. These three are made at the preset's own learning rate, and at a lower one, at which
-ten updates change the policy less. Every run is judged by 100 greedy episodes, and by its last 100 training episodes:
-CartPole ends at 500, so that the greedy ones may hide what was lost.
+and with that lag but without correction, by importance weights of 1 in the loss. `benchmarks/lagged_training.py` makes
+the lag. All three run at the preset's own learning rate, and at a lower one, at which ten updates change the policy
+less. Two measures judge every run: 100 greedy episodes, and its last 100 training episodes, because CartPole ends at
+500, so that greedy episodes may hide a loss.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ from benchmarks.table import Row
 LAG_UPDATES = 10
 ENV_STEPS = 800_000
 KEPT = 0.9
-"""Share of the result without lag that V-trace must keep, and share that must be lost without correction."""
+"""Share of the result without lag that V-trace must keep; without correction the result must fall below it."""
 SHARED = (
     *("stop.mean_return=null", "algorithm.minibatches=1"),
     *("actors.environments=64", "actors.unroll_length_steps=32"),
 )
-"""The whole budget; and updates that are one step of the optimizer each, on 2,048 environment steps."""
+"""Settings of all variants: the whole budget, and updates of one optimizer step on 2,048 environment steps."""
 LAGGED = ("--lag", str(LAG_UPDATES))
 VARIANTS = {
     "lag-0": ("no lag, V-trace", ("--lag", "0")),
@@ -37,7 +37,7 @@ RATES = {
     "": ("At a learning rate of 0.001", ("network.learning_rate=0.001",)),
     "preset-": ("At the preset's own learning rate of 0.0015", ()),
 }
-"""Beginning of the rows' names -> in words, and what is set."""
+"""First part of the rows' names -> words, and settings."""
 
 ROWS = tuple(
     Row(
@@ -65,7 +65,7 @@ def block(report: Path) -> str:
 
 
 def verdict(by_row: Mapping[str, Sequence[Result]], seeds: Sequence[int], rate: str) -> str:
-    """How much of the result without lag is kept at one learning rate, by both measures."""
+    """Return in words the share of the result without lag that is kept at one learning rate, by both measures."""
     measured = [by_row.get(f"{rate}{variant}", ()) for variant in VARIANTS]
     if not any(measured):
         return "not measured yet."
@@ -85,7 +85,7 @@ def verdict(by_row: Mapping[str, Sequence[Result]], seeds: Sequence[int], rate: 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and reports."""
+    """Measure and report."""
     given = parser((__doc__ or "").splitlines()[0], "staleness").parse_args(arguments)
     return measure_and_report("staleness", ROWS, given, block)
 

@@ -3,12 +3,11 @@
     python -m benchmarks.startup
     python -m benchmarks.startup --only jax --repetitions 3
 
-CartPole's preset with the learner on TensorFlow and on JAX, in turns, each right after `import tensorflow` alone:
-machines drift, and what is left to be saved is what is beyond that import. The median over the repetitions is told
-with its 95 % interval. What is kept between runs is there from the beginning, by a training that does not count.
+CartPole's preset with the learner on TensorFlow and on JAX, in turns, each right after `import tensorflow` alone: the
+machine's speed drifts, and only the time beyond that import could be saved. The figure is the median over the
+repetitions, with its 95 % interval. A training that does not count fills the caches first.
 
-Memory is the proportional set size of all processes of a run together, at the moment when it was largest: with two
-actors, and what a third one adds.
+Memory is the greatest proportional set size of all processes of a run together: with two actors, and with a third one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,7 @@ MOST_PER_ACTOR_MB = 120
 
 
 def measure(backends: Sequence[str], repetitions: int, out: Path) -> list[Entry]:
-    """One entry for each framework.
+    """Measure one entry for each framework.
 
     Raises:
         FailedError: A training failed.
@@ -48,7 +47,7 @@ def measure(backends: Sequence[str], repetitions: int, out: Path) -> list[Entry]
 
 
 def measure_memory(backend: str, out: Path) -> dict[str, Any]:
-    """MB of each role with two actors, and what a third one adds to all of them together.
+    """Return the MB of each role with two actors, and the MB that a third one adds to all of them together.
 
     Raises:
         FailedError: A training failed.
@@ -89,7 +88,7 @@ def _line(entry: Entry) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and reports; 1 if a training failed."""
+    """Measure and report; return 1 if a training failed."""
     made = parser(__doc__, "startup", whole_run.BACKENDS)
     made.add_argument("--repetitions", type=int, default=5, metavar="N", help="of each start (default: %(default)s)")
     given = made.parse_args(arguments)

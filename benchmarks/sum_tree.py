@@ -13,7 +13,7 @@ from distrl.replay.sum_tree import FAN_OUT, SumTree
 
 
 def median_ms(call: Callable[[], object], repeats: int) -> float:
-    """Median time of one call, after a few that do not count."""
+    """Return the median time of one call, after a warm-up."""
     times_s = []
     for repeat in range(repeats + 10):
         began = time.perf_counter()
@@ -24,7 +24,7 @@ def median_ms(call: Callable[[], object], repeats: int) -> float:
 
 
 def measure(items: int, batch: int, repeats: int) -> dict[str, float | int | str]:
-    """Median times of drawing and of changing `batch` of `items` items."""
+    """Return the median times to draw and to change `batch` of `items` items."""
     rng = np.random.default_rng(0)
     tree = SumTree(items)
     tree.update(np.arange(items), rng.random(items))
@@ -42,7 +42,7 @@ def measure(items: int, batch: int, repeats: int) -> dict[str, float | int | str
 
 
 def main() -> None:
-    """Prints the medians."""
+    """Print the medians."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--items", type=int, default=1_000_000)
     parser.add_argument("--batch", type=int, default=512)

@@ -1,13 +1,13 @@
-"""Goals of learning: one row for each task and algorithm, with the threshold that its preset states as well."""
+"""Goals of learning: one row for each task and algorithm, with the threshold of its preset."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 SEEDS = (1, 2, 3)
-"""Never used while presets are tuned; that takes seeds from 100 on."""
+"""Seeds of measurements. Presets are tuned with seeds from 100 on, never with these."""
 EPISODES = 100
-"""Greedy ones that a final score is the mean of."""
+"""Number of greedy episodes behind a final score."""
 
 
 def evaluation_seed(seed: int) -> int:
@@ -17,17 +17,17 @@ def evaluation_seed(seed: int) -> int:
 
 @dataclass(frozen=True)
 class Row:
-    """One thing to measure.
+    """One training to measure.
 
     Attributes:
-        name: Unique; names the results.
-        preset: Where the configuration comes from.
-        task, algorithm: For people.
-        mean_return: The threshold; None: there is none, and the curve is what counts.
-        env_steps: The budget; None: `minutes` is.
+        name: Unique name of the row and its results.
+        preset: The preset that it trains.
+        task, algorithm: Names in the table.
+        mean_return: The threshold; None: there is none, only the curve is shown.
+        env_steps: The budget; None: the budget is `minutes`.
         sets: Further `--set PATH=VALUE` of the training.
-        program: What trains: arguments of the Python interpreter.
-        seeds: Those it is measured under, of the ones that are asked for; None: all of these.
+        program: The Python interpreter's arguments that train.
+        seeds: The requested seeds under which it is measured; None: all of them.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Row:
     seeds: tuple[int, ...] | None = None
 
     def under(self, asked: Sequence[int]) -> list[int]:
-        """Which of the seeds that are asked for it is measured under."""
+        """Return the requested seeds under which the row is measured."""
         return [seed for seed in asked if self.seeds is None or seed in self.seeds]
 
 
@@ -79,7 +79,7 @@ ROWS = (
 
 
 def selected(rows: Sequence[Row], patterns: Sequence[str]) -> list[Row]:
-    """Rows whose name matches one of the patterns, such as `cartpole-*`, in their order; all where there is none.
+    """Return the rows whose name matches one of the patterns, such as `cartpole-*`; without patterns, all.
 
     Raises:
         ValueError: A pattern matches nothing.

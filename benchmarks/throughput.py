@@ -7,12 +7,11 @@
 
 Every measurement is one `distrl bench`: the pipeline trains, and then environment, policy and learner are timed alone
 on the same cores, which gives the limit. The rate is over the seconds after the first update and a warm-up. Presets
-take turns, one measurement each, so that what drifts meets all of them. A measurement that is there, of the same
-configuration and commit, is not made again. `--only` takes the name of any preset.
+take turns, one measurement each, so that drifts of the machine affect all of them. Existing measurements of the same
+configuration and commit are kept. `--only` accepts the name of any preset.
 
-A baseline is a report of this benchmark that was made before. Machines differ and drift, so that what is compared is
-the ratio to the limit, which both sides measured with themselves; the ratio of the two medians is told with its 95 %
-interval.
+A baseline is an earlier report of this benchmark. Machines differ and drift, so the comparison is of ratios to the
+limit, which each side has measured in its own run: the ratio of the two medians with its 95 % interval.
 """
 
 import argparse
@@ -33,23 +32,23 @@ from distrl.config.presets import presets as all_presets
 from distrl.runs.summary import duration
 
 PRESETS = ("cartpole-impala", "halfcheetah-appo", "pong-impala")
-"""Presets that are measured by default."""
+"""Presets measured by default."""
 LEAST = {"cartpole-impala": 0.70, "halfcheetah-appo": 0.85, "pong-impala": 0.85}
 """Goals, as shares of the limit."""
 USUAL_S = 30.0
-"""Estimate of the time of a measurement beyond its seconds: start, warm-up, parts alone."""
+"""Estimated duration of a measurement beyond its seconds: start, warm-up, parts alone."""
 
 Sample = dict[str, Any]
 """One report of `distrl bench`, with `took_s` and the fields of `stamp`."""
 
 
 def path_of(out: Path, preset: str, repetition: int) -> Path:
-    """Where one measurement is kept."""
+    """Return the path of one measurement."""
     return out / "samples" / f"{preset}-{repetition}.json"
 
 
 def kept(out: Path, preset: str, repetition: int, sets: Sequence[str], seconds: float) -> Sample | None:
-    """The measurement, if it is there and of this configuration, length and commit."""
+    """Return the stored measurement of this configuration, length and commit, or None."""
     path = path_of(out, preset, repetition)
     if not path.exists():
         return None
@@ -59,25 +58,25 @@ def kept(out: Path, preset: str, repetition: int, sets: Sequence[str], seconds: 
 
 
 def configuration(preset: str, sets: Sequence[str]) -> dict[str, Any]:
-    """All that the preset comes to."""
+    """Return the preset's effective configuration."""
     return load(preset=preset, sets=sets).config.model_dump(mode="json")
 
 
 def measure(out: Path, preset: str, repetition: int, sets: Sequence[str], seconds: float) -> Sample:
-    """One `distrl bench`, and keeps what came out.
+    """Run one `distrl bench` and store its report.
 
     Raises:
-        FailedError: It failed; nothing is kept.
+        FailedError: It failed; nothing is stored.
     """
     run_dir = out / "runs" / f"{preset}-{repetition}"
     if run_dir.exists():
         shutil.rmtree(run_dir)
     where, began = stamp(), time.monotonic()
-    # Seeds differ, so that what one network happens to do is not taken for the preset's speed.
+    # Seeds differ, so that the speed does not depend on one network's behaviour.
     options = [argument for value in (f"seed={repetition + 1}", *sets) for argument in ("--set", value)]
     options += ["--seconds", f"{seconds:g}", "--run-dir", str(run_dir), "--json"]
-    told = json.loads(run(["-m", "distrl", "bench", "--preset", preset, *options]))
-    sample = {**told, **where, "configuration": configuration(preset, sets), "seconds": seconds}
+    report = json.loads(run(["-m", "distrl", "bench", "--preset", preset, *options]))
+    sample = {**report, **where, "configuration": configuration(preset, sets), "seconds": seconds}
     sample["took_s"] = time.monotonic() - began
     keep(path_of(out, preset, repetition), sample)
     return sample
@@ -111,14 +110,14 @@ def measure_all(
 
 
 def remaining_s(todo: Sequence[str], samples: Mapping[str, Sequence[Sample]], seconds: float) -> float:
-    """As long as measurements of the same preset took, or of all, or as usual."""
+    """Estimate the seconds left from measurements of the same preset, or of all, or from the usual duration."""
     took = {preset: statistics.mean(one["took_s"] for one in found) for preset, found in samples.items() if found}
     usual = statistics.mean(took.values()) if took else seconds + USUAL_S
     return sum(took.get(preset, usual) for preset in todo)
 
 
 def words(sample: Sample) -> str:
-    """'251,000 steps/s, 0.61 of the limit, bottleneck learner'."""
+    """Return '251,000 steps/s, 0.61 of the limit, bottleneck learner'."""
     rate, ratio, verdict = sample["env_steps_per_s"], sample["ratio"], sample["verdict"]
     return f"{rate:,.0f} steps/s, {ratio:.2f} of the limit, bottleneck {verdict}"
 
@@ -145,10 +144,10 @@ def entry(preset: str, samples: Sequence[Sample], sets: Sequence[str], baseline:
 
 
 def read_baseline(path: Path | None) -> dict[str, Entry]:
-    """Entries of an earlier report by name; none without a path.
+    """Return the entries of an earlier report by name; none without a path.
 
     Raises:
-        SystemExit: It is no report of this benchmark.
+        SystemExit: The file is no report of this benchmark.
     """
     if path is None:
         return {}
@@ -186,7 +185,7 @@ def _share(found: Sequence[float] | None) -> str:
 
 
 def _compared(one: Entry) -> str:
-    """The ratio, and whether the interval leaves 1 out."""
+    """Return the ratio in words, and whether its interval excludes 1."""
     if "to_baseline" not in one:
         return "–"
     found = Interval(*one["to_baseline"])
@@ -195,7 +194,7 @@ def _compared(one: Entry) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and reports; 1 if a measurement failed."""
+    """Measure and report; return 1 if a measurement failed."""
     made = parser(__doc__, "throughput", PRESETS)
     made.add_argument("--repetitions", type=int, default=5, metavar="N", help="of each preset (default: %(default)s)")
     made.add_argument("--seconds", type=float, default=15.0, help="of each training (default: %(default)s)")

@@ -5,9 +5,9 @@
 
 Ours is the real code: an unroll is encoded, pushed in the ledger's transaction, taken, decoded and checked, joined into
 a batch, and acknowledged. The bare loop only adds the same bytes to a stream (XADD) and reads them in a group
-(XREADGROUP); what it read is removed between two rounds, while no clock runs. Both take turns on one Redis, one round
-each, in another order every time. The ratio is ours to bare in unrolls per second; the median over all rounds is told
-with its 95 % interval. Processor time is of client and server together.
+(XREADGROUP); its entries are removed between two rounds, outside the measured time. Both take turns on one Redis, one
+round each, in alternating order. The ratio is ours to bare in unrolls per second, the median over all rounds with its
+95 % interval. Processor time is that of client and server together.
 """
 
 import dataclasses
@@ -37,11 +37,11 @@ STREAM, GROUP = "bare", "group"
 
 
 class Case(NamedTuple):
-    """The unrolls that are sent.
+    """The unrolls of a measurement.
 
     Attributes:
-        features: Float32 numbers of one observation; an unroll has T = 32 rows of B = 64 environments.
-        at_once: Unrolls of one batch: so many are pushed, then taken, and acknowledged together.
+        features: Numbers of one observation, float32; an unroll has T = 32 rows of B = 64 environments.
+        at_once: Unrolls of one batch, which are pushed, then taken and acknowledged together.
     """
 
     features: int
@@ -58,7 +58,7 @@ CASES = {
 
 
 class Ours:
-    """One actor's and one learner's side of a run."""
+    """The actor's and the learner's side of a run."""
 
     def __init__(self, case: Case, url: str, run_id: str) -> None:
         caps = QueueCaps(entries=1000, bytes=2**30)
@@ -78,7 +78,7 @@ class Ours:
         self.sequence = 0
 
     def round(self) -> None:
-        """All unrolls of one batch."""
+        """Move all unrolls of one batch."""
         for _ in range(self.at_once):
             header = dataclasses.replace(self.unroll.header, sequence=self.sequence)
             self.actor.unrolls.push(header, encode_unroll(self.unroll))
@@ -90,14 +90,14 @@ class Ours:
         self.learner.unrolls.acknowledge(entries, {"trained": len(entries)}, highest)
 
     def close(self) -> None:
-        """Removes the run."""
+        """Remove the run."""
         self.learner.delete()
         self.learner.close()
         self.actor.close()
 
 
 class Bare:
-    """redis-py as anybody would use it, one connection to write and one to read."""
+    """Ordinary use of redis-py, one connection to write and one to read."""
 
     def __init__(self, payload: bytes, at_once: int, url: str) -> None:
         self.writer, self.reader = (redis.Redis.from_url(url, protocol=2) for _ in range(2))
@@ -105,25 +105,25 @@ class Bare:
         self.payload, self.at_once = payload, at_once
 
     def round(self) -> None:
-        """As many entries as `Ours.round`."""
+        """Move as many entries as `Ours.round`."""
         for _ in range(self.at_once):
             self.writer.xadd(STREAM, {"payload": self.payload})
         ((_, entries),) = self.reader.xreadgroup(GROUP, GROUP, {STREAM: ">"}, count=self.at_once, block=1000)
         assert len(entries) == self.at_once
 
     def clear(self) -> None:
-        """Removes what was read, so that the stream grows no more than ours."""
+        """Remove the entries, so that the stream grows no more than ours."""
         self.writer.xtrim(STREAM, maxlen=0, approximate=False)
 
     def close(self) -> None:
-        """Removes the stream."""
+        """Remove the stream."""
         self.writer.delete(STREAM)
         self.writer.close()
         self.reader.close()
 
 
 def an_unroll(features: int, producer: tuple[int, int]) -> Unroll:
-    """Without an end of an episode."""
+    """Return an unroll in which no episode ends."""
     random = np.random.default_rng(0)
     return Unroll(
         header=UnrollHeader(*producer, 0, 0, T * B),
@@ -142,7 +142,7 @@ def an_unroll(features: int, producer: tuple[int, int]) -> Unroll:
 
 
 def measure(name: str, rounds: int) -> Entry:
-    """One case."""
+    """Measure one case."""
     case, where = CASES[name], stamp()
     with ExitStack() as cleanup:
         server = cleanup.enter_context(EmbeddedRedis.start(maxmemory_bytes=2**31, max_bulk_bytes=2**28))
@@ -157,19 +157,19 @@ def measure(name: str, rounds: int) -> Entry:
                 spent[side].append(seconds_of((ours if side == "ours" else bare).round, server_s))
             bare.clear()
         assert ours.learner.ledger.counts().trained == ours.sequence
-    told = figures(spent["ours"][WARM_UP_ROUNDS:], spent["bare"][WARM_UP_ROUNDS:])
+    found = figures(spent["ours"][WARM_UP_ROUNDS:], spent["bare"][WARM_UP_ROUNDS:])
     return {
         "name": name,
         **where,
         "payload_bytes": len(ours.payload),
         "at_once": case.at_once,
         "rounds": rounds,
-        **told,
+        **found,
     }
 
 
 def figures(ours: list[tuple[float, float]], bare: list[tuple[float, float]]) -> dict[str, Any]:
-    """Ratios of rounds that followed each other: (seconds by the clock, seconds of processors) of each."""
+    """Return ratios of successive rounds, given (wall-clock seconds, processor seconds) of each."""
     walls, cpus = ([theirs[index] / mine[index] for mine, theirs in zip(ours, bare, strict=True)] for index in range(2))
     return {
         "ratio": list(median_interval(walls)),
@@ -180,14 +180,14 @@ def figures(ours: list[tuple[float, float]], bare: list[tuple[float, float]]) ->
 
 
 def seconds_of(call: Callable[[], object], server_s: Callable[[], float]) -> tuple[float, float]:
-    """Seconds by the clock, and of processors in this process and the server."""
+    """Return wall-clock seconds of a call, and processor seconds of this process and the server."""
     began, used = time.perf_counter(), time.process_time() + server_s()
     call()
     return time.perf_counter() - began, time.process_time() + server_s() - used
 
 
 def processor_clock(pid: int) -> Callable[[], float]:
-    """Processor seconds of a process with one thread at work, in nanoseconds' resolution."""
+    """Return a clock of the processor seconds of a single-threaded process, with nanosecond resolution."""
     path = Path(f"/proc/{pid}/schedstat")
     return lambda: int(path.read_text().split()[0]) / 1e9
 
@@ -209,7 +209,7 @@ def _line(entry: Entry) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and reports."""
+    """Measure and report."""
     made = parser(__doc__, "transport", list(CASES))
     made.add_argument("--rounds", type=int, default=1000, help="of each case (default: %(default)s)")
     given = made.parse_args(arguments)

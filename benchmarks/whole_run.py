@@ -1,7 +1,7 @@
-"""The CartPole preset's command as a whole: when it first learned, when it was over, and what memory it took.
+"""One run of the CartPole preset's command: time of the first update, time of the exit, and memory.
 
-Times are of the wall clock and count from the start of the command's process, so that the interpreter and every import
-are in them. `import tensorflow` alone, measured beside them, says how fast the machine is at that moment.
+Times are wall-clock times from the start of the command's process, so they include the interpreter and every import.
+`import tensorflow` alone, measured beside them, shows the machine's speed at that moment.
 """
 
 import contextlib
@@ -31,11 +31,11 @@ class WholeRun:
     """The result of one command.
 
     Attributes:
-        first_update_s: From the start of the command's process to the first update.
-        exit_s: To the process' end.
-        env_steps, stop_reason: Of its summary.
-        memory_mb: Process -> proportional set size at the moment when all of them together took most, MB (10^6 bytes):
-            "supervisor", "learner", "actor 0", …, and "redis" with its guardian. Empty where it was not asked for.
+        first_update_s: Time from the start of the command's process to the first update.
+        exit_s: Time to the process' end.
+        env_steps, stop_reason: Values of the run's summary.
+        memory_mb: Process -> proportional set size in MB (10^6 bytes) when the sum was greatest: "supervisor",
+            "learner", "actor 0", …, and "redis" with its guardian. Empty unless requested.
     """
 
     first_update_s: float
@@ -46,14 +46,14 @@ class WholeRun:
 
 
 def import_s() -> float:
-    """Seconds that ``python -c "import tensorflow"`` takes, from its start to its exit, as of any command."""
+    """Return the seconds of ``python -c "import tensorflow"`` from its start to its exit."""
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", "import tensorflow"], check=True, stderr=subprocess.DEVNULL)
     return time.monotonic() - began
 
 
 def fill_caches(folder: Path, backend: str) -> None:
-    """A short training, after which policies and compiled programs are cached as they are on a machine in use.
+    """Run a short training, after which policies and compiled programs are cached as on a machine in use.
 
     Raises:
         FailedError: It failed.
@@ -62,12 +62,12 @@ def fill_caches(folder: Path, backend: str) -> None:
 
 
 def run(folder: Path, backend: str, sets: Sequence[str], *, watches_memory: bool = False) -> WholeRun:
-    """Trains through the command line, in a directory that is made anew.
+    """Train by the command line, in a new directory.
 
     Args:
-        backend: Of the learner.
+        backend: The learner's backend.
         sets: PATH=VALUE each.
-        watches_memory: Looks at all processes once a second, which costs some milliseconds each time.
+        watches_memory: Measure the memory of all processes once a second, which takes some milliseconds each time.
 
     Raises:
         FailedError: The training failed, or ended before its first update.
@@ -99,7 +99,7 @@ def run(folder: Path, backend: str, sets: Sequence[str], *, watches_memory: bool
 
 
 def memory_mb() -> dict[str, float]:
-    """Proportional set size of all processes below this one by role, MB: of a page that n share each has 1/n."""
+    """Return the proportional set size in MB of all processes below this one, by role."""
     found: dict[str, float] = {}
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):  # it ends just now

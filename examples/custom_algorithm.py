@@ -1,4 +1,4 @@
-"""An algorithm of your own: an actor-critic whose reward includes the entropy of its policy.
+"""Your own algorithm: an actor-critic whose reward includes the entropy of its policy.
 
     distrl train --algorithm examples.custom_algorithm:MaximumEntropy --env CartPole-v1
 
@@ -55,7 +55,7 @@ class MaximumEntropy(GradientAlgorithm):
         self.parameters = config.algorithm
 
     def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
-        """Traced once and compiled, on TensorFlow or JAX.
+        """Return the loss; distrl traces this once and compiles it, on TensorFlow or JAX.
 
         Args:
             outputs: "policy/<action>" float32 [T+1, N, P] and "value" float32 [T+1, N], of all T+1 observations.

@@ -1,4 +1,4 @@
-"""A network of your own: convolutions over a picture, attention over its places, and the other observations beside it.
+"""Your own network: convolutions over a picture, attention over its places, and the other observations beside it.
 
     distrl train --env my_package:MyEnvironment --set network.model=examples.own_network:Attention
 
@@ -14,7 +14,7 @@ from keras import ops
 
 
 class Attention(keras.Model):
-    """Every place of the picture looks at every other one (Vaswani et al. 2017), and the mean of all is the result."""
+    """Self-attention over the places of a picture (Vaswani et al. 2017), and the mean over all places."""
 
     def __init__(self, picture: str = "camera", filters: int = 16, name: str = "model") -> None:
         super().__init__(name=name)

@@ -3,7 +3,7 @@
     distrl train --env tcp-listen://127.0.0.1:6025 --actors 1 --set actors.environments=1
     python examples/remote_client.py 127.0.0.1 6025
 
-It needs msgpack and msgpack_numpy, and nothing of distrl. docs/environments.md has the protocol.
+It needs msgpack and msgpack_numpy, but not distrl. docs/environments.md has the protocol.
 """
 
 import os
@@ -20,7 +20,7 @@ class Walk:
     """From 0 to 5 or -5, one step to the left (action 0) or to the right (action 1) at a time."""
 
     def answer(self, cmd, action=None, state=None, **_):
-        """What is sent back for each request."""
+        """Return the reply to a request, without its status."""
         if cmd in ("describe", "seed"):
             return {"observation_space": {"type": "Box", "shape": [1]}, "action_space": {"type": "Discrete", "n": 2}}
         self.x = self.x + 2 * action - 1 if cmd == "step" else state["x"] if cmd == "set_state" else 0
@@ -29,13 +29,13 @@ class Walk:
 
 
 def send(peer, message):
-    """Eight digits that say how long the message is, and the message; arrays may be in it."""
+    """Send the length of the message in eight digits, then the message, which may contain arrays."""
     body = msgpack.packb(message, default=msgpack_numpy.encode)
     peer.sendall(b"%08d" % len(body) + body)
 
 
 def receive(stream):
-    """The next message, whole, however many pieces it comes in."""
+    """Read the next whole message."""
     return msgpack.unpackb(stream.read(int(stream.read(8))))
 
 
@@ -49,4 +49,4 @@ while True:
                 send(peer, {"status": "ok", **game.answer(**request)})
             elif request["status"] != "ok":  # the first message is the reply to hello
                 print(request["message"], flush=True)
-    time.sleep(0.5)  # nobody listens yet, or any more
+    time.sleep(0.5)  # distrl does not listen yet, or no longer

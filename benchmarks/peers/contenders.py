@@ -11,14 +11,14 @@ SOLVED_RETURN = 475.0
 
 @dataclass(frozen=True)
 class Task:
-    """What a run is about.
+    """The task of a run.
 
     Attributes:
-        name: As `--task` has it.
-        seconds: How long a run takes, unless `--seconds` says otherwise.
-        since: What `seconds` counts from, "command" or "first-update".
-        until_return: A mean return of 100 training episodes that ends the run.
-        expected_s: Of a run, all in all, for what is not known yet.
+        name: Name for `--task`.
+        seconds: Duration of a run, unless `--seconds` sets another one.
+        since: Start of `seconds`: "command" or "first-update".
+        until_return: Mean return of 100 training episodes that ends the run.
+        expected_s: Estimated duration of a whole run, before one was measured.
     """
 
     name: str
@@ -44,12 +44,12 @@ class Contender:
     """One algorithm of one library.
 
     Attributes:
-        name: As `--only` has it; up to the first "-" it is the library.
-        label: As the table has it.
-        tasks: What it is measured at.
-        environment: The virtual environment that it runs in; "" is this one, of distrl.
-        program: What runs it: a file of `scripts/`, or distrl's preset for each task.
-        arguments: Added to every command.
+        name: Name for `--only`; up to the first "-" it is the library.
+        label: Name in the table.
+        tasks: Its tasks.
+        environment: Its virtual environment; "" is distrl's own.
+        program: Its program: a file of `scripts/`, or distrl's preset for each task.
+        arguments: Further arguments of every command.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Contender:
 
     @property
     def ours(self) -> bool:
-        """distrl itself."""
+        """Whether it is distrl."""
         return not self.environment
 
 
@@ -89,10 +89,10 @@ CONTENDERS = (
 
 
 def selected(names: Sequence[str]) -> tuple[Contender, ...]:
-    """Those of these names or libraries, in the table's order; all of them without a name.
+    """Return the contenders of these names or libraries, in the table's order; without names, all.
 
     Raises:
-        ValueError: Nothing is called so.
+        ValueError: No contender or library has that name.
     """
     if not names:
         return CONTENDERS
@@ -107,19 +107,19 @@ def selected(names: Sequence[str]) -> tuple[Contender, ...]:
 
 
 def progress_path(contender: Contender, folder: Path) -> Path:
-    """The file that tells how far a run is."""
+    """Return the path of a run's progress file."""
     return folder / "run" / "metrics.csv" if contender.ours else folder / "progress.jsonl"
 
 
 def command(
     contender: Contender, task: Task, seconds: float, seed: int, folder: Path, python: str, began_s: float
 ) -> list[str]:
-    """What is run. distrl ends when it is interrupted or has solved its task; a peer ends by itself.
+    """Return the command of a run. distrl ends when interrupted or when it has solved its task; a peer ends by itself.
 
     Args:
-        folder: Of this run alone.
-        python: The interpreter of the contender's environment.
-        began_s: Now, in seconds since 1970: the peers count from then.
+        folder: Folder of this run.
+        python: Interpreter of the contender's environment.
+        began_s: Now, in seconds since 1970: the start of the peers' clock.
     """
     if isinstance(contender.program, dict):
         endless = () if task.until_return is not None else ("--set", "stop.mean_return=null")
@@ -134,5 +134,5 @@ def command(
 
 
 def python_of(contender: Contender, environments: Path) -> str:
-    """The interpreter that runs it."""
+    """Return the contender's interpreter."""
     return sys.executable if contender.ours else str(environments / contender.environment / "bin" / "python")

@@ -1,11 +1,11 @@
 """A virtual environment for each peer, made once from exact versions, in `requirements/`.
 
-They are made with the Python that runs the benchmark; the versions were chosen for 3.11. Sample Factory 2.1.1 wants
-NumPy below 2 and gymnasium below 1; its queue is compiled when it is installed, which needs a C++ compiler. Nothing of
-CleanRL is installed, which is no library: `cleanrl` is EnvPool and PyTorch.
+They use the Python that runs the benchmark; the versions were chosen for 3.11. Sample Factory 2.1.1 needs NumPy below 2
+and gymnasium below 1; installing it compiles its queue, which needs a C++ compiler. CleanRL is no library and is not
+installed: `cleanrl` is EnvPool and PyTorch.
 
-They take about 2 GB each with PyTorch built for CPUs. pip takes such a build where it is told of one, as by
-PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS; else it takes the one with CUDA, which works the same and is far larger.
+They take about 2 GB each with PyTorch built for CPUs. pip installs such a build if PIP_EXTRA_INDEX_URL or
+PIP_FIND_LINKS names one; otherwise it installs the build with CUDA, which works too and is far larger.
 """
 
 import hashlib
@@ -20,27 +20,27 @@ NAMES = tuple(sorted(path.stem for path in REQUIREMENTS.glob("*.txt")))
 
 
 class InstallationError(Exception):
-    """An environment could not be made; the message is pip's last line."""
+    """Error in making an environment; the message is pip's last line."""
 
 
 def requirements(name: str) -> Path:
-    """The exact versions."""
+    """Return the file with the exact versions."""
     return REQUIREMENTS / f"{name}.txt"
 
 
 def stamp(name: str) -> str:
-    """Of what is in an environment that is whole."""
+    """Return the path of the mark of a complete environment."""
     return hashlib.sha256(requirements(name).read_bytes() + sys.version.encode()).hexdigest()
 
 
 def is_made(name: str, folder: Path) -> bool:
-    """Whether the environment is there, whole and of these versions."""
+    """Return whether the environment exists, complete and with these versions."""
     path = folder / name / "installed"
     return path.exists() and path.read_text(encoding="utf-8") == stamp(name)
 
 
 def make(names: Iterable[str], folder: Path, tell: Callable[[str], None]) -> dict[str, str]:
-    """Makes the environments that are not there yet. Returns why those failed that did, by name."""
+    """Make the missing environments. Return name -> error of those that failed."""
     failed = {}
     for name in names:
         if is_made(name, folder):

@@ -1,4 +1,4 @@
-"""One run of one contender: started, watched, ended, judged."""
+"""One run of one contender: start it, watch it, end it, and derive its figures."""
 
 import math
 import os
@@ -17,20 +17,20 @@ from benchmarks.peers.rows import Row, cpu_s_per_step, read_rows, since_command,
 
 POLL_S = 0.05
 SAMPLE_S = 3.0
-"""Between two looks at memory, which is not for nothing: the kernel goes through all pages."""
+"""Seconds between two measurements of memory, in which the kernel walks all pages."""
 FIRST_UPDATE_WITHIN_S = 180.0
 EXIT_WITHIN_S = 30.0
 
 
 @dataclass
 class Watch:
-    """What is seen of a run while it goes on.
+    """Observations of a run while it goes on.
 
     Attributes:
-        rows: What it told, by its own clock.
-        offset_s: What its clock is behind the command by: each row is seen at once or a moment later.
-        samples: (seconds since the command, processor time) at every look.
-        pss_bytes: The most so far.
+        rows: Its progress, by its own clock.
+        offset_s: Delay of its clock behind the command's; each row is seen at once or a moment later.
+        samples: (seconds since the command, processor time) at every measurement.
+        pss_bytes: Greatest memory so far.
     """
 
     path: Path
@@ -41,7 +41,7 @@ class Watch:
     _size: int = -1
 
     def look(self, now_s: float) -> None:
-        """Reads what is new."""
+        """Read new rows."""
         size = self.path.stat().st_size if self.path.exists() else 0
         if size != self._size:
             self._size = size
@@ -50,16 +50,16 @@ class Watch:
                 self.offset_s = min(self.offset_s, now_s - self.rows[-1].wall_s)
 
     def sample(self, now_s: float, used: processes.Usage) -> None:
-        """Keeps what the processes use."""
+        """Record the processes' use of processors and memory."""
         self.samples.append((now_s, used.cpu_s))
         self.pss_bytes = max(self.pss_bytes, used.pss_bytes)
 
     def since_command(self, counts_from_command: bool) -> list[Row]:
-        """Its rows, in seconds since the command."""
+        """Return its rows, in seconds since the command."""
         return self.rows if counts_from_command or not self.rows else since_command(self.rows, self.offset_s)
 
     def over(self, now_s: float, task: Task, seconds: float) -> bool:
-        """Whether the time is up."""
+        """Return whether the time is up."""
         if task.since == "command":
             return now_s >= seconds
         if not self.rows:
@@ -70,16 +70,16 @@ class Watch:
 def watch(
     start: Callable[[float], Sequence[str]], path: Path, log: Path, task: Task, seconds: float, own_end: bool
 ) -> tuple[Watch, int | None, float]:
-    """Runs a command to its end.
+    """Run a command to its end.
 
     Args:
-        start: The command, given when it starts in seconds since 1970.
+        start: Makes the command, given its start in seconds since 1970.
         path: Its progress file.
-        log: Gets what it prints.
-        own_end: It knows itself when the time is up, and is given `EXIT_WITHIN_S` more.
+        log: File for its output.
+        own_end: The program ends by itself when the time is up, within `EXIT_WITHIN_S`.
 
     Returns:
-        What was seen; the exit code, None if it had to be ended; seconds until then.
+        The observations; the exit code, None if it was killed; its duration in seconds.
     """
     seen, before = Watch(path), frozenset(process.pid for process in processes.descendants())
     grace_s = EXIT_WITHIN_S if own_end else 0.0
@@ -116,10 +116,10 @@ def watch(
 def measure(
     contender: Contender, task: Task, repetition: int, seconds: float, folder: Path, environments: Path
 ) -> dict[str, Any]:
-    """Runs it in a folder of its own, anew, and judges. The repetition is the seed.
+    """Run a contender in a new folder, and derive its figures. The repetition is the seed.
 
     Returns:
-        `Measured` but for where it comes from.
+        The fields of `Measured` without its origin.
     """
     if folder.exists():
         shutil.rmtree(folder)
@@ -136,7 +136,7 @@ def measure(
 
 
 def judge(task: Task, rows: Sequence[Row], seen: Watch, code: int | None, wall_s: float) -> dict[str, Any]:
-    """What follows from what was seen."""
+    """Derive the figures from the observations."""
     last = rows[-1] if rows else None
     mean = last.mean_return_100 if last else None
     solved = code == 0 and mean is not None and task.until_return is not None and mean >= task.until_return
@@ -154,7 +154,7 @@ def judge(task: Task, rows: Sequence[Row], seen: Watch, code: int | None, wall_s
 
 
 def failed(log: Path, rows: Sequence[Row], code: int | None) -> dict[str, str | None]:
-    """Whether it went wrong: another exit than 0 or ours, or no update at all."""
+    """Return whether the run failed: an exit code other than 0 or our own, or no update at all."""
     if code or (code is not None and not rows):
         return {"failure": last_line(log)}
     return {"failure": None if rows else f"no update came; {last_line(log)}"}
@@ -169,7 +169,7 @@ def _wait(child: subprocess.Popen[bytes], seconds: float) -> None:
 
 
 def last_line(log: Path) -> str:
-    """Of what a program printed the last line that speaks of an error, or just the last one."""
+    """Return the last line with an error in a program's output, or else the last line."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    told = [line for line in lines if "Error" in line or "error:" in line]
-    return (told or lines or ["it printed nothing"])[-1][:200]
+    errors = [line for line in lines if "Error" in line or "error:" in line]
+    return (errors or lines or ["it printed nothing"])[-1][:200]

@@ -1,7 +1,7 @@
-"""All processes of one run: what they hold of memory, what they use of the processors, and their end.
+"""All processes of one run: their memory, their processor time, and their end.
 
-Processes leave their group (Ray's do, a Redis that is a daemon does). Therefore orphans are handed to this process
-while a run goes on (Linux: PR_SET_CHILD_SUBREAPER), so that our descendants are the run.
+Some processes leave their group, such as Ray's or a Redis daemon. Therefore this process adopts orphans during a run
+(Linux: PR_SET_CHILD_SUBREAPER), so that the run consists of our descendants.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ _SET_CHILD_SUBREAPER = 36  # of prctl(2)
 
 @dataclass(frozen=True)
 class Usage:
-    """Of all processes of a run together.
+    """Resources of all processes of a run together.
 
     Attributes:
         pss_bytes: Proportional set size: memory that n processes share counts 1/n in each.
-        cpu_s: Processor time, of those that are still there.
-        processes: How many there are.
+        cpu_s: Processor time of living processes.
+        processes: Number of processes.
     """
 
     pss_bytes: int
@@ -34,10 +34,10 @@ class Usage:
 
 @contextlib.contextmanager
 def adopting_orphans() -> Iterator[None]:
-    """Orphans among our descendants become our children meanwhile.
+    """Adopt orphans among our descendants while inside.
 
     Raises:
-        OSError: The system has no such thing; it is Linux's.
+        OSError: The system lacks this function of Linux.
     """
     _prctl(1)
     try:
@@ -52,7 +52,7 @@ def _prctl(on: int) -> None:
 
 
 def descendants(but: frozenset[int] = frozenset()) -> list[psutil.Process]:
-    """Of this process, without those in `but` and without zombies, which are reaped where we inherited them."""
+    """Return the descendants of this process without those in `but` and without zombies; adopted ones are reaped."""
     found = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -64,7 +64,7 @@ def descendants(but: frozenset[int] = frozenset()) -> list[psutil.Process]:
 
 
 def reap_orphans(child: int, but: frozenset[int] = frozenset()) -> None:
-    """Takes note of the end of those that became our children; `child`, our own, is left to `subprocess`."""
+    """Reap adopted children that have ended; `child`, our own, is left to `subprocess`."""
     for process in psutil.Process().children():
         if process.pid != child and process.pid not in but:
             with contextlib.suppress(psutil.NoSuchProcess, ChildProcessError):
@@ -73,7 +73,7 @@ def reap_orphans(child: int, but: frozenset[int] = frozenset()) -> None:
 
 
 def usage(processes: list[psutil.Process]) -> Usage:
-    """What they use by now; one that ends meanwhile counts nothing."""
+    """Return the resources of all processes now; one that ends meanwhile does not count."""
     pss_bytes, cpu_s, count = 0, 0.0, 0
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
@@ -85,7 +85,7 @@ def usage(processes: list[psutil.Process]) -> Usage:
 
 
 def end(but: frozenset[int], patience_s: float = 10.0) -> None:
-    """Ends all descendants: SIGTERM, and SIGKILL for those that are there after `patience_s`."""
+    """End all descendants: SIGTERM, and SIGKILL for those that are alive after `patience_s`."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         left = descendants(but)
         for process in left:

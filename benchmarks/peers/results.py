@@ -1,8 +1,7 @@
 """Records of every run, so that the same command continues after an interruption.
 
-OUT/results/<contender>-<task>-<repetition>.json    one that went well is not measured again, unless what decides it
-                                                    changed
-OUT/runs/<contender>-<task>/                        of the last of these runs: what it printed and told
+OUT/results/<contender>-<task>-<repetition>.json    measured again only after a failure or a change of configuration
+OUT/runs/<contender>-<task>/                        output and progress of the last of these runs
 """
 
 import hashlib
@@ -21,19 +20,19 @@ from benchmarks.peers.contenders import SCRIPTS, Contender, Task
 
 @dataclass(frozen=True)
 class Measured:
-    """What one run came to; None where there is no such figure.
+    """Figures of one run; None where there is no such figure.
 
     Attributes:
-        failure: The last line that it printed, if it failed.
+        failure: The last line of its output, if it failed.
         steps_per_s: Environment steps per second while learning.
         first_update_s: Seconds from the command to the first update.
-        solved_s: Seconds from the command to the exit, of a run that reached its task's return.
-        mean_return: Of the last 100 training episodes, at the end of the run.
-        pss_bytes: The most that all its processes together held of memory.
-        cpu_us_per_step: Processor time of all processes for each environment step.
-        env_steps: How many there were.
-        wall_s: Seconds that the run took, its end included.
-        load: The machine's load average before it began.
+        solved_s: Seconds from the command to the exit, if the run reached its task's return.
+        mean_return: Mean return of the last 100 training episodes at the end of the run.
+        pss_bytes: Greatest memory of all its processes together.
+        cpu_us_per_step: Processor time of all processes per environment step.
+        env_steps: Number of environment steps.
+        wall_s: Duration of the run in seconds, including its end.
+        load: The machine's load average before the run.
     """
 
     contender: str
@@ -57,7 +56,7 @@ class Measured:
 
 
 def configuration(contender: Contender, task: Task, seconds: float) -> str:
-    """sha256 of what decides a result: equal where it need not be redone. distrl's code counts as git has it."""
+    """Return the sha256 of everything that determines a result; distrl's code counts by git's hash of it."""
     decides = [repr(contender), repr(task), repr(seconds)]
     if contender.ours:
         decides.append(provenance.program())
@@ -72,17 +71,17 @@ def configuration(contender: Contender, task: Task, seconds: float) -> str:
 
 
 def result_path(out: Path, contender: Contender, task: Task, repetition: int) -> Path:
-    """Where the result is kept."""
+    """Return the path of the stored result."""
     return out / "results" / f"{contender.name}-{task.name}-{repetition}.json"
 
 
 def keep_result(out: Path, contender: Contender, task: Task, measured: Measured) -> None:
-    """Writes it, whole or not at all."""
+    """Write the result atomically."""
     keep(result_path(out, contender, task, measured.repetition), asdict(measured))
 
 
 def kept(out: Path, contender: Contender, task: Task, repetition: int, seconds: float) -> Measured | None:
-    """What is there, be it a failure; None if there is nothing, or of another configuration."""
+    """Return the stored result, also of a failure; None without one of this configuration."""
     path = result_path(out, contender, task, repetition)
     tree: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
     if tree.keys() != {field.name for field in fields(Measured)}:
@@ -92,12 +91,12 @@ def kept(out: Path, contender: Contender, task: Task, repetition: int, seconds: 
 
 
 def repetitions(out: Path, contender: Contender, task: Task) -> list[int]:
-    """Those that there is something of, in order."""
+    """Return the repetitions with a stored result, in order."""
     paths = (out / "results").glob(f"{contender.name}-{task.name}-*.json")
     return sorted(int(path.stem.rpartition("-")[2]) for path in paths)
 
 
 def median(results: Sequence[Measured], figure: Callable[[Measured], float | None]) -> float | None:
-    """Of those that have the figure; None if none has."""
+    """Return the median over the runs that have the figure; None without any."""
     figures = [value for value in map(figure, results) if value is not None]
     return statistics.median(figures) if figures else None

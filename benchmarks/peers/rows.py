@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 WARM_UP = 0.25
-"""The share of the time after the first update that no rate is taken of."""
+"""Share of the time after the first update that rates leave out."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """How far a run was.
+    """Progress of a run at one moment.
 
     Attributes:
-        wall_s: Seconds since the command; as distrl has them, since its launch.
+        wall_s: Seconds since the command; in distrl's own file, since its launch.
         env_steps: Environment steps so far.
         updates: Optimizer steps so far.
-        mean_return_100: Of the last 100 training episodes; None before there were so many.
+        mean_return_100: Mean return of the last 100 training episodes; None before the 100th.
     """
 
     wall_s: float
@@ -32,7 +32,7 @@ class Row:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Whole rows after the first update, in order; none where the file is not there yet."""
+    """Return complete rows after the first update, in order; none if the file does not exist yet."""
     if not path.exists():
         return []
     text = path.read_text(encoding="utf-8")
@@ -48,12 +48,12 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def since_command(rows: Sequence[Row], offset_s: float) -> list[Row]:
-    """With `offset_s` added to every time."""
+    """Return the rows with `offset_s` added to every time."""
     return [replace(row, wall_s=row.wall_s + offset_s) for row in rows]
 
 
 def window(rows: Sequence[Row]) -> tuple[Row, Row] | None:
-    """The two rows between which rates are taken; None if there are not two."""
+    """Return the two rows between which rates are measured; None if there are not two."""
     if len(rows) < 2:
         return None
     first, last = rows[0], rows[-1]
@@ -65,13 +65,13 @@ def window(rows: Sequence[Row]) -> tuple[Row, Row] | None:
 
 
 def steps_per_s(rows: Sequence[Row]) -> float | None:
-    """Environment steps per second while learning; None before there are two rows."""
+    """Return environment steps per second while learning; None before there are two rows."""
     ends = window(rows)
     return None if ends is None else (ends[1].env_steps - ends[0].env_steps) / (ends[1].wall_s - ends[0].wall_s)
 
 
 def steps_at(rows: Sequence[Row], wall_s: float) -> float:
-    """Environment steps at a time between the first row and the last, on the line between its neighbours."""
+    """Return the environment steps at a time between the first row and the last, by linear interpolation."""
     after = next((index for index, row in enumerate(rows) if row.wall_s >= wall_s), len(rows) - 1)
     if after == 0:
         return float(rows[0].env_steps)
@@ -81,7 +81,7 @@ def steps_at(rows: Sequence[Row], wall_s: float) -> float:
 
 
 def cpu_s_per_step(rows: Sequence[Row], samples: Sequence[tuple[float, float]]) -> float | None:
-    """Processor time that one environment step takes, of all processes; None before there are two samples.
+    """Return the processor time of all processes per environment step; None before there are two samples.
 
     Args:
         samples: (seconds since the command, processor time so far).

@@ -1,9 +1,9 @@
-"""Side by side: distrl, Sample Factory, Stable-Baselines3, a CleanRL-style PPO and RLlib on this machine, one table.
+"""distrl beside Sample Factory, Stable-Baselines3, a CleanRL-style PPO and RLlib on this machine, in one table.
 
     python -m benchmarks.peers --environments ~/peers --out runs/peers --publish
 
-The environments of the peers are made at first (`environments.py`; minutes and 2 GB each). Then every contender runs
-every task, one run at a time, in turns: all of the first repetition before the second. The tasks:
+First the peers' environments are made (`environments.py`; minutes and 2 GB each). Then every contender runs every task,
+one run at a time, in turns: all runs of the first repetition before those of the second. The tasks:
 
     cartpole      CartPole-v1: steps per second while learning, over 30 s after the first update; the time of that
                   update; memory
@@ -14,12 +14,12 @@ every task, one run at a time, in turns: all of the first repetition before the 
     pong          Pong from 84×84×4 pixels, frame skip 4: steps per second while learning, over 60 s after the first
                   update
 
-Medians are told, of all runs that are in OUT: what takes long can be repeated less often, by calls with fewer names
-and more repetitions before one of everything. Rates leave out the first quarter of the time after the first update.
-Memory is the proportional set size of all processes of a run together. A contender that fails is told with the last
-line that it printed, and tried again by the next call; results that are there are kept, so that the same command goes
-on where it was interrupted. The whole table takes about three hours with three repetitions, half of them for
-HalfCheetah. The machine should do nothing else meanwhile: the highest load before a run is in the report. Linux only.
+The table has medians over all runs in OUT. To repeat slow tasks less often, first call the benchmark with fewer names
+and more repetitions, then with all names. Rates leave out the first quarter of the time after the first update. Memory
+is the proportional set size of all processes of a run together. A failed run is reported with the last line of its
+output, and the next call tries it again. Existing results are kept, so that the same command continues after an
+interruption. The whole table takes about three hours with three repetitions, half of them for HalfCheetah. Run nothing
+else meanwhile: the highest load before a run is in the report. Linux only.
 """
 
 import argparse
@@ -50,7 +50,7 @@ Todo = tuple[int, Task, Contender]
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     made = argparse.ArgumentParser(
         prog="python -m benchmarks.peers",
         description=(__doc__ or "").splitlines()[0],
@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measures and reports; 1 if a run failed, 2 after a wrong word, 130 after an interruption."""
+    """Measure and report; return 1 if a run failed, 2 after wrong usage, 130 after an interruption."""
     given = parser().parse_args(arguments)
     try:
         contenders = selected(given.only)
@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(contenders: tuple[Contender, ...], given: argparse.Namespace) -> int:
-    """Makes environments, measures what is not there yet, and prints the table."""
+    """Make the environments, measure all missing runs, and print the table."""
     folder = (given.environments or given.out / "environments").resolve()
     needed = sorted({contender.environment for contender in contenders if not contender.ours})
     broken = environments.make(needed, folder, tell)
@@ -119,7 +119,7 @@ def run(contenders: tuple[Contender, ...], given: argparse.Namespace) -> int:
 
 
 def turns(contenders: tuple[Contender, ...], tasks: list[str], repetitions: int) -> Iterator[Todo]:
-    """All of the first repetition before the second, task by task, so that what disturbs one disturbs all."""
+    """Return all runs, repetition by repetition and task by task, so that disturbances affect all contenders."""
     for repetition in range(1, repetitions + 1):
         for task in (TASKS[name] for name in TASKS if name in tasks):
             yield from ((repetition, task, contender) for contender in contenders if task.name in contender.tasks)
@@ -128,7 +128,7 @@ def turns(contenders: tuple[Contender, ...], tasks: list[str], repetitions: int)
 def others(
     contenders: tuple[Contender, ...], tasks: list[str], out: Path, seconds: dict[str, float], but: Collection[Todo]
 ) -> list[Measured]:
-    """What an earlier call with more repetitions has left of these."""
+    """Return further results of these from an earlier call with more repetitions."""
     found = []
     for task in (TASKS[name] for name in tasks):
         for contender in contenders:
@@ -139,7 +139,7 @@ def others(
 
 
 def one_run(todo: Todo, seconds: float, out: Path, folder: Path, broken: dict[str, str]) -> Measured:
-    """Measures and keeps one."""
+    """Measure one run and store its result."""
     repetition, task, contender = todo
     where = {
         "contender": contender.name,
@@ -168,7 +168,7 @@ def one_run(todo: Todo, seconds: float, out: Path, folder: Path, broken: dict[st
 
 
 def remaining_s(todo: list[Todo], done: list[Measured], seconds: dict[str, float]) -> float:
-    """Seconds that these will take: as their like did, or as is usual."""
+    """Estimate the seconds that these runs take, from earlier ones of the same kind or from the usual duration."""
     total = 0.0
     for _, task, contender in todo:
         alike = [one for one in done if (one.contender, one.task) == (contender.name, task.name)]
@@ -178,7 +178,7 @@ def remaining_s(todo: list[Todo], done: list[Measured], seconds: dict[str, float
 
 
 def words(one: Measured) -> str:
-    """'18,400 steps/s, first update after 2.4 s, 54.1 µs of CPU per step, 0.35 GB'."""
+    """Return '18,400 steps/s, first update after 2.4 s, 54.1 µs of CPU per step, 0.35 GB'."""
     if one.failure is not None:
         return f"failed: {one.failure}"
     told = [
@@ -210,5 +210,5 @@ def _words_of(given: argparse.Namespace) -> list[str]:
 
 
 def tell(line: str) -> None:
-    """Prints progress at once."""
+    """Print progress at once."""
     print(line, flush=True)

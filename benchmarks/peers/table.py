@@ -1,4 +1,4 @@
-"""The one table: medians of all runs, distrl against the best peer, and what failed."""
+"""The table: medians of all runs, distrl against the best peer, and failures."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -26,15 +26,15 @@ FIGURES: tuple[tuple[str, Figure, Callable[[float], str], bool], ...] = (
     ("solve", lambda one: one.solved_s, lambda value: f"{value:.1f} s", False),
     ("cartpole", lambda one: one.pss_bytes, lambda value: f"{value / 1e9:.2f} GB", False),
 )
-"""For each column: its task, its figure, how it is written, and whether more is better."""
+"""Columns: task, figure, format, and whether more is better."""
 
 
 def table(results: Sequence[Measured], seconds: dict[str, float]) -> str:
-    """Markdown: a row for each contender that was measured, then distrl against the best peer, then the failures.
+    """Return Markdown: a row for each measured contender, then distrl against the best peer, then the failures.
 
     Args:
-        results: Of every contender, task and repetition.
-        seconds: Length of a run, by task.
+        results: Results of every contender, task and repetition.
+        seconds: Task -> duration of a run.
     """
     heads = [column.format(**seconds) for column in COLUMNS]
     lines = [f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
@@ -48,7 +48,7 @@ def table(results: Sequence[Measured], seconds: dict[str, float]) -> str:
 
 
 def cells(contender: Contender, results: Sequence[Measured], seconds: dict[str, float]) -> list[str]:
-    """One for each column; "–" where it was not measured. Fewer runs than others have are told: "18,400 (1)"."""
+    """Return a cell for each column: "–" if not measured, "18,400 (1)" if there are fewer runs than of others."""
     found = []
     most = max(one.repetition for one in results)
     for task, figure, written, _ in FIGURES:
@@ -65,13 +65,13 @@ def cells(contender: Contender, results: Sequence[Measured], seconds: dict[str, 
 
 
 def _solved(well: Sequence[Measured], written: Callable[[float], str], seconds: float) -> str:
-    """Every repetition's own: its spread is what is asked about."""
+    """Return the times of all repetitions, as their spread matters."""
     told = [f"not in {seconds:g} s" if one.solved_s is None else written(one.solved_s) for one in well]
     return " / ".join(told)
 
 
 def ratios(ours: Contender, measured: Sequence[Contender], results: Sequence[Measured]) -> list[str]:
-    """'1.62×' for each column: our median over the best median among the peers."""
+    """Return our median over the best median among the peers for each column: '1.62×'."""
     found = []
     for task, figure, _, more_is_better in FIGURES:
         mine = _all_well(ours, task, results, figure)
@@ -83,7 +83,7 @@ def ratios(ours: Contender, measured: Sequence[Contender], results: Sequence[Mea
 
 
 def _all_well(contender: Contender, task: str, results: Sequence[Measured], figure: Figure) -> float | None:
-    """The median, where every run went well and has the figure: who solved a task once of three has no typical time."""
+    """Return the median if every run succeeded and has the figure: one success of three has no typical time."""
     runs = _of(contender, task, results)
     return median(runs, figure) if all(one.failure is None and figure(one) is not None for one in runs) else None
 
@@ -93,7 +93,7 @@ def _of(contender: Contender, task: str, results: Sequence[Measured]) -> list[Me
 
 
 def failures(results: Sequence[Measured]) -> list[str]:
-    """A line for each contender and task that failed, with the last line that it printed."""
+    """Return a line for each failed contender and task, with the last line of its output."""
     found: dict[tuple[str, str], list[Measured]] = {}
     for one in results:
         if one.failure is not None:
@@ -103,7 +103,7 @@ def failures(results: Sequence[Measured]) -> list[str]:
 
 
 def report(results: Sequence[Measured], seconds: dict[str, float], commands: str) -> dict[str, Any]:
-    """What `peers.json` holds: every run, and the table made of them."""
+    """Return the content of `peers.json`: every run, and their table."""
     conditions = sorted({f"{one.machine}, {one.date}, distrl {one.commit}" for one in results})
     return {
         "command": commands,
@@ -116,7 +116,7 @@ def report(results: Sequence[Measured], seconds: dict[str, float], commands: str
 
 
 def block(told: Mapping[str, Any]) -> str:
-    """What the page says of a report."""
+    """Return the part of the page."""
     most = max(one["repetition"] for one in told["results"])
     where, load = "; ".join(told["conditions"]), told["highest_load_before_a_run"]
     how = f"Medians of {most} runs, of fewer where a number in brackets says so; load before a run: {load:.1f} at most."

@@ -83,7 +83,7 @@ class RoleStatus:
     blocked_share: float = 0.0  # of an actor's time since the beat before: waiting for the learner
     waits: Mapping[str, float] = field(default_factory=dict)  # where its time went lately: name -> share
     cpu_share: float = 0.0  # of one core, since the beat before; above 1 with several threads
-    stacks: str = ""  # of every thread, while somebody asks for them
+    stacks: str = ""  # of every thread, while they are requested
     at: float = field(default=0.0, compare=False)  # when the registry took it, see `Registry.clock`
 
 

@@ -315,7 +315,7 @@ class RedisClient(Engine):
                 except redis.ResponseError as error:
                     replies.append(error)
         except BaseException:
-            self._hang_up()  # replies that were not read belong to nobody
+            self._hang_up()  # later commands would take the unread replies for theirs
             raise
         return replies
 

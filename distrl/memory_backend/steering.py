@@ -155,5 +155,5 @@ def operator(way: str) -> str:
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name
-        user = "somebody"
+        user = "unknown"
     return f"{user}@{socket.gethostname()}, {way}"

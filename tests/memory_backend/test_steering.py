@@ -137,4 +137,4 @@ def test_an_operator_has_a_name_even_where_the_system_knows_none(monkeypatch):
         raise KeyError("uid not found: 1234")
 
     monkeypatch.setattr("getpass.getuser", unknown)
-    assert operator("dashboard") == "somebody@box, dashboard"
+    assert operator("dashboard") == "unknown@box, dashboard"

@@ -1,8 +1,8 @@
-"""PPO in one file, in the manner of CleanRL: EnvPool steps the environments, PyTorch learns, one process does both.
+"""PPO in one file in the style of CleanRL: EnvPool steps the environments and PyTorch learns, in one process.
 
-The algorithm is Schulman et al. 2017 with the details that Huang et al. 2022 ("The 37 implementation details of PPO")
-count: orthogonal initialisation, Adam with epsilon 1e-5, annealed learning rate, GAE, clipped loss, clipped gradients,
-and for MuJoCo a Gaussian of free deviation, normalised observations and rewards.
+The algorithm is Schulman et al. 2017 with the details of Huang et al. 2022 ("The 37 implementation details of PPO"):
+orthogonal initialisation, Adam with epsilon 1e-5, annealed learning rate, GAE, clipped loss, clipped gradients, and for
+MuJoCo a Gaussian with state-independent deviation, normalised observations and rewards.
 """
 
 import os
@@ -43,7 +43,7 @@ class Normalizer:
         self.mean, self.variance, self.count = np.zeros(shape), np.ones(shape), 1e-4
 
     def add(self, rows):
-        """rows: [B, …]."""
+        """Add rows [B, …]."""
         delta, total = rows.mean(0) - self.mean, self.count + len(rows)
         squares = self.variance * self.count + rows.var(0) * len(rows) + delta**2 * self.count * len(rows) / total
         self.mean, self.variance, self.count = self.mean + delta * len(rows) / total, squares / total, total
@@ -53,14 +53,14 @@ class Normalizer:
 
 
 def layer(module, gain=2**0.5):
-    """Orthogonal weights, no bias at first."""
+    """Initialise a layer with orthogonal weights and zero bias."""
     nn.init.orthogonal_(module.weight, gain)
     nn.init.zeros_(module.bias)
     return module
 
 
 class Agent(nn.Module):
-    """Policy and value: apart for vectors, with a common trunk (Mnih et al. 2015) for images."""
+    """Policy and value: separate networks for vectors, a shared trunk (Mnih et al. 2015) for images."""
 
     def __init__(self, shape, action_space, images):
         super().__init__()
@@ -93,10 +93,10 @@ class Agent(nn.Module):
 
 
 def learn(agent, optimizer, rollout, s):
-    """Several epochs of minibatches. Returns how many updates these were.
+    """Learn in several epochs of minibatches; return the number of updates.
 
     Args:
-        rollout: observations, actions, log-probabilities, advantages and targets of values, each [B, …].
+        rollout: Observations, actions, log-probabilities, advantages and value targets, each [B, …].
     """
     for _ in range(s["epochs"]):
         for rows in torch.randperm(len(rollout[0])).chunk(s["minibatches"]):
@@ -116,7 +116,7 @@ def learn(agent, optimizer, rollout, s):
 
 
 def main():
-    """Trains until the run is over."""
+    """Train until the run is over."""
     given = arguments(__doc__.splitlines()[0], ["ppo"], SETTINGS)
     s, progress = given.settings, Progress(given)
     torch.set_num_threads(s["threads"])

@@ -1,12 +1,12 @@
-"""What every script here shares: its arguments, its end, and the file that tells how far it is. Standard library only.
+"""Shared parts of the scripts: arguments, the end of a run, and the progress file. Standard library only.
 
-A script runs inside a peer's own environment, by `VENV/bin/python benchmarks/peers/scripts/NAME.py ARGUMENTS`, and
-appends one JSON object a line to the progress file: right after its first update, then at most every `EVERY_S`, and at
-its end.
+A script runs inside a peer's own environment, by `VENV/bin/python benchmarks/peers/scripts/NAME.py ARGUMENTS`. It
+appends one JSON object per line to the progress file: right after its first update, then at most every `EVERY_S`, and
+at its end.
 
-    wall_s            float. Seconds since the command, which the driver gave
-    env_steps         int. Environment steps so far (frames that are skipped do not count)
-    updates           int. Optimizer steps so far, or training iterations where the peer tells no other
+    wall_s            float. Seconds since the command, whose start the driver passes
+    env_steps         int. Environment steps so far (skipped frames do not count)
+    updates           int. Optimizer steps so far, or training iterations if the peer reports no other count
     mean_return_100   float or null. Mean return of the last 100 training episodes; null before the 100th ended
 """
 
@@ -26,11 +26,11 @@ ENVPOOL: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "halfcheetah": ("HalfCheetah-v5", {}),
     "pong": ("Pong-v5", {"episodic_life": False, "reward_clip": True, "repeat_action_probability": 0.25}),
 }
-"""Task -> its name in EnvPool, and with which options."""
+"""Task -> its name in EnvPool, and its options."""
 
 
 def arguments(description: str, algorithms: list[str], settings: Mapping[tuple[str, str], Mapping[str, Any]]) -> Any:
-    """What the driver gave, with the `settings` of that algorithm and task, changed by `--set name=JSON`."""
+    """Return the driver's arguments with the `settings` of that algorithm and task, changed by `--set name=JSON`."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--task", required=True, choices=sorted({task for _, task in settings}))
     parser.add_argument("--algorithm", choices=algorithms, default=algorithms[0])
@@ -51,7 +51,7 @@ def arguments(description: str, algorithms: list[str], settings: Mapping[tuple[s
 
 
 class Progress:
-    """Appends to the progress file, and knows when the run is over."""
+    """Appends to the progress file and decides when the run is over."""
 
     def __init__(self, given: Any) -> None:
         self._given = given
@@ -60,19 +60,19 @@ class Progress:
         self._returns: deque[float] = deque(maxlen=EPISODES)
 
     def episode(self, episode_return: float) -> None:
-        """One training episode ended with this return, neither normalised nor clipped."""
+        """Record the return of a training episode, neither normalised nor clipped."""
         self._returns.append(float(episode_return))
 
     @property
     def mean_return_100(self) -> float | None:
-        """Of the last 100 episodes; None before there are as many."""
+        """Mean return of the last 100 episodes; None before the 100th."""
         return sum(self._returns) / EPISODES if len(self._returns) == EPISODES else None
 
     def update(self, env_steps: int, updates: int, mean_return_100: float | None = None) -> bool:
-        """Tells how far the run is after an update. Returns True once it is over.
+        """Record the progress after an update; return True once the run is over.
 
         Args:
-            mean_return_100: Where the peer itself keeps it; else that of `episode` is told.
+            mean_return_100: The peer's own mean; None: that of the recorded episodes.
         """
         mean = self.mean_return_100 if mean_return_100 is None else mean_return_100
         now_s = time.time() - self._given.began

@@ -79,7 +79,7 @@ SETTINGS = {
 
 
 def pong(_):
-    """Pong in floats, the four frames as channels, which come last."""
+    """Make Pong in floats, with the four frames as channels along the last axis."""
     gym.register_envs(ale_py)
     env = gym.make("ALE/Pong-v5", frameskip=1)
     env = gym.wrappers.AtariPreprocessing(env, frame_skip=4, scale_obs=True)
@@ -89,7 +89,7 @@ def pong(_):
 
 
 def configuration(given, settings):
-    """RLlib's own, out of our settings."""
+    """Return RLlib's configuration of our settings."""
     runners = {"num_env_runners": settings.pop("runners"), "num_envs_per_env_runner": settings.pop("envs")}
     if "rollout_fragment_length" in settings:
         runners["rollout_fragment_length"] = settings.pop("rollout_fragment_length")
@@ -106,7 +106,7 @@ def configuration(given, settings):
 
 
 def main():
-    """Trains until the run is over."""
+    """Train until the run is over."""
     given = arguments(__doc__, list(ALGORITHMS), SETTINGS)
     progress, settings = Progress(given), given.settings
     update_steps = settings.get("minibatch_size", settings["train_batch_size_per_learner"])
@@ -120,12 +120,12 @@ def main():
     over = False
     while not over:
         result = algorithm.train()
-        told = result["env_runners"]
+        runners = result["env_runners"]
         trained = result.get("learners", {}).get("default_policy", {}).get("num_module_steps_trained_lifetime", 0)
         if trained:
-            mean = told.get("episode_return_mean", np.nan)  # NaN where no episode ended of late
-            mean = None if np.isnan(mean) or told["num_episodes_lifetime"] < EPISODES else float(mean)
-            over = progress.update(told["num_env_steps_sampled_lifetime"], round(trained / update_steps), mean)
+            mean = runners.get("episode_return_mean", np.nan)  # NaN if no episode ended recently
+            mean = None if np.isnan(mean) or runners["num_episodes_lifetime"] < EPISODES else float(mean)
+            over = progress.update(runners["num_env_steps_sampled_lifetime"], round(trained / update_steps), mean)
     algorithm.stop()
     ray.shutdown()
     shutil.rmtree(folder, ignore_errors=True)

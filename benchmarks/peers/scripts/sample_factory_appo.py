@@ -1,4 +1,4 @@
-"""APPO of Sample Factory: a worker steps EnvPool, another acts, a learner learns, each in a process of its own."""
+"""APPO of Sample Factory: a rollout worker steps EnvPool, a policy worker acts, a learner learns, in a process each."""
 
 import shutil
 import sys
@@ -49,7 +49,7 @@ SETTINGS = {
 
 
 class Pool(gym.Wrapper):
-    """EnvPool as Sample Factory wants a batch of environments: what ends begins anew in the same step."""
+    """EnvPool as a batch of environments for Sample Factory, which reset in the step that ends an episode."""
 
     def __init__(self, pool, count):
         super().__init__(pool)
@@ -66,11 +66,11 @@ class Pool(gym.Wrapper):
         return observations, rewards, terminated, truncated, infos
 
     def close(self):
-        """Left to the process's end: EnvPool's own does not agree with this old gymnasium."""
+        """Do nothing: EnvPool's method does not work with this old gymnasium, and the process ends."""
 
 
 class Telling(AlgoObserver):
-    """Tells after each training iteration how far the run is, and lets it end."""
+    """Records the progress after each training iteration, and ends the run."""
 
     def __init__(self, progress, settings):
         self.progress, self.updates_each = progress, settings["num_batches_per_epoch"] * settings["num_epochs"]
@@ -83,7 +83,7 @@ class Telling(AlgoObserver):
 
 
 def make_environment(name, cfg, env_config, render_mode=None):
-    """The environments of one worker."""
+    """Make the environments of one worker."""
     env_id, kwargs = ENVPOOL[name]
     seed = cfg.seed + (env_config.env_id if env_config else 0)
     pool = envpool.make(
@@ -93,7 +93,7 @@ def make_environment(name, cfg, env_config, render_mode=None):
 
 
 def configuration(given, folder):
-    """Sample Factory's own, out of our settings."""
+    """Return Sample Factory's configuration of our settings."""
     command = [f"--env={given.task}", f"--train_dir={folder}", f"--seed={given.seed}", "--device=cpu"]
     parser, _ = parse_sf_args(argv=command)
     parser.add_argument("--envs", type=int)
@@ -103,7 +103,7 @@ def configuration(given, folder):
 
 
 def main():
-    """Trains until the run is over."""
+    """Train until the run is over."""
     given = arguments(__doc__, ["appo"], SETTINGS)
     register_env(given.task, make_environment)
     folder = tempfile.mkdtemp()

@@ -1,4 +1,4 @@
-"""PPO and A2C of Stable-Baselines3: environments in its own vectors, PyTorch learns, one process does both in turn."""
+"""PPO and A2C of Stable-Baselines3: its own vectors of environments, and PyTorch, in one process."""
 
 import ale_py
 import gymnasium as gym
@@ -41,7 +41,7 @@ SETTINGS = {
 
 
 class Telling(BaseCallback):
-    """A rollout starts right after an update."""
+    """Records the progress at the start of each rollout, right after an update."""
 
     def __init__(self, progress, updates_each):
         super().__init__()
@@ -49,7 +49,7 @@ class Telling(BaseCallback):
 
     def _on_rollout_start(self):
         if self.num_timesteps:
-            for info in self.model.ep_info_buffer:  # cleared below: each episode is told once
+            for info in self.model.ep_info_buffer:  # cleared below: each episode is recorded once
                 self.progress.episode(info["r"])
             self.model.ep_info_buffer.clear()
             updates = self.num_timesteps // self.model.env.num_envs // self.model.n_steps * self.updates_each
@@ -60,7 +60,7 @@ class Telling(BaseCallback):
 
 
 def make_environments(task, count, seed, processes):
-    """The vector that the task is usually trained in."""
+    """Make the usual vector of environments for the task."""
     vector = SubprocVecEnv if processes else DummyVecEnv
     if task == "pong":
         gym.register_envs(ale_py)
@@ -74,7 +74,7 @@ def make_environments(task, count, seed, processes):
 
 
 def main():
-    """Trains until the run is over."""
+    """Train until the run is over."""
     given = arguments(__doc__, ["ppo", "a2c"], SETTINGS)
     settings = given.settings
     progress = Progress(given)
