@@ -240,35 +240,7 @@ class ResidualLayer(Section):
 
 
 LayerParameters = (
-    DenseLayer
-    | NoisyDenseLayer
-    | Conv1DLayer
-    | Conv2DLayer
-    | Pool2DLayer
-    | FlattenLayer
-    | ActivationLayer
-    | DropoutLayer
-    | BatchNormLayer
-    | LayerNormLayer
-    | EmbeddingLayer
-    | DuelingLayer
-    | LSTMLayer
-    | CustomLayer
-    | ResidualLayer
-)
-"""Any layer."""
-
-
-def _layer_kind(value: Any) -> str | None:
-    if isinstance(value, int | float):
-        return "number"
-    kind = value.get("kind", "dense") if isinstance(value, Mapping) else getattr(value, "kind", None)
-    return kind if isinstance(kind, str) else None
-
-
-Layer = Annotated[
-    Annotated[Count, Tag("number")]
-    | Annotated[DenseLayer, Tag("dense")]
+    Annotated[DenseLayer, Tag("dense")]
     | Annotated[NoisyDenseLayer, Tag("noisy_dense")]
     | Annotated[Conv1DLayer, Tag("conv1d")]
     | Annotated[Conv2DLayer, Tag("conv2d")]
@@ -282,9 +254,19 @@ Layer = Annotated[
     | Annotated[DuelingLayer, Tag("dueling")]
     | Annotated[LSTMLayer, Tag("lstm")]
     | Annotated[CustomLayer, Tag("custom")]
-    | Annotated[ResidualLayer, Tag("residual")],
-    Discriminator(_layer_kind),
-]
+    | Annotated[ResidualLayer, Tag("residual")]
+)
+"""Any layer."""
+
+
+def _layer_kind(value: Any) -> str | None:
+    if isinstance(value, int | float):
+        return "number"
+    kind = value.get("kind", "dense") if isinstance(value, Mapping) else getattr(value, "kind", None)
+    return kind if isinstance(kind, str) else None
+
+
+Layer = Annotated[Annotated[Count, Tag("number")] | LayerParameters, Discriminator(_layer_kind)]
 """A layer as it is written: a mapping, dense unless it has a `kind`, or a number for a dense layer of that width."""
 
 ResidualLayer.model_rebuild()

@@ -31,6 +31,7 @@ class CategoricalSpec(ActionFamily):
     n: int
     kind: Literal["categorical"] = "categorical"
     is_one_choice: ClassVar[bool] = True
+    is_tempered: ClassVar[bool] = True
 
     @property
     def parameters_size(self) -> int:
@@ -52,6 +53,7 @@ class MultiCategoricalSpec(ActionFamily):
 
     choices: tuple[int, ...]
     kind: Literal["multi_categorical"] = "multi_categorical"
+    is_tempered: ClassVar[bool] = True
 
     @property
     def parameters_size(self) -> int:

@@ -1,7 +1,7 @@
 """The Gaussian family: independent normal variables in the environment's scale, unbounded."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class GaussianSpec(ActionFamily):
 
     n: int
     kind: Literal["gaussian"] = "gaussian"
+    log_sigma: ClassVar[Literal["state_independent", "state_dependent"] | None] = "state_independent"
 
     @property
     def parameters_size(self) -> int:

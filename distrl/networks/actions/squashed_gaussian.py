@@ -1,7 +1,7 @@
 """The squashed Gaussian family: low + (tanh u + 1) / 2 (high - low), u normal (Haarnoja et al. 2018, appendix C)."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class SquashedGaussianSpec(BoundedFamily):
     """Independent normal variables behind tanh, scaled to finite bounds."""
 
     kind: Literal["squashed_gaussian"] = "squashed_gaussian"
+    log_sigma: ClassVar[Literal["state_independent", "state_dependent"] | None] = "state_dependent"
 
     def sampler(self) -> Sampler:
         return SquashedGaussianSampler(self)

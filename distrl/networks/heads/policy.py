@@ -8,7 +8,6 @@ from keras import ops
 
 from distrl.config.environment_checks import check_mask
 from distrl.config.heads import PolicyHeadParameters, PolicySection, PPOHeadParameters
-from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
 from distrl.networks.actions import FamilySpec, drawn_by
 from distrl.networks.actions.family import MASKED, Tensor, policy_output
@@ -16,7 +15,7 @@ from distrl.networks.actions.joint import JointDistribution
 from distrl.networks.heads.head import POLICY_GAIN, Head, Targets, fitted, named_targets
 from distrl.networks.heads.losses import clipped_surrogate, policy_gradient
 from distrl.networks.parts.embedders import layer_name
-from distrl.types import EnvSpec
+from distrl.types import BoxSpec
 
 Parameters = TypeVar("Parameters", bound=PolicySection)
 
@@ -39,8 +38,7 @@ class DistributionsHead(Head[Parameters]):
         distribution = self.parameters.distribution
         self._specs = {action: drawn_by(given, distribution) for action, given in self.spec.actions.items()}
         self.distribution = JointDistribution(self._specs, self.name)
-        _check_continuous(self.parameters, self._specs, self.spec)
-        _check_temperature(self.network, self._specs, self.spec)
+        self._check_options()
         if self.parameters.action_mask is not None:
             check_mask(self.parameters.action_mask, self.spec)
 
@@ -55,10 +53,10 @@ class DistributionsHead(Head[Parameters]):
         return self._specs if self.name == self.output_name else {}  # none of several copies acts
 
     def _distribution_parameters(self, features: Any, part: str, spec: FamilySpec, inputs: Mapping[str, Any]) -> Any:
-        if spec.kind in ("gaussian", "squashed_gaussian"):
+        if spec.log_sigma is not None:
             return self._mean_and_log_sigma(features, part, spec)
         given = self._dense(spec.parameters_size, part, gain=POLICY_GAIN)(features)
-        if spec.kind in ("categorical", "multi_categorical"):
+        if spec.is_tempered:
             given = given / self.network.softmax_temperature
         if self.parameters.action_mask is not None:
             # [batch, P]; through float32, because ONNX Runtime cannot compare all dtypes of masks
@@ -69,12 +67,24 @@ class DistributionsHead(Head[Parameters]):
     def _mean_and_log_sigma(self, features: Any, part: str, spec: FamilySpec) -> Any:
         size, initial = spec.parameters_size // 2, self.parameters.initial_log_sigma
         mean = self._dense(size, part, gain=POLICY_GAIN)(features)
-        choice = self.parameters.log_sigma
-        if choice == "state_dependent" or (choice == "auto" and spec.kind == "squashed_gaussian"):
+        source = spec.log_sigma if self.parameters.log_sigma == "auto" else self.parameters.log_sigma
+        if source == "state_dependent":
             log_sigma = self._dense(size, f"{part}_log_sigma", gain=POLICY_GAIN)(features) + initial
         else:
             log_sigma = StateIndependent(initial, name=f"{self.name}_head_{part}_log_sigma")(mean)
         return ops.concatenate([mean, log_sigma], axis=-1)  # [batch, n] twice -> [batch, 2 n]
+
+    def _check_options(self) -> None:
+        """Raise ConfigError if an option is set that has no effect on any of the environment's actions."""
+        continuous = any(isinstance(action, BoxSpec) for action in self.spec.actions.values())
+        gaussian = any(spec.log_sigma is not None for spec in self._specs.values())
+        used = {"distribution": continuous, "log_sigma": gaussian, "initial_log_sigma": gaussian}
+        for name in (name for name, is_used in used.items() if not is_used):
+            if getattr(self.parameters, name) != PolicySection.model_fields[name].default:
+                raise ConfigError(f"head policy: {name} needs continuous actions; {self.spec.id} has none")
+        tempered = any(spec.is_tempered for spec in self._specs.values())
+        if self.network.softmax_temperature != 1.0 and not tempered:
+            raise ConfigError(f"softmax_temperature needs discrete actions; {self.spec.id} has none")
 
 
 class PolicyHead(DistributionsHead[PolicyHeadParameters]):
@@ -161,23 +171,3 @@ class StateIndependent(keras.layers.Layer):  # type: ignore[misc]  # Keras has n
     def call(self, like: Any) -> Any:
         """Return the numbers [n] as [batch, n], the shape of `like`."""
         return ops.zeros_like(like) + self._numbers
-
-
-def _check_continuous(parameters: PolicySection, specs: Mapping[str, FamilySpec], spec: EnvSpec) -> None:
-    """Raise ConfigError if an option of continuous actions is set and the environment has none."""
-    kinds = {given.kind for given in specs.values()}
-    gaussian = bool(kinds & {"gaussian", "squashed_gaussian"})
-    for name, used in (
-        ("distribution", gaussian or "beta" in kinds),
-        ("log_sigma", gaussian),
-        ("initial_log_sigma", gaussian),
-    ):
-        if not used and getattr(parameters, name) != PolicySection.model_fields[name].default:
-            raise ConfigError(f"head policy: {name} needs continuous actions; {spec.id} has none")
-
-
-def _check_temperature(network: NetworkParameters, specs: Mapping[str, FamilySpec], spec: EnvSpec) -> None:
-    """Raise ConfigError if a temperature is set and the environment has no discrete actions."""
-    choices = {"categorical", "multi_categorical"} & {given.kind for given in specs.values()}
-    if network.softmax_temperature != 1.0 and not choices:
-        raise ConfigError(f"softmax_temperature needs discrete actions; {spec.id} has none")

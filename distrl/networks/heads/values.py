@@ -83,7 +83,7 @@ class ChoiceHead(Head[Parameters]):
 
     @property
     def _has_one_choice(self) -> bool:
-        return [spec.kind for spec in self.action_values.values()] == ["values"]
+        return [values.is_one_choice for values in self.action_values.values()] == [True]
 
     def _value_outputs(self, q: Any) -> dict[str, Any]:
         """Name the values of all choices, [batch, A], as outputs."""
