@@ -210,7 +210,7 @@ class GradientAlgorithm(Algorithm):
             name: network.online.add_coefficient(name, getattr(self.config.algorithm, name))
             for name in self.coefficients
         }
-        specs = network.online.assembly.actions
+        specs = network.online.actions
         self.distribution = JointDistribution(
             {action: spec for action, spec in specs.items() if not isinstance(spec, UndrawnFamily)}
         )
@@ -250,7 +250,7 @@ class GradientAlgorithm(Algorithm):
         priorities = metrics.pop(PRIORITIES, None)
         # After the step, which uses the actors' statistics. The next version normalises by all rows so far.
         if metrics["finite"]:
-            network.observe(batch)
+            network.statistics.observe(batch)
         return Update(metrics | scale, priorities)
 
     def differentiate(self, networks: Networks, batch: Batch) -> Differentiated:

@@ -51,7 +51,7 @@ class Dqn(GradientAlgorithm):
     def build(self, spec: EnvSpec) -> Networks:
         """Build the Q-network and its target; raise ConfigError if they cannot serve the environment."""
         networks = super().build(spec)
-        self.choices = valued(networks["main"].online.assembly.actions)
+        self.choices = valued(networks["main"].online.actions)
         return networks
 
     def update(self, networks: Networks, batch: Batch | Contributions) -> Update:
@@ -99,7 +99,7 @@ class Dqn(GradientAlgorithm):
         """
         main = networks["main"]
         assert main.target is not None
-        online, target = main.online.assembly, main.target.assembly
+        online, target = main.online, main.target
 
         def of_items(batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
             _, errors = self._td_errors(*outputs_of(online, batch, target, training=False))

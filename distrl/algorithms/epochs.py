@@ -89,11 +89,10 @@ class ProximalUpdate:
         loss: Callable[[Mapping[str, Tensor], Experience], Loss],
     ) -> None:
         online = self._network = network.online
-        self._assembly = online.assembly
         self._parameters = parameters
         self._make, self._loss = estimates, loss
-        self._arrange = by_sequences if self._assembly.recurrent_state else by_rows
-        if self._assembly.recurrent_state:
+        self._arrange = by_sequences if online.recurrent_state else by_rows
+        if online.recurrent_state:
             check_memory(config)
         self._seed = config.seed
         variables = [*online.model.trainable_variables, *online.state_variables]
@@ -138,12 +137,12 @@ class ProximalUpdate:
         )
 
     def _make_estimates(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        outputs = self._assembly.unroll(batch.observations, batch.recurrent_state, batch.valid, training=False)
+        outputs = self._network.unroll(batch.observations, batch.recurrent_state, batch.valid, training=False)
         return ops.zeros(()), self._make(outputs, batch)
 
     def _objective(self, experience: Experience) -> tuple[Tensor, dict[str, Tensor]]:
         terms, metrics = self._loss(self._outputs(experience, training=True), experience)
-        return weighted_sum(self._assembly, self._network.parameters, terms), metrics
+        return weighted_sum(self._network, terms), metrics
 
     def _measure_kl(self, experience: Experience) -> tuple[Tensor, dict[str, Tensor]]:
         _, metrics = self._loss(self._outputs(experience, training=False), experience)
@@ -151,6 +150,6 @@ class ProximalUpdate:
 
     def _outputs(self, experience: Experience, *, training: bool) -> dict[str, Tensor]:
         """Return the heads' outputs for all T rows, [T, M, ...]; memory restarts after each invalid row."""
-        return self._assembly.unroll(
+        return self._network.unroll(
             experience.observations, experience.recurrent_state, experience.valid[:-1], training=training
         )

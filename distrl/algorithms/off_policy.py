@@ -15,10 +15,9 @@ from distrl.config.algorithms import OffPolicySection
 from distrl.config.environment_checks import check_memory
 from distrl.config.heads import HeadParameters, QValueHeadParameters
 from distrl.networks.actions.family import Tensor
-from distrl.networks.assembly import action_input
+from distrl.networks.assembly import Assembly, action_input
 from distrl.networks.framework.differentiation import Objective, Part
 from distrl.networks.heads.losses import huber, squared_error
-from distrl.networks.network import NetworkCopy
 from distrl.networks.objective import regularization
 from distrl.networks.parts.action_scales import ActionScale, action_scales
 from distrl.networks.steps import Step, held
@@ -104,7 +103,7 @@ class OffPolicyActorCritic(Algorithm):
             name="main",
             seed=seed,
         )
-        if self.main.online.assembly.recurrent_state:
+        if self.main.online.recurrent_state:
             check_memory(self.config)
         rate = self.parameters.critic_learning_rate or network.learning_rate
         of_critics = network.model_copy(update={"use_separate_networks_per_head": True, "learning_rate": rate})
@@ -143,7 +142,7 @@ class OffPolicyActorCritic(Algorithm):
         # After the step, which uses the actors' statistics. The next version normalises by all rows so far.
         if metrics["finite"]:
             for network in networks.values():
-                network.observe(batch)
+                network.statistics.observe(batch)
         return Update(metrics, priorities)
 
     def objective(self, networks: Networks) -> Objective | None:
@@ -177,11 +176,11 @@ class OffPolicyActorCritic(Algorithm):
         regression = huber if self.critic.parameters.replace_mse_with_huber_loss else squared_error
         policy_loss = -weighted_mean(worth, weights)
         critic_loss = sum(weighted_mean(regression(error), weights) for error in errors)
-        total = self.main.online.assembly.heads[0].parameters.loss_weight * policy_loss + critic_loss
+        total = self.main.online.heads[0].parameters.loss_weight * policy_loss + critic_loss
         if further is not None:
             total = total + weighted_mean(further, weights)
         for network in (self.main, self.critic):
-            total = sum(regularization(network.online.assembly, network.parameters), total)
+            total = sum(regularization(network.online), total)
         return total, {
             "policy_loss": policy_loss,
             "critic_loss": critic_loss,
@@ -194,7 +193,7 @@ class OffPolicyActorCritic(Algorithm):
         """Scale actions [N, n] from the environment's bounds to [-1, 1]."""
         return {name: scale(actions[name]) for name, scale in self.scales.items()}
 
-    def values(self, critics: NetworkCopy, observations: Rows, scaled: Rows) -> tuple[Tensor, Tensor]:
+    def values(self, critics: Assembly, observations: Rows, scaled: Rows) -> tuple[Tensor, Tensor]:
         """Return Q1 and Q2, float32 [N] each, of actions that `scaled` returned."""
         actions = {action_input(name): rows for name, rows in scaled.items()}
         outputs = critics.model({**observations, **actions}, training=critics is self.critic.online)

@@ -145,7 +145,7 @@ class Ppo(GradientAlgorithm):
 
     def train_step(self, network: NetworkWrapper) -> TrainStep:
         """Return the update over all epochs; a plain step by `loss` if one epoch has one minibatch."""
-        self._loss_heads = network.online.assembly.heads
+        self._loss_heads = network.online.heads
         if self.parameters.steps_per_batch == 1:
             return super().train_step(network)
         return ProximalUpdate(self.config, self.parameters, network, self.estimates, self.surrogate_loss)

@@ -44,7 +44,7 @@ class Sac(OffPolicyActorCritic):
         rate = parameters.temperature_learning_rate or self.config.network.learning_rate
         self._log_temperature = TrainedNumber("log_temperature", math.log(parameters.initial_temperature), rate)
         self.main.beside = {"temperature": self._log_temperature.variables} | self.main.beside
-        self._distribution = JointDistribution(self.main.online.assembly.actions)
+        self._distribution = JointDistribution(self.main.online.actions)
         # Log-densities of actions scaled to [-1, 1] are higher by the logarithm of their scale.
         self._log_scale = float(sum(np.log(scale.half_width).sum() for scale in self.scales.values()))
         numbers = sum(len(scale.half_width) for scale in self.scales.values())

@@ -12,7 +12,7 @@ from distrl.config import RunConfig
 from distrl.config.algorithms import Td3Parameters
 from distrl.config.heads import DeterministicPolicyHeadParameters
 from distrl.networks.actions.family import Tensor
-from distrl.networks.network import NetworkCopy
+from distrl.networks.assembly import Assembly
 
 
 class Td3(OffPolicyActorCritic):
@@ -54,7 +54,7 @@ class Td3(OffPolicyActorCritic):
         }
         return ops.minimum(*self.values(self.critic.target, observations, noisy))
 
-    def _actions(self, policy: NetworkCopy, observations: Rows, *, training: bool) -> dict[str, Tensor]:
+    def _actions(self, policy: Assembly, observations: Rows, *, training: bool) -> dict[str, Tensor]:
         """Return a copy's actions [N, n] by name, scaled to [-1, 1]."""
         outputs = policy.model(dict(observations), training=training)
-        return self.scaled({action: outputs[policy.assembly.heads[0].name] for action in self.scales})  # there is one
+        return self.scaled({action: outputs[policy.heads[0].name] for action in self.scales})  # there is one

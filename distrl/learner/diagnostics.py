@@ -93,7 +93,7 @@ class Histograms:
         self._networks = networks
         self._losses = losses
         main = networks["main"].online
-        self._activations = Activations(main.assembly, main.model.variables)
+        self._activations = Activations(main)
         self._folder = folder
         self._file: EventFile | None = None
         self._refused = False

@@ -97,7 +97,7 @@ class Prepared:
         if self.algorithm.memory.ships == "gradients":
             shapes = contribution_shapes(network.online)
             return GradientSchema.of(length * rows, *shapes, normalizes_rewards=normalizes)
-        state = network.online.assembly.recurrent_state
+        state = network.online.recurrent_state
         return UnrollSchema.of(
             self.spec,
             length,
@@ -134,7 +134,7 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     if origin.note is not None:
         log.warning("the learner %s", origin.note)
     main = networks["main"]
-    replay = make_replay(config, spec, main.online.assembly.recurrent_state, state.updates)
+    replay = make_replay(config, spec, main.online.recurrent_state, state.updates)
     if origin.resumed and origin.saved and (saved := outliving(replay, config)) is not None:
         restore_replay(run_dir / "checkpoints", saved, state)
     restore_evaluations(run_dir / "policy", state, backend.registry, resumed=origin.resumed)

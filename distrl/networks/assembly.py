@@ -1,8 +1,13 @@
-"""The layers of a network: inputs, trunks and heads."""
+"""One copy of a network: its layers, and its weights by name.
+
+Inputs and outputs are named. Weights are named by their Keras paths, ``<network>/<layer>/<kernel or bias>``; paths and
+order depend only on the structure, so that every copy, process and checkpoint of one structure agrees on them.
+"""
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import keras
@@ -13,31 +18,44 @@ from distrl.config.heads import HeadParameters
 from distrl.config.network import NetworkParameters
 from distrl.errors import ConfigError
 from distrl.networks.actions import FamilySpec
+from distrl.networks.framework.backend import compiled_mix, compiled_read, fastest_dtype
 from distrl.networks.heads import make_heads
 from distrl.networks.parts.embedders import layer_name
-from distrl.networks.parts.layers import is_activated, is_relu
+from distrl.networks.parts.layers import is_activated, is_relu, noisy_layers, random_states, training_only
 from distrl.networks.parts.normalization import ObservationNormalization
+from distrl.networks.policy.description import NoisyWeights
 from distrl.networks.trunk import Trunk
-from distrl.types import ArraySpec, EnvSpec
+from distrl.networks.weights import check_rate, checked_array, is_mixed, stable_names, to_numpy
+from distrl.types import Array, ArraySpec, EnvSpec
 
 ACTION, POLICY = "action", "policy"
 _OUTPUTS, _ACTIVATIONS = "outputs", "activations"
 
 
 class Assembly:
-    """One copy's layers. Initial weights depend only on `seed` and the layers' names.
+    """Embedders, merger, middleware and heads. Initial weights depend only on `seed` and the layers' names.
 
     Attributes:
+        name: First part of every weight's path.
+        parameters: The network's configuration, with `compute_dtype` resolved.
         model: One step: {inputs and recurrent state by name} -> {outputs and next state by name}, [batch, ...] each.
+        variables: All variables by name: weights in the network's order with states of random generators, then the
+            heads' adjustable numbers.
         heads: In the order of their outputs.
         outputs: Output name -> shape without batch axis; without recurrent state.
         recurrent_state: Name -> spec; the step returns the next state as ``next_<name>``.
         normalizations: (input name, layer) of every normalised input; one per trunk.
+
+    Raises:
+        ConfigError: `parameters` do not fit the environment or each other.
     """
 
     def __init__(
-        self, parameters: NetworkParameters, spec: EnvSpec, heads: Sequence[HeadParameters], *, name: str, seed: int
+        self, parameters: NetworkParameters, spec: EnvSpec, heads: Sequence[HeadParameters], name: str, seed: int
     ) -> None:
+        if parameters.compute_dtype == "auto":
+            parameters = parameters.model_copy(update={"compute_dtype": fastest_dtype()})
+        self.name, self.parameters, self.spec, self.head_parameters = name, parameters, spec, tuple(heads)
         if not heads:
             raise ConfigError("network.heads_parameters: a network needs at least one head")
         try:
@@ -54,6 +72,12 @@ class Assembly:
             }
             self._arrays = arrays
             self._assemble(parameters, name, seed)
+        names = stable_names(self.model.variables, self._users_layers)
+        self.variables: dict[str, Any] = dict(zip(names, self.model.variables, strict=True)) | {
+            f"{name}/{head.name}_head_{key}": scalar for head in self.heads for key, scalar in head.scalars.items()
+        }
+        self._mixes: dict[tuple[Assembly, bool], Callable[[float], None]] = {}  # by source and rate == 1
+        self._reads: dict[tuple[str, ...], Callable[[], list[Array]]] = {}
 
     def unroll(
         self,
@@ -61,9 +85,19 @@ class Assembly:
         recurrent_state: Mapping[str, Any],
         valid: Any,
         *,
-        training: bool,
+        training: bool = False,
     ) -> dict[str, Any]:
-        """Return the heads' outputs for every row of a batch of unrolls; see `NetworkCopy.unroll`."""
+        """Return the heads' outputs for every row of a batch of unrolls.
+
+        Args:
+            observations: name -> [T+1, N, ...].
+            recurrent_state: name -> [N, ...], the state before row 0; empty for networks without memory.
+            valid: bool [T, N]; recurrent state restarts after a row that is not valid.
+            training: Dropout and noise act, batch normalisation uses and keeps the batch's own statistics.
+
+        Returns:
+            Output name -> float32 [T+1, N, ...].
+        """
         flat, features = self._features(observations, recurrent_state, valid, training)
         outputs = self._ends({**flat, **features}, training=training)[_OUTPUTS]
         return {name: _by_row(output, valid) for name, output in outputs.items()}
@@ -100,6 +134,118 @@ class Assembly:
         """Names of the layers whose activation is relu, without those inside a user's own model."""
         return [layer.name for layer in self.model.layers if is_relu(layer)]
 
+    @property
+    def actions(self) -> dict[str, FamilySpec]:
+        """How every action is taken: by the policy head, otherwise by the first head that can; empty if none can."""
+        heads = sorted(self.heads, key=lambda head: head.name != POLICY)
+        return next(filter(None, (head.actions() for head in heads)), {})
+
+    @property
+    def normalizations(self) -> list[tuple[str, ObservationNormalization]]:
+        return [item for trunk in self._trunks.values() for item in trunk.normalizations.items()]
+
+    def get_weights(self) -> list[Array]:
+        """Return copies of all weights, in the network's order."""
+        return list(self.named_weights().values())
+
+    def named_weights(self) -> dict[str, Array]:
+        """Return copies of all weights by name, in the network's order."""
+        return self._read(self._weights)
+
+    @cached_property
+    def policy_variables(self) -> dict[str, Any]:
+        """Weights that inference reads, by name; policies are exported and published with them."""
+        unread = {id(variable) for variable in training_only(self.model)}
+        return self._named([variable for variable in self.model.weights if id(variable) not in unread])
+
+    def policy_weights(self) -> dict[str, Array]:
+        """Return copies of `policy_variables` by name, in the network's order."""
+        return self._read(self.policy_variables)
+
+    @property
+    def noisy(self) -> tuple[NoisyWeights, ...]:
+        """Names of the noisy layers' weights."""
+        names = {id(variable): name for name, variable in self.variables.items()}
+        return tuple(
+            NoisyWeights(
+                names[id(layer.kernel)],
+                names[id(layer.kernel_sigma)],
+                names[id(layer.bias)] if layer.use_bias else None,
+                names[id(layer.bias_sigma)] if layer.use_bias else None,
+            )
+            for layer in noisy_layers(self.model)
+        )
+
+    def noise_weights(self) -> dict[str, Array]:
+        """Return copies of the noise scales of noisy layers by name; acting with noise needs them."""
+        names = [name for layer in self.noisy for name in (layer.kernel_sigma, layer.bias_sigma) if name is not None]
+        return self._read({name: self.variables[name] for name in names})
+
+    def set_weights(self, weights: Sequence[Array], rate: float = 1.0) -> None:
+        """Set ``new = rate * given + (1 - rate) * old`` for every trainable weight.
+
+        Integers and weights that are not trainable (running statistics) are copied, not mixed, unless the rate is 0.
+
+        Args:
+            weights: In the order of `get_weights`.
+            rate: In [0, 1].
+
+        Raises:
+            ValueError: The rate, the number of weights or a shape is wrong, or a value is not finite. Nothing changed.
+        """
+        check_rate(rate)
+        variables = self.model.weights
+        if len(weights) != len(variables):
+            raise ValueError(f"{len(weights)} weights given, network {self.name} has {len(variables)}")
+        checked = [checked_array(variable, given) for variable, given in zip(variables, weights, strict=True)]
+        for variable, given in zip(variables, checked, strict=True):
+            if is_mixed(variable):
+                variable.assign(given if rate == 1.0 else rate * given + (1.0 - rate) * to_numpy(variable))
+            elif rate > 0.0:
+                variable.assign(given)
+
+    def pull(self, source: "Assembly", rate: float) -> None:
+        """Do `set_weights` from another copy of the same network, on the device."""
+        check_rate(rate)
+        if rate == 0.0:
+            return
+        how = (source, rate == 1.0)
+        if how not in self._mixes:
+            pairs = list(zip(self.model.weights, source.model.weights, strict=True))
+            mixed = [] if rate == 1.0 else [pair for pair in pairs if is_mixed(pair[0])]
+            copied = [pair for pair in pairs if rate == 1.0 or not is_mixed(pair[0])]
+            self._mixes[how] = compiled_mix(mixed, copied)
+        self._mixes[how](rate)
+
+    def names_of(self, variables: Sequence[Any]) -> list[str]:
+        """Return the names of these variables, in their order."""
+        names = {id(variable): name for name, variable in self.variables.items()}
+        return [names[id(variable)] for variable in variables]
+
+    @property
+    def moving_averages(self) -> dict[str, Any]:
+        """The weights that batch normalisation moves while training, by name."""
+        statistics = {id(weight) for _, layer in self.normalizations for weight in layer.weights}
+        averages = [weight for weight in self.model.non_trainable_weights if id(weight) not in statistics]
+        return dict(zip(self.names_of(averages), averages, strict=True))
+
+    @property
+    def normalized_inputs(self) -> dict[str, tuple[int, ...]]:
+        """Input name -> shape of one row, for every input that the network normalises."""
+        return {name: tuple(layer.mean.shape) for name, layer in self.normalizations}
+
+    @property
+    def random_states(self) -> list[Any]:
+        """States of the random generators of noise and dropout."""
+        return random_states(self.model)
+
+    def in_float32(self) -> "Assembly":
+        """Return the network itself, or its twin that computes in float32, in which ONNX Runtime is fast and exact."""
+        if self.parameters.compute_dtype == "float32":
+            return self
+        parameters = self.parameters.model_copy(update={"compute_dtype": "float32"})
+        return Assembly(parameters, self.spec, self.head_parameters, self.name, seed=0)
+
     def _features(
         self,
         observations: Mapping[str, Any],
@@ -112,22 +258,6 @@ class Assembly:
         return flat, {
             key: trunk.unroll(flat, recurrent_state, valid, training=training) for key, trunk in self._trunks.items()
         }
-
-    @property
-    def actions(self) -> dict[str, FamilySpec]:
-        """How every action is taken: by the policy head, otherwise by the first head that can; empty if none can."""
-        heads = sorted(self.heads, key=lambda head: head.name != POLICY)
-        return next(filter(None, (head.actions() for head in heads)), {})
-
-    @property
-    def users_layers(self) -> list[str]:
-        """Names of layers whose classes are neither Keras' nor distrl's."""
-        layers = [(layer.name, type(layer).__module__.partition(".")[0]) for layer in self.model.layers]
-        return [name for name, module in layers if module not in ("keras", "distrl")]
-
-    @property
-    def normalizations(self) -> list[tuple[str, ObservationNormalization]]:
-        return [item for trunk in self._trunks.values() for item in trunk.normalizations.items()]
 
     def _assemble(self, parameters: NetworkParameters, name: str, seed: int) -> None:
         separate = parameters.use_separate_networks_per_head and len(self.heads) > 1
@@ -165,6 +295,32 @@ class Assembly:
         self._ends = keras.Model(
             {**self._inputs, **ends}, {_OUTPUTS: outputs, _ACTIVATIONS: activations}, name=f"{name}_heads"
         )
+
+    @property
+    def _users_layers(self) -> list[str]:
+        """Names of layers whose classes are neither Keras' nor distrl's."""
+        layers = [(layer.name, type(layer).__module__.partition(".")[0]) for layer in self.model.layers]
+        return [name for name, module in layers if module not in ("keras", "distrl")]
+
+    @cached_property
+    def _weights(self) -> dict[str, Any]:
+        return self._named(self.model.weights)
+
+    def _read(self, variables: Mapping[str, Any]) -> dict[str, Array]:
+        """Return copies by name, in one transfer."""
+        names = tuple(variables)
+        if names not in self._reads:
+            self._reads[names] = compiled_read(list(variables.values()))
+        return dict(zip(names, self._reads[names](), strict=True))
+
+    def _named(self, variables: Sequence[Any]) -> dict[str, Any]:
+        wanted = {id(variable) for variable in variables}
+        return {name: variable for name, variable in self.variables.items() if id(variable) in wanted}
+
+    def __str__(self) -> str:
+        shapes = ", ".join(f"{name}{list(tensor.shape[1:])}" for name, tensor in self.model.input.items())
+        outputs = ", ".join(f"{name}{list(shape)}" for name, shape in self.outputs.items())
+        return f"{shapes} -> {outputs}; {self.model.count_params()} weights in {len(self.model.weights)} arrays"
 
 
 def action_input(action: str) -> str:

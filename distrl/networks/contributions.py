@@ -30,7 +30,7 @@ class GradientStep:
         self._averages = network.moving_averages
         self._generators = network.random_states
         self._names = network.names_of(network.model.trainable_variables)
-        function = over_unrolls(network.assembly, network.parameters, loss)
+        function = over_unrolls(network, loss)
         moved = {**self._averages, **{str(index): variable for index, variable in enumerate(self._generators)}}
 
         def with_state(batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:

@@ -10,7 +10,6 @@ from distrl.networks.actions.family import Tensor
 from distrl.networks.assembly import Assembly
 from distrl.networks.framework.backend import Gradients, Outputs
 from distrl.networks.framework.differentiation import Objective
-from distrl.networks.network import NetworkCopy
 from distrl.networks.objective import regularization
 from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Array, Batch
@@ -62,7 +61,7 @@ class LossInspection:
         terms = {
             f"{name}/{index}": term
             for name, network in self._networks.items()
-            for index, term in enumerate(regularization(network.online.assembly, network.parameters))
+            for index, term in enumerate(regularization(network.online))
         }
         return loss, terms
 
@@ -70,16 +69,16 @@ class LossInspection:
 class Activations:
     """Computes the outputs of every layer that ends in an activation, in inference."""
 
-    def __init__(self, assembly: Assembly, variables: list[Any]) -> None:
-        self._assembly = assembly
-        self._compiled = Outputs(self._outputs, variables)
+    def __init__(self, network: Assembly) -> None:
+        self._network = network
+        self._compiled = Outputs(self._outputs, network.model.variables)
 
     def __call__(self, batch: Batch) -> dict[str, Array]:
         """Return layer -> outputs for the valid rows of a batch [T, N], as [rows, ...]."""
         return {name: rows[:-1][batch.valid] for name, rows in self._compiled(batch).items()}
 
     def _outputs(self, batch: Any) -> tuple[Any, dict[str, Tensor]]:
-        return 0.0, self._assembly.activations(batch.observations, batch.recurrent_state, batch.valid)
+        return 0.0, self._network.activations(batch.observations, batch.recurrent_state, batch.valid)
 
 
 def few_sequences(batch: Batch, rows: int) -> Batch:
@@ -93,8 +92,8 @@ def few_sequences(batch: Batch, rows: int) -> Batch:
 class ReluZeros:
     """Computes the share of zeros in the outputs of every relu layer of a network, in inference."""
 
-    def __init__(self, network: NetworkCopy) -> None:
-        self._assembly = network.assembly
+    def __init__(self, network: Assembly) -> None:
+        self._network = network
         self._compiled = Outputs(self._shares, network.model.variables)
 
     @property
@@ -107,16 +106,16 @@ class ReluZeros:
 
         The result is empty without valid rows, and without relu layers outside a user's own model.
         """
-        layers = self._assembly.relu_layers
+        layers = self._network.relu_layers
         if not layers or not batch.valid.any():
             return {}
         shares = self._compiled(batch)
         return {layer: float(shares[layer]) for layer in layers}
 
     def _shares(self, batch: Any) -> tuple[Any, dict[str, Tensor]]:
-        outputs = self._assembly.activations(batch.observations, batch.recurrent_state, batch.valid)
+        outputs = self._network.activations(batch.observations, batch.recurrent_state, batch.valid)
         valid = ops.cast(batch.valid, "float32")
-        return 0.0, {name: _share_of_zeros(outputs[name][:-1], valid) for name in self._assembly.relu_layers}
+        return 0.0, {name: _share_of_zeros(outputs[name][:-1], valid) for name in self._network.relu_layers}
 
 
 def _share_of_zeros(rows: Tensor, valid: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ from typing import Any
 from keras import ops
 
 from distrl import nest
-from distrl.config.network import NetworkParameters
 from distrl.networks.actions.family import Tensor
 from distrl.networks.assembly import Assembly
 from distrl.networks.framework.differentiation import LossFunction
@@ -25,7 +24,7 @@ TARGET = "target/"
 
 
 def outputs_of(
-    assembly: Assembly, batch: Batch, target: Assembly | None, *, training: bool, burn_in_steps: int = 0
+    network: Assembly, batch: Batch, target: Assembly | None, *, training: bool, burn_in_steps: int = 0
 ) -> tuple[dict[str, Tensor], Batch]:
     """Return the heads' outputs for every row, [T+1, N, ...], with the target copy's under `TARGET`, and these rows.
 
@@ -43,7 +42,7 @@ def outputs_of(
             state = copy.state_after(first, state, batch.valid[:burn_in_steps])
         return copy.unroll(trained.observations, state, trained.valid, training=training)
 
-    outputs = unrolled(assembly, training=training)
+    outputs = unrolled(network, training=training)
     if target is not None:
         slow = unrolled(target, training=False)
         outputs |= {f"{TARGET}{name}": ops.stop_gradient(output) for name, output in slow.items()}
@@ -60,11 +59,7 @@ def after_rows(batch: Batch, rows: int) -> Batch:
 
 
 def over_unrolls(
-    assembly: Assembly,
-    parameters: NetworkParameters,
-    loss: UnrollLoss,
-    target: Assembly | None = None,
-    burn_in_steps: int = 0,
+    network: Assembly, loss: UnrollLoss, target: Assembly | None = None, burn_in_steps: int = 0
 ) -> LossFunction:
     """Return the objective of a batch of unrolls.
 
@@ -76,13 +71,13 @@ def over_unrolls(
     """
 
     def objective(batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        terms, metrics = loss(*outputs_of(assembly, batch, target, training=True, burn_in_steps=burn_in_steps))
-        return weighted_sum(assembly, parameters, terms), metrics
+        terms, metrics = loss(*outputs_of(network, batch, target, training=True, burn_in_steps=burn_in_steps))
+        return weighted_sum(network, terms), metrics
 
     return objective
 
 
-def weighted_sum(assembly: Assembly, parameters: NetworkParameters, terms: Mapping[str, Tensor]) -> Tensor:
+def weighted_sum(network: Assembly, terms: Mapping[str, Tensor]) -> Tensor:
     """Return every head's loss times its weight, plus regularisation, as a scalar.
 
     Args:
@@ -91,11 +86,11 @@ def weighted_sum(assembly: Assembly, parameters: NetworkParameters, terms: Mappi
     Raises:
         KeyError: `terms` names an unknown head or omits one.
     """
-    weights = {head.name: head.parameters.loss_weight for head in assembly.heads}
+    weights = {head.name: head.parameters.loss_weight for head in network.heads}
     if terms.keys() != weights.keys():
         raise KeyError(f"the loss is of heads {sorted(terms)}, the network has {sorted(weights)}")
     total = sum(weights[name] * term for name, term in terms.items())
-    for term in regularization(assembly, parameters):
+    for term in regularization(network):
         total = total + term
     return total
 
@@ -104,9 +99,7 @@ RANDOM_STATES = "random_states"
 """Name under which `over_rows` returns the states of random generators after its draws."""
 
 
-def over_rows(
-    assembly: Assembly, parameters: NetworkParameters, fetches: Sequence[str], random_states: Sequence[Any]
-) -> LossFunction:
+def over_rows(network: Assembly, fetches: Sequence[str]) -> LossFunction:
     """Return Coach's objective: every head's own loss, a mean over rows times importance weights.
 
     The function takes {"inputs", "targets" (by index of head), "weights" [batch]} and returns "losses" (one per head,
@@ -117,29 +110,30 @@ def over_rows(
     """
 
     def objective(data: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        outputs = assembly.model(data["inputs"], training=True)
+        outputs = network.model(data["inputs"], training=True)
         losses: list[Tensor] = []
         available: dict[str, Tensor] = {}
-        for index, head in enumerate(assembly.heads):
+        for index, head in enumerate(network.heads):
             target = data["targets"][index]
             loss = ops.mean(data["weights"] * head.loss(outputs, target))
             losses.append(head.parameters.loss_weight * loss)
             available |= {f"{head.name}/{name}": value for name, value in head.fetches(outputs, target).items()}
         if unknown := [name for name in fetches if name not in available]:
             raise ValueError(f"unknown fetch {unknown[0]!r}; choose from {', '.join(available) or 'none'}")
-        losses += regularization(assembly, parameters)
+        losses += regularization(network)
         named = {"losses": ops.stack(losses), **{name: available[name] for name in fetches}}
-        if random_states:
-            named[RANDOM_STATES] = ops.stack([state.value for state in random_states])
+        if network.random_states:
+            named[RANDOM_STATES] = ops.stack([state.value for state in network.random_states])
         return sum(losses), named
 
     return objective
 
 
-def regularization(assembly: Assembly, parameters: NetworkParameters) -> list[Tensor]:
+def regularization(network: Assembly) -> list[Tensor]:
     """Return ``l2_regularization`` times half the sum of squares of trainable weights, then the layers' own terms."""
     terms = []
-    if parameters.l2_regularization > 0.0:
-        squares = sum(ops.sum(ops.square(variable.value)) for variable in assembly.model.trainable_variables)
-        terms.append(0.5 * parameters.l2_regularization * squares)
-    return [*terms, *assembly.model.losses]
+    strength = network.parameters.l2_regularization
+    if strength > 0.0:
+        squares = sum(ops.sum(ops.square(variable.value)) for variable in network.model.trainable_variables)
+        terms.append(0.5 * strength * squares)
+    return [*terms, *network.model.losses]

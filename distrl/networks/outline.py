@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from distrl.networks.network import Architecture
+from distrl.networks.assembly import Assembly
 
 _PARTS = {"embedder": ("embedder_", "normalization_"), "merger": ("merger",), "middleware": ("middleware_",)}
 """Part -> words in the names of its layers. All other layers, such as a user's own model, are "other"."""
@@ -19,7 +19,7 @@ class Line(NamedTuple):
     parameters: int | None
 
 
-def tree(network: Architecture) -> str:
+def tree(network: Assembly) -> str:
     """Return the network's parts, their layers, output shapes and numbers of weights, in aligned columns."""
     lines = list(_lines(network))
     names = [f"{'  ' * line.depth}{line.name}" for line in lines]
@@ -34,12 +34,12 @@ def tree(network: Architecture) -> str:
     )
 
 
-def _lines(network: Architecture) -> Iterator[Line]:
-    model, assembly = network.model, network.assembly
+def _lines(network: Assembly) -> Iterator[Line]:
+    model = network.model
     yield Line(0, network.name, "network", None, model.count_params())
     yield Line(1, "inputs", "", None, None)
     for name, tensor in model.input.items():
-        kind = "recurrent state" if name in assembly.recurrent_state else str(tensor.dtype)
+        kind = "recurrent state" if name in network.recurrent_state else str(tensor.dtype)
         yield Line(2, name, kind, tuple(tensor.shape[1:]), None)
     parts: dict[str, list[Any]] = {}  # Keras' order alternates between the layers of several inputs
     for layer in model.layers:
@@ -54,8 +54,8 @@ def _lines(network: Architecture) -> Iterator[Line]:
         yield Line(2, name, str(tensor.dtype), tuple(tensor.shape[1:]), None)
 
 
-def _part(layer: str, network: Architecture) -> str:
-    if any(layer.startswith(f"{head.name}_head") for head in network.assembly.heads):
+def _part(layer: str, network: Assembly) -> str:
+    if any(layer.startswith(f"{head.name}_head") for head in network.heads):
         return "heads"
     for part, words in _PARTS.items():
         if any(word in layer for word in words):

@@ -12,10 +12,10 @@ from keras import ops
 from distrl import nest
 from distrl.config.optimizers import OptimizerParameters
 from distrl.networks.actions.family import Tensor
+from distrl.networks.assembly import Assembly
 from distrl.networks.framework.backend import CompiledEpochs, CompiledStep, Metrics
 from distrl.networks.framework.differentiation import LossFunction, Part, PureLoss, Reduce
 from distrl.networks.framework.optimizers import create_optimizer, state_variables
-from distrl.networks.network import NetworkCopy
 from distrl.types import Batch, IntArray
 
 
@@ -153,7 +153,7 @@ class _Held(keras.StatelessScope):  # type: ignore[misc]  # Keras has no type in
 
 
 @contextmanager
-def held(copy: NetworkCopy) -> Iterator[None]:
+def held(copy: Assembly) -> Iterator[None]:
     """Make the copy's weights constants to the gradient, which still passes to the copy's inputs.
 
     What the copy assigns inside is discarded, and so are losses that layers add (`add_loss`) inside. Other networks

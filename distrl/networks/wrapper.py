@@ -22,8 +22,8 @@ from distrl.networks.framework.optimizers import clip_gradients, learning_rate, 
 from distrl.networks.framework.own_optimizers import OwnOptimizers
 from distrl.networks.network import Accumulated, Architecture
 from distrl.networks.objective import UnrollLoss, over_unrolls
+from distrl.networks.parts.normalization import StateArrays, Statistics
 from distrl.networks.policy.savers import OnnxSaver, WeightsSaver, savers_of
-from distrl.networks.statistics import StateArrays, Statistics
 from distrl.networks.steps import Step, TrainStep, equal_parts
 from distrl.networks.weights import checked_array, is_mixed, to_numpy
 from distrl.types import Array, Batch, EnvSpec
@@ -34,7 +34,6 @@ class NetworkWrapper:
 
     Attributes:
         statistics: Statistics of normalised inputs and rewards.
-        moments: Input name -> statistics of the inputs that the network normalises.
         rewards: Normalisation of rewards; None: rewards are not normalised.
         beside: Group -> name -> variable that an algorithm adds, saved with the weights.
 
@@ -73,8 +72,9 @@ class NetworkWrapper:
         self._own: OwnOptimizers | None = None
         if self.global_ is not None and not parameters.shared_optimizer:
             self._own = OwnOptimizers(parameters, self.global_.model.trainable_variables)
-        self.statistics = Statistics([*self.copies.values()], reward_normalization)
-        self.moments, self.rewards = self.statistics.moments, self.statistics.rewards
+        layers = [item for copy in self.copies.values() for item in copy.normalizations]
+        self.statistics = Statistics(layers, reward_normalization)
+        self.rewards = self.statistics.rewards
         self.beside: dict[str, dict[str, Any]] = {}
 
     @property
@@ -177,12 +177,7 @@ class NetworkWrapper:
         return Objective(self._over_unrolls(loss), self.step_states)
 
     def _over_unrolls(self, loss: UnrollLoss) -> LossFunction:
-        slow = None if self.target is None else self.target.assembly
-        return over_unrolls(self.online.assembly, self.parameters, loss, slow, self._burn_in_steps)
-
-    def observe(self, batch: Batch) -> None:
-        """Add a batch's valid rows and reward moments to the statistics."""
-        self.statistics.observe(batch)
+        return over_unrolls(self.online, loss, self.target, self._burn_in_steps)
 
     def with_normal_rewards(self, batch: Batch) -> Batch:
         """Return the batch with rewards normalised as configured."""
@@ -285,7 +280,7 @@ class NetworkWrapper:
 
     def collect_savers(self, parent_path_suffix: str = "") -> list[WeightsSaver | OnnxSaver]:
         """Return savers of the global copy, or else of the online copy; restoring sets all copies."""
-        return savers_of(self.global_ or self.online, parent_path_suffix, self.moments, self.sync)
+        return savers_of(self.global_ or self.online, parent_path_suffix, self.statistics.moments, self.sync)
 
     def state_arrays(self) -> StateArrays:
         """Return copies of everything that training changes, as group -> name -> array.

@@ -122,7 +122,7 @@ def test_the_configuration_changes_heads_of_the_same_kind():
     configured = [{"kind": "value", "units": [5], "loss_weight": 0.5}]
     algorithm = Both(config(network={"heads_parameters": configured}))
     main = algorithm.build(SPEC)["main"]
-    assert [head.name for head in main.online.assembly.heads] == ["policy", "value"]
+    assert [head.name for head in main.online.heads] == ["policy", "value"]
     assert main.online.named_weights()["main/value_head_hidden_0/kernel"].shape == (2, 5)
     plain = Both(config(network={"heads_parameters": [{"kind": "value", "units": [5]}]}))
     losses = [one.update(one.build(SPEC), batch()).metrics["loss"] for one in (algorithm, plain)]
@@ -168,8 +168,8 @@ def test_rows_are_observed_after_the_update_that_they_made():
     before = networks["main"].online.predict({"observation": given.observations["observation"].reshape(-1, 2)})
     metrics = algorithm.update(networks, given).metrics
     assert metrics["mean_value"] == pytest.approx(before.mean(), rel=1e-5)
-    assert networks["main"].moments["observation"].count == 6.0
-    np.testing.assert_allclose(networks["main"].moments["observation"].mean, [5.0, 6.0])
+    assert networks["main"].statistics.moments["observation"].count == 6.0
+    np.testing.assert_allclose(networks["main"].statistics.moments["observation"].mean, [5.0, 6.0])
 
 
 @pytest.mark.row("A21")

@@ -108,7 +108,7 @@ for name, network_parameters in parameters.items():
     else:
         np.savez(initial, **flat(main))
     rng = np.random.default_rng(0)
-    states = main.online.assembly.recurrent_state
+    states = main.online.recurrent_state
     told = [algorithm.update(networks, batch(rng, shape, states)).metrics for _ in range(updates)]
     np.savez(folder / f"{name}-{sys.argv[4]}.npz", **flat(main))
     (folder / f"{name}-{sys.argv[4]}.json").write_text(json.dumps(told))

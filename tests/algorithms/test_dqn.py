@@ -176,7 +176,7 @@ def test_the_defaults_are_the_ancestors():
 @pytest.mark.row("D152", "G15")
 def test_dueling_selects_the_head():
     networks = make(dueling=True).build(SPEC)
-    assert set(networks["main"].online.assembly.outputs) == {"dueling_q/q", "dueling_q/softmax"}
+    assert set(networks["main"].online.outputs) == {"dueling_q/q", "dueling_q/softmax"}
     assert make(dueling=True).update is not None
     plain = make({"heads_parameters": [{"kind": "dueling_q"}]})
     with pytest.raises(ConfigError, match="algorithm dqn has the heads q"):
@@ -351,7 +351,7 @@ def test_a_network_with_memory_learns_from_sequences():
     steps, count = 5, 3
     rng = np.random.default_rng(0)
     rows = (steps, count)
-    states = networks["main"].online.assembly.recurrent_state
+    states = networks["main"].online.recurrent_state
     batch = Batch(
         observations={"observation": rng.standard_normal((steps + 1, count, 3)).astype(np.float32)},
         actions={"action": rng.integers(0, 2, rows).astype(np.int32)},

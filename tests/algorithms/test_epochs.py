@@ -47,7 +47,7 @@ def make_batch(networks, spec=SPEC, seed=0, **fields):
     actions = {"action": rng.integers(0, 2, (T, N)).astype("int32")}
     if "gas" in spec.actions:
         actions = {"gas": rng.standard_normal((T, N, 1)).astype("float32"), "steer": actions["action"]}
-    states = networks["main"].online.assembly.recurrent_state
+    states = networks["main"].online.recurrent_state
     given = {
         "observations": {"observation": rng.standard_normal((T + 1, N, 3)).astype("float32")},
         "actions": actions,
@@ -221,7 +221,7 @@ def test_statistics_of_observations_and_rewards_move_after_the_update():
     batch = make_batch(networks, reward_moments=moments)
     assert algorithm.update(networks, batch).metrics["reward_deviation"] == 1.0
     assert algorithm.update(networks, batch).metrics["reward_deviation"] == pytest.approx(2.0)
-    assert networks["main"].moments["observation"].count == 2.0 * batch.valid.sum()
+    assert networks["main"].statistics.moments["observation"].count == 2.0 * batch.valid.sum()
 
 
 def test_a_restored_update_goes_on_bit_by_bit():

@@ -60,7 +60,7 @@ def batch_for(networks, kind, seed, replay):
     actions = rng.integers(0, 2, (rows, N)).astype("int32")
     if kind == "box":
         actions = (np.float32([-2, 0]) + rng.random((rows, N, 2)) * np.float32([4, 1])).astype("float32")
-    states = networks["main"].online.assembly.recurrent_state
+    states = networks["main"].online.recurrent_state
     sampled = {
         "bootstrap_steps": np.ones((rows, N), "int32"),
         "importance_weights": np.linspace(0.2, 1.0, N, dtype="float32"),

@@ -252,8 +252,8 @@ def test_both_critics_start_apart_and_have_the_structure_of_the_section(fresh):
 def test_actors_get_the_policy_alone(fresh):
     _, networks = fresh
     assert all(name.startswith("main/") for name in networks["main"].online.policy_weights())
-    assert list(networks["main"].online.assembly.outputs) == ["policy/action"]
-    assert networks["main"].online.assembly.actions["action"].kind == "squashed_gaussian"
+    assert list(networks["main"].online.outputs) == ["policy/action"]
+    assert networks["main"].online.actions["action"].kind == "squashed_gaussian"
 
 
 def test_several_boxes_are_one_action():

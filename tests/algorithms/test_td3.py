@@ -193,7 +193,7 @@ def test_a_restored_training_goes_on_bit_by_bit(fresh):
 def test_actors_get_the_policy_alone_and_add_noise(fresh):
     _, networks = fresh
     assert all(name.startswith("main/") for name in networks["main"].online.policy_weights())
-    assert networks["main"].online.assembly.actions["action"].kind == "deterministic"
+    assert networks["main"].online.actions["action"].kind == "deterministic"
     exploring = config().exploring  # a tenth of [-1, 1]'s half, as in the paper
     assert (exploring.kind, exploring.stddev.value, exploring.unit) == ("gaussian_noise", 0.05, "range")
 

@@ -146,7 +146,7 @@ class Observed:
     def step(self):
         """The weights after two updates by the heads' own losses."""
         inputs = random_inputs(self.network)
-        targets = [targets_of(head) for head in self.network.assembly.heads]
+        targets = [targets_of(head) for head in self.network.heads]
         for _ in range(2):
             self.wrapper.train_and_sync_networks(inputs, targets)
         return [array.tolist() for array in self.network.get_weights()]

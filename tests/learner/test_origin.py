@@ -193,9 +193,9 @@ def test_forged_numbers_are_not_taken_over(trained, prepared, backend, tmp_path)
 
 def test_statistics_of_observations_go_on_from_what_is_published(trained, prepared, toy_config, backend, tmp_path):
     normalized = {"network__input_embedders_parameters": {"observation": {"normalize": True}}}
-    first = trained(Place(tmp_path / "b"), **normalized).networks["main"].moments["observation"]
+    first = trained(Place(tmp_path / "b"), **normalized).networks["main"].statistics.moments["observation"]
     made = prepared(toy_config(**normalized), place=Place(tmp_path / "c", own=False), backend=backend)
-    second = made.networks["main"].moments["observation"]
+    second = made.networks["main"].statistics.moments["observation"]
     assert second.count == made.state.trained_steps == 48
     np.testing.assert_allclose(second.mean, first.mean, rtol=1e-6)
     np.testing.assert_allclose(second.variance, first.variance, rtol=1e-6)

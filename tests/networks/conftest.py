@@ -99,7 +99,7 @@ def batch_for():
             behaviour_log_probabilities=rng.normal(-1.0, 0.2, rows).astype(np.float32),
             recurrent_state={
                 name: rng.normal(0.0, 0.5, (sequences, *state.shape)).astype(state.dtype)
-                for name, state in network.assembly.recurrent_state.items()
+                for name, state in network.recurrent_state.items()
             },
         )
 

@@ -97,7 +97,7 @@ def test_a_heads_gradient_into_what_is_shared_is_scaled(build, factor):
 def test_loss_weights_scale_and_copies_multiply(build):
     heads = (QHeadParameters(num_output_head_copies=3, loss_weight=0.5),)
     network = build(heads=heads)
-    assert list(network.assembly.outputs) == [f"q_{index}/{part}" for index in range(3) for part in ("q", "softmax")]
+    assert list(network.outputs) == [f"q_{index}/{part}" for index in range(3) for part in ("q", "softmax")]
     told = network.accumulate_gradients(X, [Q_TARGETS] * 3)
     q = [network.predict(X, [f"q_{index}/q"])[:, 0] for index in range(3)]
     assert told.losses == pytest.approx([0.5 * np.mean((1.0 - one) ** 2 / 2) for one in q], rel=1e-5)
@@ -105,11 +105,11 @@ def test_loss_weights_scale_and_copies_multiply(build):
 
 def test_outputs_and_distributions_are_told(build):
     network = build()
-    assert network.assembly.outputs == {"policy/action": (2,), "value": ()}
-    assert [spec.kind for spec in network.assembly.actions.values()] == ["categorical"]
-    assert build(heads=Q_AND_VALUE).assembly.actions == {"action": ValuesSpec(2, "q/q")}
-    assert build(heads=(ValueHeadParameters(),)).assembly.actions == {}
-    assert network.assembly.normalizations == []
+    assert network.outputs == {"policy/action": (2,), "value": ()}
+    assert [spec.kind for spec in network.actions.values()] == ["categorical"]
+    assert build(heads=Q_AND_VALUE).actions == {"action": ValuesSpec(2, "q/q")}
+    assert build(heads=(ValueHeadParameters(),)).actions == {}
+    assert network.normalizations == []
 
 
 @pytest.mark.parametrize(
@@ -120,16 +120,16 @@ def test_heads_that_put_out_an_action_act(build, head, output):
         "Box-v0", {"observation": ArraySpec((4,), "float32")}, {"arm": BoxSpec((2,), (-2.0, 0.0), (2.0, 0.1))}
     )
     network = build(spec=spec, heads=(head,))
-    (action, how), *others = network.assembly.actions.items()
+    (action, how), *others = network.actions.items()
     assert (action, others) == ("arm", [])
     assert how == DeterministicSpec((-2.0, 0.0), (2.0, float(np.float32(0.1))), output)
-    assert network.assembly.outputs[output] == (how.parameters_size,)
+    assert network.outputs[output] == (how.parameters_size,)
 
 
 def test_the_policy_acts_and_not_another_head(build):
     heads = (QHeadParameters(), PolicyHeadParameters())
-    assert build(heads=heads).assembly.actions == {"action": CategoricalSpec(2)}
-    assert build(heads=(PolicyHeadParameters(num_output_head_copies=2),)).assembly.actions == {}
+    assert build(heads=heads).actions == {"action": CategoricalSpec(2)}
+    assert build(heads=(PolicyHeadParameters(num_output_head_copies=2),)).actions == {}
 
 
 @pytest.mark.row("L08.10", "L08.12")

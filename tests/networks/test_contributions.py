@@ -133,7 +133,7 @@ def test_statistics_of_normalised_inputs_come_from_all_workers():
         given.append(contribute(network, worker, 0.0, moments={"observation": moments}))
     apply_contributions(network, tuple(given), mean=True)
     for copy in network.copies.values():
-        ((_, layer),) = copy.assembly.normalizations
+        ((_, layer),) = copy.normalizations
         np.testing.assert_allclose(np.asarray(layer.mean), rows.mean(axis=0), rtol=1e-5)
         np.testing.assert_allclose(np.asarray(layer.variance), rows.var(axis=0), rtol=1e-5)
 

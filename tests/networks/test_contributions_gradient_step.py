@@ -90,7 +90,7 @@ def test_moments_are_of_the_valid_rows_before_the_last(batch):
     assert float(found["observation"]["count"]) == len(rows)
     np.testing.assert_allclose(found["observation"]["mean"], rows.mean(axis=0))
     np.testing.assert_allclose(found["observation"]["squares"], np.square(rows - rows.mean(axis=0)).sum(axis=0))
-    assert network.moments["observation"].count == 0  # statistics are the learner's
+    assert network.statistics.moments["observation"].count == 0  # statistics are the learner's
     assert network.online.normalized_inputs == {"observation": (3,)}
     assert network.online.moving_averages == {}
 

@@ -121,7 +121,7 @@ def test_activations_by_hand(build, batch, activation, layer):
     named = network.named_weights()
     rows = batch.observations["observation"][:-1][batch.valid]
     hidden = layer(rows @ named["main/middleware_dense_0/kernel"] + named["main/middleware_dense_0/bias"])
-    found = Activations(network.assembly, network.model.variables)(batch)
+    found = Activations(network)(batch)
     np.testing.assert_allclose(found["middleware_dense_0_activation"], hidden, atol=1e-5)
     assert found.keys() >= {"middleware_dense_0_activation", "value_head_hidden_0"}
     assert all(len(rows) == 5 for rows in found.values())  # those that are valid

@@ -78,7 +78,7 @@ def test_it_is_compiled_once_and_sees_the_weights_of_the_moment(by_hand):
 def test_behind_memory_the_features_are_those_of_the_unroll(build):
     network = build(heads=HEADS, middleware_parameters={"kind": "lstm", "scheme": [3], "number_of_lstm_cells": 5})
     rng = np.random.default_rng(0)
-    state = {name: rng.standard_normal((N, 5)).astype(np.float32) for name in network.assembly.recurrent_state}
+    state = {name: rng.standard_normal((N, 5)).astype(np.float32) for name in network.recurrent_state}
     batch = batch_of(rng.standard_normal((T + 1, N, 4)), np.ones((T, N)), state)
     shares = ReluZeros(network)(batch)
     assert list(shares) == [HIDDEN, HEAD]

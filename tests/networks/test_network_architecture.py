@@ -498,13 +498,13 @@ def test_state_goes_in_and_comes_out_and_nothing_is_kept(build, disturb):
 @pytest.mark.row("L20", "L13")
 def test_a_network_tells_whether_it_has_memory(build):
     with_memory, without = build(**LSTM), build()
-    assert with_memory.assembly.recurrent_state == {
+    assert with_memory.recurrent_state == {
         "lstm_h": ArraySpec((3,), "float32"),
         "lstm_c": ArraySpec((3,), "float32"),
     }
     assert list(with_memory.model.output) == ["policy/action", "value", "next_lstm_h", "next_lstm_c"]
-    assert list(with_memory.assembly.outputs) == ["policy/action", "value"]
-    assert without.assembly.recurrent_state == {}
+    assert list(with_memory.outputs) == ["policy/action", "value"]
+    assert without.recurrent_state == {}
     assert list(without.model.output) == ["policy/action", "value"]
 
 

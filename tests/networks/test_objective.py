@@ -26,7 +26,7 @@ def terms(outputs, batch):
 def test_terms_of_unrolls_are_weighted_summed_and_regularised(build, batch_for):
     network = build(heads=HEADS, l2_regularization=0.1)
     batch = batch_for(network)
-    total, metrics = over_unrolls(network.assembly, network.parameters, terms)(batch)
+    total, metrics = over_unrolls(network, terms)(batch)
     outputs = network.unroll(batch.observations, {}, batch.valid)
     squares = sum(np.square(weight).sum() for weight in network.get_weights())
     expected = 3.0 * np.mean(np.asarray(outputs["value"]) - 2.0) + 0.5 * np.mean(np.asarray(outputs["q/q"]))
@@ -37,9 +37,7 @@ def test_terms_of_unrolls_are_weighted_summed_and_regularised(build, batch_for):
 @pytest.mark.parametrize("names", [["value"], ["value", "q", "policy"]])
 def test_a_loss_must_be_of_the_networks_heads(build, batch_for, names):
     network = build(heads=HEADS)
-    objective = over_unrolls(
-        network.assembly, network.parameters, lambda outputs, batch: (dict.fromkeys(names, 0.0), {})
-    )
+    objective = over_unrolls(network, lambda outputs, batch: (dict.fromkeys(names, 0.0), {}))
     with pytest.raises(KeyError, match=r"the network has \['q', 'value'\]"):
         objective(batch_for(network))
 
@@ -49,7 +47,7 @@ def test_rows_are_weighted_by_importance_and_heads_by_their_weight(build, inputs
     inputs, weights = inputs_for(vector, 4), np.float32([1.0, 0.0, 2.0, 0.5])
     targets = {0: np.zeros(4, np.float32), 1: {"actions": np.zeros(4, np.int32), "targets": np.zeros(4, np.float32)}}
     data = {"inputs": inputs, "targets": targets, "weights": weights}
-    total, named = over_rows(network.assembly, network.parameters, (), ())(data)
+    total, named = over_rows(network, ())(data)
     value, q, _ = network.predict(inputs)
     expected = [3.0 * np.mean(weights * value**2 / 2), 0.5 * np.mean(weights * q[:, 0] ** 2 / 2)]
     np.testing.assert_allclose(np.asarray(named["losses"]), expected, rtol=1e-5)
@@ -62,7 +60,7 @@ def test_states_of_generators_are_told(build, inputs_for, vector):
     data = {"inputs": inputs_for(vector, 2), "targets": {0: np.zeros(2, np.float32)}, "weights": np.ones(2, np.float32)}
     (state,) = network.random_states
     before = np.array(np.asarray(state))
-    _, named = over_rows(network.assembly, network.parameters, (), network.random_states)(data)
+    _, named = over_rows(network, ())(data)
     assert (np.asarray(named[RANDOM_STATES]) != before).any()
 
 
@@ -73,11 +71,11 @@ def test_the_order_of_regularisation(build):
     network = build(middleware_parameters={"scheme": scheme}, l2_regularization=0.3)
     first, second = (network.named_weights()[f"main/middleware_dense_{index}/kernel"] for index in (0, 1))
     everything = sum(np.square(weight).sum() for weight in network.get_weights())
-    told = [float(term) for term in regularization(network.assembly, network.parameters)]
+    told = [float(term) for term in regularization(network)]
     assert told == pytest.approx(
         [0.15 * everything, 0.1 * np.abs(first).sum(), 0.1 * np.square(second).sum()], rel=1e-5
     )
-    assert regularization(build().assembly, build().parameters) == []
+    assert regularization(build()) == []
 
 
 class TestBurnIn:
@@ -97,9 +95,8 @@ class TestBurnIn:
 
     def test_outputs_are_the_last_rows_of_a_full_unroll(self, networks, batch_for):
         batch = self.batch(batch_for, networks[0])
-        assemblies = [network.assembly for network in networks]
-        whole, _ = outputs_of(assemblies[0], batch, assemblies[1], training=True)
-        cut, rest = outputs_of(assemblies[0], batch, assemblies[1], training=True, burn_in_steps=2)
+        whole, _ = outputs_of(networks[0], batch, networks[1], training=True)
+        cut, rest = outputs_of(networks[0], batch, networks[1], training=True, burn_in_steps=2)
         assert cut.keys() == whole.keys() >= {"value", "target/value"}
         for name, rows in cut.items():
             np.testing.assert_allclose(np.asarray(rows), np.asarray(whole[name])[2:], atol=1e-6)
@@ -127,7 +124,7 @@ class TestBurnIn:
         twin = after_rows(batch, 2)._replace(recurrent_state=state)
         gradients = [
             Gradients(
-                over_unrolls(network.assembly, network.parameters, loss, None, burn_in_steps),
+                over_unrolls(network, loss, None, burn_in_steps),
                 network.model.trainable_variables,
                 [],
             )(given)[2]

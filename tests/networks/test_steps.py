@@ -236,7 +236,7 @@ def make_batch(state=()):
 @pytest.mark.parametrize(("parameters", "state"), [({}, ()), (LSTM, ("lstm_h", "lstm_c"))])
 def test_minibatches_are_steps_one_after_the_other(wrap, parameters, state):
     batch, whole, split = make_batch(state), wrap(**parameters), wrap(**parameters)
-    assert set(split.online.assembly.recurrent_state) == set(state)
+    assert set(split.online.recurrent_state) == set(state)
     step = whole.train_step(unroll_loss)
     told = [step(sequences_of(batch, np.arange(first, first + 2))) for first in (0, 2, 4)]
     metrics = split.train_step(unroll_loss, minibatches=3)(batch)

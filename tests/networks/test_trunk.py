@@ -36,7 +36,7 @@ def test_inputs_are_scaled_embedded_and_merged_by_name(build):
 def test_embeddings_are_merged_as_configured(build, merger, expected):
     spec = EnvSpec("Two-v0", {name: ArraySpec((2,), "float32") for name in "ba"}, {"action": DiscreteSpec(2)})
     network = build(spec, embedding_merger_type=merger, middleware_parameters={"scheme": "Empty"})
-    (trunk,) = network.assembly._trunks.values()
+    (trunk,) = network._trunks.values()
     given = {"a": np.float32([[1, 2]]), "b": np.float32([[3, 4]])}
     np.testing.assert_array_equal(
         np.asarray(trunk.unroll(given, {}, np.ones((0, 1), bool), training=False)), [expected]

@@ -369,7 +369,7 @@ def test_restored_training_goes_on_bit_by_bit(wrap, batch_for, same_state, kind)
     for seed in range(2):
         batch = batch_for(network.online, seed=seed)
         step(batch)
-        network.observe(batch)
+        network.statistics.observe(batch)
     network.update_target_network(0.3)
     saved = network.state_arrays()
     other = wrap(has_target=True, seed=2, **KINDS[kind])
@@ -380,7 +380,7 @@ def test_restored_training_goes_on_bit_by_bit(wrap, batch_for, same_state, kind)
     for one in (network, other):
         step = one.train_step(loss) if one is other else step
         told.append([step(batch) for batch in later])
-        one.observe(later[0])
+        one.statistics.observe(later[0])
     assert told[0] == told[1]
     assert all(metrics["finite"] for metrics in told[0])
     same_state(other.state_arrays(), network.state_arrays())
@@ -470,12 +470,12 @@ def test_valid_rows_alone_are_observed_and_every_copy_gets_them(wrap, batch_for)
     poisoned["observation"][:-1][~batch.valid] = -1e6
     rows = batch.observations["observation"][:-1][batch.valid].astype(np.float64)
     assert 0 < len(rows) < 20
-    network.observe(batch._replace(observations=poisoned))
+    network.statistics.observe(batch._replace(observations=poisoned))
     for copy in network.copies.values():
         mean, variance = statistics(copy)
         np.testing.assert_allclose(mean, rows.mean(axis=0), atol=1e-6)
         np.testing.assert_allclose(variance, rows.var(axis=0), rtol=1e-6)
-    assert network.moments["observation"].mean.dtype == np.float64
+    assert network.statistics.moments["observation"].mean.dtype == np.float64
 
 
 def test_the_order_of_batches_does_not_matter(wrap, batch_for):
@@ -494,8 +494,8 @@ def test_the_order_of_batches_does_not_matter(wrap, batch_for):
     ]
     for network, given in ((first, batches), (second, joined)):
         for batch in given:
-            network.observe(batch)
-    assert first.moments["observation"].count == second.moments["observation"].count
+            network.statistics.observe(batch)
+    assert first.statistics.moments["observation"].count == second.moments["observation"].count
     for one, other in zip(statistics(first.online), statistics(second.online), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
     one, other = (network.online.predict(X) for network in (first, second))
@@ -512,7 +512,7 @@ def test_images_are_normalised_place_by_place(wrap, batch_for):
         heads=VALUE,
     )
     batch = batch_for(network.online, 6, 4)
-    network.observe(batch)
+    network.statistics.observe(batch)
     rows = batch.observations["camera"][:-1][batch.valid].astype(np.float64)
     weights = network.online.named_weights()
     image = batch.observations["camera"][0]
@@ -523,7 +523,7 @@ def test_images_are_normalised_place_by_place(wrap, batch_for):
 
 def test_separate_networks_have_the_same_statistics(wrap, batch_for):
     network = wrap(use_separate_networks_per_head=True, **NORMALIZED)
-    network.observe(batch_for(network.online, 5, 4))
+    network.statistics.observe(batch_for(network.online, 5, 4))
     weights = network.online.named_weights()
     for what in ("mean", "variance"):
         policy, value = (weights[f"main/{head}_normalization_observation/{what}"] for head in ("policy", "value"))
@@ -559,13 +559,13 @@ def test_gradients_that_are_not_finite_are_refused(wrap, same_state):
 def test_savers_bring_the_statistics_along(wrap, batch_for, tmp_path):
     normalized = {"input_embedders_parameters": {"observation": {"normalize": True}}}
     network, other = wrap(**normalized), wrap(**normalized)
-    network.observe(batch_for(network.online))
+    network.statistics.observe(batch_for(network.online))
     saver = network.collect_savers("run")[0]
     saver.save(tmp_path)
     other.collect_savers("run")[0].restore(tmp_path)
-    for key, array in network.moments["observation"].state().items():
-        np.testing.assert_array_equal(other.moments["observation"].state()[key], array)
-    assert network.moments["observation"].count > 0
+    for key, array in network.statistics.moments["observation"].state().items():
+        np.testing.assert_array_equal(other.statistics.moments["observation"].state()[key], array)
+    assert network.statistics.moments["observation"].count > 0
 
 
 REWARDS = RewardNormalizationParameters(kind="reward")
@@ -574,7 +574,7 @@ SEEN = {"count": np.array([2.0, 0.0, 1.0]), "mean": np.array([1.0, 0.0, 4.0]), "
 
 def test_moments_of_rewards_are_kept_restored_and_published(wrap, batch_for, same_state):
     network, other = wrap(has_target=True, rewards=REWARDS), wrap(has_target=True, rewards=REWARDS)
-    network.observe(batch_for(network.online)._replace(reward_moments=SEEN))  # rewards of 0, 2 and 4
+    network.statistics.observe(batch_for(network.online)._replace(reward_moments=SEEN))  # rewards of 0, 2 and 4
     assert (network.rewards.mean, network.rewards.deviation) == pytest.approx((2.0, np.sqrt(8 / 3)))
     state = network.state_arrays()
     assert sorted(state["rewards"]) == ["count", "mean", "squares"]
@@ -588,7 +588,7 @@ def test_moments_of_rewards_are_kept_restored_and_published(wrap, batch_for, sam
 def test_rewards_that_are_not_normalised_are_let_alone(wrap, batch_for):
     network = wrap()
     batch = batch_for(network.online)
-    network.observe(batch)
+    network.statistics.observe(batch)
     assert network.with_normal_rewards(batch) is batch
     assert network.published_weights().keys() == network.online.named_weights().keys()
     assert "rewards" not in network.state_arrays()

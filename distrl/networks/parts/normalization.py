@@ -8,7 +8,7 @@ Rewards travel raw as well. Actors send moments of their discounted return with 
 and normalises the rewards of each update by the moments from before that update.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -16,7 +16,10 @@ import numpy as np
 from keras import ops
 
 from distrl.config.algorithms import RewardNormalizationParameters
+from distrl.errors import CheckpointError
+from distrl.networks.framework.backend import compiled_write
 from distrl.networks.policy.description import RewardStatistics
+from distrl.networks.weights import to_numpy
 from distrl.types import Array, Batch
 
 EPSILON = 1e-8
@@ -149,3 +152,93 @@ class RewardNormalization:
         # While all rewards are equal there is no scale to divide by.
         varied = known and self.moments.variance > 0.0
         self.deviation = float(np.sqrt(self.moments.variance + EPSILON)) if varied else 1.0
+
+
+StateArrays = dict[str, dict[str, Array]]
+"""Group -> name -> array, for a checkpoint."""
+
+
+class Statistics:
+    """Running moments of inputs and rewards, and the layers of all copies of one network that normalise by them.
+
+    Attributes:
+        moments: Input name -> statistics of the inputs that the network normalises.
+        rewards: Normalisation of rewards; None: rewards are not normalised.
+
+    Args:
+        layers: (input name, layer) of every copy, one copy after the other.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[tuple[str, ObservationNormalization]],
+        reward_normalization: RewardNormalizationParameters | None,
+    ) -> None:
+        self._layers = dict(layers)
+        self.moments = {name: RunningMoments(layer.mean.shape) for name, layer in self._layers.items()}
+        self.rewards = None if reward_normalization is None else RewardNormalization(reward_normalization)
+        self._writes = {
+            name: compiled_write(
+                [
+                    [layer.mean for key, layer in layers if key == name],
+                    [layer.variance for key, layer in layers if key == name],
+                ]
+            )
+            for name in self.moments
+        }
+
+    def adopt(self, rows: int) -> None:
+        """Continue from the mean and variance in the layers, as statistics of that many rows."""
+        for name, moments in self.moments.items():
+            layer = self._layers[name]
+            mean, variance = (to_numpy(weight).astype(np.float64) for weight in (layer.mean, layer.variance))
+            moments.restore({"count": np.array(float(rows)), "mean": mean, "squares": variance * rows})
+
+    def observe(self, batch: Batch) -> None:
+        """Add a batch's valid rows and its reward moments; write the new statistics into every copy."""
+        for name, moments in self.moments.items():
+            rows = batch.observations[name][:-1]  # the last row is the first of the next unroll
+            moments.add(rows[batch.valid])
+            self._write(name)
+        self.observe_rewards(batch.reward_moments)
+
+    def observe_moments(self, moments: Mapping[str, Mapping[str, Array]]) -> None:
+        """Add rows by input name as count, mean and squares, which gradient actors send."""
+        for name, of_rows in moments.items():
+            self.moments[name].merge(float(of_rows["count"]), of_rows["mean"], of_rows["squares"])
+            self._write(name)
+
+    def observe_rewards(self, moments: Mapping[str, Array]) -> None:
+        """Merge the reward moments of actors; do nothing if rewards are not normalised."""
+        if self.rewards is not None:
+            self.rewards.observe(moments)
+
+    def state_arrays(self) -> StateArrays:
+        """Return moments by group: "statistics" of inputs, and "rewards" if they are normalised."""
+        inputs = {
+            f"{name}/{key}": array for name, moments in self.moments.items() for key, array in moments.state().items()
+        }
+        rewards = {} if self.rewards is None else {"rewards": self.rewards.moments.state()}
+        return {"statistics": inputs, **rewards}
+
+    def check(self, network: str, state: Mapping[str, Mapping[str, Array]]) -> None:
+        """Raise CheckpointError unless `restore` accepts the groups of `state_arrays` in `state`."""
+        for group, expected in self.state_arrays().items():
+            where, given = f"{network}/{group}", state[group]
+            if odd := sorted(expected.keys() ^ given.keys()):
+                raise CheckpointError(f"{where}: {odd[0]}: the checkpoint normalises other inputs")
+            for name, array in given.items():
+                if array.shape != expected[name].shape or not np.isfinite(array).all():
+                    raise CheckpointError(f"{where}: {name} must be finite and of shape {expected[name].shape}")
+
+    def restore(self, state: Mapping[str, Mapping[str, Array]]) -> None:
+        """Restore the moments that `state_arrays` returned; the layers' weights are part of the copies' state."""
+        for name, moments in self.moments.items():
+            moments.restore({key: state["statistics"][f"{name}/{key}"] for key in moments.state()})
+        if self.rewards is not None:
+            self.rewards.restore(dict(state["rewards"]))
+
+    def _write(self, name: str) -> None:
+        """Write mean and variance of one input into every copy."""
+        moments = self.moments[name]
+        self._writes[name]([moments.mean.astype(np.float32), moments.variance.astype(np.float32)])

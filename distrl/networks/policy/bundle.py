@@ -14,15 +14,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import numpy as np
 import onnxruntime
 
 from distrl.config.exploration import ExplorationParameters
-from distrl.config.heads import HeadParameters
-from distrl.config.network import NetworkParameters
 from distrl.errors import DistrlError, require
 from distrl.networks.assembly import Assembly
 from distrl.networks.framework.backend import NAME
@@ -31,7 +29,6 @@ from distrl.networks.parts.layers import training_only
 from distrl.networks.policy.description import (
     FORMAT,
     BundleDescription,
-    NoisyWeights,
     RewardStatistics,
     WeightSpec,
     are_inputs,
@@ -39,7 +36,7 @@ from distrl.networks.policy.description import (
 from distrl.networks.policy.exploration_checks import check_exploration
 from distrl.networks.policy.export_process import export_in_child
 from distrl.networks.weights import is_mixed, to_numpy
-from distrl.types import Array, ArraySpec, EnvSpec, PolicyBundle
+from distrl.types import Array, ArraySpec, PolicyBundle
 
 OPSET = 17
 TOLERANCE = 1e-5
@@ -51,26 +48,8 @@ _NOWHERE = "/dev/null"
 logger = logging.getLogger(__name__)
 
 
-class Exportable(Protocol):
-    """The part of `Architecture` that an export reads; `Architecture` itself imports this module."""
-
-    name: str
-    parameters: NetworkParameters
-    head_parameters: tuple[HeadParameters, ...]
-    spec: EnvSpec
-    assembly: Assembly
-    model: Any
-
-    @property
-    def noisy(self) -> tuple[NoisyWeights, ...]: ...
-    @property
-    def policy_variables(self) -> dict[str, Any]: ...
-    def policy_weights(self) -> dict[str, Array]: ...
-    def in_float32(self) -> "Exportable": ...
-
-
 def export_bundle(
-    architecture: Exportable,
+    architecture: Assembly,
     *,
     exploration: ExplorationParameters | None = None,
     rewards: RewardStatistics | None = None,
@@ -89,7 +68,7 @@ def export_bundle(
         MissingExtraError: tf2onnx is not installed and the cache has no valid graph.
     """
     network, spec = architecture.in_float32(), architecture.spec
-    distributions = architecture.assembly.actions
+    distributions = architecture.actions
     check_exploration(exploration, distributions, spec.actions, has_noisy_layers=bool(architecture.noisy))
     path = (cache_directory("bundles") if cache_dir is None else cache_dir) / f"{_structure_key(architecture)}.onnx"
     model, weights = network.model, network.policy_variables
@@ -100,8 +79,8 @@ def export_bundle(
         _write_cached(path, graph)
     description = BundleDescription(
         inputs=spec.observations,
-        recurrent_state=architecture.assembly.recurrent_state,
-        outputs=architecture.assembly.outputs,
+        recurrent_state=architecture.recurrent_state,
+        outputs=architecture.outputs,
         action_distributions=distributions,
         environment=spec,
         weights=_weight_specs(weights),
@@ -114,7 +93,7 @@ def export_bundle(
     return PolicyBundle(graph, description.to_json())
 
 
-def export_whole(architecture: Exportable) -> bytes:
+def export_whole(architecture: Assembly) -> bytes:
     """Return the network as one ONNX model with its weights inside; for errors see `export_graph`."""
     graph = _graph_of(architecture.in_float32())
     from distrl.networks.policy import onnx_graph
@@ -208,7 +187,7 @@ def verify_graph(
                 raise DistrlError(f"policy export: output {name!r} differs from the network by {difference:.3g}")
 
 
-def _graph_of(network: Exportable) -> bytes:
+def _graph_of(network: Assembly) -> bytes:
     """Do `export_graph`, in a child process unless Keras runs on TensorFlow."""
     if NAME == "tensorflow":
         return export_graph(network.model, network.policy_variables)
@@ -279,7 +258,7 @@ def _libraries() -> dict[str, str]:
     return {name: version(name) for name in ("keras", "onnx", "tf2onnx")}
 
 
-def _structure_key(architecture: Exportable) -> str:
+def _structure_key(architecture: Assembly) -> str:
     parameters = architecture.parameters.model_dump_json()
     heads = [head.model_dump_json() for head in architecture.head_parameters]
     parts = [FORMAT, OPSET, architecture.name, heads, parameters, architecture.spec.to_json(), _libraries()]

@@ -16,9 +16,9 @@ def export(request: Any, _: Parent) -> None:
     """
     given = ExportRequest.from_json(request)
     import_keras("tensorflow")
-    from distrl.networks.network import Architecture
+    from distrl.networks.assembly import Assembly
     from distrl.networks.policy.bundle import export_graph
 
     # Weights are inputs of the graph: their values are not in it. The caller verifies it against its own network.
-    network = Architecture(given.parameters, given.spec, given.heads, given.name, seed=0)
+    network = Assembly(given.parameters, given.spec, given.heads, given.name, seed=0)
     Path(given.path).write_bytes(export_graph(network.model, network.policy_variables))

@@ -1,23 +1,16 @@
 """Savers: a network's weights as .npz, and the network with its weights as .onnx."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
 from zipfile import BadZipFile
 
 import numpy as np
 
 from distrl.errors import CheckpointError
+from distrl.networks.assembly import Assembly
 from distrl.networks.parts.normalization import RunningMoments
-from distrl.networks.policy.bundle import Exportable, export_whole
+from distrl.networks.policy.bundle import export_whole
 from distrl.types import Array
-
-
-class Saved(Exportable, Protocol):
-    """The part of `Architecture` that savers use; `Architecture` itself imports this module."""
-
-    def named_weights(self) -> dict[str, Array]: ...
-    def set_weights(self, weights: Sequence[Array], rate: float = 1.0) -> None: ...
 
 
 class WeightsSaver:
@@ -32,7 +25,7 @@ class WeightsSaver:
     def __init__(
         self,
         name: str,
-        network: Saved,
+        network: Assembly,
         statistics: Mapping[str, RunningMoments],
         restored: Callable[[], None] | None = None,
     ) -> None:
@@ -83,7 +76,7 @@ class WeightsSaver:
 class OnnxSaver:
     """Saves the network with its weights as ``<name>.onnx``, which needs no other code."""
 
-    def __init__(self, name: str, network: Saved) -> None:
+    def __init__(self, name: str, network: Assembly) -> None:
         self.name = name
         self._network = network
 
@@ -96,7 +89,7 @@ class OnnxSaver:
 
 
 def savers_of(
-    network: Saved,
+    network: Assembly,
     parent_path_suffix: str,
     statistics: Mapping[str, RunningMoments] | None = None,
     restored: Callable[[], None] | None = None,

@@ -282,7 +282,7 @@ def loss(outputs, batch):
 
 def batches(network, count, seed=0):
     rng = np.random.default_rng(seed)
-    state = network.online.assembly.recurrent_state
+    state = network.online.recurrent_state
     for _ in range(count):
         yield Batch(
             observations={"observation": rng.standard_normal((T + 1, N, 4)).astype(np.float32)},
@@ -321,7 +321,7 @@ def test_restored_training_goes_on_bit_by_bit_and_is_traced_once(name):
     step, other_step = network.train_step(loss), other.train_step(loss)
     for given in batches(network, 2, seed=1):
         step(given)
-        network.observe(given)
+        network.statistics.observe(given)
         network.update_target_network(0.3)
     saved = network.state_arrays()
     expected = [step(given) for given in batches(network, 3, seed=2)]

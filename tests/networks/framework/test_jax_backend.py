@@ -93,7 +93,7 @@ def batches(network, count):
             behaviour_log_probabilities=np.zeros((T, N), np.float32),
             recurrent_state={
                 name: rng.standard_normal((N, *spec.shape)).astype(np.float32)
-                for name, spec in network.online.assembly.recurrent_state.items()
+                for name, spec in network.online.recurrent_state.items()
             },
         )
 
@@ -115,7 +115,7 @@ def train(name, replicas):
     told = []
     for batch in batches(network, 3):
         told.append(step(batch))
-        network.observe(batch)
+        network.statistics.observe(batch)
         network.update_target_network(0.5)
     return network, step, told
 
@@ -209,7 +209,7 @@ else:
     def test_a_mean_of_means_would_be_another_update():
         network = wrap(**NETWORKS["lstm"])
         online = network.online
-        function = over_unrolls(online.assembly, network.parameters, loss)
+        function = over_unrolls(online, loss)
         gradients = Gradients(function, online.model.trainable_variables, online.state_variables)
         (batch,) = batches(network, 1)
         whole, _, of_whole = gradients(batch)
@@ -256,7 +256,7 @@ else:
             before = len(compiled)
             step(batch)
             count += len(compiled) - before
-            network.observe(batch)
+            network.statistics.observe(batch)
         assert compiled
         assert count == 0
         assert step.traces == 1
@@ -268,7 +268,7 @@ else:
         network, step, _ = train("mlp", 4)
         (batch,) = batches(network, 1)
         first = step(batch)["loss"]
-        ((_, layer),) = network.online.assembly.normalizations
+        ((_, layer),) = network.online.normalizations
         layer.mean.assign(np.full(4, 100.0))
         assert step(batch)["loss"] != pytest.approx(first, rel=0.01)
 

@@ -229,9 +229,9 @@ def test_the_policy_computes_what_the_network_computes_after_training(build, dis
         policy.set_weights(Weights(version, network.policy_weights()))
         inputs = all_inputs(network, batch, rng)
         observations = {name: inputs[name] for name in spec.observations}
-        state = {name: inputs[name] for name in network.assembly.recurrent_state}
+        state = {name: inputs[name] for name in network.recurrent_state}
         output = policy.step(observations, state)
-        assert list(output.outputs) == list(network.assembly.outputs)
+        assert list(output.outputs) == list(network.outputs)
         assert list(output.recurrent_state) == list(state)
         computed = output.outputs | {f"next_{name}": array for name, array in output.recurrent_state.items()}
         expected = network.predict(inputs, list(computed), squeeze_output=False)
@@ -244,11 +244,11 @@ def test_statistics_are_frozen_in_every_version(wrap, batch_for, tmp_path):
     """Actors normalise by what their version of the weights holds, whatever the learner has seen since."""
     network = wrap(input_embedders_parameters={"observation": {"normalize": True}})
     policy = Policy(bundle.export_bundle(network.online, cache_dir=tmp_path))
-    network.observe(batch_for(network.online, 6, 4, seed=1))
+    network.statistics.observe(batch_for(network.online, 6, 4, seed=1))
     policy.set_weights(Weights(1, network.online.policy_weights()))
     x = {"observation": np.float32([[0.3, -2.0, 0.1, 1.0]])}
     before = network.online.predict(x, ["value"])
-    network.observe(batch_for(network.online, 6, 4, seed=2))
+    network.statistics.observe(batch_for(network.online, 6, 4, seed=2))
     np.testing.assert_allclose(policy.step(x, {}).outputs["value"], before, atol=1e-5)
     after = network.online.predict(x, ["value"])
     assert np.abs(after - before).max() > 1e-3
@@ -356,7 +356,7 @@ def test_description_holds_what_an_actor_needs(build, tmp_path):
     exported = bundle.export_bundle(network, cache_dir=tmp_path)
     description = BundleDescription.from_json(exported.description)
     assert description.inputs == SPEC.observations
-    assert description.recurrent_state == network.assembly.recurrent_state
+    assert description.recurrent_state == network.recurrent_state
     assert description.outputs == {"policy/action": (2,), "value": ()}
     assert description.action_distributions == {"action": CategoricalSpec(2)}
     assert description.environment == SPEC

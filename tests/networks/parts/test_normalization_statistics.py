@@ -5,8 +5,7 @@ import pytest
 
 from distrl.config.algorithms import RewardNormalizationParameters
 from distrl.errors import CheckpointError
-from distrl.networks.parts.normalization import RunningMoments
-from distrl.networks.statistics import Statistics
+from distrl.networks.parts.normalization import RunningMoments, Statistics
 
 NORMALIZED = {"input_embedders_parameters": {"observation": {"scheme": [4], "normalize": True}}}
 MOMENTS = {"count": np.float64([2.0]), "mean": np.float64([3.0]), "squares": np.float64([8.0])}
@@ -19,12 +18,12 @@ def copies(build):
 
 @pytest.fixture
 def statistics(copies):
-    return Statistics(copies, None)
+    return Statistics([layer for copy in copies for layer in copy.normalizations], None)
 
 
 def in_force(copies):
     """(mean, variance) of every copy's only layer."""
-    layers = [layer for copy in copies for _, layer in copy.assembly.normalizations]
+    layers = [layer for copy in copies for _, layer in copy.normalizations]
     return [(np.array(layer.mean).tolist(), np.array(layer.variance).tolist()) for layer in layers]
 
 
@@ -54,7 +53,7 @@ def test_what_others_tell_is_merged(copies, statistics, batch_for):
 
 
 def test_rewards_are_taken_note_of_where_they_are_normalised(copies, statistics, batch_for):
-    rewarded = Statistics(copies, RewardNormalizationParameters())
+    rewarded = Statistics([layer for copy in copies for layer in copy.normalizations], RewardNormalizationParameters())
     batch = batch_for(copies[0])._replace(reward_moments=MOMENTS)
     for one in (statistics, rewarded):
         one.observe(batch)
@@ -66,14 +65,17 @@ def test_rewards_are_taken_note_of_where_they_are_normalised(copies, statistics,
 
 def test_without_normalised_inputs_there_is_nothing_to_tell(build, batch_for):
     network = build()
-    statistics = Statistics([network], None)
+    statistics = Statistics(network.normalizations, None)
     statistics.observe(batch_for(network))
     assert statistics.state_arrays() == {"statistics": {}}
 
 
 @pytest.mark.row("Q04")
 def test_moments_come_back_exactly(copies, batch_for):
-    one, other = (Statistics(copies, RewardNormalizationParameters()) for _ in range(2))
+    one, other = (
+        Statistics([layer for copy in copies for layer in copy.normalizations], RewardNormalizationParameters())
+        for _ in range(2)
+    )
     one.observe(batch_for(copies[0])._replace(reward_moments=MOMENTS))
     state = one.state_arrays()
     other.check("main", state)
