@@ -246,7 +246,7 @@ class GradientAlgorithm(Algorithm):
         if not isinstance(batch, Batch):
             return Update(apply_contributions(network, batch, mean=self._takes_mean) | scale)
         assert self._step is not None  # as `build` left it
-        metrics = self._step(network.with_normal_rewards(batch))
+        metrics = self._step(network.statistics.with_normal_rewards(batch))
         priorities = metrics.pop(PRIORITIES, None)
         # After the step, which uses the actors' statistics. The next version normalises by all rows so far.
         if metrics["finite"]:
@@ -260,7 +260,7 @@ class GradientAlgorithm(Algorithm):
         """
         if self._gradient_step is None:
             raise RuntimeError("differentiate was called before build, or of an algorithm that ships unrolls")
-        return self._gradient_step(networks["main"].with_normal_rewards(batch))
+        return self._gradient_step(networks["main"].statistics.with_normal_rewards(batch))
 
     def reseed(self, seeds: np.random.SeedSequence) -> None:
         """Reseed the random generators of `differentiate`, those of dropout and noise."""

@@ -107,7 +107,7 @@ class Dqn(GradientAlgorithm):
 
         if self._td_loss is None:
             self._td_loss = Outputs(of_items, [*online.model.variables, *target.model.variables])
-        return self._td_loss(main.with_normal_rewards(batch))[TD_LOSS]
+        return self._td_loss(main.statistics.with_normal_rewards(batch))[TD_LOSS]
 
     def _td_errors(self, outputs: Mapping[str, Tensor], batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
         """Return Q(o_t, a_t) and y - Q(o_t, a_t) of every choice, float32 [T, N]; only the first has a gradient."""

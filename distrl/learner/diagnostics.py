@@ -176,7 +176,7 @@ class Histograms:
             for layer, rows in self._activations(few_sequences(batch, ROWS)).items():
                 yield f"activations/{layer}", rows
         if self._losses is not None:
-            yield from self._of_losses(self._losses, self._networks["main"].with_normal_rewards(batch))
+            yield from self._of_losses(self._losses, self._networks["main"].statistics.with_normal_rewards(batch))
 
     def _of_losses(self, losses: LossInspection, batch: Batch) -> Iterator[tuple[str, float | Array]]:
         found = losses(batch)

@@ -77,10 +77,8 @@ class Step:
         trainable = [variable for part in parts for variable in part.trainable]
         loss = PureLoss(function, trainable, others, constants)
         self._minibatches = minibatches
-        if minibatches is None:
-            self._compiled: Any = CompiledStep(loss, parts, replicas, reduce)
-        else:
-            self._compiled = CompiledEpochs(loss, parts, replicas, reduce, minibatches.take, minibatches.stop)
+        step = CompiledStep(loss, parts, replicas, reduce)
+        self._compiled: Any = step if minibatches is None else CompiledEpochs(step, minibatches.take, minibatches.stop)
 
     @property
     def traces(self) -> int:

@@ -26,7 +26,7 @@ from distrl.networks.parts.normalization import StateArrays, Statistics
 from distrl.networks.policy.savers import OnnxSaver, WeightsSaver, savers_of
 from distrl.networks.steps import Step, TrainStep, equal_parts
 from distrl.networks.weights import checked_array, is_mixed, to_numpy
-from distrl.types import Array, Batch, EnvSpec
+from distrl.types import Array, EnvSpec
 
 
 class NetworkWrapper:
@@ -178,10 +178,6 @@ class NetworkWrapper:
 
     def _over_unrolls(self, loss: UnrollLoss) -> LossFunction:
         return over_unrolls(self.online, loss, self.target, self._burn_in_steps)
-
-    def with_normal_rewards(self, batch: Batch) -> Batch:
-        """Return the batch with rewards normalised as configured."""
-        return batch if self.rewards is None else self.rewards(batch)
 
     def published_weights(self) -> dict[str, Array]:
         """Return the arrays that a gradient actor needs: the online copy's weights, and statistics of rewards."""

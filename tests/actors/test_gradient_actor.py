@@ -302,7 +302,7 @@ def test_rewards_are_normalised_by_what_comes_with_the_weights(make_run):
     assert shipped.reward_moments == pytest.approx(
         {"count": len(paid), "mean": paid.mean(), "squares": paid.var() * len(paid)}
     )
-    seen = run.network.with_normal_rewards(stack([unroll], {})).rewards
+    seen = run.network.statistics.with_normal_rewards(stack([unroll], {})).rewards
     assert set(seen[unroll.valid].tolist()) == {0.0, -4.0}
     assert set(seen[~unroll.valid].tolist()) <= {0.0}
     assert run.policy.version == 1  # acting reads no scale, and takes none

@@ -589,7 +589,7 @@ def test_rewards_that_are_not_normalised_are_let_alone(wrap, batch_for):
     network = wrap()
     batch = batch_for(network.online)
     network.statistics.observe(batch)
-    assert network.with_normal_rewards(batch) is batch
+    assert network.statistics.with_normal_rewards(batch) is batch
     assert network.published_weights().keys() == network.online.named_weights().keys()
     assert "rewards" not in network.state_arrays()
 

@@ -224,18 +224,10 @@ class Step:
 
 
 class Epochs:
-    """Several steps in one call of `steps.Step`, as a scan that continues without effect after it has stopped."""
+    """Several steps in one call, as a scan that continues without effect after it has stopped."""
 
-    def __init__(
-        self,
-        loss: PureLoss,
-        parts: Sequence[Part],
-        replicas: int,
-        reduce: Reduce,
-        take: Callable[[Any, Any], Any],
-        stop: tuple[str, float] | None,
-    ) -> None:
-        self._one = Step(loss, parts, replicas, reduce)
+    def __init__(self, step: Step, take: Callable[[Any, Any], Any], stop: tuple[str, float] | None) -> None:
+        self._one = step
         self._take = take
         self._stop = stop
         self._compiled = jax.jit(self._call, out_shardings=self._one.shards.everywhere)

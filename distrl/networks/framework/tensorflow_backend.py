@@ -147,18 +147,10 @@ class Step:
 
 
 class Epochs:
-    """Several steps in one call of `steps.Step`, as a loop in the graph."""
+    """Several steps in one call, as a loop in the graph."""
 
-    def __init__(
-        self,
-        loss: PureLoss,
-        parts: Sequence[Part],
-        replicas: int,
-        reduce: Reduce,
-        take: Callable[[Any, Any], Any],
-        stop: tuple[str, float] | None,
-    ) -> None:
-        self._one = Step(loss, parts, replicas, reduce)
+    def __init__(self, step: Step, take: Callable[[Any, Any], Any], stop: tuple[str, float] | None) -> None:
+        self._one = step
         self._take = take
         self._stop = stop
         self._compiled = Compiled(self._call)

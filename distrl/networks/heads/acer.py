@@ -7,8 +7,9 @@ from keras import ops
 
 from distrl.config.heads import ACERPolicyHeadParameters
 from distrl.networks.actions.family import Tensor, policy_output
-from distrl.networks.heads.head import POLICY_GAIN, Head, Targets, named_targets, single_choice
+from distrl.networks.heads.head import POLICY_GAIN, Head, Targets, named_targets, single_action
 from distrl.networks.heads.losses import at_choice, categorical_cross_entropy
+from distrl.types import DiscreteSpec
 
 
 class _Terms(NamedTuple):
@@ -39,7 +40,7 @@ class ACERPolicyHead(Head[ACERPolicyHeadParameters]):
     output_name = "policy"
 
     def __post_init__(self) -> None:
-        self.choices = single_choice(self.spec, self.name).n
+        self.choices = single_action(self.spec, self.name, DiscreteSpec).n
         self._action = next(iter(self.spec.actions))
         self._output = policy_output(self._action, self.name)
 

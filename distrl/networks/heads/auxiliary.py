@@ -8,9 +8,10 @@ from keras import ops
 
 from distrl.config.heads import ClassificationHeadParameters, RNDHeadParameters
 from distrl.networks.actions.family import Tensor
-from distrl.networks.heads.head import POLICY_GAIN, VALUE_GAIN, Head, Targets, bare_target, named_targets, single_choice
+from distrl.networks.heads.head import POLICY_GAIN, VALUE_GAIN, Head, Targets, bare_target, named_targets, single_action
 from distrl.networks.heads.losses import categorical_cross_entropy
 from distrl.networks.parts.layers import dense
+from distrl.types import DiscreteSpec
 
 
 class ClassificationHead(Head[ClassificationHeadParameters]):
@@ -25,7 +26,7 @@ class ClassificationHead(Head[ClassificationHeadParameters]):
     """
 
     def __post_init__(self) -> None:
-        self.choices = single_choice(self.spec, self.name).n
+        self.choices = single_action(self.spec, self.name, DiscreteSpec).n
 
     def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         logits = self._dense(self.choices, gain=POLICY_GAIN)(self._hidden(features))

@@ -1,7 +1,7 @@
 """Heads for continuous actions: NAF, values of state and action, the deterministic policy."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import keras
 import numpy as np
@@ -9,10 +9,12 @@ from keras import ops
 
 from distrl.config.heads import (
     DeterministicPolicyHeadParameters,
+    HeadSection,
     NAFHeadParameters,
     QValueHeadParameters,
     TwinQHeadParameters,
 )
+from distrl.errors import ConfigError
 from distrl.networks.actions import FamilySpec
 from distrl.networks.actions.deterministic import DeterministicSpec
 from distrl.networks.actions.family import Tensor
@@ -22,17 +24,33 @@ from distrl.networks.heads.head import (
     Head,
     Targets,
     bare_target,
-    bounds,
     fitted,
     named_targets,
-    single_box,
-    within_bounds,
+    single_action,
 )
 from distrl.networks.heads.losses import naf_value
-from distrl.types import EnvSpec, FloatArray
+from distrl.types import BoxSpec, FloatArray
+
+Parameters = TypeVar("Parameters", bound=HeadSection)
 
 
-class NAFHead(Head[NAFHeadParameters]):
+class BestActionHead(Head[Parameters]):
+    """Parent of heads with the best action, within the environment's bounds, as the output `<name><suffix>`."""
+
+    suffix: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        self._action = single_action(self.spec, self.name, BoxSpec)
+        if None in self._action.low or None in self._action.high:
+            raise ConfigError(f"head {self.name}: every dimension of the action needs a lower and an upper bound")
+        self._bounds = np.asarray(self._action.low, np.float32), np.asarray(self._action.high, np.float32)
+
+    def actions(self) -> dict[str, FamilySpec]:
+        low, high = (tuple(bound.tolist()) for bound in self._bounds)
+        return {action: DeterministicSpec(low, high, f"{self.name}{self.suffix}") for action in self.spec.actions}
+
+
+class NAFHead(BestActionHead[NAFHeadParameters]):
     """A normalised advantage function (Gu et al. 2016): the best action, its value, and the curvature around it.
 
     Outputs `<name>/value`: float32 [batch], `<name>/mu`: float32 [batch, n], within the bounds, and `<name>/lower`:
@@ -43,9 +61,7 @@ class NAFHead(Head[NAFHeadParameters]):
     Targets: {"actions": float32 [batch, n], "targets": float32 [batch]}.
     """
 
-    def __post_init__(self) -> None:
-        self._action = single_box(self.spec, self.name)
-        self._bounds = bounds(self._action, self.name)
+    suffix = "/mu"
 
     def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         features, n = self._hidden(features), self._action.n
@@ -61,9 +77,6 @@ class NAFHead(Head[NAFHeadParameters]):
             f"{self.name}/mu": within_bounds(mu, *self._bounds),
             f"{self.name}/lower": ops.reshape(flat, (-1, n, n)),  # [batch, n*n] -> [batch, n, n]
         }
-
-    def actions(self) -> dict[str, FamilySpec]:
-        return _deterministic(self.spec, self._bounds, f"{self.name}/mu")
 
     def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
         given = named_targets(targets, "actions", "targets")
@@ -119,7 +132,7 @@ class TwinQHead(Head[TwinQHeadParameters]):
         return first + second
 
 
-class DeterministicPolicyHead(Head[DeterministicPolicyHeadParameters]):
+class DeterministicPolicyHead(BestActionHead[DeterministicPolicyHeadParameters]):
     """One action per state: tanh scaled to the bounds (Lillicrap et al. 2016).
 
     Output `<name>`: float32 [batch, n].
@@ -130,27 +143,28 @@ class DeterministicPolicyHead(Head[DeterministicPolicyHeadParameters]):
     Targets: float32 [batch, n], dQ/da at a = mu(s).
     """
 
-    def __post_init__(self) -> None:
-        self._action = single_box(self.spec, self.name)
-        self._bounds = bounds(self._action, self.name)
-
     def build(self, features: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         preactivation = self._dense(self._action.n, gain=POLICY_GAIN)(self._hidden(features))
         if self.parameters.batchnorm:
             preactivation = keras.layers.BatchNormalization(name=f"{self.name}_head_batchnorm")(preactivation)
         return {self.name: within_bounds(preactivation, *self._bounds)}
 
-    def actions(self) -> dict[str, FamilySpec]:
-        return _deterministic(self.spec, self._bounds, self.name)
-
     def loss(self, outputs: Mapping[str, Tensor], targets: Targets) -> Tensor:
         return -ops.sum(bare_target(targets, outputs[self.name]) * outputs[self.name], axis=-1)
 
 
-def _deterministic(spec: EnvSpec, between: tuple[FloatArray, FloatArray], output: str) -> dict[str, FamilySpec]:
-    """Return the environment's one action, read from this output."""
-    (action,), (low, high) = spec.actions, between
-    return {action: DeterministicSpec(tuple(low.tolist()), tuple(high.tolist()), output)}
+def within_bounds(preactivation: Any, low: FloatArray, high: FloatArray) -> Any:
+    """Scale tanh to the bounds: 0 becomes their middle, infinity the upper one (Lillicrap et al. 2016, section 7).
+
+    Args:
+        preactivation: float32 [..., n].
+        low: float32 [n].
+        high: float32 [n].
+
+    Returns:
+        float32 [..., n].
+    """
+    return ops.tanh(preactivation) * (0.5 * (high - low)) + 0.5 * (high + low)
 
 
 def _places(mask: Any) -> Any:

@@ -6,7 +6,6 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import keras
-import numpy as np
 
 from distrl.config.heads import HeadSection
 from distrl.config.layers import Activation
@@ -16,7 +15,7 @@ from distrl.networks.actions import FamilySpec
 from distrl.networks.actions.family import Tensor
 from distrl.networks.heads.losses import Regression, huber, squared_error
 from distrl.networks.parts.layers import HIDDEN_GAIN, dense
-from distrl.types import BoxSpec, DiscreteSpec, EnvSpec, FloatArray
+from distrl.types import BoxSpec, DiscreteSpec, EnvSpec
 
 Targets: TypeAlias = Mapping[str, Any] | Tensor
 """Targets of a head's loss: a bare tensor if there is one, by name otherwise. Constants to the gradient."""
@@ -25,6 +24,7 @@ POLICY_GAIN = 0.01
 VALUE_GAIN = 1.0
 
 Parameters = TypeVar("Parameters", bound=HeadSection)
+Action = TypeVar("Action", DiscreteSpec, BoxSpec)
 
 
 @dataclass(eq=False, repr=False)
@@ -158,44 +158,13 @@ def _constant(value: Any) -> Any:
     return keras.ops.stop_gradient(keras.ops.convert_to_tensor(value))
 
 
-def single_choice(spec: EnvSpec, kind: str) -> DiscreteSpec:
-    """Return the environment's one action; raise ConfigError unless there is one and it is discrete."""
-    action = _single_action(spec, kind, "one discrete action")
-    if not isinstance(action, DiscreteSpec):
-        raise ConfigError(f"head {kind}: needs a discrete action; {spec.id} has one of kind {action.kind}")
-    return action
-
-
-def single_box(spec: EnvSpec, kind: str) -> BoxSpec:
-    """Return the environment's one action; raise ConfigError unless there is one and it is continuous."""
-    action = _single_action(spec, kind, "one continuous action")
-    if not isinstance(action, BoxSpec):
-        raise ConfigError(f"head {kind}: needs a continuous action; {spec.id} has one of kind {action.kind}")
-    return action
-
-
-def bounds(action: BoxSpec, kind: str) -> tuple[FloatArray, FloatArray]:
-    """Return lower and upper bounds, float32 [n] each; raise ConfigError if a dimension has no bound on one side."""
-    if None in action.low or None in action.high:
-        raise ConfigError(f"head {kind}: every dimension of the action needs a lower and an upper bound")
-    return np.asarray(action.low, np.float32), np.asarray(action.high, np.float32)
-
-
-def within_bounds(preactivation: Any, low: FloatArray, high: FloatArray) -> Any:
-    """Scale tanh to the bounds: 0 becomes their middle, infinity the upper one (Lillicrap et al. 2016, section 7).
-
-    Args:
-        preactivation: float32 [..., n].
-        low: float32 [n].
-        high: float32 [n].
-
-    Returns:
-        float32 [..., n].
-    """
-    return keras.ops.tanh(preactivation) * (0.5 * (high - low)) + 0.5 * (high + low)
-
-
-def _single_action(spec: EnvSpec, kind: str, what: str) -> Any:
+def single_action(spec: EnvSpec, head: str, kind: type[Action]) -> Action:
+    """Return the environment's one action; raise ConfigError unless there is one, of this kind."""
+    wanted = "discrete" if kind is DiscreteSpec else "continuous"
     if len(spec.actions) != 1:
-        raise ConfigError(f"head {kind}: needs {what}; {spec.id} has {len(spec.actions)}: {', '.join(spec.actions)}")
-    return next(iter(spec.actions.values()))
+        names = ", ".join(spec.actions)
+        raise ConfigError(f"head {head}: needs one {wanted} action; {spec.id} has {len(spec.actions)}: {names}")
+    action = next(iter(spec.actions.values()))
+    if not isinstance(action, kind):
+        raise ConfigError(f"head {head}: needs a {wanted} action; {spec.id} has one of kind {action.kind}")
+    return action

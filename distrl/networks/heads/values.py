@@ -20,9 +20,10 @@ from distrl.errors import ConfigError
 from distrl.networks.actions import FamilySpec
 from distrl.networks.actions.family import Tensor, slices
 from distrl.networks.actions.values import values_specs
-from distrl.networks.heads.head import VALUE_GAIN, Head, Targets, bare_target, fitted, named_targets, single_choice
+from distrl.networks.heads.head import VALUE_GAIN, Head, Targets, bare_target, fitted, named_targets, single_action
 from distrl.networks.heads.losses import at_choice, categorical_cross_entropy, clipped_regression, quantile_regression
 from distrl.networks.parts.layers import dueling
+from distrl.types import DiscreteSpec
 
 Parameters = TypeVar("Parameters", bound=HeadSection)
 Atoms = TypeVar("Atoms", bound=AtomsSection)
@@ -68,7 +69,7 @@ class ChoiceHead(Head[Parameters]):
 
     def __post_init__(self) -> None:
         if not self.branching:
-            single_choice(self.spec, self.name)
+            single_action(self.spec, self.name, DiscreteSpec)
         self.action_values = values_specs(self.spec.actions, self.name)
         if self.network.softmax_temperature != 1.0 and not self._has_one_choice:
             raise ConfigError(

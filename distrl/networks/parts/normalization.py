@@ -187,6 +187,10 @@ class Statistics:
             for name in self.moments
         }
 
+    def with_normal_rewards(self, batch: Batch) -> Batch:
+        """Return the batch with rewards normalised as configured."""
+        return batch if self.rewards is None else self.rewards(batch)
+
     def adopt(self, rows: int) -> None:
         """Continue from the mean and variance in the layers, as statistics of that many rows."""
         for name, moments in self.moments.items():

@@ -9,7 +9,7 @@ from distrl.config.heads import (
     TwinQHeadParameters,
 )
 from distrl.errors import ConfigError
-from distrl.networks.heads.head import within_bounds
+from distrl.networks.heads.continuous import within_bounds
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.standard_normal((3, 4)).astype(np.float32)
