@@ -1,7 +1,6 @@
 """L-BFGS through SciPy: each update searches for the minimum of its batch instead of following the gradient once."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,38 +18,13 @@ LossAndGradients = Callable[[list[Array]], tuple[float, list[Array]]]
 """Weights -> (loss, its gradient by each of them). Called several times per iteration."""
 
 
-@dataclass(frozen=True)
-class LbfgsResult:
-    """Result of a minimisation.
-
-    Attributes:
-        initial_loss: Loss at the given weights.
-        initial_gradient_norm: Euclidean norm of all gradients together at the given weights.
-        loss: Loss at the returned weights; never above `initial_loss`.
-        iterations: Steps taken.
-        evaluations: Calls of the loss function.
-        finite: False if a loss or gradient was NaN or infinite; the weights are those of the last step before.
-        converged: The search ended at a minimum, within tolerance.
-        reason: SciPy's reason for the end.
-    """
-
-    initial_loss: float
-    initial_gradient_norm: float
-    loss: float
-    iterations: int
-    evaluations: int
-    finite: bool
-    converged: bool
-    reason: str
-
-
 def minimise(
     loss_and_gradients: LossAndGradients,
     weights: Sequence[Array],
     *,
     max_iterations: int,
     tolerance: float = 1e-7,
-) -> tuple[list[Array], LbfgsResult]:
+) -> tuple[list[Array], "Search"]:
     """Minimise a deterministic loss by L-BFGS-B without bounds (Byrd, Lu, Nocedal, Zhu 1995), memory of 10 steps.
 
     The search is in float64 on one flat vector; the loss function sees weights of the given shapes and dtypes. Each
@@ -63,7 +37,7 @@ def minimise(
             of the gradient is larger. The default is about the resolution of a loss in float32.
 
     Returns:
-        The new weights, in the shapes and dtypes of the given ones, and the result.
+        The new weights, in the shapes and dtypes of the given ones, and the search.
 
     Raises:
         MissingExtraError: SciPy is not installed.
@@ -71,31 +45,26 @@ def minimise(
     require("scipy", "SciPy (for optimizer_type LBFGS)", "cpu")
     from scipy.optimize import minimize  # type: ignore[import-untyped]
 
-    search = _Search(loss_and_gradients, weights)
+    search = Search(loss_and_gradients, weights)
     options = {"maxiter": max_iterations, "maxcor": 10, "ftol": tolerance, "gtol": tolerance}
     try:
-        end = minimize(
-            search.evaluate, search.accepted, jac=True, method="L-BFGS-B", callback=search.accept, options=options
-        )
-        finite, converged, reason = True, bool(end.success), str(end.message)
-    except FloatingPointError as error:
-        # SciPy's line search does not recover from NaN.
-        finite, converged, reason = False, False, str(error)
-    result = LbfgsResult(
-        initial_loss=search.initial_loss,
-        initial_gradient_norm=search.initial_gradient_norm,
-        loss=search.loss,
-        iterations=search.iterations,
-        evaluations=search.evaluations,
-        finite=finite,
-        converged=converged,
-        reason=reason,
-    )
-    return search.arrays(search.accepted), result
+        minimize(search.evaluate, search.accepted, jac=True, method="L-BFGS-B", callback=search.accept, options=options)
+    except FloatingPointError:  # SciPy's line search does not recover from NaN
+        search.finite = False
+    return search.arrays(search.accepted), search
 
 
-class _Search:
-    """The loss over a flat vector, and the last accepted point of the search."""
+class Search:
+    """The loss over a flat vector, and the last accepted point of the search.
+
+    Attributes:
+        initial_loss: Loss at the given weights.
+        initial_gradient_norm: Euclidean norm of all gradients together at the given weights.
+        loss: Loss at the accepted point; never above `initial_loss`.
+        iterations: Steps taken.
+        evaluations: Calls of the loss function.
+        finite: False if a loss or gradient was NaN or infinite; the accepted point is that of the last step before.
+    """
 
     def __init__(self, loss_and_gradients: LossAndGradients, weights: Sequence[Array]) -> None:
         self._loss_and_gradients = loss_and_gradients
@@ -103,6 +72,7 @@ class _Search:
         self.accepted = _flat(weights)
         self.loss = self.initial_loss = self.initial_gradient_norm = float("nan")
         self.iterations = self.evaluations = 0
+        self.finite = True
 
     def evaluate(self, point: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Return loss and flat gradient; FloatingPointError if they are NaN or infinite."""
@@ -175,15 +145,15 @@ class FullBatchStep:
                 first.update(named)
             return loss, gradients
 
-        after, result = minimise(evaluate, before, max_iterations=self._parameters.lbfgs_max_iterations)
-        finite = result.finite and bool(np.isfinite(result.initial_loss))
+        after, search = minimise(evaluate, before, max_iterations=self._parameters.lbfgs_max_iterations)
+        finite = search.finite and bool(np.isfinite(search.initial_loss))
         self._assign(after if finite else before)
         moved = [first.pop(f"{_OTHER}{index}") for index in range(len(self._others))]
         if finite:
             for variable, array in zip(self._others, moved, strict=True):
                 variable.assign(array)
         metrics: dict[str, float | bool] = {name: float(value) for name, value in first.items()}
-        metrics |= {"loss": result.initial_loss, "gradient_norm": result.initial_gradient_norm, "learning_rate": 0.0}
+        metrics |= {"loss": search.initial_loss, "gradient_norm": search.initial_gradient_norm, "learning_rate": 0.0}
         metrics["finite"] = finite
         return metrics
 
