@@ -34,7 +34,6 @@ class LossInspection:
 
     Args:
         networks: Networks by name; gradients are by all of their online weights.
-        objective: The algorithm's objective.
     """
 
     def __init__(self, networks: Mapping[str, NetworkWrapper], objective: Objective) -> None:

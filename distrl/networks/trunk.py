@@ -36,10 +36,7 @@ class Trunk:
         activated: Names of the layers that end in an activation.
 
     Args:
-        inputs: Keras inputs by name.
-        arrays: Specifications of the inputs by name.
         prefix: First part of all names, "" for a network's only trunk.
-        seed: The network's seed.
     """
 
     def __init__(

@@ -91,9 +91,6 @@ class PureLoss:
         """Return the loss, and named arrays with the new values of `others`.
 
         Args:
-            trainable: Values of `self.trainable`.
-            others: Values of `self.others`.
-            data: Argument of `function`.
             constants: Values of `self.constants`; none: the variables' own values.
         """
         self.traces += 1

@@ -45,12 +45,8 @@ def embed(
     Tokens are looked up and pooled in place of all steps before the layers.
 
     Args:
-        observation: Keras tensor [batch, ...] of any numeric dtype.
         name: Name of the observation; layers are called ``<prefix>embedder_<name>_…``.
-        seed: The network's seed.
         normalization: The layer that normalises this observation by running statistics, if there is one.
-        vocabulary: Number of different tokens; None if the observation has no tokens.
-        prefix: For networks that embed one observation several times.
 
     Returns:
         Keras tensor float32 [batch, width].
@@ -115,9 +111,7 @@ def _embedded_tokens(
 
     Args:
         tokens: Keras tensor of whole numbers [batch, length]; those beyond the table take its last row.
-        vocabulary: Rows of the table.
         name: The table is the weight ``<name>_words/embeddings``.
-        seed: The network's seed.
 
     Returns:
         Keras tensor [batch, embedding_width], or [batch, length, embedding_width] without pooling.

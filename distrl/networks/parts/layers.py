@@ -85,8 +85,6 @@ def initializer(given: str | float | tuple[tuple[float, ...], ...] | None, *, ga
 
     Args:
         given: A name of `InitializerName`, one number for all elements, or a matrix [inputs][units]; None: orthogonal.
-        gain: Scale of orthogonal kernels.
-        seed: Equal seeds give bit-equal weights.
     """
     if given is None or given == "orthogonal":
         return keras.initializers.Orthogonal(gain=gain, seed=seed)
@@ -153,10 +151,7 @@ def dense(
     """Return a dense layer with an orthogonal kernel and zero bias, or a noisy one.
 
     Args:
-        name: Unique within the network; the weights' paths start with it.
-        seed: The network's seed; equal seeds and names give bit-equal weights.
         gain: Scale of the orthogonal kernel. Noisy layers start at the scale of their paper.
-        kind: noisy_dense: the weights carry noise while training.
         l1: Adds l1 * sum |kernel| to the model's losses.
         l2: Adds l2 * sum kernel² / 2 to the model's losses.
     """
@@ -235,11 +230,8 @@ def apply_scheme(
     """Apply layers in order.
 
     Args:
-        x: Keras tensor [batch, ...].
         layers: The result of `schemes.resolve`.
-        block: Options of all of them: activation, batch normalisation, dropout, noise.
         prefix: Layers are called ``<prefix>_<kind>_<index>``, and so are their weights.
-        seed: The network's seed.
         path: Where the configuration has these layers, for errors.
 
     Returns:

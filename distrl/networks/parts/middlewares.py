@@ -22,7 +22,6 @@ def merge(embeddings: Mapping[str, Any], kind: Literal["Concat", "Sum"], prefix:
 
     Args:
         embeddings: Name -> Keras tensor float32 [batch, width], at least one; a single one stays as it is.
-        kind: Concat puts them side by side, Sum adds them.
         prefix: The layer is called ``<prefix>merger``.
 
     Returns:
@@ -47,9 +46,6 @@ class RecurrentMiddleware:
 
     Attributes:
         state: Name -> width of the state arrays, which are float32 [batch, width].
-
-    Args:
-        prefix: First part of the names of layers and states.
     """
 
     def __init__(
@@ -141,7 +137,6 @@ def build(embeddings: Mapping[str, Any], parameters: GraphMiddlewareParameters, 
     Args:
         embeddings: Observation name -> Keras tensor float32 [batch, width].
         parameters: The blocks; layers are called ``<prefix>middleware_<block>_…``.
-        prefix: For networks that have the graph several times.
 
     Returns:
         Keras tensor float32 [batch, features].

@@ -16,13 +16,9 @@ class NoisyDense(keras.layers.Layer):  # type: ignore[misc]
     dense layer in its place.
 
     Args:
-        units: Width of the output.
-        activation: Applied to the result; None is linear.
         sigma0: Initial deviation of the noise, times sqrt(p).
         use_bias: Adds μ_b and its noise.
         kernel_regularizer: Acts only on μ_w.
-        seed: For the initial weights and the noise.
-        name: Unique within the network.
     """
 
     def __init__(
@@ -116,12 +112,9 @@ class SequenceLSTM(keras.layers.Layer):  # type: ignore[misc]
     changes neither state nor output, wherever it stands. A sequence of padding alone gives zeros.
 
     Args:
-        units: Width of the state.
         return_sequences: Return the output of every row, zeros for padding, instead of the last.
         mask_value: The number that padding consists of; None: there is no padding.
         dropout: Probability to zero an element of the input while training. Padding stays padding.
-        seed: For the initial weights and the dropout.
-        name: Unique within the network.
     """
 
     def __init__(

@@ -58,7 +58,6 @@ def export_bundle(
     """Return the policy bundle of a network's structure; weights travel separately.
 
     Args:
-        exploration: How actors explore.
         rewards: The scale of rewards in which the policy learns.
         cache_dir: Folder of graphs by structure; None: ``$XDG_CACHE_HOME/distrl/bundles`` or ``~/.cache/…``.
 

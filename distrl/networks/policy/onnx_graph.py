@@ -53,7 +53,6 @@ def embed(graph: bytes, weights: Mapping[str, Array]) -> bytes:
     """Return the model of a bundle with its weights inside.
 
     Args:
-        graph: A serialised ONNX model.
         weights: Name -> array for every weight, input or external initializer; other names are ignored.
     """
     model = onnx.load_model_from_string(graph)
