@@ -4,17 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from distrl.networks.actions.family import Tensor
 from distrl.networks.framework.backend import Gradients
 from distrl.networks.framework.optimizers import clip_gradients
 from distrl.networks.network import Architecture
 from distrl.networks.objective import UnrollLoss, over_unrolls
 from distrl.networks.parts.normalization import RunningMoments
+from distrl.networks.weights import to_numpy
 from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import Array, Batch, Contributions, Differentiated
-
-_AFTER = "after/"
-"""Prefix of named arrays with the new values of variables that no gradient moves."""
 
 
 class GradientStep:
@@ -30,16 +27,8 @@ class GradientStep:
         self._averages = network.moving_averages
         self._generators = network.random_states
         self._names = network.names_of(network.model.trainable_variables)
-        function = over_unrolls(network, loss)
-        moved = {**self._averages, **{str(index): variable for index, variable in enumerate(self._generators)}}
-
-        def with_state(batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-            total, metrics = function(batch)
-            # Inside the function a variable's value is the one assigned there.
-            return total, {**metrics, **{f"{_AFTER}{name}": variable.value for name, variable in moved.items()}}
-
         self._gradients = Gradients(
-            with_state,
+            over_unrolls(network, loss),
             network.model.trainable_variables,
             network.state_variables,
             lambda gradients: clip_gradients(gradients, network.parameters),
@@ -53,14 +42,12 @@ class GradientStep:
     def __call__(self, batch: Batch) -> Differentiated:
         """Compute the gradient of one batch; random generators and moving averages advance."""
         loss, named, gradients = self._gradients(batch)
-        after = {name.removeprefix(_AFTER): named.pop(name) for name in [*named] if name.startswith(_AFTER)}
-        for index, generator in enumerate(self._generators):
-            generator.assign(after[str(index)])
-        for name, variable in self._averages.items():
-            variable.assign(after[name])
+        moved = [*self._generators, *self._averages.values()]
+        for variable, value in zip(moved, self._gradients.after(moved), strict=True):
+            variable.assign(value)
         return Differentiated(
             gradients=dict(zip(self._names, gradients, strict=True)),
-            averages={name: after[name] for name in self._averages},
+            averages={name: to_numpy(variable) for name, variable in self._averages.items()},
             metrics={"loss": loss, **{name: float(value) for name, value in named.items()}},
             moments=self._moments(batch),
         )

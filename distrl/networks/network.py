@@ -14,7 +14,7 @@ from distrl.config.network import NetworkParameters
 from distrl.networks.assembly import Assembly
 from distrl.networks.framework.backend import Gradients, Outputs, compiled_apply
 from distrl.networks.framework.optimizers import clip_gradients, create_optimizer, global_norm, set_learning_rate
-from distrl.networks.objective import RANDOM_STATES, over_rows
+from distrl.networks.objective import over_rows
 from distrl.networks.policy.savers import OnnxSaver, WeightsSaver, savers_of
 from distrl.networks.weights import to_numpy
 from distrl.types import Array, EnvSpec
@@ -166,8 +166,9 @@ class Architecture(Assembly):
         if weights.shape != (batch,):
             raise ValueError(f"importance_weights must be [{batch}], one for each row, not {list(weights.shape)}")
         data = {"inputs": inputs, "targets": dict(enumerate(targets)), "weights": weights.astype(np.float32)}
-        total, named, gradients = self._gradients_of(tuple(additional_fetches))(data)
-        for state, drawn in zip(self.random_states, named.pop(RANDOM_STATES, ()), strict=True):
+        differentiate = self._gradients_of(tuple(additional_fetches))
+        total, named, gradients = differentiate(data)
+        for state, drawn in zip(self.random_states, differentiate.after(self.random_states), strict=True):
             state.assign(drawn)  # so that the next batch gets other noise
         norm = float(global_norm(gradients))
         gradients = [to_numpy(gradient) for gradient in clip_gradients(gradients, self.parameters)]

@@ -95,15 +95,11 @@ def weighted_sum(network: Assembly, terms: Mapping[str, Tensor]) -> Tensor:
     return total
 
 
-RANDOM_STATES = "random_states"
-"""Name under which `over_rows` returns the states of random generators after its draws."""
-
-
 def over_rows(network: Assembly, fetches: Sequence[str]) -> LossFunction:
     """Return Coach's objective: every head's own loss, a mean over rows times importance weights.
 
     The function takes {"inputs", "targets" (by index of head), "weights" [batch]} and returns "losses" (one per head,
-    then one per regularisation), the fetches, and the states of random generators after its draws, stacked.
+    then one per regularisation) and the fetches.
 
     Raises:
         ValueError: While tracing, if no head has a fetch.
@@ -122,8 +118,6 @@ def over_rows(network: Assembly, fetches: Sequence[str]) -> LossFunction:
             raise ValueError(f"unknown fetch {unknown[0]!r}; choose from {', '.join(available) or 'none'}")
         losses += regularization(network)
         named = {"losses": ops.stack(losses), **{name: available[name] for name in fetches}}
-        if network.random_states:
-            named[RANDOM_STATES] = ops.stack([state.value for state in network.random_states])
         return sum(losses), named
 
     return objective

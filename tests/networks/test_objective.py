@@ -7,7 +7,6 @@ from keras import ops
 from distrl.config.heads import QHeadParameters, ValueHeadParameters
 from distrl.networks.framework.backend import Gradients
 from distrl.networks.objective import (
-    RANDOM_STATES,
     after_rows,
     outputs_of,
     over_rows,
@@ -53,15 +52,6 @@ def test_rows_are_weighted_by_importance_and_heads_by_their_weight(build, inputs
     np.testing.assert_allclose(np.asarray(named["losses"]), expected, rtol=1e-5)
     assert float(total) == pytest.approx(sum(expected), rel=1e-5)
     assert list(named) == ["losses"]
-
-
-def test_states_of_generators_are_told(build, inputs_for, vector):
-    network = build(heads=HEADS[:1], middleware_parameters={"scheme": [8], "dropout_rate": 0.5})
-    data = {"inputs": inputs_for(vector, 2), "targets": {0: np.zeros(2, np.float32)}, "weights": np.ones(2, np.float32)}
-    (state,) = network.random_states
-    before = np.array(np.asarray(state))
-    _, named = over_rows(network, ())(data)
-    assert (np.asarray(named[RANDOM_STATES]) != before).any()
 
 
 @pytest.mark.row("A07", "B05")

@@ -43,12 +43,12 @@ Metrics = dict[str, Any]
 
 
 class Gradients:
-    """Compiled loss and gradients of a batch; a call changes nothing.
+    """Compiled loss and gradients of a batch; a call changes nothing, see `after`.
 
     Args:
         function: Traced once per shape of its data.
         trainable: Variables by which the loss is differentiated.
-        others: Variables that `function` may assign; their new values are dropped.
+        others: Variables that `function` may assign.
         clip: All gradients -> clipped ones.
     """
 
@@ -57,6 +57,7 @@ class Gradients:
     ) -> None:
         self._loss = PureLoss(function, trainable, others)
         self._compiled = _framework.compiled_gradients(self._loss, clip)
+        self._after: dict[int, Any] = {}
 
     @property
     def traces(self) -> int:
@@ -65,8 +66,13 @@ class Gradients:
 
     def __call__(self, data: Any) -> tuple[float, dict[str, Array], list[Array]]:
         """Return loss, the function's named arrays, and the clipped gradients in the variables' order, as copies."""
-        loss, named, gradients = self._compiled(data)
+        loss, named, after, gradients = self._compiled(data)
+        self._after = dict(zip(map(id, self._loss.others), after, strict=True))
         return float(loss), _copies(named), [np.array(np.asarray(gradient)) for gradient in gradients]
+
+    def after(self, variables: Sequence[Any]) -> list[Any]:
+        """Return the values that the last call computed for these of `others`."""
+        return [self._after[id(variable)] for variable in variables]
 
 
 class Outputs:

@@ -113,13 +113,13 @@ class Shards:
         return values if self.everywhere is None else jax.device_put(values, self.everywhere)
 
 
-def compiled_gradients(loss: PureLoss, clip: Clip) -> Callable[[Any], tuple[Any, dict[str, Any], list[Any]]]:
+def compiled_gradients(loss: PureLoss, clip: Clip) -> Callable[[Any], tuple[Any, dict[str, Any], list[Any], list[Any]]]:
     """See `backend`."""
 
     @jax.jit
-    def call(trainable: list[Any], others: list[Any], data: Any) -> tuple[Any, dict[str, Any], list[Any]]:
-        (value, (named, _)), gradients = jax.value_and_grad(loss, has_aux=True)(trainable, others, data)
-        return value, named, clip(gradients)
+    def call(trainable: list[Any], others: list[Any], data: Any) -> tuple[Any, dict[str, Any], list[Any], list[Any]]:
+        (value, (named, after)), gradients = jax.value_and_grad(loss, has_aux=True)(trainable, others, data)
+        return value, named, after, clip(gradients)
 
     return lambda data: call(_values(loss.trainable), _values(loss.others), data)
 

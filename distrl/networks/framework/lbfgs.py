@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from distrl.config.optimizers import OptimizerParameters
 from distrl.errors import require
-from distrl.networks.actions.family import Tensor
 from distrl.networks.framework.backend import Gradients, Metrics
 from distrl.networks.framework.differentiation import LossFunction
 from distrl.networks.weights import to_numpy
@@ -101,10 +100,6 @@ def _flat(arrays: Sequence[Array]) -> NDArray[np.float64]:
     return np.concatenate([np.asarray(array, np.float64).ravel() for array in arrays])
 
 
-_OTHER = "other variable "
-"""Prefix of metrics that carry the values of variables, within this module."""
-
-
 class FullBatchStep:
     """Minimises the loss of each batch from scratch, in place of `backend.Step`.
 
@@ -120,13 +115,8 @@ class FullBatchStep:
         others: Sequence[Any],
         parameters: OptimizerParameters,
     ) -> None:
-        def with_others(data: Any) -> tuple[Tensor, dict[str, Tensor]]:
-            loss, named = function(data)
-            after = {f"{_OTHER}{index}": other.value for index, other in enumerate(self._others)}
-            return loss, {**named, **after}
-
         self._variables, self._others = list(trainable), list(others)
-        self._gradients = Gradients(with_others, trainable, others)
+        self._gradients = Gradients(function, trainable, others)
         self._parameters = parameters
 
     @property
@@ -136,27 +126,27 @@ class FullBatchStep:
     def __call__(self, batch: Batch) -> Metrics:
         """Search once. Metrics and gradient_norm are those of the weights before it; learning_rate is 0."""
         before = [to_numpy(variable) for variable in self._variables]
-        first: dict[str, Array] = {}
+        first: list[tuple[dict[str, Array], list[Any]]] = []
 
         def evaluate(weights: list[Array]) -> tuple[float, list[Array]]:
-            self._assign(weights)
+            _assign(self._variables, weights)
             loss, named, gradients = self._gradients(batch)
             if not first:
-                first.update(named)
+                first.append((named, self._gradients.after(self._others)))
             return loss, gradients
 
         after, search = minimise(evaluate, before, max_iterations=self._parameters.lbfgs_max_iterations)
         finite = search.finite and bool(np.isfinite(search.initial_loss))
-        self._assign(after if finite else before)
-        moved = [first.pop(f"{_OTHER}{index}") for index in range(len(self._others))]
+        _assign(self._variables, after if finite else before)
+        named, moved = first[0]
         if finite:
-            for variable, array in zip(self._others, moved, strict=True):
-                variable.assign(array)
-        metrics: dict[str, float | bool] = {name: float(value) for name, value in first.items()}
+            _assign(self._others, moved)
+        metrics: dict[str, float | bool] = {name: float(value) for name, value in named.items()}
         metrics |= {"loss": search.initial_loss, "gradient_norm": search.initial_gradient_norm, "learning_rate": 0.0}
         metrics["finite"] = finite
         return metrics
 
-    def _assign(self, weights: Sequence[Array]) -> None:
-        for variable, array in zip(self._variables, weights, strict=True):
-            variable.assign(array)
+
+def _assign(variables: Sequence[Any], values: Sequence[Any]) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)

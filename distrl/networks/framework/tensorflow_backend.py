@@ -66,12 +66,12 @@ def fastest_dtype() -> Literal["float32", "bfloat16"]:
     return "bfloat16" if flags & {"avx512_bf16", "amx_bf16"} else "float32"
 
 
-def compiled_gradients(loss: PureLoss, clip: Clip) -> Callable[[Any], tuple[Any, dict[str, Any], list[Any]]]:
+def compiled_gradients(loss: PureLoss, clip: Clip) -> Callable[[Any], tuple[Any, dict[str, Any], list[Any], list[Any]]]:
     """See `backend`."""
 
-    def call(data: Any) -> tuple[Any, dict[str, Any], list[Any]]:
-        value, named, _, gradients = differentiate(loss, data)
-        return value, named, clip(gradients)
+    def call(data: Any) -> tuple[Any, dict[str, Any], list[Any], list[Any]]:
+        value, named, after, gradients = differentiate(loss, data)
+        return value, named, [tf.convert_to_tensor(each) for each in after], clip(gradients)
 
     return Compiled(call)
 

@@ -237,6 +237,7 @@ def test_gradients_change_nothing():
         loss, named, found = gradients(batch(value=value))
         assert (loss, float(named["top"])) == (2.0 * value, 2.0 * value)
         assert [float(gradient) for gradient in found] == [value, 0.0]
+        assert float(gradients.after([line.seen])[0]) == 1.0
     assert gradients.traces == 1
     assert all(np.array_equal(old, new) for old, new in zip(before, line.values, strict=True))
 
