@@ -495,7 +495,7 @@ def test_the_order_of_batches_does_not_matter(wrap, batch_for):
     for network, given in ((first, batches), (second, joined)):
         for batch in given:
             network.statistics.observe(batch)
-    assert first.statistics.moments["observation"].count == second.moments["observation"].count
+    assert first.statistics.moments["observation"].count == second.statistics.moments["observation"].count
     for one, other in zip(statistics(first.online), statistics(second.online), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
     one, other = (network.online.predict(X) for network in (first, second))
