@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -239,12 +239,12 @@ class Assembly:
         """States of the random generators of noise and dropout."""
         return random_states(self.model)
 
-    def in_float32(self) -> "Assembly":
+    def in_float32(self) -> Self:
         """Return the network itself, or its twin that computes in float32, in which ONNX Runtime is fast and exact."""
         if self.parameters.compute_dtype == "float32":
             return self
         parameters = self.parameters.model_copy(update={"compute_dtype": "float32"})
-        return Assembly(parameters, self.spec, self.head_parameters, self.name, seed=0)
+        return type(self)(parameters, self.spec, self.head_parameters, self.name, seed=0)
 
     def _features(
         self,
