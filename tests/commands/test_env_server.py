@@ -14,10 +14,9 @@ import pytest
 import distrl
 from distrl.commands import main
 from distrl.config.environment import EnvironmentConfig
-from distrl.environments.remote.connection import TOKEN_VARIABLE
+from distrl.environments.remote.connection import TOKEN_VARIABLE, Route
 from distrl.environments.remote.environment import RemoteEnvironment
 from distrl.environments.remote.protocol import Channel
-from distrl.environments.remote.route import Route
 from distrl.environments.vector import VectorEnvironment
 
 ROOT = Path(distrl.__file__).parent.parent

@@ -15,10 +15,16 @@ import random
 import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+from pydantic import ValidationError
+
+from distrl.config.environment import EnvironmentConfig
+from distrl.config.remote_environment import RemoteParameters
 from distrl.environments.remote.protocol import Channel, ConnectionLostError, Message, one_line
 from distrl.errors import ConfigError, DecodeError
 
@@ -102,12 +108,13 @@ def check_listening(address: Address, token: str | None) -> None:
         )
 
 
-def admits(token: str | None, message: Message) -> bool:
-    """Return whether a first message has the token. Takes as long for a wrong token as for a right one."""
+def check_admitted(peer: str, token: str | None, message: Message) -> None:
+    """Raise DecodeError unless a first message has the token. A wrong token takes as long as the right one."""
     if token is None:
-        return True
+        return
     given = message.get("token") if message.get("cmd") == "hello" else None
-    return type(given) is str and hmac.compare_digest(given.encode(), token.encode())
+    if type(given) is not str or not hmac.compare_digest(given.encode(), token.encode()):
+        raise DecodeError(f"{peer} does not know the token")
 
 
 def back_off(attempt: int) -> float:
@@ -129,10 +136,7 @@ def dial(
     max_bytes: int,
     reply_by: float = math.inf,
 ) -> Channel:
-    """Make one attempt to connect, and read the reply to the greeting if there is one.
-
-    Args:
-        reply_by: Deadline of that reply on `time.monotonic`'s clock, if earlier than `message_timeout_s`.
+    """Try once to connect, and receive the reply to the greeting, if there is one, by `reply_by` (`time.monotonic`).
 
     Raises:
         ConnectionLostError: No answer within `wait_s`, or the other side wants a later connection.
@@ -155,14 +159,7 @@ def dial(
 
 
 def listening(address: Address, *, shared: bool) -> socket.socket:
-    """Open a listening socket.
-
-    Args:
-        shared: Several processes may listen on the port; each takes the next environment when it needs one.
-
-    Raises:
-        ConfigError: The address is not this machine's, or taken.
-    """
+    """Listen at an address, on a port that several processes may share; raise ConfigError where that is impossible."""
     try:
         family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((address.host, address.port), family=family, backlog=128, reuse_port=shared)
@@ -170,98 +167,88 @@ def listening(address: Address, *, shared: bool) -> socket.socket:
         raise ConfigError(f"cannot listen on {address}: {_reason(error)}") from error
 
 
-class Listener:
-    """Accepts environments that dial us. The port is open only inside `accept`, so that actors can share it.
+def accept(address: Address, token: str | None, *, wait_s: float, message_timeout_s: float, max_bytes: int) -> Channel:
+    """Accept the next environment that dials us and has the token; refuse and drop others.
 
-    Args:
-        token: Expected in the first message; None only on the loopback device.
+    The port is open only meanwhile, so that actors can share it.
+
+    Raises:
+        ConnectionLostError: None has within `wait_s`.
+        ConfigError: The port cannot be listened on.
     """
-
-    def __init__(self, address: Address, token: str | None, *, message_timeout_s: float, max_bytes: int) -> None:
-        check_listening(address, token)
-        self.address = address
-        self._token = token
-        self._message_timeout_s = message_timeout_s
-        self._max_bytes = max_bytes
-
-    def accept(self, wait_s: float) -> Channel:
-        """Accept the next environment that dials and has the token; refuse and drop others.
-
-        Raises:
-            ConnectionLostError: None has within `wait_s`.
-            ConfigError: The port cannot be listened on.
-        """
-        deadline = time.monotonic() + wait_s
-        door = _Door()
-        with listening(self.address, shared=True) as server:
-            server.settimeout(_POLL_S)
-            while door.guest is None and time.monotonic() < deadline:
-                try:
-                    connected, _ = server.accept()
-                except TimeoutError:
-                    continue
-                except OSError as error:  # such as too many open files, or a client that has left already
-                    door.refused = one_line(error)
-                    time.sleep(_POLL_S)
-                    continue
-                channel = Channel(connected, message_timeout_s=GREETING_S, max_bytes=FIRST_MESSAGE_BYTES)
-                door.wait_before(channel)
+    deadline = time.monotonic() + wait_s
+    door = _Door()
+    with listening(address, shared=True) as server:
+        server.settimeout(_POLL_S)
+        while door.guest is None and time.monotonic() < deadline:
+            channel = next_client(server, door.refuse)
+            if channel is not None:
+                door.add(channel, _MOST_GREETINGS)
                 # Each on a thread of its own: a silent one blocks no other.
-                threading.Thread(target=self._greet, args=(channel, door), daemon=True).start()
-        guest = door.shut()
-        if guest is None:
-            why = f"; refused: {door.refused}" if door.refused else ""
-            raise ConnectionLostError(f"no environment has dialled {self.address} in {wait_s:.0f} s{why}")
-        guest.set_limits(self._message_timeout_s, self._max_bytes)
-        try:
-            guest.send({"status": "ok"})
-        except BaseException:
-            guest.close()
-            raise
-        return guest
-
-    def _greet(self, channel: Channel, door: "_Door") -> None:
-        try:
-            message = channel.receive(first_byte_s=GREETING_S)
-            if message.get("cmd") != "hello":
-                raise DecodeError(f"{channel.peer} did not begin with hello")
-            if not admits(self._token, message):
-                raise DecodeError(f"{channel.peer} does not know the token")
-            if not door.enter(channel):
-                channel.dismiss("another environment was first; dial again", retry=True)
-        except (ConnectionLostError, DecodeError) as error:
-            door.refused = one_line(error)
-            channel.dismiss(error)
-        finally:
-            door.leave(channel)
+                threading.Thread(target=_greet, args=(channel, token, door), daemon=True).start()
+    guest = door.shut()
+    if guest is None:
+        why = f"; refused: {door.refused}" if door.refused else ""
+        raise ConnectionLostError(f"no environment has dialled {address} in {wait_s:.0f} s{why}")
+    guest.set_limits(message_timeout_s, max_bytes)
+    try:
+        guest.send({"status": "ok"})
+    except BaseException:
+        guest.close()
+        raise
+    return guest
 
 
-class _Door:
-    """Admits one channel, `guest`, until it is shut.
+def next_client(server: socket.socket, report: Callable[[str], object]) -> Channel | None:
+    """Accept a client under the limits of a greeting; None: none came in time, or a reason was reported."""
+    try:
+        connected, _ = server.accept()
+    except TimeoutError:
+        return None
+    except OSError as error:  # such as too many open files, or a client that has left already
+        report(one_line(error))
+        time.sleep(_POLL_S)
+        return None
+    return Channel(connected, message_timeout_s=GREETING_S, max_bytes=FIRST_MESSAGE_BYTES)
 
-    Channels without a message yet wait before it; the oldest of too many is dropped.
-    """
+
+class WaitingRoom:
+    """Channels that have sent nothing yet; the oldest of too many is interrupted."""
 
     def __init__(self) -> None:
-        self.guest: Channel | None = None
-        self.refused = ""
-        self._open = True
         self._waiting: dict[Channel, None] = {}  # oldest first
         self._lock = threading.Lock()
 
-    def wait_before(self, channel: Channel) -> None:
+    def add(self, channel: Channel, most: int) -> None:
         oldest = None
         with self._lock:
-            if len(self._waiting) >= _MOST_GREETINGS:
+            if len(self._waiting) >= most:
                 oldest = next(iter(self._waiting))
                 del self._waiting[oldest]
             self._waiting[channel] = None
         if oldest is not None:
             oldest.interrupt()
 
-    def leave(self, channel: Channel) -> None:
+    def remove(self, channel: Channel) -> None:
         with self._lock:
             self._waiting.pop(channel, None)
+
+    def channels(self) -> list[Channel]:
+        with self._lock:
+            return [*self._waiting]
+
+
+class _Door(WaitingRoom):
+    """Admits one channel, `guest`, until it is shut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.guest: Channel | None = None
+        self.refused = ""
+        self._open = True
+
+    def refuse(self, reason: str) -> None:
+        self.refused = reason
 
     def enter(self, channel: Channel) -> bool:
         with self._lock:
@@ -274,6 +261,83 @@ class _Door:
         with self._lock:
             self._open = False
             return self.guest
+
+
+def _greet(channel: Channel, token: str | None, door: _Door) -> None:
+    try:
+        message = channel.receive(first_byte_s=GREETING_S)
+        if message.get("cmd") != "hello":
+            raise DecodeError(f"{channel.peer} did not begin with hello")
+        check_admitted(channel.peer, token, message)
+        if not door.enter(channel):
+            channel.dismiss("another environment was first; dial again", retry=True)
+    except (ConnectionLostError, DecodeError) as error:
+        door.refuse(one_line(error))
+        channel.dismiss(error)
+    finally:
+        door.remove(channel)
+
+
+@dataclass(frozen=True)
+class Route:
+    """The way to the environments of one configuration; all of them in this process share it."""
+
+    address: Address
+    parameters: RemoteParameters
+    token: str | None
+
+    @staticmethod
+    def of(config: EnvironmentConfig) -> "Route":
+        """Read `environment.kwargs`."""
+        address = parse_address(config.id)
+        try:
+            parameters = RemoteParameters.model_validate(config.kwargs)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(["environment.kwargs", *map(str, first["loc"])])
+            raise ConfigError(f"{where}: {first['msg']} (environment {config.id})") from error
+        if config.atari is not None:
+            raise ConfigError(
+                f"environment {config.id}: environment.atari is not for remote environments; the game there says how "
+                "it is played and shown, and environment.preprocessing works here"
+            )
+        _check_time(config, parameters, parameters.first_connection_s(dial=address.dial))
+        token = read_token(parameters.token_file)
+        if not address.dial:
+            check_listening(address, token)
+        return Route(address, parameters, token)
+
+    @property
+    def first_connection_s(self) -> float:
+        """Longest time for the first connections of a process."""
+        return self.parameters.first_connection_s(dial=self.address.dial)
+
+    def connect(self, wait_s: float, reply_by: float) -> Channel:
+        """Make one attempt, of `wait_s` seconds at most; a reply to our greeting must be there by `reply_by`."""
+        limits: dict[str, Any] = {
+            "message_timeout_s": self.parameters.message_timeout_s,
+            "max_bytes": self.parameters.max_message_bytes,
+        }
+        if not self.address.dial:
+            return accept(self.address, self.token, wait_s=wait_s, **limits)
+        # TensorForce's servers know no hello: only servers with a token get it.
+        greeting = None if self.token is None else hello(self.token)
+        return dial(self.address, greeting, wait_s=wait_s, reply_by=reply_by, **limits)
+
+
+def _check_time(config: EnvironmentConfig, parameters: RemoteParameters, connect_s: float) -> None:
+    """Refuse time-outs with which one call of a vector could look like a hang, whatever its number of environments."""
+    message_s, give_up_s = parameters.message_timeout_s, parameters.give_up_s
+    for what, value_s in (
+        (f"2 * message_timeout_s ({message_s:g})", 2 * message_s),
+        (f"connect_timeout_s ({connect_s:g}) + message_timeout_s ({message_s:g})", connect_s + message_s),
+        (f"give_up_s ({give_up_s:g}) + message_timeout_s ({message_s:g})", give_up_s + message_s),
+    ):
+        if value_s >= config.step_timeout_s:
+            raise ConfigError(
+                f"environment.kwargs: {what} is {value_s:g} and must be less than environment.step_timeout_s "
+                f"{config.step_timeout_s:g}, after which the whole actor counts as hung"
+            )
 
 
 def _reason(error: OSError | UnicodeError) -> str:

@@ -17,9 +17,8 @@ import gymnasium
 import numpy as np
 
 from distrl.config.remote_environment import Spaces
-from distrl.environments.remote.connection import back_off
+from distrl.environments.remote.connection import Route, back_off
 from distrl.environments.remote.protocol import Channel, ConnectionLostError, Message, RemoteError
-from distrl.environments.remote.route import Route
 from distrl.environments.remote.spaces import decoded, encoded, read_spaces, space_of
 from distrl.errors import ConfigError, DecodeError, EnvironmentFailedError
 
@@ -42,15 +41,7 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
     """
 
     def __init__(self, route: Route, *, connect: bool = True) -> None:
-        """Connect, and request the spaces unless they are given.
-
-        Args:
-            connect: False: `connect` is called later; until then there are no spaces.
-
-        Raises:
-            EnvironmentFailedError: No connection within `connect_timeout_s`, or a refusal.
-            ConfigError: The spaces are impossible.
-        """
+        """Connect, and request the spaces unless they are given; with `connect` False, that method does it later."""
         self._route = route
         self._channel: Channel | None = None
         self._pending: Literal["reset", "step"] | None = None
@@ -78,7 +69,7 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         """Connect within `connect_timeout_s`.
 
         Raises:
-            EnvironmentFailedError: There is a connection already, or none can be made.
+            EnvironmentFailedError: There is a connection already, none can be made, or it is refused.
             ConfigError: The spaces are impossible, or others than before.
         """
         if self._channel is not None:
@@ -86,12 +77,10 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         self._connect_by(self._began() + self._route.first_connection_s)
 
     def disconnect(self) -> None:
-        """End the connection."""
         self._connection()
         self.close()
 
     def close(self) -> None:
-        """End the connection if there is one."""
         if self._channel is not None:
             self._channel.close()
         self._channel, self._pending = None, None
@@ -101,23 +90,13 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
         self._ask({"cmd": "seed", "value": int(value)})
 
     def set_state(self, **state: Any) -> Any:
-        """Put the environment into a state; return and remember the observation there.
-
-        Args:
-            state: Arguments of the environment's own `set_state`.
-
-        Raises:
-            EnvironmentFailedError: Not connected, or the environment refuses, such as a key that it does not know.
-        """
+        """Pass arguments to the environment's own `set_state`; return and remember the observation there."""
         self._observation = self._observed(self._ask({"cmd": "set_state", "state": state}))
         return self._observation
 
     def call_began(self, at: float) -> None:
-        """The next `connect`, `reset` or `step` is part of a call for several environments; its time counts from there.
-
-        Args:
-            at: On `time.monotonic`'s clock.
-        """
+        """Count the time of the next `connect`, `reset` or `step`, part of a call for several environments, from `at`
+        (`time.monotonic`)."""
         self._call_began = at
 
     def begin_reset(self) -> None:
@@ -156,7 +135,6 @@ class RemoteEnvironment(gymnasium.Env[Any, Any]):
                 attempt += 1
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One step; where the connection breaks, the episode's last."""
         try:
             if self._pending != "step":
                 self.begin_step(action)

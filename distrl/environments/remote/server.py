@@ -5,28 +5,29 @@ token is dismissed after its first message, and an error in one environment is t
 that have sent nothing yet take no environment's place: the oldest of too many makes room for the newest.
 """
 
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments.gym_adapter import describe, make_one
-from distrl.environments.remote import connection
 from distrl.environments.remote.connection import (
-    FIRST_MESSAGE_BYTES,
     GREETING_S,
     Address,
-    admits,
+    WaitingRoom,
     back_off,
+    check_admitted,
     check_listening,
+    dial,
     hello,
     is_remote,
     listening,
+    next_client,
     read_token,
 )
-from distrl.environments.remote.protocol import Channel, ConnectionLostError, RemoteError, one_line
+from distrl.environments.remote.protocol import Channel, ConnectionLostError, Message, RemoteError, one_line
 from distrl.environments.remote.session import RemoteSession
 from distrl.errors import ConfigError, DecodeError, DistrlError
 from distrl.interrupt import interruptible
@@ -118,9 +119,9 @@ class EnvironmentServer:
         self._write = write
         self._stopping = threading.Event()
         self._lock = threading.Lock()
-        self._greeting: dict[Channel, None] = {}  # not let in yet, oldest first
+        self._waiting = WaitingRoom()
         self._sessions: dict[Channel, RemoteSession | None] = {}  # None: let in, and the environment is being made
-        self._threads: set[threading.Thread] = set()
+        self._threads: list[threading.Thread] = []
         self._ended = [0, 0]  # steps and episodes of connections that are over
         self._refused, self._refused_at = 0, -REFUSALS_EVERY_S
         self._reported = (time.monotonic(), 0)
@@ -134,21 +135,17 @@ class EnvironmentServer:
             self._write(f"listening on {Address(host, port)}")
             while not stop():
                 self._report()
-                try:
-                    connected, _ = server.accept()
-                except TimeoutError:
-                    continue
-                except OSError as error:  # such as too many open files: open connections go on
-                    self._write(f"a connection could not be accepted: {one_line(error)}")
-                    time.sleep(_POLL_S)
-                    continue
-                self._take(connected, most)
+                # Open connections go on where one cannot be accepted.
+                channel = next_client(server, lambda why: self._write(f"a connection could not be accepted: {why}"))
+                if channel is not None:
+                    self._waiting.add(channel, most + _GREETINGS)
+                    self._start(self._welcome, channel, most)
 
     def dial(self, address: Address, count: int, stop: Callable[[], bool]) -> None:
         """Keep `count` connections to `address` until `stop` returns True."""
         self._write(f"dialling {address}, {count} connections")
         for _ in range(count):
-            self._start(self._dial_again_and_again, address)
+            self._start(self._dial_again_and_again, address, count)
         while not stop():
             self._report()
             time.sleep(_POLL_S)
@@ -157,45 +154,24 @@ class EnvironmentServer:
         """End every connection; threads whose environment does not return are left behind."""
         self._stopping.set()
         with self._lock:
-            channels, threads = [*self._greeting, *self._sessions], list(self._threads)
+            channels = [*self._waiting.channels(), *self._sessions]
         for channel in channels:
             channel.interrupt()
         deadline = time.monotonic() + _END_S
-        for thread in threads:
+        for thread in self._threads:
             thread.join(max(deadline - time.monotonic(), 0.0))
 
-    def _take(self, connected: socket.socket, most: int) -> None:
-        channel = Channel(connected, message_timeout_s=GREETING_S, max_bytes=FIRST_MESSAGE_BYTES)
-        evicted = None
-        with self._lock:
-            if len(self._greeting) >= most + _GREETINGS:
-                evicted = next(iter(self._greeting))
-                del self._greeting[evicted]
-            self._greeting[channel] = None
-        if evicted is not None:
-            evicted.interrupt()
-        self._start(self._welcome, channel, most)
-
     def _start(self, work: Callable[..., None], *arguments: object) -> None:
-        thread = threading.Thread(target=self._on_thread, args=(work, *arguments), daemon=True)
-        with self._lock:
-            self._threads.add(thread)
+        thread = threading.Thread(target=work, args=arguments, daemon=True)
+        self._threads = [thread, *(each for each in self._threads if each.is_alive())]
         thread.start()
-
-    def _on_thread(self, work: Callable[..., None], *arguments: object) -> None:
-        try:
-            work(*arguments)
-        finally:
-            with self._lock:
-                self._threads.discard(threading.current_thread())
 
     def _welcome(self, channel: Channel, most: int) -> None:
         """Serve a client whose first message has the token, if there is a place."""
-        try:
+        with self._parting(channel):
             # Without a token, a client may wait before its first message.
             first = channel.receive(first_byte_s=None if self._token is None else GREETING_S)
-            if not admits(self._token, first):
-                raise DecodeError(f"{channel.peer} does not know the token")
+            check_admitted(channel.peer, self._token, first)
             if not self._let_in(channel, most):
                 reason = f"{most} connections are the most there may be"
                 self._refuse(channel, reason)
@@ -203,35 +179,39 @@ class EnvironmentServer:
                 return
             channel.set_limits(MESSAGE_TIMEOUT_S, LARGEST_REQUEST_BYTES)
             self._write(f"{channel.peer} connected")
-            session = self._open(channel)
-            channel.send(session.handle(first))
-            self._answer(channel, session)
+            self._answer(channel, first)
+
+    def _let_in(self, channel: Channel, most: int) -> bool:
+        self._waiting.remove(channel)
+        with self._lock:
+            if len(self._sessions) >= most:
+                return False
+            self._sessions[channel] = None
+        if self._stopping.is_set():  # set before `close` could see this connection
+            channel.interrupt()
+        return True
+
+    def _answer(self, channel: Channel, request: Message | None = None) -> None:
+        """Make an environment, and answer requests until the connection ends, which is the only way out."""
+        session = self._make_session()
+        with self._lock:
+            self._sessions[channel] = session
+        if request is not None:
+            channel.send(session.handle(request))
+        while True:
+            channel.send(session.handle(channel.receive(first_byte_s=None)))
+
+    @contextmanager
+    def _parting(self, channel: Channel) -> Iterator[None]:
+        """Report the error that ends the block, send it to the client, and free what the connection holds."""
+        try:
+            yield
         except Exception as error:  # one connection's trouble is not the others'
             self._part(channel, error)
         finally:
             self._forget(channel)
 
-    def _let_in(self, channel: Channel, most: int) -> bool:
-        with self._lock:
-            self._greeting.pop(channel, None)
-            if len(self._sessions) >= most:
-                return False
-            self._sessions[channel] = None
-            return True
-
-    def _open(self, channel: Channel) -> RemoteSession:
-        session = self._make_session()
-        with self._lock:
-            self._sessions[channel] = session
-        return session
-
-    def _answer(self, channel: Channel, session: RemoteSession) -> None:
-        """Requests and replies until the connection ends, which is the only way out."""
-        while True:
-            channel.send(session.handle(channel.receive(first_byte_s=None)))
-
     def _part(self, channel: Channel, error: Exception) -> None:
-        """Report the end of a connection, and send the client the reason."""
         with self._lock:
             session = self._sessions.get(channel)
         reason = one_line(error if isinstance(error, DistrlError) else describe(error))
@@ -253,8 +233,8 @@ class EnvironmentServer:
 
     def _forget(self, channel: Channel) -> None:
         channel.close()
+        self._waiting.remove(channel)
         with self._lock:
-            self._greeting.pop(channel, None)
             session = self._sessions.pop(channel, None)
             if session is not None:
                 self._ended = [self._ended[0] + session.steps, self._ended[1] + session.episodes]
@@ -264,17 +244,12 @@ class EnvironmentServer:
             except Exception as error:  # the environment's own: this thread has further connections to make
                 self._write(f"{channel.peer}: its environment failed in close: {one_line(describe(error))}")
 
-    def _dial_again_and_again(self, address: Address) -> None:
+    def _dial_again_and_again(self, address: Address, count: int) -> None:
         attempt, said = 0, ""
+        limits: dict[str, Any] = {"message_timeout_s": MESSAGE_TIMEOUT_S, "max_bytes": LARGEST_REQUEST_BYTES}
         while not self._stopping.is_set():
             try:
-                channel = connection.dial(
-                    address,
-                    hello(self._token),
-                    message_timeout_s=MESSAGE_TIMEOUT_S,
-                    wait_s=_CONNECT_S,
-                    max_bytes=LARGEST_REQUEST_BYTES,
-                )
+                channel = dial(address, hello(self._token), wait_s=_CONNECT_S, **limits)
             except (ConnectionLostError, RemoteError, DecodeError) as error:
                 if (reason := one_line(error)) != said:
                     self._write(f"{reason}; trying again")
@@ -283,20 +258,10 @@ class EnvironmentServer:
                 attempt += 1
                 continue
             attempt, said = 0, ""
-            self._serve_dialled(channel)
-
-    def _serve_dialled(self, channel: Channel) -> None:
-        with self._lock:
-            self._sessions[channel] = None
-        if self._stopping.is_set():  # set before `close` could see this connection
-            channel.interrupt()
-        try:
-            self._write(f"connected to {channel.peer}")
-            self._answer(channel, self._open(channel))
-        except Exception as error:
-            self._part(channel, error)
-        finally:
-            self._forget(channel)
+            with self._parting(channel):
+                self._let_in(channel, count)
+                self._write(f"connected to {channel.peer}")
+                self._answer(channel)
 
     def _report(self) -> None:
         """Write the number of connections and their speed every few seconds, if there are any."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import gymnasium
 
-from distrl.environments.gym_adapter import describe
+from distrl.environments.gym_adapter import describe, limits
 from distrl.environments.remote.protocol import Message
 from distrl.environments.remote.spaces import decoded, described, encoded
 from distrl.errors import DistrlError
@@ -24,18 +24,17 @@ class RemoteSession:
     """
 
     def __init__(self, environment: gymnasium.Env[Any, Any]) -> None:
-        """Take the environment over."""
         self._environment = environment
-        self._spaces = {
+        reward_threshold, max_episode_steps = limits(environment)
+        description = {
             "observation_space": described(environment.observation_space, "observation"),
             "action_space": described(environment.action_space, "action"),
+            "max_episode_steps": max_episode_steps,
+            "reward_threshold": reward_threshold,
         }
-        spec = environment.spec
-        stated: Any = environment.unwrapped if spec is None else spec
-        self._limits = {name: getattr(stated, name, None) for name in ("max_episode_steps", "reward_threshold")}
         self._commands: dict[str, Callable[[Message], Message]] = {
-            "hello": self._hello,
-            "describe": self._describe,
+            "hello": lambda request: {},  # the server has let the client in
+            "describe": lambda request: description,
             "seed": self._seed_next,
             "reset": self._reset,
             "step": self._step,
@@ -61,12 +60,6 @@ class RemoteSession:
 
     def close(self) -> None:
         self._environment.close()
-
-    def _hello(self, request: Message) -> Message:
-        return {}  # the server has let the client in
-
-    def _describe(self, request: Message) -> Message:
-        return {**self._spaces, **self._limits}
 
     def _seed_next(self, request: Message) -> Message:
         value = request.get("value")

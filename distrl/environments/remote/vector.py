@@ -8,8 +8,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import iterate
 
 from distrl.config.environment import EnvironmentConfig
+from distrl.environments.remote.connection import Route
 from distrl.environments.remote.environment import RemoteEnvironment
-from distrl.environments.remote.route import Route
 from distrl.errors import ConfigError
 
 
@@ -60,22 +60,12 @@ class RemoteVectorEnvironment(SyncVectorEnv[Any, Any]):
 
 
 def make_one(config: EnvironmentConfig) -> RemoteEnvironment:
-    """Make the environment behind an address.
-
-    Raises:
-        ConfigError: The address, a parameter or the spaces are wrong.
-        EnvironmentFailedError: No connection can be made.
-    """
+    """Connect to the environment behind an address; raise ConfigError or EnvironmentFailedError."""
     return RemoteEnvironment(Route.of(config))
 
 
 def make_vector(config: EnvironmentConfig, count: int) -> RemoteVectorEnvironment:
-    """Make `count` environments behind one address, each with its own connection.
-
-    Raises:
-        ConfigError: As `make_one`; also a vectorization other than auto and own.
-        EnvironmentFailedError: Too few connections can be made.
-    """
+    """Connect to `count` environments behind one address, each by a connection of its own; errors as `make_one`."""
     if config.vectorization not in ("auto", "own"):
         raise ConfigError(
             f"environment {config.id}: environment.vectorization: {config.vectorization} is impossible: remote "

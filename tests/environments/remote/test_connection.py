@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 
 import pytest
 
@@ -10,9 +10,9 @@ from distrl import wire
 from distrl.environments.remote import connection
 from distrl.environments.remote.connection import (
     Address,
-    Listener,
-    admits,
+    accept,
     back_off,
+    check_admitted,
     check_listening,
     dial,
     hello,
@@ -22,7 +22,7 @@ from distrl.environments.remote.connection import (
     read_token,
 )
 from distrl.environments.remote.protocol import Channel, ConnectionLostError, RemoteError
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, DecodeError
 
 LONG_S = 60.0
 TOKEN = "0123456789abcdef"
@@ -130,8 +130,9 @@ def test_a_port_that_is_taken_is_a_config_error(free_port):
     ],
 )
 def test_only_the_token_lets_in(message, let_in):
-    assert admits(TOKEN, message) is let_in
-    assert admits(None, message)
+    with nullcontext() if let_in else pytest.raises(DecodeError, match="robot does not know the token"):
+        check_admitted("robot", TOKEN, message)
+    check_admitted("robot", None, message)
 
 
 def test_back_off_doubles_up_to_two_seconds_with_jitter():
@@ -174,8 +175,9 @@ def test_the_greeting_must_be_answered_with_ok(reply):
     assert got == [{"cmd": "hello", "token": TOKEN}]
 
 
-def listener(port, token=None):
-    return Listener(Address(HERE, port, dial=False), token, message_timeout_s=LONG_S, max_bytes=10_000)
+def accepted(port, token=None, wait_s=LONG_S):
+    address = Address(HERE, port, dial=False)
+    return accept(address, token, wait_s=wait_s, message_timeout_s=LONG_S, max_bytes=10_000)
 
 
 def persistently(port, greeting, errors=None):
@@ -199,7 +201,7 @@ def in_background(work):
 
 
 def test_an_environment_that_dials_us_is_taken(free_port):
-    taken, thread = in_background(lambda: listener(free_port).accept(LONG_S))
+    taken, thread = in_background(lambda: accepted(free_port))
     with closing(persistently(free_port, hello(None))) as environment:
         thread.join()
         with closing(taken[0]) as ours:
@@ -208,7 +210,7 @@ def test_an_environment_that_dials_us_is_taken(free_port):
 
 
 def test_who_does_not_know_the_token_is_told_and_the_next_one_is_taken(free_port):
-    taken, thread = in_background(lambda: listener(free_port, TOKEN).accept(LONG_S))
+    taken, thread = in_background(lambda: accepted(free_port, TOKEN))
     with pytest.raises(RemoteError, match="does not know the token"):
         persistently(free_port, hello("not the right token"))
     with pytest.raises(RemoteError, match="did not begin with hello"):
@@ -219,7 +221,7 @@ def test_who_does_not_know_the_token_is_told_and_the_next_one_is_taken(free_port
 
 
 def test_somebody_who_says_nothing_keeps_nobody_out(free_port):
-    taken, thread = in_background(lambda: listener(free_port).accept(LONG_S))
+    taken, thread = in_background(lambda: accepted(free_port))
     with ExitStack() as silent:
         while not taken:
             try:
@@ -233,7 +235,7 @@ def test_somebody_who_says_nothing_keeps_nobody_out(free_port):
 
 
 def test_of_too_many_who_say_nothing_the_oldest_makes_room(free_port):
-    taken, thread = in_background(lambda: listener(free_port, TOKEN).accept(LONG_S))
+    taken, thread = in_background(lambda: accepted(free_port, TOKEN))
     with ExitStack() as silent:
         here = 0
         while here < connection._MOST_GREETINGS + 3:
@@ -263,7 +265,7 @@ def test_a_connection_that_cannot_be_accepted_does_not_end_the_wait(monkeypatch)
 
     monkeypatch.setattr(connection, "listening", lambda *args, **options: Short())
     with pytest.raises(ConnectionLostError, match=r"no environment has dialled .*Too many open files"):
-        listener(1).accept(0.05)
+        accepted(1, wait_s=0.05)
 
 
 def test_one_who_leaves_while_he_is_let_in_leaves_nothing_open(free_port, monkeypatch):
@@ -273,7 +275,7 @@ def test_one_who_leaves_while_he_is_let_in_leaves_nothing_open(free_port, monkey
 
     def accept():
         with pytest.raises(ConnectionLostError, match="gone"):
-            listener(free_port).accept(LONG_S)
+            accepted(free_port)
 
     closed = []
     done, thread = in_background(accept)
@@ -289,7 +291,7 @@ def test_one_who_leaves_while_he_is_let_in_leaves_nothing_open(free_port, monkey
 
 
 def test_one_port_serves_several_who_wait_for_environments(free_port):
-    waiting = [in_background(lambda: listener(free_port).accept(LONG_S)) for _ in range(2)]
+    waiting = [in_background(lambda: accepted(free_port)) for _ in range(2)]
     with ExitStack() as cleanup:
         for _ in waiting:
             cleanup.callback(persistently(free_port, hello(None), errors=[]).close)
@@ -300,9 +302,4 @@ def test_one_port_serves_several_who_wait_for_environments(free_port):
 
 def test_nobody_in_time_is_a_lost_connection_that_says_who_was_refused(free_port):
     with pytest.raises(ConnectionLostError, match=rf"no environment has dialled {HERE}:{free_port} in 0 s$"):
-        listener(free_port).accept(0.05)
-
-
-def test_the_listener_needs_a_token_where_others_can_reach_it(free_port):
-    with pytest.raises(ConfigError, match="a token is needed"):
-        Listener(Address("0.0.0.0", free_port, dial=False), None, message_timeout_s=1.0, max_bytes=1000)
+        accepted(free_port, wait_s=0.05)

@@ -11,9 +11,9 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from distrl.config.environment import EnvironmentConfig
+from distrl.environments.remote.connection import Route
 from distrl.environments.remote.environment import LOSSES_IN_A_ROW, RemoteEnvironment
 from distrl.environments.remote.protocol import Channel, ConnectionLostError, RemoteError
-from distrl.environments.remote.route import Route
 from distrl.environments.remote.session import RemoteSession
 from distrl.environments.worlds.toy import Identity, StepCounter
 from distrl.errors import ConfigError, EnvironmentFailedError, SchemaError
