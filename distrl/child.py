@@ -17,7 +17,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from distrl.errors import DistrlError
 from distrl.user_classes import search_path
@@ -25,6 +25,7 @@ from distrl.user_classes import search_path
 DETAIL_BYTES = 20_000
 _WHERE_IT_HANGS_AT = 0.9
 _ALONE_S = 5.0
+Error = TypeVar("Error", bound=Exception)
 
 
 class Child:
@@ -91,6 +92,22 @@ class Child:
 
 def _read_from(file: IO[bytes], offset: int) -> bytes:
     return os.pread(file.fileno(), os.fstat(file.fileno()).st_size - offset, offset)
+
+
+def ending(exit_code: int | None, doing: str, limit_s: float) -> str:
+    """Return a phrase for the end of a child: a hang if it still runs (None), a crash, or an exit code."""
+    if exit_code is None:
+        return f"hung {doing}: killed after {limit_s:g} s"
+    if exit_code < 0:
+        return f"crashed {doing}: {signal.Signals(-exit_code).name}"
+    return f"ended its process {doing} with exit code {exit_code}"
+
+
+def with_detail(error: Error, detail: str) -> Error:
+    """Note in the error a traceback or output that is printed below its line; empty: there is none."""
+    if detail:
+        error.add_note(detail)
+    return error
 
 
 class Parent:

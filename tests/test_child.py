@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from distrl.child import Child
+from distrl.child import Child, ending
 
 FUNCTIONS = """
 import os, subprocess, sys, time
@@ -154,3 +154,15 @@ def test_files_in_the_working_directory_do_not_shadow_the_standard_library(tmp_p
     Path("json.py").write_text("raise SystemExit('shadowed')")
     with child("answer") as running:
         assert running.wait(60.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "words"),
+    [
+        (3, "ended its process in step with exit code 3"),
+        (-6, "crashed in step: SIGABRT"),
+        (None, "hung in step: killed after 60 s"),
+    ],
+)
+def test_the_end_of_a_child_in_words(exit_code, words):
+    assert ending(exit_code, "in step", 60.0) == words

@@ -293,11 +293,11 @@ def _end(summary: "Summary") -> None:
 
 def _report(text: str, error: Exception) -> None:
     """Print one line; below it, dim, the error's details: an environment's own traceback, the path of the log."""
-    details = [getattr(error, "detail", None), *getattr(error, "__notes__", ())]
+    details: list[str] = getattr(error, "__notes__", [])
     with contextlib.suppress(OSError):  # without a reader, the exit code still reports it
         typer.echo(f"distrl: error: {_one_line(text)}", err=True)
-        for detail in filter(None, details):
-            text = "\n".join(printable(line.expandtabs()) for line in str(detail).rstrip().splitlines())
+        for detail in details:
+            text = "\n".join(printable(line.expandtabs()) for line in detail.rstrip().splitlines())
             typer.echo(typer.style(text, dim=True), err=True)
         if _debugging():
             traceback.print_exception(error, file=sys.stderr)

@@ -5,7 +5,6 @@ report and not its end. A child reports `Finding`s; a `Stage` comes before every
 """
 
 import contextlib
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, TypeAdapter
 
-from distrl.child import Child, Parent
+from distrl.child import Child, Parent, ending, with_detail
 from distrl.config.environment import EnvironmentConfig
 from distrl.errors import ConfigError, DistrlError, EnvironmentFailedError, MissingExtraError
 from distrl.types import Array, ArraySpec, EnvSpec
@@ -143,12 +142,11 @@ def check_environment(
     """Find spaces, the first observation, three episodes, and the speed of every back end, in this order.
 
     Args:
-        config: The environment, as actors would make it.
         environments: How many step together where speed is measured.
         pictures: Directory of image files, which are named after the environment; None: no files.
         timeout_s: Longest time of one stage, such as a reset or an episode; then its process is killed.
         progress: Takes the name of a stage that takes longer than two seconds, once.
-        action_mask: `NetworkParameters.action_mask`: random actions are drawn from what it allows.
+        action_mask: As `Request.action_mask`.
 
     Raises:
         ConfigError: The environment cannot be made.
@@ -170,7 +168,6 @@ def check_environment(
 
 
 def _findings(request: Request, progress: Callable[[str], None]) -> Iterator[Finding]:
-    """Run one child and yield its findings without stages."""
     with Child("distrl.environments.check:examine", request.model_dump(mode="json"), timeout_s=START_S) as child:
         yield from _watch(request, child, progress)
 
@@ -192,28 +189,17 @@ def _watch(request: Request, child: Child, progress: Callable[[str], None]) -> I
             return
         waited_s = time.monotonic() - since
         if exit_code is not None or waited_s > limit_s:
-            raise _failed(_ended(request, stage, exit_code, limit_s), child.output(), not made)
+            hint = "; --timeout gives it longer" if exit_code is None else ""
+            ended = f"environment {request.config.id} {ending(exit_code, f'while {stage}', limit_s)}{hint}"
+            raise _failed(ended, child.output(), not made)
         if not reported and waited_s > SLOW_S:
             progress(f"{stage} …")
             reported = True
         time.sleep(_POLL_S)
 
 
-def _ended(request: Request, stage: str, exit_code: int | None, limit_s: float) -> str:
-    """Describe how the child ended; None: it still runs, and is killed."""
-    name = f"environment {request.config.id}"
-    if exit_code is None:
-        return f"{name} hung while {stage}: killed after {limit_s:g} s; --timeout gives it longer"
-    if exit_code < 0:
-        return f"{name} crashed while {stage}: {signal.Signals(-exit_code).name}"
-    return f"{name} ended its process while {stage}, with exit code {exit_code}"
-
-
 def _failed(message: str, detail: str, cannot_be_made: bool) -> DistrlError:
-    error = ConfigError(message) if cannot_be_made else EnvironmentFailedError(message)
-    if detail:
-        error.add_note(detail)
-    return error
+    return with_detail(ConfigError(message) if cannot_be_made else EnvironmentFailedError(message), detail)
 
 
 def examine(request: dict[str, Any], parent: Parent) -> None:
@@ -246,7 +232,6 @@ def look(
     Args:
         pictures: An image named "x" becomes the file `<pictures>-x.png`; None: only its size is reported.
         episode_s: An episode that has not ended by then is cut short.
-        action_mask: As `Request.action_mask`.
 
     Raises:
         ConfigError: The environment cannot be made, or the mask does not fit its action.
@@ -284,10 +269,7 @@ def speed(
     """Measure steps per second of `count` environments under `config.vectorization`, with random actions.
 
     A step that only resets counts for nothing, as in training. Actions are drawn beforehand unless there is a mask.
-
-    Raises:
-        ConfigError: The environment cannot be stepped in that way.
-        EnvironmentFailedError: It fails in reset, step or close.
+    Errors are those of `look`.
     """
     import numpy as np
 

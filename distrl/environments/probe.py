@@ -8,16 +8,14 @@ refused. Otherwise it may pass in training, where the supervisor restarts an act
 
 import contextlib
 import itertools
-import signal
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
-from distrl.child import Child, Parent
+from distrl.child import Child, Parent, ending, with_detail
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.remote_environment import RemoteParameters
 from distrl.environments.remote.connection import is_remote, parse_address
@@ -27,31 +25,6 @@ from distrl.types import EnvSpec
 _PATIENCE_S = 2.0
 EPISODE_S = 1.0
 """The episode of a trial is cut short after this long, or half of the time that is left, if that is less."""
-
-
-class ProbeError(ConfigError):
-    """The environment cannot be started.
-
-    Attributes:
-        detail: The environment's own traceback or output; empty where the message says it all.
-    """
-
-    def __init__(self, message: str, detail: str) -> None:
-        super().__init__(message)
-        self.detail = detail
-
-
-@dataclass(frozen=True)
-class _Trial:
-    """The outcome of one subprocess.
-
-    Attributes:
-        spec: None where not even the first step was made.
-        failure: None where the episode ended, or was cut short.
-    """
-
-    spec: EnvSpec | None
-    failure: ProbeError | None
 
 
 def probe(config: EnvironmentConfig, *, action_mask: str | None = None, timeout_s: float | None = None) -> EnvSpec:
@@ -67,22 +40,22 @@ def probe(config: EnvironmentConfig, *, action_mask: str | None = None, timeout_
             remote environment also as long as its own time-outs may take, so that it is these that say what is wrong.
 
     Raises:
-        ProbeError: A ConfigError in one line, with the environment's own traceback in `detail`.
+        ConfigError: In one line, with the environment's own traceback or output as a note.
     """
     timeout_s = _limit_s(config) if timeout_s is None else timeout_s
-    first = _try(config, action_mask, timeout_s, seed=0)
-    if first.failure is None and first.spec is not None:
-        return first.spec
-    assert first.failure is not None
-    if first.spec is None:
-        raise first.failure
-    if str(_try(config, action_mask, timeout_s, seed=1).failure) == str(first.failure):
-        raise first.failure
-    print(f"{first.failure}; a second trial did not fail in that way: going on", file=sys.stderr, flush=True)
-    return first.spec
+    spec, failure = _try(config, action_mask, timeout_s, seed=0)
+    if failure is not None:
+        if spec is None or str(_try(config, action_mask, timeout_s, seed=1)[1]) == str(failure):
+            raise failure
+        print(f"{failure}; a second trial did not fail in that way: going on", file=sys.stderr, flush=True)
+    assert spec is not None
+    return spec
 
 
-def _try(config: EnvironmentConfig, action_mask: str | None, timeout_s: float, seed: int) -> _Trial:
+def _try(
+    config: EnvironmentConfig, action_mask: str | None, timeout_s: float, seed: int
+) -> tuple[EnvSpec | None, ConfigError | None]:
+    """Return the spec once the first step was made, and the error unless the episode ended or was cut short."""
     request = {
         "config": config.model_dump(mode="json"),
         "action_mask": action_mask,
@@ -95,10 +68,11 @@ def _try(config: EnvironmentConfig, action_mask: str | None, timeout_s: float, s
     last = messages[-1] if messages else {"stage": "start"}
     spec = next((EnvSpec.from_json(message["spec"]) for message in messages if "spec" in message), None)
     if exit_code == 0 and spec is not None:
-        return _Trial(spec, None)
+        return spec, None
     if "error" in last:
-        return _Trial(spec, ProbeError(last["error"], last["detail"]))
-    return _Trial(spec, ProbeError(_died(config, last["stage"], exit_code, timeout_s), output))
+        return spec, with_detail(ConfigError(last["error"]), last["detail"])
+    ended = ending(exit_code, f"in {last['stage']}", timeout_s)
+    return spec, with_detail(ConfigError(f"environment {config.id} {ended}"), output)
 
 
 def _limit_s(config: EnvironmentConfig) -> float:
@@ -129,14 +103,6 @@ def _doing(config: EnvironmentConfig) -> str:
         return f"trying out {config.id}"
     address = config.id.partition("://")[2]
     return f"reaching {address}" if config.id.startswith("tcp://") else f"waiting for an environment to dial {address}"
-
-
-def _died(config: EnvironmentConfig, stage: str, exit_code: int | None, timeout_s: float) -> str:
-    if exit_code is None:
-        return f"environment {config.id} hung in {stage}: killed after {timeout_s:g} s"
-    if exit_code < 0:
-        return f"environment {config.id} crashed in {stage}: {signal.Signals(-exit_code).name}"
-    return f"environment {config.id} ended its process in {stage} with exit code {exit_code}"
 
 
 def try_out(request: Mapping[str, Any], parent: Parent) -> None:

@@ -5,13 +5,12 @@ imports it, checks the section `algorithm` against the class' `Parameters`, make
 whole section: every key, and what all roles must know of the class (`config/algorithms/external.py`).
 """
 
-import signal
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
-from distrl.child import Child, Parent
+from distrl.child import Child, Parent, ending, with_detail
 from distrl.config import RunConfig
 from distrl.config.algorithms import ExternalAlgorithmParameters
 from distrl.config.load import LoadedConfig
@@ -19,18 +18,6 @@ from distrl.errors import ConfigError
 from distrl.roles.framework import import_framework, require_framework
 
 _TIMEOUT_S = 300.0  # nearly all of what it takes is the framework's import
-
-
-class ExternalAlgorithmError(ConfigError):
-    """The class cannot be used.
-
-    Attributes:
-        detail: Its own traceback or output; empty where the message says it all.
-    """
-
-    def __init__(self, message: str, detail: str) -> None:
-        super().__init__(message)
-        self.detail = detail
 
 
 def settled(loaded: LoadedConfig, *, timeout_s: float = _TIMEOUT_S) -> LoadedConfig:
@@ -70,19 +57,11 @@ def _ask(loaded: LoadedConfig, name: str, timeout_s: float) -> Any:
         exit_code = child.wait(timeout_s)
         messages, output = child.messages(), child.output()
     if not messages:
-        ended = _ended(exit_code, timeout_s)
-        raise ExternalAlgorithmError(f"algorithm {name} {ended} when it was tried out", output)
+        ended = ending(exit_code, "when it was tried out", timeout_s)
+        raise with_detail(ConfigError(f"algorithm {name} {ended}"), output)
     if "error" in messages[0]:
-        raise ExternalAlgorithmError(messages[0]["error"], messages[0]["detail"])
+        raise with_detail(ConfigError(messages[0]["error"]), messages[0]["detail"])
     return messages[0]["algorithm"]
-
-
-def _ended(exit_code: int | None, timeout_s: float) -> str:
-    if exit_code is None:
-        return f"hung, and was killed after {timeout_s:g} s,"
-    if exit_code < 0:
-        return f"crashed with {signal.Signals(-exit_code).name}"
-    return f"ended its process with exit code {exit_code}"
 
 
 def try_out(request: Mapping[str, Any], parent: Parent) -> None:

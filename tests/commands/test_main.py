@@ -321,7 +321,7 @@ def test_sigint_also_ends_what_a_script_has_started_in_the_background():
 
 def test_the_detail_of_an_error_is_printed_below_it(capsys, trained):
     trained.outcome = ConfigError("environment X-v0 cannot be made")
-    trained.outcome.detail = "Traceback:\n  boom\n"
+    trained.outcome.add_note("Traceback:\n  boom\n")
     code, _, err = run(capsys, "train", "--env", "X-v0")
     assert code == 2
     assert err.splitlines()[0] == "distrl: error: environment X-v0 cannot be made"
@@ -340,7 +340,7 @@ def test_the_unexpected_leaves_its_traceback_in_the_log(capsys, trained, workpla
 
 def test_an_environments_escape_sequences_do_not_reach_the_terminal(capsys, trained):
     trained.outcome = ConfigError("it says \x1b[2J\x00")
-    trained.outcome.detail = "Traceback:\n\tboom \x1b]0;title\x07\n"
+    trained.outcome.add_note("Traceback:\n\tboom \x1b]0;title\x07\n")
     _, _, err = run(capsys, "train", "--env", "X-v0")
     lines = [re.sub("\x1b\\[[0-9]*m", "", line) for line in err.splitlines()]
     assert lines == ["distrl: error: it says ?[2J?", "Traceback:", "        boom ?]0;title?"]

@@ -97,7 +97,7 @@ def test_a_hang_is_killed_and_told_with_the_place(monkeypatch):
     ("reset", "message"),
     [
         ("os.abort()", "crashed while resetting: SIGABRT"),
-        ("os._exit(5)", "ended its process while resetting, with exit code 5"),
+        ("os._exit(5)", "ended its process while resetting with exit code 5"),
         ("raise KeyError('lost')", "failed in reset: KeyError: 'lost'"),
     ],
 )
@@ -138,7 +138,7 @@ def test_a_process_that_dies_before_it_reads_is_told_of(monkeypatch):
     findings = check_environment(
         EnvironmentConfig(id="X"), environments=1, pictures=Path(), timeout_s=60.0, progress=print
     )
-    with pytest.raises(ConfigError, match="environment X ended its process while starting, with exit code 1"):
+    with pytest.raises(ConfigError, match="environment X ended its process while starting with exit code 1"):
         next(findings)
 
 

@@ -6,7 +6,7 @@ import pytest
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.network import NetworkParameters
 from distrl.environments.check import Episode, Seen, look, speed
-from distrl.environments.probe import ProbeError, probe
+from distrl.environments.probe import probe
 from distrl.environments.random_actions import RandomActions
 from distrl.errors import ConfigError
 from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
@@ -76,7 +76,7 @@ def test_the_trial_before_launch_chooses_what_is_allowed():
     assert probe(masked()).actions == {"action": DiscreteSpec(6)}
     legal = {"mask": "legal"}
     assert probe(masked(**legal), action_mask="legal").actions == {"action": DiscreteSpec(6)}
-    with pytest.raises(ProbeError, match="is not allowed by"):
+    with pytest.raises(ConfigError, match="is not allowed by"):
         probe(masked(**legal))  # nothing says that it is a mask
 
 

@@ -73,18 +73,6 @@ def test_the_rest_must_go_with_what_is_declared(monkeypatch):
         settled(load(sets=["network.async_training=false"], flags={"--algorithm": NAME}))
 
 
-@pytest.mark.parametrize(
-    ("exit_code", "words"),
-    [
-        (3, "ended its process with exit code 3"),
-        (-6, "crashed with SIGABRT"),
-        (None, "hung, and was killed after 60 s,"),
-    ],
-)
-def test_however_the_process_ends_it_is_told_in_words(exit_code, words):
-    assert external_algorithm._ended(exit_code, 60.0) == words
-
-
 @pytest.mark.row("G35", "H10")
 @pytest.mark.slow
 @pytest.mark.redis
