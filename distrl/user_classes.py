@@ -5,6 +5,7 @@ import os
 import sys
 from difflib import get_close_matches
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from distrl.errors import ConfigError
@@ -12,9 +13,6 @@ from distrl.errors import ConfigError
 
 def own_class(path: str, what: str) -> Any:
     """Import what a name means; the caller checks that it is a class of the right kind.
-
-    Modules are found on `sys.path` and then in the working directory, which a console script does not have on it; last,
-    so that nothing is shadowed.
 
     Args:
         path: package.module:Class.
@@ -24,16 +22,7 @@ def own_class(path: str, what: str) -> Any:
         ConfigError: In one line: the module cannot be imported, or has nothing of that name.
     """
     module_name, _, name = path.partition(":")
-    if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.append(os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            raise ConfigError(f"{what} {path}: {_one_line(error)}") from None  # a traceback adds nothing
-        raise ConfigError(f"{what} {path}: {_one_line(error)}") from error
-    except Exception as error:  # whatever the user's code raises
-        raise ConfigError(f"{what} {path}: {type(error).__name__}: {_one_line(error)}") from error
+    module = imported(module_name, f"{what} {path}")
     if not hasattr(module, name):
         classes = [known for known, value in vars(module).items() if isinstance(value, type)]
         close = get_close_matches(name, classes, n=1)
@@ -42,11 +31,27 @@ def own_class(path: str, what: str) -> Any:
     return getattr(module, name)
 
 
+def imported(module_name: str, what: str) -> ModuleType:
+    """Import a module from `sys.path` and then from the working directory.
+
+    A console script does not have that directory on its path. It comes last, so that nothing is shadowed.
+
+    Raises:
+        ConfigError: In one line that begins with `what`; its cause is the error, unless there is no such module.
+    """
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        return importlib.import_module(module_name)
+    except Exception as error:
+        absent = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+        raise ConfigError(f"{what}: module '{module_name}' cannot be imported: {reason}") from (
+            None if absent else error
+        )  # the traceback of a name that is not there says no more
+
+
 def search_path() -> str:
     """Return PYTHONPATH for a child with this process's modules, the working directory last where Python implies it."""
     implied = [os.getcwd()] if "" in sys.path else []
     return os.pathsep.join([str(Path(__file__).parent.parent), *filter(None, sys.path), *implied])
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -15,8 +15,8 @@ from gymnasium.vector.utils import batch_space
 from distrl.config.atari import AtariParameters
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments import gym_adapter
-from distrl.environments.frame_stack import FrameStack
 from distrl.errors import ConfigError, require
+from distrl.frames import FrameStack
 from distrl.types import Array, BoolArray
 
 LIFE_LOST = "distrl/life_lost"
@@ -30,22 +30,15 @@ _KWARGS = {"game", "mode", "difficulty"}
 class AtariVector(VectorWrapper):
     """Games side by side; observations are stacks [B, height, width, stack * channels], the newest frame at the end.
 
-    Attributes:
-        action_names: NOOP, FIRE, …, in the order of the actions' numbers.
+    Args:
+        vector: As `AtariGame`, with a batch axis, in NEXT_STEP autoreset.
     """
 
-    def __init__(self, vector: VectorEnv[Any, Any, Any], parameters: AtariParameters, names: tuple[str, ...]) -> None:
-        """Wrap the games.
-
-        Args:
-            vector: As `AtariGame`, with a batch axis, in NEXT_STEP autoreset.
-            names: Of the actions.
-        """
+    def __init__(self, vector: VectorEnv[Any, Any, Any], parameters: AtariParameters) -> None:
         super().__init__(vector)
         *size, channels = vector.single_observation_space.shape or ()
         self.single_observation_space = Box(0, 255, (*size, parameters.stack * channels), np.uint8)
         self.observation_space = batch_space(self.single_observation_space, vector.num_envs)
-        self.action_names = names
         self._parameters = parameters
         self._stack = FrameStack(parameters.stack)
 
@@ -68,7 +61,7 @@ class AtariVector(VectorWrapper):
 
 
 def make_vector(config: EnvironmentConfig, count: int) -> gym_adapter.Made:
-    """Make `count` games that step together, in NEXT_STEP autoreset.
+    """Make `count` games that step together.
 
     With vectorization `auto` they are single games, one after the other: on one thread as fast as ALE's vector, and
     right at the end of a game, too.
@@ -93,14 +86,8 @@ def make_vector(config: EnvironmentConfig, count: int) -> gym_adapter.Made:
             f"environment {config.id}: environment.atari.threads: {parameters.threads} goes with environment."
             f"vectorization: ale alone, not with {config.vectorization}; leave it out"
         )
-    try:
+    with gym_adapter.refused(f"environment {config.id} cannot be made with {kwargs}"):
         vector = _make(config, parameters, kwargs, count)
-    except ConfigError:
-        raise
-    except Exception as error:
-        raise ConfigError(
-            f"environment {config.id} cannot be made with {kwargs}: {gym_adapter.describe(error)}"
-        ) from error
     vectorization: Literal["sync", "ale"] = "ale" if config.vectorization == "ale" else "sync"
     skip = parameters.frame_skip
     steps = -(-parameters.max_frames_per_episode // skip) if isinstance(skip, int) else None
@@ -114,13 +101,10 @@ def _make(config: EnvironmentConfig, parameters: AtariParameters, kwargs: Mappin
 
     if config.vectorization == "ale":
         _check_ale(config, parameters, kwargs)
-        ale = AleVector(parameters, kwargs["game"], count)
-        return AtariVector(ale, parameters, ale.action_names)
+        return AtariVector(AleVector(parameters, kwargs["game"], count), parameters)
     games = [lambda: AtariGame(parameters, **kwargs)] * count
     vector: SyncVectorEnv[Any, Any] = SyncVectorEnv(games, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
-    first = vector.envs[0]
-    assert isinstance(first, AtariGame)
-    return AtariVector(vector, parameters, first.action_names)
+    return AtariVector(vector, parameters)
 
 
 def _game_kwargs(config: EnvironmentConfig) -> dict[str, Any]:

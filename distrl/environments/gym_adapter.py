@@ -12,13 +12,12 @@ Vectors run in NEXT_STEP autoreset: the step after an episode's end ignores its 
 
 import difflib
 import functools
-import importlib
-import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec as Registration
@@ -29,12 +28,14 @@ from distrl.environments import observation_spaces, old_gym
 from distrl.environments.remote import vector as remote_vector
 from distrl.environments.remote.connection import is_remote
 from distrl.errors import ConfigError, MissingExtraError, require
+from distrl.user_classes import imported
 
 # Module of registered environments -> the extra of distrl that carries what it imports.
 _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco"}
 # Ids that are registered when a module is imported: their namespace -> (modules, the last of which registers; extra).
 _ON_DEMAND = {"ALE/": (("ale_py",), "atari"), "dm_control/": (("dm_control", "shimmy"), "dm-control")}
 
+Result = TypeVar("Result")
 
 VALID = "distrl/valid"
 """In `info` of a step: bool [rows], `Step.valid`. By default a row is not valid right after its episode's end."""
@@ -68,20 +69,16 @@ class RangeCheckedVector(SyncVectorEnv[Any, Any]):
         self._check_range = observation_spaces.range_check(self.single_observation_space)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        try:
-            result = super().reset(seed=seed, options=options)
-        except Exception:
-            # Gymnasium says that a shape is wrong, but not of which observation.
-            observation_spaces.check_shapes(self.single_observation_space, self._env_obs)
-            raise
-        if self._check_range is not None:
-            self._check_range(self._env_obs)
-        return result
+        return self._checked(super().reset, seed=seed, options=options)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        return self._checked(super().step, actions)
+
+    def _checked(self, call: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
         try:
-            result = super().step(actions)
+            result = call(*arguments, **named)
         except Exception:
+            # Gymnasium says that a shape is wrong, but not of which observation.
             observation_spaces.check_shapes(self.single_observation_space, self._env_obs)
             raise
         if self._check_range is not None:
@@ -152,6 +149,17 @@ def describe(error: BaseException) -> str:
     if isinstance(error, WorkerError):
         return str(error)
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+
+
+@contextmanager
+def refused(message: str) -> Iterator[None]:
+    """Turn an exception of an environment into a ConfigError that begins with this message."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{message}: {describe(error)}") from error
 
 
 def _resolve(name: str) -> Registration | Callable[..., Any]:
@@ -232,17 +240,8 @@ def _nearest(name: str, module: ModuleType | None) -> str:
 
 
 def _import(name: str, module_name: str) -> ModuleType:
-    # A console script has its own directory on sys.path, not the user's; last, so that nothing is shadowed.
-    if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.append(os.getcwd())
     old_gym.silence()  # the module may import it, as Shimmy does
-    try:
-        return importlib.import_module(module_name)
-    except Exception as error:
-        absent = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
-        raise ConfigError(f"environment {name}: module '{module_name}' cannot be imported: {describe(error)}") from (
-            None if absent else error
-        )  # the traceback of a name that is not there says no more
+    return imported(module_name, f"environment {name}")
 
 
 def _make_one(config: EnvironmentConfig, source: Registration | Callable[..., Any]) -> gymnasium.Env[Any, Any]:
@@ -328,14 +327,9 @@ def _check_own(
 
 
 def _make_sync(config: EnvironmentConfig, source: Registration | Callable[..., Any], count: int) -> Made:
-    vector: RangeCheckedVector
-    try:
+    with refused(f"environment {config.id} cannot be stepped as a vector"):
         # copy=False: `spaces.observation_reader` copies.
         vector = RangeCheckedVector(
             [lambda: _make_one(config, source)] * count, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP
         )
-    except ConfigError:
-        raise
-    except Exception as error:
-        raise ConfigError(f"environment {config.id} cannot be stepped as a vector: {describe(error)}") from error
     return Made(vector, "sync", *limits(vector.envs[0]))

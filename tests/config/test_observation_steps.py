@@ -3,7 +3,7 @@ import math
 import pytest
 from pydantic import ValidationError
 
-from distrl.config.observation_steps import (
+from distrl.config.preprocessing import (
     BinaryStep,
     CenterStep,
     ClipStep,

@@ -5,11 +5,13 @@ from pydantic import ValidationError
 
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.load import dump, load
-from distrl.config.observation_steps import ClipStep, CropStep, SelectStep
 from distrl.config.preprocessing import (
+    ClipStep,
+    CropStep,
     DiscretizeBoxStep,
     EwmaBaselineStep,
     MapDiscreteStep,
+    SelectStep,
     steps_from_json,
     steps_to_json,
 )

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import FrameStackObservation
 
-from distrl.environments.frame_stack import FrameStack
 from distrl.environments.worlds.toy import StepCounter
+from distrl.frames import FrameStack
 
 
 @pytest.mark.parametrize("size", [1, 3, 5])

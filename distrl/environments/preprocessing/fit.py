@@ -5,7 +5,6 @@ other: a batch of B equals B batches of one.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -30,43 +29,9 @@ class Fitted(NamedTuple):
     apply: Function
 
 
-def elementwise(given: ArraySpec, dtype: str, apply: Function) -> Fitted:
-    """Fit a monotone function of single elements. It maps the bounds too, so that they include its rounding."""
-    images = [None if bound is None else _image(bound, given.dtype, apply) for bound in (given.low, given.high)]
-    low, high = images
-    if low is not None and high is not None:
-        low, high = min(low, high), max(low, high)
-    elif _falls(apply, given.dtype):
-        low, high = high, low
-    return Fitted(replace(given, dtype=dtype, low=low, high=high), apply)
-
-
-def floating(dtype: str) -> str:
-    """Return the dtype of a result with fractions: floating ones stay, others become float32."""
-    return dtype if np.dtype(dtype).kind == "f" else "float32"
-
-
 def is_whole(dtype: str) -> bool:
     """Return whether numbers of this dtype have no fractions."""
     return np.dtype(dtype).kind in "iu"
-
-
-def axis_of(axis: int, shape: tuple[int, ...]) -> int:
-    """Return the axis counted from 0, without the batch's."""
-    if not -len(shape) <= axis < len(shape):
-        raise UnfitError(f"there is no axis {axis}")
-    return axis % len(shape)
-
-
-def bounds_of(given: ArraySpec, low: float | None, high: float | None) -> tuple[float, float]:
-    """Return the lowest and highest number: the step's, else the observation's own bounds."""
-    low = given.low if low is None else low
-    high = given.high if high is None else high
-    if low is None or high is None:
-        raise UnfitError(f"it has no {'lower' if low is None else 'upper'} bound; give the step low and high")
-    if low >= high:
-        raise UnfitError(f"low: {low:g} is not below high: {high:g}")
-    return low, high
 
 
 def finite(number: float, dtype: str) -> Array:
@@ -75,27 +40,6 @@ def finite(number: float, dtype: str) -> Array:
     if not np.isfinite(array):
         raise UnfitError(f"{number:g} is more than {dtype} can hold")
     return array
-
-
-def factor(number: float, dtype: str) -> Array:
-    """Return a factor or divisor as an array () of a dtype."""
-    array = finite(number, dtype)
-    if array == 0:
-        raise UnfitError(f"{number:g} is 0 in {dtype}")
-    return array
-
-
-def _image(bound: float, dtype: str, apply: Function) -> float | None:
-    """Return a bound's image; None if it is not finite."""
-    with np.errstate(over="ignore"):
-        image = float(apply(as_dtype(bound, dtype)[None])[0])
-    return image if np.isfinite(image) else None
-
-
-def _falls(apply: Function, dtype: str) -> bool:
-    """Return whether the function is decreasing."""
-    zero, one = apply(np.array([0, 1], dtype))
-    return bool(one < zero)
 
 
 def as_dtype(number: float, dtype: str) -> Array:

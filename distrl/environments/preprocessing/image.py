@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distrl.config.observation_steps import BinaryStep, CropStep, GrayscaleStep, ResizeStep
+from distrl.config import preprocessing as steps
 from distrl.environments.preprocessing.fit import MOST_NUMBERS, Fitted, UnfitError, as_dtype
 from distrl.errors import require
 from distrl.types import Array, ArraySpec
@@ -22,7 +22,7 @@ _ALMOST = 1e-4
 """Rounding down must not make 254 of a white pixel whose weights add up to 0.9999999."""
 
 
-def crop(step: CropStep, given: ArraySpec) -> Fitted:
+def crop(step: steps.CropStep, given: ArraySpec) -> Fitted:
     """Rows ``y … y + height - 1``, columns ``x … x + width - 1``."""
     height, width, *channels = _image_shape(given)
     for start, extent, size, side in ((step.x, step.width, width, "width"), (step.y, step.height, height, "height")):
@@ -33,7 +33,7 @@ def crop(step: CropStep, given: ArraySpec) -> Fitted:
     return Fitted(replace(given, shape=shape), lambda images: images[:, rows, columns])
 
 
-def resize(step: ResizeStep, given: ArraySpec) -> Fitted:
+def resize(step: steps.ResizeStep, given: ArraySpec) -> Fitted:
     """Another size in the same dtype; values that an interpolation puts beyond the image's bounds are cut to them."""
     height, width, *channels = _image_shape(given)
     _check_dtype(given, _RESIZABLE)
@@ -73,7 +73,7 @@ def resize(step: ResizeStep, given: ArraySpec) -> Fitted:
     return Fitted(replace(given, shape=shape), apply)
 
 
-def grayscale(step: GrayscaleStep, given: ArraySpec) -> Fitted:
+def grayscale(step: steps.GrayscaleStep, given: ArraySpec) -> Fitted:
     """The weighted sum of the channels, in the same dtype; uint8 is rounded down and ends at 255."""
     height, width, *channels = _image_shape(given)
     _check_dtype(given, _WEIGHABLE)
@@ -110,7 +110,7 @@ def _weighed_bounds(weights: tuple[float, ...], given: ArraySpec) -> tuple[float
     return tuple(float(np.asarray(bound, given.dtype)) for bound in (low, high))  # type: ignore[return-value]
 
 
-def binary(step: BinaryStep, given: ArraySpec) -> Fitted:
+def binary(step: steps.BinaryStep, given: ArraySpec) -> Fitted:
     """uint8: 1 where an element, or the sum of a pixel's channels, is above the threshold."""
     shape = given.shape
     if step.sum_channels:

@@ -5,36 +5,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from distrl.config.observation_steps import (
-    CenterStep,
-    ClipStep,
-    NormalizeStep,
-    OneHotStep,
-    ScaleStep,
-    StandardizeStep,
-    ToDtypeStep,
-    ToUint8Step,
-)
-from distrl.environments.preprocessing.fit import (
-    MOST_NUMBERS,
-    Fitted,
-    Function,
-    UnfitError,
-    as_dtype,
-    bounds_of,
-    elementwise,
-    factor,
-    finite,
-    floating,
-    is_whole,
-)
+from distrl.config import preprocessing as steps
+from distrl.environments.preprocessing.fit import MOST_NUMBERS, Fitted, Function, UnfitError, as_dtype, finite, is_whole
 from distrl.types import Array, ArraySpec
 
 _ALMOST = 1e-6
 """Rounding down must not make 254 of a 255 that arithmetic left at 254.999…"""
 
 
-def clip(step: ClipStep, given: ArraySpec) -> Fitted:
+def clip(step: steps.ClipStep, given: ArraySpec) -> Fitted:
     """Cut to the limits; a limit that is missing is none, and 0 is a limit like any other."""
     dtype = given.dtype
     if np.dtype(dtype).kind == "b":
@@ -55,18 +34,16 @@ def clip(step: ClipStep, given: ArraySpec) -> Fitted:
     )
 
 
-def scale(step: ScaleStep, given: ArraySpec) -> Fitted:
+def scale(step: steps.ScaleStep, given: ArraySpec) -> Fitted:
     """Multiply or divide by one number, in the dtype of the result."""
     dtype = floating(given.dtype)
-    if step.multiply is not None:
-        multiplier = factor(step.multiply, dtype)
-        return elementwise(given, dtype, lambda rows: np.multiply(rows, multiplier, dtype=dtype))
-    assert step.divide is not None  # the step's own check
-    divisor = factor(step.divide, dtype)
-    return elementwise(given, dtype, lambda rows: np.divide(rows, divisor, dtype=dtype))
+    number, operation = (step.divide, np.divide) if step.multiply is None else (step.multiply, np.multiply)
+    assert number is not None  # the step's own check
+    operand = factor(number, dtype)
+    return elementwise(given, dtype, lambda rows: operation(rows, operand, dtype=dtype))
 
 
-def to_dtype(step: ToDtypeStep, given: ArraySpec) -> Fitted:
+def to_dtype(step: steps.ToDtypeStep, given: ArraySpec) -> Fitted:
     """Convert after a cut to the dtype's range; to whole numbers by cutting fractions off."""
     return elementwise(given, step.dtype, _conversion(given.dtype, step.dtype))
 
@@ -93,7 +70,7 @@ def _largest(dtype: str) -> float:
     return float(np.iinfo(dtype).max if is_whole(dtype) else np.finfo(dtype).max)
 
 
-def to_uint8(step: ToUint8Step, given: ArraySpec) -> Fitted:
+def to_uint8(step: steps.ToUint8Step, given: ArraySpec) -> Fitted:
     """``floor((x - low) * 255 / (high - low))``, cut to 0 … 255."""
     low, high = bounds_of(given, step.low, step.high)
 
@@ -107,7 +84,7 @@ def to_uint8(step: ToUint8Step, given: ArraySpec) -> Fitted:
     )
 
 
-def center(step: CenterStep, given: ArraySpec) -> Fitted:
+def center(step: steps.CenterStep, given: ArraySpec) -> Fitted:
     """``2 (x - low) / (high - low) - 1``."""
     dtype = floating(given.dtype)
     low, high = (finite(bound, dtype) for bound in bounds_of(given, step.low, step.high))
@@ -120,7 +97,7 @@ def center(step: CenterStep, given: ArraySpec) -> Fitted:
     return elementwise(given, dtype, lambda rows: np.subtract(rows, low, dtype=dtype) / half - as_dtype(1, dtype))
 
 
-def normalize(step: NormalizeStep, given: ArraySpec) -> Fitted:
+def normalize(step: steps.NormalizeStep, given: ArraySpec) -> Fitted:
     """``(x - min) / (max - min)`` over all elements of a row; 0 where they are equal."""
     dtype = floating(given.dtype)
 
@@ -133,7 +110,7 @@ def normalize(step: NormalizeStep, given: ArraySpec) -> Fitted:
     return Fitted(replace(given, dtype=dtype, low=0.0, high=1.0), apply)
 
 
-def standardize(step: StandardizeStep, given: ArraySpec) -> Fitted:
+def standardize(step: steps.StandardizeStep, given: ArraySpec) -> Fitted:
     """``(x - mean) / deviation`` over all elements of a row, as a population; 0 where they are equal."""
     dtype = floating(given.dtype)
 
@@ -159,7 +136,7 @@ def _extremes(rows: Array) -> tuple[Array, Array]:
     )
 
 
-def one_hot(step: OneHotStep, given: ArraySpec) -> Fitted:
+def one_hot(step: steps.OneHotStep, given: ArraySpec) -> Fitted:
     """[...] of whole numbers -> float32 [..., categories]; the first category is the lower bound, 0 without one."""
     if not is_whole(given.dtype):
         raise UnfitError("it is not of whole numbers")
@@ -182,3 +159,51 @@ def one_hot(step: OneHotStep, given: ArraySpec) -> Fitted:
         return marks
 
     return Fitted(ArraySpec((*given.shape, categories), "float32", 0.0, 1.0), apply)
+
+
+def elementwise(given: ArraySpec, dtype: str, apply: Function) -> Fitted:
+    """A monotone function of single elements. The bounds are put through it, so that its rounding is in them."""
+    images = [None if bound is None else _image(bound, given.dtype, apply) for bound in (given.low, given.high)]
+    low, high = images
+    if low is not None and high is not None:
+        low, high = min(low, high), max(low, high)
+    elif _falls(apply, given.dtype):
+        low, high = high, low
+    return Fitted(replace(given, dtype=dtype, low=low, high=high), apply)
+
+
+def _image(bound: float, dtype: str, apply: Function) -> float | None:
+    """A bound's image; None where it is not finite."""
+    with np.errstate(over="ignore"):
+        image = float(apply(as_dtype(bound, dtype)[None])[0])
+    return image if np.isfinite(image) else None
+
+
+def _falls(apply: Function, dtype: str) -> bool:
+    """Whether larger numbers come out smaller."""
+    zero, one = apply(np.array([0, 1], dtype))
+    return bool(one < zero)
+
+
+def floating(dtype: str) -> str:
+    """The dtype of a result with fractions: floating ones stay as they are, others become float32."""
+    return dtype if np.dtype(dtype).kind == "f" else "float32"
+
+
+def bounds_of(given: ArraySpec, low: float | None, high: float | None) -> tuple[float, float]:
+    """Lowest and highest number: the step's, else the observation's own bounds."""
+    low = given.low if low is None else low
+    high = given.high if high is None else high
+    if low is None or high is None:
+        raise UnfitError(f"it has no {'lower' if low is None else 'upper'} bound; give the step low and high")
+    if low >= high:
+        raise UnfitError(f"low: {low:g} is not below high: {high:g}")
+    return low, high
+
+
+def factor(number: float, dtype: str) -> Array:
+    """A number to multiply with or to divide by, as an array () of a dtype."""
+    array = finite(number, dtype)
+    if array == 0:
+        raise UnfitError(f"{number:g} is 0 in {dtype}")
+    return array

@@ -3,27 +3,31 @@
 Every kind of vector returns batches, name -> [B, ...], so that one list of steps serves them all.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
 
-from distrl.config.observation_steps import ClipStep, ConcatStep, ScaleStep, StackStep
 from distrl.config.preprocessing import (
     REWARD,
     ActionStep,
+    ClipStep,
+    ConcatStep,
     EwmaBaselineStep,
     PreprocessingStep,
+    ScaleStep,
+    StackStep,
     steps_from_json,
     steps_to_json,
 )
-from distrl.environments.frame_stack import FrameStack
-from distrl.environments.preprocessing import action, image, numeric, reward, shaping
+from distrl.environments.preprocessing import action, image, numeric, shaping
 from distrl.environments.preprocessing.fit import Fitted, Function, UnfitError, is_whole
 from distrl.environments.preprocessing.reward import EwmaBaseline, RewardFunction
 from distrl.errors import ConfigError
+from distrl.frames import FrameStack
 from distrl.types import ActionSpec, Array, ArraySpec, BoolArray, EnvSpec, FloatArray, Unprocessed
 
 Observations = dict[str, Array]
@@ -50,6 +54,7 @@ FITS: Mapping[str, Callable[[Any, ArraySpec], Fitted]] = {
     "select": shaping.select,
 }
 """Steps for single observations, by name; stacks have a state, and are made apart."""
+_ONE_REWARD = ArraySpec((), "float32")
 
 
 class Pipeline:
@@ -80,8 +85,7 @@ class Pipeline:
         self._on_observations: list[Callable[[Observations, BoolArray], Observations]] = []
         self._on_rewards: list[RewardFunction] = []
         self._on_actions: list[tuple[str, Function]] = []
-        self._stacks: list[FrameStack] = []
-        self._baselines: list[EwmaBaseline] = []
+        self._memories: list[FrameStack | EwmaBaseline] = []
         for index, step in enumerate(steps):
             try:
                 self._add(step)
@@ -116,10 +120,8 @@ class Pipeline:
 
     def reset(self) -> None:
         """Forget all observations: the next ones are an episode's first in every row."""
-        for stack in self._stacks:
-            stack.reset()
-        for baseline in self._baselines:
-            baseline.reset()
+        for memory in self._memories:
+            memory.reset()
 
     def observations(self, raw: Mapping[str, Array], valid: BoolArray) -> Observations:
         """Return the policy's observations.
@@ -153,41 +155,40 @@ class Pipeline:
             self._add_action(step)
         elif isinstance(step, EwmaBaselineStep):
             baseline = EwmaBaseline(step)
-            self._baselines.append(baseline)
+            self._memories.append(baseline)
             self._on_rewards.append(baseline)
         elif isinstance(step, ClipStep | ScaleStep) and step.of == REWARD:
-            if REWARD in self.raw.observations:
-                raise UnfitError(f"its target: '{REWARD}' is the reward, and an observation has that name, too")
-            try:
-                self._on_rewards.append(reward.clip(step) if isinstance(step, ClipStep) else reward.scale(step))
-            except UnfitError as error:
-                raise UnfitError(f"rewards, float32: {error}") from error
+            self._add_reward(step)
         elif isinstance(step, ConcatStep):
             self._add_concat(step)
         else:
             for name in _targets(step.of, self._arrays, "observation"):
                 self._add_array(step, name)
 
+    def _add_reward(self, step: ClipStep | ScaleStep) -> None:
+        if REWARD in self.raw.observations:
+            raise UnfitError(f"its target: '{REWARD}' is the reward, and an observation has that name, too")
+        with _about("rewards, float32"):
+            apply = FITS[step.step](step, _ONE_REWARD).apply
+        self._on_rewards.append(lambda rewards, valid: apply(rewards))
+
     def _add_array(self, step: Any, name: str) -> None:
-        """Add a step for single observations."""
+        """Add one of the steps for single observations."""
         given = self._arrays[name]
-        what = f"observation '{name}', {given.dtype} {given.shape}"
-        if given.frames > 1:
-            raise UnfitError(f"{what}: {self._stacked_by(name)}")
-        try:
+        with _about(f"observation '{name}', {given.dtype} {given.shape}"):
+            if given.frames > 1:
+                raise UnfitError(self._stacked_by(name))
             if isinstance(step, StackStep):
                 self._add_stack(step, name)
                 return
             fitted, apply = FITS[step.step](step, given)
             self._arrays[name] = _tokens_or_numbers(fitted)
-        except UnfitError as error:
-            raise UnfitError(f"{what}: {error}") from error
         self._on_observations.append(lambda arrays, valid: {**arrays, name: apply(arrays[name])})
 
     def _add_stack(self, step: StackStep, name: str) -> None:
         frame_shape, stack = shaping.frame_shape(self._arrays[name]), FrameStack(step.frames)
         self._arrays[name] = shaping.stacked(step, self._arrays[name])
-        self._stacks.append(stack)
+        self._memories.append(stack)
 
         def push(arrays: Observations, valid: BoolArray) -> Observations:
             newest = arrays[name].reshape(len(valid), *frame_shape)
@@ -206,18 +207,15 @@ class Pipeline:
         names = tuple(self._arrays) if step.of is None else step.of
         for name in names:
             _targets(name, self._arrays, "observation")
-        what = f"observations {', '.join(names)}"
-        if len(set(names)) < len(names):
-            raise UnfitError(f"{what}: one is there twice")
-        stacks = [name for name in names if self._arrays[name].frames > 1]
-        if stacks:
-            raise UnfitError(f"{what}: {self._stacked_by(stacks[0])}")
-        if step.to in self._arrays.keys() - set(names):
-            raise UnfitError(f"{what}: there is another observation '{step.to}'")
-        try:
+        with _about(f"observations {', '.join(names)}"):
+            if len(set(names)) < len(names):
+                raise UnfitError("one is there twice")
+            stacks = [name for name in names if self._arrays[name].frames > 1]
+            if stacks:
+                raise UnfitError(self._stacked_by(stacks[0]))
+            if step.to in self._arrays.keys() - set(names):
+                raise UnfitError(f"there is another observation '{step.to}'")
             spec = shaping.joined(step, [self._arrays[name] for name in names])
-        except UnfitError as error:
-            raise UnfitError(f"{what}: {error}") from error
 
         def put(tree: dict[str, Any], whole: Any) -> dict[str, Any]:
             """The whole in the place of the first of its parts."""
@@ -233,11 +231,18 @@ class Pipeline:
     def _add_action(self, step: ActionStep) -> None:
         for name in _targets(step.of, self._action_specs, "action"):
             given = self._action_specs[name]
-            try:
+            with _about(f"action '{name}', {given.kind}"):
                 self._action_specs[name], apply = action.fit(step, given)
-            except UnfitError as error:
-                raise UnfitError(f"action '{name}', {given.kind}: {error}") from error
             self._on_actions.append((name, apply))
+
+
+@contextmanager
+def _about(subject: str) -> Iterator[None]:
+    """Put the subject before the reason of an UnfitError."""
+    try:
+        yield
+    except UnfitError as error:
+        raise UnfitError(f"{subject}: {error}") from error
 
 
 def _is_wide(spec: ArraySpec) -> bool:

@@ -5,29 +5,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from distrl.config.observation_steps import ClipStep, ScaleStep
 from distrl.config.preprocessing import EwmaBaselineStep
-from distrl.environments.preprocessing.fit import factor, finite
 from distrl.types import BoolArray, FloatArray
 
 RewardFunction = Callable[[FloatArray, BoolArray], FloatArray]
 """Rewards [B] and where they are valid -> rewards [B]."""
-
-
-def clip(step: ClipStep) -> RewardFunction:
-    """Cut to the limits; 0 is a limit like any other."""
-    low, high = (None if limit is None else finite(limit, "float32") for limit in (step.low, step.high))
-    return lambda rewards, valid: np.clip(rewards, low, high).astype(np.float32)
-
-
-def scale(step: ScaleStep) -> RewardFunction:
-    """Multiply or divide."""
-    if step.multiply is not None:
-        multiplier = factor(step.multiply, "float32")
-        return lambda rewards, valid: np.multiply(rewards, multiplier, dtype=np.float32)
-    assert step.divide is not None  # the step's own check
-    divisor = factor(step.divide, "float32")
-    return lambda rewards, valid: np.divide(rewards, divisor, dtype=np.float32)
 
 
 class EwmaBaseline:

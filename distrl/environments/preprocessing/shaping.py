@@ -6,22 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from distrl.config.observation_steps import (
-    ConcatStep,
-    FlattenStep,
-    MoveAxisStep,
-    ReshapeStep,
-    SelectStep,
-    SliceStep,
-    SqueezeStep,
-    StackStep,
-    TransposeStep,
-)
-from distrl.environments.preprocessing.fit import Fitted, UnfitError, axis_of
+from distrl.config import preprocessing as steps
+from distrl.environments.preprocessing.fit import Fitted, UnfitError
 from distrl.types import Array, ArraySpec
 
 
-def cut(step: SliceStep, given: ArraySpec) -> Fitted:
+def cut(step: steps.SliceStep, given: ArraySpec) -> Fitted:
     """``x[low[0]:high[0], low[1]:high[1], …]``; a high of -1 is the end."""
     if not len(step.low) == len(step.high) == len(given.shape):
         raise UnfitError(
@@ -37,7 +27,7 @@ def cut(step: SliceStep, given: ArraySpec) -> Fitted:
     return Fitted(replace(given, shape=shape), lambda rows: rows[window])
 
 
-def move_axis(step: MoveAxisStep, given: ArraySpec) -> Fitted:
+def move_axis(step: steps.MoveAxisStep, given: ArraySpec) -> Fitted:
     """As `numpy.moveaxis`, axes counted without the batch's."""
     source, destination = axis_of(step.source, given.shape), axis_of(step.destination, given.shape)
     axes = [axis for axis in range(len(given.shape)) if axis != source]
@@ -45,7 +35,7 @@ def move_axis(step: MoveAxisStep, given: ArraySpec) -> Fitted:
     return _transposed(axes, given)
 
 
-def transpose(step: TransposeStep, given: ArraySpec) -> Fitted:
+def transpose(step: steps.TransposeStep, given: ArraySpec) -> Fitted:
     """As `numpy.transpose`, axes counted without the batch's."""
     if sorted(step.axes) != [*range(len(given.shape))]:
         raise UnfitError(f"axes: {[*step.axes]} is no order of its axes")
@@ -58,7 +48,7 @@ def _transposed(axes: Sequence[int], given: ArraySpec) -> Fitted:
     return Fitted(replace(given, shape=shape), lambda rows: rows.transpose(batched))
 
 
-def squeeze(step: SqueezeStep, given: ArraySpec) -> Fitted:
+def squeeze(step: steps.SqueezeStep, given: ArraySpec) -> Fitted:
     """Drop one axis, or all, that have one element."""
     if step.axis is None:
         return _reshaped(tuple(size for size in given.shape if size != 1), given)
@@ -68,7 +58,7 @@ def squeeze(step: SqueezeStep, given: ArraySpec) -> Fitted:
     return _reshaped(given.shape[:axis] + given.shape[axis + 1 :], given)
 
 
-def reshape(step: ReshapeStep, given: ArraySpec) -> Fitted:
+def reshape(step: steps.ReshapeStep, given: ArraySpec) -> Fitted:
     """Another shape; -1 is the rest."""
     size = math.prod(given.shape)
     known = math.prod(extent for extent in step.shape if extent != -1)
@@ -77,7 +67,7 @@ def reshape(step: ReshapeStep, given: ArraySpec) -> Fitted:
     return _reshaped(tuple(size // known if extent == -1 else extent for extent in step.shape), given)
 
 
-def flatten(step: FlattenStep, given: ArraySpec) -> Fitted:
+def flatten(step: steps.FlattenStep, given: ArraySpec) -> Fitted:
     """One axis for all elements, the last axis fastest."""
     return _reshaped((math.prod(given.shape),), given)
 
@@ -86,7 +76,7 @@ def _reshaped(shape: tuple[int, ...], given: ArraySpec) -> Fitted:
     return Fitted(replace(given, shape=shape), lambda rows: rows.reshape(len(rows), *shape))
 
 
-def select(step: SelectStep, given: ArraySpec) -> Fitted:
+def select(step: steps.SelectStep, given: ArraySpec) -> Fitted:
     """Parts along an axis, in the order of `keep`, or all but those of `discard`."""
     axis = axis_of(step.axis, given.shape)
     size = given.shape[axis]
@@ -106,7 +96,7 @@ def select(step: SelectStep, given: ArraySpec) -> Fitted:
     return Fitted(replace(given, shape=shape), lambda rows: np.take(rows, parts, axis=axis + 1))
 
 
-def joined(step: ConcatStep, given: Sequence[ArraySpec]) -> ArraySpec:
+def joined(step: steps.ConcatStep, given: Sequence[ArraySpec]) -> ArraySpec:
     """The spec of several arrays joined along an axis; other axes are equal. The dtype is one that holds them all."""
     first = given[0]
     axis = axis_of(step.axis, first.shape)
@@ -134,7 +124,7 @@ def join(arrays: Sequence[Array], axis: int) -> Array:
     return np.concatenate(arrays, axis if axis < 0 else axis + 1)
 
 
-def stacked(step: StackStep, given: ArraySpec) -> ArraySpec:
+def stacked(step: steps.StackStep, given: ArraySpec) -> ArraySpec:
     """The spec of a stack: `frames` equal parts along the last axis, the newest at its end.
 
     [height, width] -> [height, width, frames]; [..., channels] -> [..., frames * channels]; a number -> [frames].
@@ -148,3 +138,10 @@ def stacked(step: StackStep, given: ArraySpec) -> ArraySpec:
 def frame_shape(given: ArraySpec) -> tuple[int, ...]:
     """With an axis for frames to go along: a last one for numbers and for [height, width]."""
     return (*given.shape, 1) if len(given.shape) in (0, 2) else given.shape
+
+
+def axis_of(axis: int, shape: tuple[int, ...]) -> int:
+    """The axis counted from 0, without the batch's."""
+    if not -len(shape) <= axis < len(shape):
+        raise UnfitError(f"there is no axis {axis}")
+    return axis % len(shape)

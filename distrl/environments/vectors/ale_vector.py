@@ -27,9 +27,6 @@ class AleVector(VectorEnv[Array, Array, Array]):
     """Games in NEXT_STEP autoreset; observations and `info` as `AtariGame`, with a batch axis.
 
     The limit of frames is kept here: where it ends a game, the vector does not know, so that it shows the true screen.
-
-    Attributes:
-        action_names: NOOP, FIRE, …, in the order of the actions' numbers.
     """
 
     def __init__(self, parameters: AtariParameters, game: str, count: int) -> None:
@@ -57,7 +54,6 @@ class AleVector(VectorEnv[Array, Array, Array]):
             use_fire_reset=parameters.fire_reset,
         )
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-        self.action_names = tuple(action.name for action in self._vector.ale.get_action_set())
         self.num_envs = count
         self.single_action_space = self._vector.single_action_space
         self.action_space = self._vector.action_space

@@ -7,6 +7,7 @@ environment comes back with its own traceback.
 
 import contextlib
 import fcntl
+import functools
 import multiprocessing
 import os
 import select
@@ -44,7 +45,7 @@ def make_vector(config: EnvironmentConfig, count: int) -> Made:
     fork_server.ensure_running(__name__)
     try:
         vector = WorkerVector(
-            [_InWorker(config)] * count,
+            [functools.partial(_make_one, config, os.getpid())] * count,
             # Gymnasium's buffers hold a Text's own characters only, and no more of them than it declares, where sync
             # shows any text: those go through pipes.
             shared_memory=all(array.vocabulary is None for array in spec.observations.values()),
@@ -136,22 +137,16 @@ class WorkerVector(AsyncVectorEnv[Any, Any]):
         self.error_queue.close()
 
 
-class _InWorker:
-    """Makes one environment. In another process than its creator's, it first ties that process to its parent.
+def _make_one(config: EnvironmentConfig, created_in: int) -> gymnasium.Env[Any, Any]:
+    """Make one environment. Elsewhere than in the process `created_in`, first tie that process to its parent.
 
     Gymnasium calls it in the actor too, to see the spaces.
     """
-
-    def __init__(self, config: EnvironmentConfig) -> None:
-        self._config = config
-        self._created_in = os.getpid()
-
-    def __call__(self) -> gymnasium.Env[Any, Any]:
-        if os.getpid() != self._created_in:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the actor's to judge
-            _end_with_parent()
-            fork_server.join_parents_group()
-        return _Reporting(gym_adapter.make_one(self._config))
+    if os.getpid() != created_in:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the actor's to judge
+        _end_with_parent()
+        fork_server.join_parents_group()
+    return _Reporting(gym_adapter.make_one(config))
 
 
 def _end_with_parent() -> None:

@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from distrl.config.environment import EnvironmentConfig
-from distrl.environments.gym_adapter import Made, describe
+from distrl.environments.gym_adapter import Made, refused
 from distrl.errors import ConfigError, require
 from distrl.types import Array
 
@@ -52,24 +52,13 @@ def make_vector(config: EnvironmentConfig, count: int) -> Made:
                 f"environment {config.id}: environment.kwargs.{name}: {number!r} is not known to EnvPool; "
                 "make it a whole number from 1 on, or leave it out"
             )
-    try:
+    with refused(f"environment {config.id} cannot be made by EnvPool with kwargs {config.kwargs}"):
         vector = EnvPoolVector(config.id, count, config.kwargs)
-    except ConfigError:
-        raise
-    except Exception as error:
-        raise ConfigError(
-            f"environment {config.id} cannot be made by EnvPool with kwargs {config.kwargs}: {describe(error)}"
-        ) from error
     return Made(vector, "envpool", vector.reward_threshold, vector.max_episode_steps)
 
 
 class EnvPoolVector(VectorEnv[Any, Any, Array]):
-    """A pool that is made at its first `reset`, which knows the seeds.
-
-    Attributes:
-        reward_threshold: As EnvPool states it.
-        max_episode_steps: Likewise; None where there is no limit.
-    """
+    """A pool that is made at its first `reset`, which knows the seeds."""
 
     def __init__(self, env_id: str, count: int, kwargs: dict[str, Any]) -> None:
         self._id = env_id
@@ -94,7 +83,7 @@ class EnvPoolVector(VectorEnv[Any, Any, Array]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start new episodes; with seeds, one for each environment and each below 2^31, in a new pool."""
+        # One seed for each environment, each below 2^31.
         if seed is not None or self._pool is None:
             seeds = {} if seed is None else {"seed": seed}
             self._pool = None  # the old pool's threads end before new ones start

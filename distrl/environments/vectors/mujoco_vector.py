@@ -83,7 +83,14 @@ def make_vector(config: EnvironmentConfig, count: int) -> gym_adapter.Made:
 
 
 class RunnerVector(VectorEnv[Array, Array, Array]):
-    """`count` runners in NEXT_STEP autoreset."""
+    """`count` runners in NEXT_STEP autoreset.
+
+    Args:
+        single: One environment, which resets for all of them.
+        parameters: The arguments of its class.
+        hidden: Number of positions that are not shown, unless `parameters` show all.
+        fastest: Limit of the velocities that are shown.
+    """
 
     def __init__(
         self,
@@ -93,12 +100,6 @@ class RunnerVector(VectorEnv[Array, Array, Array]):
         fastest: float,
         count: int,
     ) -> None:
-        """Take one environment, which resets for all of them, and the arguments of its class.
-
-        Args:
-            hidden: Number of positions that are not shown, unless `parameters` show all.
-            fastest: Limit of the velocities that are shown.
-        """
         mujoco = importlib.import_module("mujoco")
         _stop_profiler(mujoco)
         self._single, self._simulation = single, cast("Any", single.unwrapped)
@@ -131,7 +132,6 @@ class RunnerVector(VectorEnv[Array, Array, Array]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        """Start new episodes, with a seed for each environment; without, each goes on with its generator."""
         seeds = [seed] * self.num_envs if seed is None else seed
         for row, row_seed in enumerate(range(seeds, seeds + self.num_envs) if isinstance(seeds, int) else seeds):
             self._begin(row, row_seed)
@@ -139,11 +139,7 @@ class RunnerVector(VectorEnv[Array, Array, Array]):
         return self._shown(), {}
 
     def step(self, actions: Array) -> tuple[Array, Array, BoolArray, BoolArray, dict[str, Any]]:
-        """One step of all, or the reset of those whose episode is over.
-
-        Args:
-            actions: float32 [B, joints].
-        """
+        """Step all, or reset those whose episode is over; actions are float32 [B, joints]."""
         parameters = self._parameters
         due = self._due.nonzero()[0]
         before = self._positions[:, 0].copy()

@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 
-from distrl.environments.preprocessing.fit import UnfitError, as_dtype, axis_of, bounds_of, elementwise, floating
+from distrl.environments.preprocessing.fit import UnfitError, as_dtype
+from distrl.environments.preprocessing.numeric import bounds_of, elementwise, floating
+from distrl.environments.preprocessing.shaping import axis_of
 from distrl.types import ArraySpec
 
 

@@ -1,7 +1,6 @@
 from typing import get_args
 
-from distrl.config.observation_steps import ConcatStep, StackStep
-from distrl.config.preprocessing import ActionStep, EwmaBaselineStep, PreprocessingStep
+from distrl.config.preprocessing import ActionStep, ConcatStep, EwmaBaselineStep, PreprocessingStep, StackStep
 from distrl.environments.preprocessing.pipeline import FITS
 
 
