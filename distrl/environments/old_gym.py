@@ -23,13 +23,10 @@ PREFIX = "gym:"
 class OldGym(gymnasium.Env[Any, Any]):
     """An environment of gym 0.26 as one of gymnasium: the same calls on other base classes and spaces.
 
-    Attributes:
-        reward_threshold: Of its registration, or of itself; None where neither states one.
-        max_episode_steps: Likewise.
+    It states the reward threshold and maximum steps of its registration, else its own.
     """
 
     def __init__(self, name: str, environment: Any) -> None:
-        """Take an instance of gym.Env; `name` appears in messages."""
         self._name = name
         self._environment = environment
         self.observation_space = _converted(name, "observation", environment.observation_space)
@@ -42,7 +39,6 @@ class OldGym(gymnasium.Env[Any, Any]):
         self.max_episode_steps = _time_limit(environment)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode."""
         super().reset(seed=seed)
         result = self._environment.reset(seed=seed, options=options)
         if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
@@ -100,13 +96,13 @@ def is_registered(env_id: str) -> bool:
 
 
 def is_old(environment: object) -> bool:
-    """Return whether it is an instance of gym.Env, in a process that may not have imported gym."""
+    """Whether that is an instance of gym.Env. The process may never have imported gym."""
     gym = sys.modules.get("gym")
     return gym is not None and isinstance(environment, gym.Env)
 
 
 def is_old_class(class_: type) -> bool:
-    """Return whether it is a subclass of gym.Env, in a process that may not have imported gym."""
+    """Whether that is a subclass of gym.Env, likewise."""
     gym = sys.modules.get("gym")
     return gym is not None and issubclass(class_, gym.Env)
 

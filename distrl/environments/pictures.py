@@ -47,12 +47,7 @@ def picture(spec: ArraySpec, observation: Array) -> Image | None:
 
 
 def write_png(path: Path, image: Image) -> None:
-    """Write an image of `picture`.
-
-    Raises:
-        MissingExtraError: OpenCV is not installed.
-        ConfigError: The file cannot be written.
-    """
+    """Write an image of `picture`; raise ConfigError where the file cannot be written."""
     require("cv2", "OpenCV, which writes images,", "image")
     import cv2
 
@@ -161,12 +156,7 @@ class Recorder:
             self._unfinished.unlink(missing_ok=True)
 
     def watch(self, ended: Array) -> None:
-        """Add one picture; `ended`: bool [B], of the step that led to it.
-
-        Raises:
-            ConfigError: The environment renders nothing, or nothing that is a picture.
-            DistrlError: The file cannot be written.
-        """
+        """Add a picture; `ended`: bool [B], of the step that led to it. Errors are those of `rendering.picture`."""
         if self._left == 0:
             return
         picture = self._environment.render()

@@ -52,19 +52,11 @@ def env_spec(
     max_episode_steps: int | None,
     text: TextParameters | None = None,
 ) -> EnvSpec:
-    """Describe one environment without gymnasium.
-
-    Args:
-        env_id: The name that the configuration uses; it appears in every message.
-        observation_space: Space of a single environment, without a batch axis.
-        action_space: Space of a single environment's action, likewise.
-        reward_threshold: Mean return at which the task counts as solved, if the environment says so.
-        max_episode_steps: Steps after which an episode is truncated, if there is a limit.
-        text: How observed texts become tokens; None: as by default.
+    """Describe one environment, whose spaces have no batch axis, without gymnasium.
 
     Raises:
         ConfigError: A space is not supported; the message names its path, the reason and what is supported. Or `text`
-            says something and there is none.
+            is set and the environment shows none.
     """
     text_parameters = text or TextParameters()
     observed = _leaves(env_id, OBSERVATION, observation_space)
@@ -90,14 +82,6 @@ def observation_reader(
 
     The function takes what gymnasium's vector environments return: an array for a plain space, a tuple of str for a
     Text, and dicts and tuples of those. It raises ValueError, with the name, where that is not what the space says.
-
-    Args:
-        observation_space: Space of a single environment.
-        count: B.
-        text: How texts become tokens; None: as by default.
-
-    Raises:
-        ConfigError: As `env_spec`.
     """
     leaves = [
         (_name(OBSERVATION, path), path, observation_spaces.array_reader(space, text or TextParameters(), count))
@@ -126,12 +110,6 @@ def action_writer(env_id: str, action_space: Space[Any]) -> Callable[[Mapping[st
 
     That is an array [B, ...] for a plain space, and dicts and tuples of those: a sample of `batch_space(action_space)`
     but for its dtype. The arrays are fresh, so that an environment which writes into its action changes nothing else.
-
-    Args:
-        action_space: Space of a single environment.
-
-    Raises:
-        ConfigError: As `env_spec`.
     """
     _leaves(env_id, ACTION, action_space)  # refuses what cannot be named
 

@@ -115,14 +115,11 @@ class VectorEnvironment:
         return observations
 
     def step(self, actions: Mapping[str, Array]) -> Step:
-        """Act once in every row.
+        """Act once in every row; errors as `reset`.
 
         Args:
             actions: name -> [B, ...] as `ActionSpec.array` says; choices are counted from 0, numbers beyond the bounds
                 of a Box are cut to them. Ignored where the row is not valid.
-
-        Raises:
-            EnvironmentFailedError: As `reset`.
         """
         try:
             raw_actions = self._write(self._pipeline.actions(actions))
@@ -148,13 +145,7 @@ class VectorEnvironment:
         return Step(observations, rewards, terminated, truncated, valid, paid, self._ended)
 
     def render(self) -> Array:
-        """The first environment's picture: uint8 [height, width, 3], RGB.
-
-        Raises:
-            MissingExtraError: The library that it draws with is not installed.
-            ConfigError: It renders no such picture, or was made without `render_mode: rgb_array`.
-            EnvironmentFailedError: It raised.
-        """
+        """The first environment's picture: uint8 [height, width, 3], RGB; errors as `rendering.picture`."""
         return rendering.picture(self.spec.id, self._vector)
 
     @property
@@ -163,11 +154,7 @@ class VectorEnvironment:
         return rendering.frames_per_s(self._vector)
 
     def close(self) -> None:
-        """Free the environments' resources.
-
-        Raises:
-            EnvironmentFailedError: The environment raised.
-        """
+        """Free the environments' resources; errors as `step`."""
         try:
             self._vector.close()
         except Exception as error:

@@ -1,13 +1,14 @@
 """Worlds on a line, whose values are sums that can be written down: a corridor, and a chain with and without an end."""
 
-from typing import Any, Literal
+from typing import Literal
 
-import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
 
+from distrl.environments.worlds import counted
 
-class Corridor(gymnasium.Env[np.int64, np.int64]):
+
+class Corridor(counted.CountedEnv):
     """Walk to the right end: action 1 goes right, 0 left; every step pays -1, and arriving terminates.
 
     The agent starts at 0 and is to reach `length - 1`; at 0 there is a wall. Observed is where it stands.
@@ -24,26 +25,26 @@ class Corridor(gymnasium.Env[np.int64, np.int64]):
         self.action_space = Discrete(2)
         self.reward_threshold = -1.25 * (length - 1)
         self.max_episode_steps = max_episode_steps
-        self._length = length
+        self._goal = length - 1
         self._position = 0
-        self._steps = 0
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.int64, dict[str, Any]]:
-        super().reset(seed=seed, options=options)
+    def _start(self) -> np.int64:
         self._position = 0
-        self._steps = 0
-        return np.int64(0), {}
+        return self._show()
 
-    def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
+    def _show(self) -> np.int64:
+        return np.int64(self._position)
+
+    def _pay(self, action: np.int64) -> float:
         self._position = max(0, self._position + (1 if action == 1 else -1))
-        self._steps += 1
+        return -1.0
+
+    def _ends(self) -> tuple[bool, bool]:
         truncated = self.max_episode_steps is not None and self._steps >= self.max_episode_steps
-        return np.int64(self._position), -1.0, self._position == self._length - 1, truncated, {}
+        return self._position == self._goal, truncated
 
 
-class Chain(gymnasium.Env[np.int64, np.int64]):
+class Chain(counted.CountedEnv):
     """Five states that follow each other whatever the action: 0, 1, 2, 3, 4, then 2, 3, 4 for ever.
 
     Leaving state s pays ``REWARDS[s]``: 1, 0, 2, 0, 4. Episodes start in state 0 and end after `steps` steps, at first
@@ -77,18 +78,19 @@ class Chain(gymnasium.Env[np.int64, np.int64]):
         self._terminates = end == "termination"
         self._length_steps = steps
         self._state = 0
-        self._steps = 0
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.int64, dict[str, Any]]:
-        super().reset(seed=seed, options=options)
-        self._state = self._steps = 0
-        return np.int64(0), {}
+    def _start(self) -> np.int64:
+        self._state = 0
+        return self._show()
 
-    def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
+    def _show(self) -> np.int64:
+        return np.int64(self._state)
+
+    def _pay(self, action: np.int64) -> float:
         reward = self.REWARDS[self._state]
         self._state = self._state + 1 if self._state < 4 else 2
-        self._steps += 1
+        return reward
+
+    def _ends(self) -> tuple[bool, bool]:
         over = self._steps >= self._length_steps
-        return np.int64(self._state), reward, over and self._terminates, over and not self._terminates, {}
+        return over and self._terminates, over and not self._terminates

@@ -105,11 +105,7 @@ class GridMap:
 
     @classmethod
     def of(cls, world: str | Sequence[str], *, save_mode: bool = False) -> "GridMap":
-        """Read a map.
-
-        Args:
-            world: The name of one of `MAPS`, or the rows of one's own.
-            save_mode: Every hole becomes a wall.
+        """Read the map of that name in `MAPS`, or its rows; in `save_mode` every hole becomes a wall.
 
         Raises:
             ValueError: There is no map of that name, or the rows are not a map; the message says why.

@@ -51,26 +51,14 @@ class Place(NamedTuple):
 
 
 class StateView(NamedTuple):
-    """One state representation.
-
-    Attributes:
-        space: Of what `observe` returns.
-        observe: What the agent sees at a place.
-    """
+    """One state representation: the space of what the agent sees at a place, and the function that returns it."""
 
     space: Space[Any]
     observe: Callable[[Place], Any]
 
 
 def state_view(grid: GridMap, representation: str, *, turns: bool) -> StateView:
-    """The representation of that name.
-
-    Args:
-        turns: Whether the agent has an orientation.
-
-    Raises:
-        ValueError: There is none of that name.
-    """
+    """The representation of that name, of an agent that has an orientation if it `turns`."""
     makers = {"discr": _numbers, "xy": _coordinates, "cam": _camera}
     if representation not in makers:
         raise ValueError(f"there is no state representation '{representation}'; there are {', '.join(makers)}")

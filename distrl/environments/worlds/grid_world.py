@@ -96,7 +96,6 @@ class GridWorld(gymnasium.Env[Any, Any]):
         return self._view.observe(self._place), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Move, and pay for the field on which that ends."""
         if not self.action_space.contains(action):
             raise ValueError(f"action {action!r} lies outside {self.action_space}")
         self._place = self._after(self._place, action)
@@ -122,14 +121,9 @@ class GridWorld(gymnasium.Env[Any, Any]):
         return self._view.observe(place)
 
     def get_possible_next_positions(self, state: int, action: Any) -> list[tuple[int, float]]:
-        """Where an action leads, with probabilities: one state, as the world is deterministic.
+        """Where an action leads from a state of `get_discrete_pos`, with probabilities.
 
-        Args:
-            state: As `get_discrete_pos` has it. A state in which the episode has ended leads to itself.
-            action: In the action space.
-
-        Raises:
-            ValueError: The map has no such state.
+        That is one state, as the world is deterministic. A state in which the episode has ended leads to itself.
         """
         place = place_of(self.grid, state, turns=self._turns)
         if self.grid.at(place.position) in _PASSABLE:

@@ -72,7 +72,6 @@ class RandomEnv(gymnasium.Env[Any, Any]):
         return self._states.sample(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Return a random observation and reward, and perhaps an end."""
         if not self.action_space.contains(action):
             raise ValueError(f"action {action!r} lies outside {self.action_space}")
         reward = float(np.asarray(self._rewards.sample()).item())
@@ -87,12 +86,6 @@ class RandomEnv(gymnasium.Env[Any, Any]):
 
 
 def _space(description: SpaceDescription) -> Space[Any]:
-    """The space that was described.
-
-    Raises:
-        ValueError: There is no such kind of space.
-        TypeError: The space refuses its arguments.
-    """
     if isinstance(description, Space):
         return description
     if isinstance(description, int):

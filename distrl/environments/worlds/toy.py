@@ -7,16 +7,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from distrl.environments.worlds import counted
 from distrl.types import Array, BoolArray, FloatArray
 
 
-class Identity(gymnasium.Env[np.int64, np.int64]):
+class Identity(counted.CountedEnv):
     """Reward 1 for repeating the observation, else 0; terminates after `length_steps`.
 
     The best return is `length_steps`, a random policy's mean is `length_steps / n`.
@@ -28,27 +28,17 @@ class Identity(gymnasium.Env[np.int64, np.int64]):
         self.reward_threshold = 0.95 * length_steps
         self._n = n
         self._length_steps = length_steps
-        self._steps = 0
         self._shown = np.int64(0)
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.int64, dict[str, Any]]:
-        super().reset(seed=seed, options=options)
-        self._steps = 0
-        return self._show(), {}
-
-    def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
-        reward = float(action == self._shown)
-        self._steps += 1
-        return self._show(), reward, self._steps >= self._length_steps, False, {}
 
     def _show(self) -> np.int64:
         self._shown = self.np_random.integers(self._n)
         return self._shown
 
+    def _pay(self, action: np.int64) -> float:
+        return float(action == self._shown)
 
-class StepCounter(gymnasium.Env[FloatArray, np.int64]):
+
+class StepCounter(counted.CountedEnv):
     """Observes its own step counter, float32 [1]: 0 at reset, t after t steps; step t pays t. Actions change nothing.
 
     An episode ends at `terminate_at_steps`, at `truncate_at_steps`, or with both flags where they are equal.
@@ -60,43 +50,35 @@ class StepCounter(gymnasium.Env[FloatArray, np.int64]):
         self.max_episode_steps = truncate_at_steps
         self._terminate_at_steps = terminate_at_steps
         self._truncate_at_steps = truncate_at_steps
-        self._steps = 0
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[FloatArray, dict[str, Any]]:
-        super().reset(seed=seed, options=options)
-        self._steps = 0
-        return np.zeros(1, np.float32), {}
+    def _show(self) -> FloatArray:
+        return np.full(1, self._steps, np.float32)
 
-    def step(self, action: np.int64) -> tuple[FloatArray, float, bool, bool, dict[str, Any]]:
-        self._steps += 1
-        terminated = self._steps == self._terminate_at_steps
-        truncated = self._steps == self._truncate_at_steps
-        return np.full(1, self._steps, np.float32), float(self._steps), terminated, truncated, {}
+    def _pay(self, action: np.int64) -> float:
+        return float(self._steps + 1)
+
+    def _ends(self) -> tuple[bool, bool]:
+        return self._steps == self._terminate_at_steps, self._steps == self._truncate_at_steps
 
 
-class Bandit(gymnasium.Env[FloatArray, np.int64]):
+class Bandit(counted.CountedEnv):
     """Episodes of one step: arm i pays 1 with probability `means[i]`, else 0. The observation is always [0]."""
 
     def __init__(self, means: Sequence[float] = (0.1, 0.5, 0.9)) -> None:
         self.observation_space = Box(0.0, 0.0, (1,), np.float32)
         self.action_space = Discrete(len(means))
         self.max_episode_steps = 1
+        self._length_steps = 1
         self._means = tuple(means)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[FloatArray, dict[str, Any]]:
-        super().reset(seed=seed, options=options)
-        return np.zeros(1, np.float32), {}
+    def _show(self) -> FloatArray:
+        return np.zeros(1, np.float32)
 
-    def step(self, action: np.int64) -> tuple[FloatArray, float, bool, bool, dict[str, Any]]:
-        reward = float(self.np_random.random() < self._means[action])
-        return np.zeros(1, np.float32), reward, True, False, {}
+    def _pay(self, action: np.int64) -> float:
+        return float(self.np_random.random() < self._means[action])
 
 
-class MemoryCue(gymnasium.Env[FloatArray, np.int64]):
+class MemoryCue(counted.CountedEnv):
     """A cue is shown at step 0 alone; at step `delay_steps`, the last, the action that names it pays 1.
 
     Without memory the best mean return is 1 / n, with memory it is 1. Observation: float32 [n + 1], the cue as one-hot
@@ -110,29 +92,22 @@ class MemoryCue(gymnasium.Env[FloatArray, np.int64]):
         self.action_space = Discrete(n)
         self.reward_threshold = 0.95
         self._n = n
-        self._delay_steps = delay_steps
-        self._steps = 0
+        self._length_steps = delay_steps + 1
         self._cue = 0
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[FloatArray, dict[str, Any]]:
-        super().reset(seed=seed, options=options)
-        self._steps = 0
+    def _start(self) -> FloatArray:
         self._cue = int(self.np_random.integers(self._n))
-        observation = self._after()
+        observation = self._show()
         observation[self._cue] = 1.0
-        return observation, {}
-
-    def step(self, action: np.int64) -> tuple[FloatArray, float, bool, bool, dict[str, Any]]:
-        last = self._steps == self._delay_steps
-        self._steps += 1
-        return self._after(), float(last and action == self._cue), last, False, {}
-
-    def _after(self) -> FloatArray:
-        observation = np.zeros(self._n + 1, np.float32)
-        observation[-1] = self._steps / (self._delay_steps + 1)
         return observation
+
+    def _show(self) -> FloatArray:
+        observation = np.zeros(self._n + 1, np.float32)
+        observation[-1] = self._steps / self._length_steps
+        return observation
+
+    def _pay(self, action: np.int64) -> float:
+        return float(self._steps + 1 == self._length_steps and action == self._cue)
 
 
 class MemoryCueVector(VectorEnv[FloatArray, Array, Array]):
@@ -185,7 +160,7 @@ class MemoryCueVector(VectorEnv[FloatArray, Array, Array]):
 MemoryCue.vector_entry_point = MemoryCueVector
 
 
-class Reach(gymnasium.Env[FloatArray, FloatArray]):
+class Reach(counted.CountedEnv):
     """Put a point on a target: a step pays ``-|action / scale - target|^2``, then the target moves.
 
     Actions are float32 [2] in [-scale, scale], targets are uniform in [-1, 1]. The best return is 0; never moving from
@@ -199,24 +174,15 @@ class Reach(gymnasium.Env[FloatArray, FloatArray]):
         self._scale = scale
         self._length_steps = length_steps
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[FloatArray, dict[str, Any]]:
-        super().reset(seed=seed, options=options)
-        self._steps = 0
-        return self._show(), {}
-
-    def step(self, action: FloatArray) -> tuple[FloatArray, float, bool, bool, dict[str, Any]]:
-        reward = -float(np.square(action / self._scale - self._target).sum())
-        self._steps += 1
-        return self._show(), reward, self._steps >= self._length_steps, False, {}
-
     def _show(self) -> FloatArray:
         self._target = self.np_random.uniform(-1.0, 1.0, 2).astype(np.float32)
         return self._target.copy()
 
+    def _pay(self, action: FloatArray) -> float:
+        return -float(np.square(action / self._scale - self._target).sum())
 
-class Homing(gymnasium.Env[FloatArray, FloatArray]):
+
+class Homing(counted.CountedEnv):
     """Bring a point home to 0: a step pays ``-|where the point was|``, and then the action moves it by up to `reach`.
 
     No action changes what its own step pays, so that a policy that does not look ahead learns nothing. The point starts
@@ -231,22 +197,23 @@ class Homing(gymnasium.Env[FloatArray, FloatArray]):
         self._length_steps = length_steps
         self._reach = reach
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[FloatArray, dict[str, Any]]:
-        super().reset(seed=seed, options=options)
-        self._steps = 0
+    def _start(self) -> FloatArray:
         self._point = self.np_random.uniform(-1.0, 1.0, 1).astype(np.float32)
-        return self._point.copy(), {}
+        return self._show()
 
-    def step(self, action: FloatArray) -> tuple[FloatArray, float, bool, bool, dict[str, Any]]:
+    def _show(self) -> FloatArray:
+        return self._point.copy()
+
+    def _pay(self, action: FloatArray) -> float:
         reward = -float(np.abs(self._point).sum())
         self._point = np.clip(self._point + self._reach * action, -1.0, 1.0).astype(np.float32)
-        self._steps += 1
-        return self._point.copy(), reward, False, self._steps >= self._length_steps, {}
+        return reward
+
+    def _ends(self) -> tuple[bool, bool]:
+        return False, self._steps >= self._length_steps
 
 
-class Mixed(gymnasium.Env[FloatArray, dict[str, Any]]):
+class Mixed(counted.CountedEnv):
     """Five actions of every kind at once, each to be put on a target of its own that the observation shows.
 
     A step pays the mean of the five `closeness` values, each in [0, 1]; the best return is `length_steps`. A mean of
@@ -268,18 +235,9 @@ class Mixed(gymnasium.Env[FloatArray, dict[str, Any]]):
         self.reward_threshold = 0.9 * length_steps
         self._length_steps = length_steps
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[FloatArray, dict[str, Any]]:
-        super().reset(seed=seed, options=options)
-        self._steps = 0
-        return self._show(), {}
-
-    def step(self, action: dict[str, Any]) -> tuple[FloatArray, float, bool, bool, dict[str, Any]]:
+    def _pay(self, action: dict[str, Any]) -> float:
         closeness = self.closeness(action)
-        reward = sum(closeness.values()) / len(closeness)
-        self._steps += 1
-        return self._show(), reward, self._steps >= self._length_steps, False, {}
+        return sum(closeness.values()) / len(closeness)
 
     def closeness(self, action: Mapping[str, Any]) -> dict[str, float]:
         """Each action against its target now: the share of choices that are right; ``exp(-|difference|^2)``."""
@@ -304,7 +262,7 @@ class Mixed(gymnasium.Env[FloatArray, dict[str, Any]]):
         return np.concatenate(shown).astype(np.float32)
 
 
-class Masked(gymnasium.Env[dict[str, Any], np.int64]):
+class Masked(counted.CountedEnv):
     """Allows two of its `n` choices at a time, as a board game does, and raises at any other.
 
     Reward 1 for the greater of the two; terminates after `length_steps`. The best return is `length_steps`, that of
@@ -318,23 +276,12 @@ class Masked(gymnasium.Env[dict[str, Any], np.int64]):
         self.observation_space = Dict({mask: MultiBinary(n), "x": Box(0.0, 1.0, (2,), np.float32)})
         self.action_space = Discrete(n)
         self._n, self._length_steps, self._mask = n, length_steps, mask
-        self._steps = 0
         self._allowed = np.zeros(n, np.int8)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        super().reset(seed=seed, options=options)
-        self._steps = 0
-        return self._show(), {}
-
-    def step(self, action: np.int64) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Pay for the greater of the allowed choices."""
+    def _pay(self, action: np.int64) -> float:
         if not self._allowed[action]:
             raise ValueError(f"action {action} is not allowed by {self._allowed}")
-        reward = float(action == self._allowed.nonzero()[0].max())
-        self._steps += 1
-        return self._show(), reward, self._steps >= self._length_steps, False, {}
+        return float(action == self._allowed.nonzero()[0].max())
 
     def _show(self) -> dict[str, Any]:
         self._allowed = np.zeros(self._n, np.int8)
