@@ -14,7 +14,7 @@ from distrl.memory_backend.codec import decode_weights
 from distrl.types import Weights
 
 
-class PublishedEvaluator:
+class PublishedEvaluator(Evaluator):
     """Plays `evaluation.episodes` with the newest weights when they have crossed a multiple of `every_env_steps`.
 
     Attributes:
@@ -35,6 +35,7 @@ class PublishedEvaluator:
         after_env_steps: int,
         incarnation: int,
     ) -> None:
+        super().__init__(GreedyPolicy(policy), environment)
         assert config.evaluation.every_env_steps is not None
         self._every = config.evaluation.every_env_steps
         self._heat_up = config.heat_up_steps
@@ -42,26 +43,9 @@ class PublishedEvaluator:
         self._seed = config.seed
         self._incarnation = incarnation
         self._backend = backend
-        self._policy = policy
-        self._environment = environment
-        self._evaluator = Evaluator(GreedyPolicy(policy), environment)
+        self._published = policy
         self._next = self._following(after_env_steps)
         self.weights_version = 0
-
-    @property
-    def env_steps(self) -> int:
-        """Valid steps of all evaluations so far."""
-        return self._evaluator.env_steps
-
-    @property
-    def last_step_at(self) -> float:
-        """Monotonic seconds of the newest environment step."""
-        return self._evaluator.last_step_at
-
-    @property
-    def can_evaluate(self) -> bool:
-        """Whether there are weights."""
-        return self._backend.weights.version() > 0
 
     @property
     def due(self) -> bool:
@@ -77,12 +61,14 @@ class PublishedEvaluator:
         published = self._backend.weights.fetch()
         assert published is not None  # otherwise nothing is due, nor can it evaluate
         began = time.monotonic()
-        arrays, names = decode_weights(published.blob).arrays, self._policy.weight_names
-        self._policy.set_weights(Weights(published.version, {name: arrays[name] for name in arrays if name in names}))
+        arrays, names = decode_weights(published.blob).arrays, self._published.weight_names
+        self._published.set_weights(
+            Weights(published.version, {name: arrays[name] for name in arrays if name in names})
+        )
         self.weights_version = published.version
         # Seeded by the multiple, so that a resumed run plays the same episodes.
         key = np.random.SeedSequence(self._seed, spawn_key=(3, self._multiple(published.env_steps)))
-        episodes = [*self._evaluator.episodes(self._count, int(key.generate_state(1)[0]), stop)]
+        episodes = [*self.episodes(self._count, int(key.generate_state(1)[0]), stop)]
         if len(episodes) < self._count:
             return False
         self._backend.registry.add_evaluation(
@@ -102,10 +88,6 @@ class PublishedEvaluator:
         """Evaluate if due; deterministic mode calls this after every update."""
         if self.due:
             self.evaluate(stop)
-
-    def close(self) -> None:
-        """Close the environments."""
-        self._environment.close()
 
     def _following(self, env_steps: int) -> int:
         """Return the environment steps of the first multiple after `env_steps`."""

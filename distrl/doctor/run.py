@@ -113,12 +113,8 @@ def _of_roles(before: Look, now: Look) -> Iterator[Finding]:
     for role in now.roles:
         if earlier.get((role.role, role.id)) == (role.incarnation, role.beat):
             told = f"silent for {BETWEEN_S:g} s: process {role.pid} on {role.host}"
-            advice = f"the run's own command, if it still runs, starts it again; see logs/{_role(role).log_name}"
-            yield Finding("error", _role(role).name, told, advice)
-
-
-def _role(status: RoleStatus) -> Role:
-    return Role(status.role, status.id)
+            advice = f"the run's own command, if it still runs, starts it again; see logs/{Role.of(role).log_name}"
+            yield Finding("error", Role.of(role).name, told, advice)
 
 
 def _rows(roles: Sequence[RoleStatus]) -> list[dict[str, str]]:

@@ -54,12 +54,7 @@ def find_target(run: Path | None, redis_url: str | None, run_id: str | None) -> 
 
 @contextmanager
 def open_backend(target: Target) -> Iterator["Backend"]:
-    """Open the memory backend of a run that has not ended.
-
-    Raises:
-        ConfigError: The run has no Redis.
-        MemoryBackendError: Redis does not answer within seconds, or does not know the run.
-    """
+    """Open the memory backend of a run that has not ended."""
     if target.redis_url is None:
         raise ConfigError(f"{target.run_dir} is one process without Redis (actors.count: 0); Ctrl-C ends it")
     # Imported here: the CLI's help needs no Redis client.
@@ -75,14 +70,7 @@ def open_backend(target: Target) -> Iterator["Backend"]:
 
 @contextmanager
 def steering(target: Target, by: str) -> Iterator["Steering"]:
-    """Open the requests to a run that has not ended.
-
-    Args:
-        by: The interface that is used, for the record.
-
-    Raises:
-        ConfigError: It has ended, or takes no requests.
-    """
+    """Open the requests to a run that has not ended; `by` names the interface, for the record."""
     if target.summary is not None:
         raise ConfigError(f"{target.run_dir} has ended ({target.summary.stop_reason}); distrl status shows how")
     # Imported here, as above.

@@ -22,12 +22,7 @@ NOT_AT_WORK = ("starting", "waiting: policy", "stopping")
 
 @dataclass(frozen=True)
 class Kill:
-    """One role that was killed.
-
-    Attributes:
-        name: "learner", "actor 3".
-        back_after_s: From the kill until its successor was at work; None: it was not within the time allowed.
-    """
+    """One role that was killed."""
 
     name: str
     pid: int
@@ -39,12 +34,7 @@ class RunEndedError(Exception):
 
 
 class Chaos:
-    """Kills one role at a time, by SIGKILL, on this machine alone.
-
-    Args:
-        kinds: Roles that may be killed: "actor", "learner", "evaluator".
-        within_s: Longest time for a role to be at work again.
-    """
+    """Kills one role at a time, by SIGKILL, on this machine alone."""
 
     def __init__(self, backend: Backend, kinds: Collection[str], within_s: float, choice: random.Random) -> None:
         self._backend = backend
@@ -54,11 +44,7 @@ class Chaos:
         self._beats: dict[Role, tuple[int, int, float]] = {}  # incarnation, beat, when it was first seen
 
     def run(self, every_s: float, for_s: float, tell: Callable[[str], None]) -> list[Kill]:
-        """Kill a role every `every_s` seconds, for `for_s` seconds or until the run stops.
-
-        Raises:
-            ConfigError: No such role of the run is at work on this machine, or it is another user's.
-        """
+        """Kill a role every `every_s` seconds, for `for_s` seconds or until the run stops."""
         ends_at, kills = time.monotonic() + for_s, list[Kill]()
         try:
             self._wait_until(time.monotonic() + SILENT_S)  # to know which roles are silent
@@ -75,14 +61,14 @@ class Chaos:
         found = [
             role
             for role in self._look()
-            if role.role in self._kinds and role.host == here and now - self._beats[_role(role)][2] < SILENT_S
+            if role.role in self._kinds and role.host == here and now - self._beats[Role.of(role)][2] < SILENT_S
         ]
         if not found:
             raise ConfigError(f"no {' or '.join(sorted(self._kinds))} of this run is at work on {here}")
         return self._choice.choice(found)
 
     def _kill(self, victim: RoleStatus, tell: Callable[[str], None]) -> Kill:
-        name, began = _role(victim).name, time.monotonic()
+        name, began = Role.of(victim).name, time.monotonic()
         tell(f"killing {name} (process {victim.pid})")
         try:
             os.kill(victim.pid, signal.SIGKILL)
@@ -104,25 +90,17 @@ class Chaos:
             time.sleep(min(left_s, LOOK_EVERY_S))
 
     def _look(self) -> list[RoleStatus]:
-        """Return all heartbeats, and note new ones.
-
-        Raises:
-            RunEndedError: It stops, or has removed its keys.
-        """
+        """Return all heartbeats and note new ones; raise RunEndedError if the run stops."""
         roles = self._backend.registry.roles()
         if self._backend.registry.control().stop is not None or not roles:
             raise RunEndedError
         for role in roles:
-            if self._beats.get(_role(role), ())[:2] != (role.incarnation, role.beat):
-                self._beats[_role(role)] = (role.incarnation, role.beat, time.monotonic())
+            if self._beats.get(Role.of(role), ())[:2] != (role.incarnation, role.beat):
+                self._beats[Role.of(role)] = (role.incarnation, role.beat, time.monotonic())
         return roles
-
-
-def _role(status: RoleStatus) -> Role:
-    return Role(status.role, status.id)
 
 
 def _succeeds(role: RoleStatus, victim: RoleStatus) -> bool:
     """Return whether this is the victim's successor, and at work."""
-    newer = _role(role) == _role(victim) and role.incarnation > victim.incarnation
+    newer = Role.of(role) == Role.of(victim) and role.incarnation > victim.incarnation
     return newer and not role.state.startswith(NOT_AT_WORK)

@@ -21,13 +21,7 @@ from distrl.types import EnvSpec
 
 @dataclass(frozen=True)
 class Checked:
-    """A configuration that may be launched.
-
-    Attributes:
-        loaded: With all that a class of the user's own declares.
-        spec: The environment, as the probe found it.
-        notes: Lines for the user.
-    """
+    """A configuration that may be launched, with the environment's spec and notes for the user."""
 
     loaded: LoadedConfig
     spec: EnvSpec
@@ -35,11 +29,7 @@ class Checked:
 
 
 def check(loaded: LoadedConfig, run_dir: Path, resume: str | None) -> Checked:
-    """Check everything that can be known before the launch, the cheapest first.
-
-    Raises:
-        ConfigError, MemoryBackendError: It would fail.
-    """
+    """Check everything that can be known before the launch, the cheapest first."""
     loaded = settled(loaded)
     config = loaded.config
     _check_launchable(config)

@@ -1,13 +1,12 @@
 """Deterministic mode (`actors.count: 0`): one process, no threads, in-memory backend, deterministic operations.
 
-The same ten hops as everywhere, called in turn, so that a debugger can walk them. A checkpoint abandons open episodes,
-reseeds environments and sampling from (seed, update), and lets the actor take the next weights whole instead of mixing
-them; so a run that is resumed from it goes on exactly as one that was not,
-unless `replay.checkpoint: false` leaves the replay memory out of it.
-"""
+A checkpoint abandons open episodes, reseeds environments and sampling from (seed, update), and lets the actor take the
+next weights whole: a run that is resumed from it goes on exactly as one that was not, unless `replay.checkpoint: false`
+leaves the replay memory out of it."""
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic
@@ -16,7 +15,6 @@ from distrl.actors.actor import Actor
 from distrl.actors.gradient_actor import make_shipper
 from distrl.actors.policy import Policy
 from distrl.actors.published_evaluator import PublishedEvaluator
-from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import StalledError
 from distrl.learner.origin import Place
@@ -24,19 +22,12 @@ from distrl.learner.prefetch import Source, T
 from distrl.learner.preparation import prepare
 from distrl.learner.reporter import Snapshot
 from distrl.learner.session import Session
-from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import Backend
 from distrl.roles.description import RunDescription
-from distrl.types import PolicyBundle
 
 
 class InlineSource(Generic[T]):
-    """A source that lets the actor act whenever the learner wants a batch.
-
-    Args:
-        make_source: Makes the source from what it calls whenever it has nothing to take.
-        stall_timeout_s: How long unrolls may be rejected before a batch is complete.
-    """
+    """A source that lets the actor act whenever the learner wants a batch."""
 
     def __init__(
         self,
@@ -83,33 +74,25 @@ def run_deterministic(
     bundle = backend.weights.get_bundle()
     assert bundle is not None  # prepare has just put it
     producer = (0, backend.registry.register_actor(0))
-    environment = VectorEnvironment(config.environment, config.actors.environments)
-    shipper = make_shipper(config, environment.spec) if config.algorithm.ships == "gradients" else None
-    actor = Actor(config, backend, Policy(bundle), environment, producer, stop, shipper)
-    actor.reset(prepared.state.updates)
-    source: InlineSource[Any] = InlineSource(
-        actor,
-        lambda idle: prepared.make_source(backend, idle, block_s=0.0),
-        backend,
-        stop,
-        config.learner.stall_timeout_s,
-    )
-    evaluator = _make_evaluator(config, backend, bundle, prepared.state)
-    try:
-        evaluate = None if evaluator is None else partial(evaluator.evaluate_if_due, stop)
+    with ExitStack() as cleanup:
+        environment = VectorEnvironment(config.environment, config.actors.environments)
+        cleanup.callback(environment.close)
+        gradients = make_shipper(config, environment.spec) if config.algorithm.ships == "gradients" else None
+        actor = Actor(config, backend, Policy(bundle), environment, producer, stop, gradients)
+        actor.reset(prepared.state.updates)
+        source: InlineSource[Any] = InlineSource(
+            actor,
+            lambda idle: prepared.make_source(backend, idle, block_s=0.0),
+            backend,
+            stop,
+            config.learner.stall_timeout_s,
+        )
+        evaluate = None
+        if config.evaluation.every_env_steps is not None:
+            # Environments and a policy of its own, so that it changes nothing of the training.
+            apart = VectorEnvironment(config.environment, config.evaluation.environments_used)
+            cleanup.callback(apart.close)
+            evaluated, incarnation = prepared.state.evaluation_env_steps or 0, backend.registry.register_evaluator()
+            evaluator = PublishedEvaluator(config, backend, Policy(bundle), apart, evaluated, incarnation)
+            evaluate = partial(evaluator.evaluate_if_due, stop)
         return Session(prepared, source, report, stop, after_save=actor.reset, evaluate=evaluate).run()
-    finally:
-        environment.close()
-        if evaluator is not None:
-            evaluator.close()
-
-
-def _make_evaluator(
-    config: RunConfig, backend: Backend, bundle: PolicyBundle, state: LearnerState
-) -> PublishedEvaluator | None:
-    """Return an evaluator with environments and a policy of its own, so that it changes nothing of the training."""
-    if config.evaluation.every_env_steps is None:
-        return None
-    environment = VectorEnvironment(config.environment, config.evaluation.environments_used)
-    evaluated, incarnation = state.evaluation_env_steps or 0, backend.registry.register_evaluator()
-    return PublishedEvaluator(config, backend, Policy(bundle), environment, evaluated, incarnation)

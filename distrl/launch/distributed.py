@@ -63,10 +63,7 @@ def _publish(run: Run, backend: Backend) -> None:
 
 
 def _last_look(run: Run, monitor: Monitor) -> None:
-    """Read the last numbers, then remove the run's keys, also where they can no longer be read.
-
-    If Redis is gone, or what it holds has been damaged, the last known numbers stand.
-    """
+    """Read the last numbers, then remove the run's keys, also where they can no longer be read."""
     try:
         with closing(run.open_backend("supervisor", give_up_s=LAST_LOOK_S)) as backend:
             try:
@@ -120,9 +117,6 @@ def keep_published(run_dir: Path, backend: Backend) -> str | None:
 
 
 def make_private_token() -> None:
-    """Hands this process and its children a token of their own, one for all the clusters that it starts.
-
-    Ray would otherwise keep one in the home directory.
-    """
+    """Set a token for the clusters that this process starts; Ray would otherwise keep one in the home directory."""
     os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token")
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))

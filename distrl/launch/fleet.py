@@ -69,6 +69,11 @@ class Member:
     killed_for: str | None = None  # until it is found dead
     errors: deque[tuple[str, tuple[int, ...]]] = field(default_factory=lambda: deque(maxlen=SAME_ERROR))
 
+    @property
+    def is_placed(self) -> bool:
+        """Whether the role runs, and not only waits for its place on a cluster."""
+        return self.handle is not None and self.handle.waits_for is None
+
     def repeats(self, error: str | None, reached: tuple[int, ...]) -> bool:
         """Record an end; return whether the last ends had one error, numbers apart, and no progress in between.
 
@@ -84,11 +89,7 @@ class Member:
 
 
 class Fleet:
-    """Members by role.
-
-    Args:
-        restart_budget: Restarts of one role within ten minutes.
-    """
+    """Members by role; each may be restarted `restart_budget` times within ten minutes."""
 
     def __init__(self, launcher: Launcher, restart_budget: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._launcher = launcher
@@ -155,12 +156,7 @@ class Fleet:
 
 
 class HangWatch:
-    """Remembers when each role's newest heartbeat was first seen.
-
-    Args:
-        limit_s: `environment.step_timeout_s`.
-        awake: Excludes time in which this process itself was suspended.
-    """
+    """Remembers when each role's newest heartbeat was first seen."""
 
     def __init__(self, limit_s: float, awake: AwakeClock) -> None:
         self._limit_s = limit_s
@@ -170,7 +166,7 @@ class HangWatch:
 
     def overdue_s(self, status: RoleStatus) -> float | None:
         """Return seconds without an environment step or heartbeat if they exceed the limit, else None."""
-        role, now = Role(status.role, status.id), self._awake.look()
+        role, now = Role.of(status), self._awake.look()
         if not self.is_current(status):
             return None
         incarnation, beat, since = self._seen.get(role, (0, 0, now))
@@ -182,11 +178,11 @@ class HangWatch:
 
     def is_current(self, status: RoleStatus) -> bool:
         """Return whether the heartbeat's incarnation is not known to have ended."""
-        return status.incarnation > self._ended.get(Role(status.role, status.id), 0)
+        return status.incarnation > self._ended.get(Role.of(status), 0)
 
     def ended(self, status: RoleStatus) -> None:
         """Ignore that incarnation from now on: its heartbeat stays until the next one's."""
-        role = Role(status.role, status.id)
+        role = Role.of(status)
         self._ended[role] = max(status.incarnation, self._ended.get(role, 0))
 
 

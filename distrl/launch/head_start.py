@@ -1,11 +1,7 @@
-"""A head start for the learner: its interpreter imports the framework while the run is still being set up.
+"""A head start for the learner: a child imports the framework while the run is still being set up.
 
-That import takes longer than everything else before the first update, and needs to know nothing but which framework.
-So the interpreter starts as soon as the configuration has been read, beside the trying out of the environment and the
-start of Redis, and becomes the learner when there is a run to join. If there never is one, it is ended.
-
-The child reads one line of JSON from its standard input. The same pipe is its lifeline: it ends with the parent.
-"""
+The import takes longer than everything else before the first update. The child then reads one line of JSON from its
+standard input, which names the run to join; the same pipe is its lifeline."""
 
 import atexit
 import contextlib
@@ -31,12 +27,7 @@ if TYPE_CHECKING:
 
 
 class HeadStart:
-    """The parent's side; making it starts the child.
-
-    Args:
-        framework: tensorflow or jax.
-        variables: Environment variables beside this process's own.
-    """
+    """The parent's side; making it starts the child."""
 
     def __init__(self, framework: str, variables: Mapping[str, str]) -> None:
         self._given = False
@@ -51,11 +42,7 @@ class HeadStart:
             )
 
     def become_learner(self, address: "RunAddress", log: Path) -> "subprocess.Popen[bytes] | None":
-        """Let the child join a run; None if it has done so before, or has ended.
-
-        Args:
-            log: The learner's log; earlier output of the child goes there, too.
-        """
+        """Let the child join a run and write to `log`; None if it has done so before, or has ended."""
         assert self._process.stdin is not None
         if self._given or self._process.poll() is not None:
             return None
@@ -80,11 +67,7 @@ class HeadStart:
 
 @contextmanager
 def head_start(config: "RunConfig") -> Iterator[HeadStart | None]:
-    """While inside, a child imports the framework, or is the learner; None where the learner is no child process.
-
-    Raises:
-        MissingExtraError: The framework is not installed.
-    """
+    """While inside, a child imports the framework, or is the learner; None where the learner is no child process."""
     from distrl.roles.framework import require_framework, role_variables
 
     require_framework(config.learner.backend)

@@ -24,14 +24,7 @@ Snapshot = dict[str, float | int | str | None]
 
 
 class Monitor:
-    """Collects the reports of roles while a run lasts.
-
-    Attributes:
-        latest: The newest snapshot; empty before the first.
-        ledger: The newest counts of unrolls.
-        peak_rss_mb: Role name -> highest resident memory, MB.
-        restarts: Restarts of all roles; the supervisor counts them.
-    """
+    """Collects the reports of roles while a run lasts."""
 
     def __init__(self, config: RunConfig, run_dir: Path, view: View) -> None:
         self._config = config
@@ -72,18 +65,14 @@ class Monitor:
         return int(self.latest.get("updates") or 0)
 
     def update(self, backend: Backend, roles: Sequence[RoleStatus]) -> None:
-        """Record the snapshots that are new since the last call, and update the view.
-
-        Args:
-            roles: Newest heartbeats of the roles that are up.
-        """
+        """Record the snapshots that are new since the last call, and update the view; `roles` are up."""
         self.ledger = backend.ledger.counts()
         self._actors_up = sum(role.role == "actor" for role in roles)
         self._blocked = blocked_share(roles)
         self._rss_mb = sum(role.rss_mb for role in roles)
         self._cpu_cores = sum(role.cpu_share for role in roles)
         for role in roles:
-            name = Role(role.role, role.id).name
+            name = Role.of(role).name
             self.peak_rss_mb[name] = max(self.peak_rss_mb.get(name, 0.0), role.peak_rss_mb)
         for entry_id, snapshot in backend.registry.snapshots(self._after):
             self._after = entry_id

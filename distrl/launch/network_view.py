@@ -11,12 +11,7 @@ from distrl.roles.framework import import_framework, require_framework
 
 
 def network_view(config: RunConfig) -> str:
-    """Every network as a tree of layers with shapes and numbers of weights, and the copies there are of it.
-
-    Raises:
-        ConfigError: The environment cannot be started, or the network does not fit it.
-        MissingExtraError: The framework is not installed.
-    """
+    """Return every network as a tree of layers with shapes and numbers of weights, and the copies there are of it."""
     require_framework(config.learner.backend)
     spec = probe(config.environment, action_mask=config.network.action_mask)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -80,8 +80,7 @@ def summarize(
     """Make the summary from the newest snapshot, the ledger and the outcome.
 
     Args:
-        started: Time of the launch in seconds since 1970: the learner reports its first update by that clock.
-        wall_s: Duration by the monotonic clock.
+        started: Seconds since 1970, the clock by which the learner reports its first update.
     """
     config = description.config
     latest: Mapping[str, Any] = monitor.latest

@@ -23,13 +23,7 @@ REDIS_URL_VARIABLE = "DISTRL_REDIS_URL"
 class ProcessHandle:
     """One started role, which leads a process group of its own.
 
-    Args:
-        log: Takes the role's output; open for reading, too. The handle closes it when the role has ended.
-        log_start: Size of the log before the role wrote to it.
-
-    Attributes:
-        error: The last error that the role logged, once it has ended.
-        waits_for: None: a process has its place at once.
+    Its output goes to `log`, from byte `log_start` on; the handle closes the log when the role has ended.
     """
 
     waits_for = None
@@ -82,10 +76,6 @@ class ProcessLauncher:
 
     They get process groups of their own, so that Ctrl-C reaches the supervisor alone and it can end them in order; not
     sessions, each of which Linux would give the same share of the cores, whatever `give_way` asks for.
-
-    Args:
-        head_start: An interpreter that is on its way already, for the first learner.
-        report: Takes one line for the user.
     """
 
     def __init__(

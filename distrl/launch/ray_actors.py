@@ -64,13 +64,7 @@ def _open_log(path: Path) -> IO[str]:
 
 
 class RayHandle:
-    """One started role.
-
-    Args:
-        place: The placement group that holds the role's resources, once a node has them.
-        needs: Those resources in words.
-        log: The role's log, which also takes Ray's errors.
-    """
+    """One started role in its placement group; `needs` is its resources in words, and `log` also takes Ray's errors."""
 
     def __init__(self, role: Role, actor: Any, place: PlacementGroup, needs: str, log: Path) -> None:
         self.role = role

@@ -14,18 +14,14 @@ ANSWER_S = 3.5 * HEARTBEAT_S
 
 
 def stall_report(backend: Backend, why: str) -> str:
-    """Asks all roles for the stacks of their threads, and waits for them for `ANSWER_S` seconds.
-
-    Raises:
-        MemoryBackendError: Redis does not answer.
-    """
+    """Ask all roles for the stacks of their threads, and wait for them for `ANSWER_S` seconds."""
     registry = backend.registry
-    before = {_role(status): status.beat for status in registry.roles()}
+    before = {Role.of(status): status.beat for status in registry.roles()}
     registry.set_control(stacks=True)
     time.sleep(ANSWER_S)
     statuses = registry.roles()
     registry.set_control(stacks=False)
-    silent = {_role(status) for status in statuses if before.get(_role(status)) == status.beat}
+    silent = {Role.of(status) for status in statuses if before.get(Role.of(status)) == status.beat}
     return "\n".join([why, "", *_numbers(backend), "", *_roles(statuses, silent), "", *_stacks(statuses)])
 
 
@@ -43,7 +39,7 @@ def _numbers(backend: Backend) -> Iterator[str]:
 
 def _roles(statuses: Sequence[RoleStatus], silent: set[Role]) -> Iterator[str]:
     for status in statuses:
-        role = _role(status)
+        role = Role.of(status)
         told = f", SILENT for {ANSWER_S:g} s or longer" if role in silent else ""
         yield (
             f"{role.name}: {status.state}, incarnation {status.incarnation}, weights version {status.weights_version}, "
@@ -55,9 +51,5 @@ def _roles(statuses: Sequence[RoleStatus], silent: set[Role]) -> Iterator[str]:
 
 def _stacks(statuses: Sequence[RoleStatus]) -> Iterator[str]:
     for status in statuses:
-        yield f"===== {_role(status).name}\n{status.stacks or 'no stacks reported'}"
+        yield f"===== {Role.of(status).name}\n{status.stacks or 'no stacks reported'}"
     yield f"===== the run's own command\n{stacks()}"
-
-
-def _role(status: RoleStatus) -> Role:
-    return Role(status.role, status.id)

@@ -20,6 +20,7 @@ from distrl.roles.machine import cores
 from distrl.roles.plan import ACTORS_PER_CORE, Role, most_actors, roles_beside_actors
 from distrl.roles.suspend_clock import AwakeClock
 
+LEARNER = Role("learner")
 TICK_S = 0.05
 REGISTRY_EVERY_S = 0.5
 LEARNER_GRACE_S = 30.0
@@ -80,7 +81,11 @@ class Supervisor:
         except BaseException:
             self._end_roles()
             raise
-        return self._unless_learner_failed(outcome, self._end_roles())
+        failed = self._end_roles()
+        if outcome.error is None and failed is not None:
+            code, why = failed
+            return Outcome(code, outcome.stop_reason, f"learner did not end cleanly: {why}")
+        return outcome
 
     def _until_over(self) -> Outcome:
         try:
@@ -91,15 +96,11 @@ class Supervisor:
         except MemoryBackendError as error:
             return Outcome.of(error)
         if outcome.error is not None and outcome.exit_code != MemoryBackendError.exit_code:
-            self._publish_failure(outcome)
+            try:
+                self._backend.registry.set_control(stop=outcome.stop_reason)  # for roles that joined by hand
+            except MemoryBackendError as error:  # they meet the same, and end by themselves
+                self._monitor.event(str(error))
         return outcome
-
-    def _publish_failure(self, outcome: Outcome) -> None:
-        """Set the stop reason for roles that joined by hand."""
-        try:
-            self._backend.registry.set_control(stop=outcome.stop_reason)
-        except MemoryBackendError as error:  # they meet the same, and end by themselves
-            self._monitor.event(str(error))
 
     def _round(self) -> Outcome | None:
         now = self._awake.look()
@@ -124,7 +125,7 @@ class Supervisor:
             self._scale(control.target_actors, forced=control.target_forced)
         self._look_for_places()
         statuses = [status for status in self._backend.registry.roles() if self._is_up(status)]
-        self._reported = {Role(status.role, status.id) for status in statuses}
+        self._reported = {Role.of(status) for status in statuses}
         self._learner_trains = any(map(self._is_training, statuses))
         for status in statuses:
             self._kill_if_hung(status)
@@ -133,8 +134,8 @@ class Supervisor:
 
     def _is_up(self, status: RoleStatus) -> bool:
         """Return whether the role is up; a member that is down or has no place is not, roles joined by hand are."""
-        member = self.fleet.members.get(Role(status.role, status.id))
-        return member is None or (member.handle is not None and member.handle.waits_for is None)
+        member = self.fleet.members.get(Role.of(status))
+        return member is None or member.is_placed
 
     def _learner_decided(self, reason: str) -> bool:
         """Return whether the learner has set its own stop condition, after which it ends by itself with 0."""
@@ -222,15 +223,14 @@ class Supervisor:
             self._learner_trains = False
         # Read afresh: an incarnation can live and die between two looks.
         for status in self._backend.registry.roles():
-            if (status.role, status.id) == (role.kind, role.id):
+            if Role.of(status) == role:
                 if role.kind == "actor":
                     self._backend.tickets.reclaim((status.id, status.incarnation))
                 self._watch.ended(status)
 
     def _start_some(self) -> None:
         """Start roles whose back-off is over and actors that are missing, a few of them, the learner first."""
-        learner = self.fleet.members[Role("learner")]
-        placed = learner.handle is not None and learner.handle.waits_for is None
+        placed = self.fleet.members[LEARNER].is_placed
         again = self.fleet.start_due(STARTS_PER_ROUND, learner_alone=not placed)
         for member in again:
             self._monitor.restarts = self.fleet.restarts
@@ -269,13 +269,13 @@ class Supervisor:
             if role in self.fleet.members:
                 self._monitor.event(f"{role.name} waits for a place no longer")
         self._without_place = waiting
-        if Role("learner") in waiting and self._awake.age_s(self._made_room_at) >= PATIENCE_S:
+        if LEARNER in waiting and self._awake.age_s(self._made_room_at) >= PATIENCE_S:
             self._make_room()
 
     def _make_room(self) -> None:
         """Kill the actor with the highest id that has a place: without a learner it would only wait."""
         for member in reversed(self.fleet.actors):
-            if member.handle is not None and member.handle.waits_for is None:
+            if member.handle is not None and member.is_placed:
                 self._made_room_at = self._awake.look()
                 member.killed_for = "it makes room for the learner"
                 member.handle.kill()
@@ -298,7 +298,7 @@ class Supervisor:
 
     def _kill_if_hung(self, status: RoleStatus) -> None:
         """Kill an actor or evaluator whose environment step or heartbeat is too old."""
-        role = Role(status.role, status.id)
+        role = Role.of(status)
         member = self.fleet.members.get(role)
         if role.kind == "learner" or (member is not None and (member.handle is None or member.killed_for)):
             return
@@ -349,15 +349,11 @@ class Supervisor:
         return f"{path} has the stacks of all roles"
 
     def _end_roles(self) -> tuple[int, str] | None:
-        """End the learner first, so that it saves its state; then all others, which have nothing to save.
-
-        Returns:
-            Exit code and reason, where the learner had something to save and did not end cleanly.
-        """
-        learners = [member for role, member in self.fleet.members.items() if role.kind == "learner"]
-        failures = [self._end_learner(member.handle) for member in learners if member.handle is not None]
-        end([member for role, member in self.fleet.members.items() if role.kind != "learner"], ACTOR_GRACE_S)
-        return next(filter(None, failures), None)
+        """End the learner first, so that it saves, then all others; return code and reason if it could not save."""
+        learner = self.fleet.members.get(LEARNER)
+        failure = self._end_learner(learner.handle) if learner is not None and learner.handle is not None else None
+        end([member for role, member in self.fleet.members.items() if role != LEARNER], ACTOR_GRACE_S)
+        return failure
 
     def _end_learner(self, handle: Handle) -> tuple[int, str] | None:
         starting = self._learner_is_starting()
@@ -384,13 +380,6 @@ class Supervisor:
 
     def _is_training(self, status: RoleStatus) -> bool:
         return status.role == "learner" and self._watch.is_current(status)
-
-    def _unless_learner_failed(self, outcome: Outcome, failed: tuple[int, str] | None) -> Outcome:
-        """Turn a requested stop into a failure if the learner could not save."""
-        if outcome.error is not None or failed is None:
-            return outcome
-        code, why = failed
-        return Outcome(code, outcome.stop_reason, f"learner did not end cleanly: {why}")
 
 
 def _states(statuses: Sequence[RoleStatus]) -> str:

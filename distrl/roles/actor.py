@@ -35,11 +35,6 @@ class ActorRole(JoinedRole):
         self._rate_from = (self._entered_at, 0)
 
     def _work(self, cleanup: ExitStack) -> None:
-        """Act until stopped.
-
-        Raises:
-            EnvironmentFailedError: The environment raised; the supervisor restarts the role within its budget.
-        """
         config = self._run.config
         environment = make_environment(config.environment, config.actors.environments, self._incarnation)
         cleanup.callback(environment.close)

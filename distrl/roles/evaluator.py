@@ -28,12 +28,7 @@ class EvaluatorRole(JoinedRole):
         self._evaluator: PublishedEvaluator | None = None
 
     def _work(self, cleanup: ExitStack) -> None:
-        """Evaluate until stopped, or until another evaluator has taken over.
-
-        Raises:
-            ConfigError: The run has nothing to evaluate, or its policy is for another environment.
-            EnvironmentFailedError: The environment raised; the supervisor restarts the role within its budget.
-        """
+        """Evaluate until stopped, or until another evaluator has taken over."""
         config = self._run.config
         if config.evaluation.every_env_steps is None:
             raise ConfigError(
@@ -61,7 +56,7 @@ class EvaluatorRole(JoinedRole):
         while not self._stop.wait(POLL_S):
             newest_evaluator(self._incarnation, self._backend.registry.evaluator_incarnation())
             asked = self._backend.registry.control().evaluation
-            if not (evaluator.due or (asked.pending and evaluator.can_evaluate)):
+            if not (evaluator.due or (asked.pending and self._backend.weights.version() > 0)):
                 continue
             self._enter("evaluating")
             if evaluator.evaluate(self._stop.is_set) and asked.pending:

@@ -36,13 +36,7 @@ def select_framework(backend: str) -> None:
 
 
 def import_framework(backend: str) -> None:
-    """Select the framework and import it, in a process of distrl's own (see `lean_import`).
-
-    Wait for another thread that has begun with it.
-
-    Raises:
-        MissingExtraError, ConfigError: As `select_framework`.
-    """
+    """Select the framework and import it, in a process of distrl's own (see `lean_import`)."""
     from distrl.networks.framework.lean_import import import_keras
 
     with _one_at_a_time:

@@ -88,8 +88,7 @@ def become(name: str, stop: threading.Event) -> None:
 def be_done() -> None:
     """Ignore further signals: this process ends.
 
-    Python removes its handlers before it has ended. A signal in that moment would kill a role that has done all its
-    work, and the supervisor would take that for a failure.
+    Python removes its handlers earlier. A signal in that moment would kill a role that has done all its work.
     """
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
@@ -98,19 +97,14 @@ def be_done() -> None:
 def give_way(role: Role) -> None:
     """Lower the priority of every role but the learner, for which most roles wait sooner or later.
 
-    This concerns the thread that calls and those that it starts. Where Linux groups processes by sessions (autogroup),
-    it weighs niceness within one session, which is why all roles that one command starts share one.
+    Linux weighs niceness within one session (autogroup): all roles that one command starts share one.
     """
     if role.kind != "learner":
         os.nice(NICENESS)
 
 
 def await_bundle(backend: Backend, stop: threading.Event) -> PolicyBundle | None:
-    """Wait for the policy bundle, which the learner exports once it has built the network; None when stopped.
-
-    Raises:
-        MemoryBackendError: The run is gone, so that there will be none.
-    """
+    """Wait for the policy bundle, which the learner exports once it has built the network; None when stopped."""
     while not stop.wait(BUNDLE_POLL_S):
         bundle = backend.weights.get_bundle()
         if bundle is not None:
@@ -119,12 +113,7 @@ def await_bundle(backend: Backend, stop: threading.Event) -> PolicyBundle | None
 
 
 def make_environment(config: EnvironmentConfig, count: int, incarnation: int) -> VectorEnvironment:
-    """Make the role's environments.
-
-    Raises:
-        ConfigError: They cannot be made.
-        EnvironmentFailedError: They cannot at a later start of the role, which may pass.
-    """
+    """Make the role's environments; at a later start of the role a failure may pass."""
     try:
         return VectorEnvironment(config, count)
     except ConfigError as error:
@@ -134,11 +123,7 @@ def make_environment(config: EnvironmentConfig, count: int, incarnation: int) ->
 
 
 class JoinedRole(ABC):
-    """One role of a run, from joining it to its end.
-
-    Args:
-        stop: Ends the role in order.
-    """
+    """One role of a run, from joining it to its end; `stop` ends it in order."""
 
     def __init__(self, role: Role, address: RunAddress, stop: threading.Event) -> None:
         self._role, self._stop = role, stop
@@ -184,10 +169,8 @@ class Heartbeat:
 
     Args:
         backend: A connection of its own; closed with the heartbeat.
-        status: Returns the role's state; called on the heartbeat's thread.
+        status, steer: Called on the heartbeat's thread; `steer` whenever operators have changed the configuration.
         stop: Set when operators or the learner have ended the run.
-        config: The configuration of the launch.
-        steer: Takes the configuration whenever operators have changed it; called on the heartbeat's thread.
     """
 
     def __init__(

@@ -31,13 +31,7 @@ class LearnerRole(JoinedRole):
         self._enter("starting: importing the framework")
 
     def _work(self, cleanup: ExitStack) -> str:
-        """Train, and return the stop reason, which the control hash then holds as well.
-
-        Raises:
-            MissingExtraError: The framework is not installed.
-            NonFiniteError: Loss or weights are not finite; they were not published.
-            UnsavedError: The run's directory does not take the last updates.
-        """
+        """Train, and return the stop reason, which the control hash then holds as well."""
         description = self._run.description
         feed_backend = self._run.open_backend("learner feed")
         cleanup.callback(feed_backend.close)

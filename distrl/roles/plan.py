@@ -6,6 +6,7 @@ from typing import Literal
 from distrl.config import RunConfig
 from distrl.errors import ConfigError
 from distrl.learner.replay_set_up import fitting_replay, replay_schema
+from distrl.memory_backend.records import RoleStatus
 from distrl.roles.machine import cores
 from distrl.types import EnvSpec
 
@@ -16,6 +17,10 @@ class Role:
 
     kind: Literal["learner", "actor", "evaluator"]
     id: int = 0
+
+    @classmethod
+    def of(cls, status: RoleStatus) -> "Role":
+        return cls(status.role, status.id)
 
     @property
     def name(self) -> str:
@@ -93,8 +98,7 @@ def replay_note(config: RunConfig, spec: EnvSpec) -> str | None:
     """Return the size of the replay memory without the policy's recurrent state; None without a replay memory.
 
     Raises:
-        ConfigError: It does not fit into the memory of this host, which will run the learner; or it does not hold an
-            unroll of every actor, whose rows the environment has stated.
+        ConfigError: It does not fit into the memory of this host, or does not hold an unroll of every actor.
     """
     parameters = config.algorithm.replay_parameters
     if parameters is None:
@@ -108,11 +112,7 @@ def replay_note(config: RunConfig, spec: EnvSpec) -> str | None:
 
 
 def check_queue(config: RunConfig, spec: EnvSpec) -> None:
-    """Refuse a queue that is full before a batch is in it, where that can be known.
-
-    Raises:
-        ConfigError: Says how large it must be.
-    """
+    """Refuse a queue that is full before a batch is in it, where that can be known."""
     if config.deterministic or config.algorithm.ships == "gradients":
         return  # one actor without a queue; and the size of gradients is not known before the network is built
     wanted, least = config.unrolls_at_once, replay_schema(config, spec, {}).least_bytes

@@ -157,4 +157,3 @@ def test_evaluating_stores_nothing():
     assert evaluator.evaluate()
     assert world.backend.ledger.counts() == before
     assert world.backend.weights.env_steps() == 100
-    evaluator.close()
