@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from distrl.runs.loaded_run import LoadedRun
     from distrl.runs.summary import Summary
     from distrl.serving.exported_policy import ExportedPolicy
-    from distrl.terminal.console import View
-    from distrl.terminal.listeners import Listener
+    from distrl.terminal.console import Listener, View
 
 # ONNX Runtime, from 1.29 on, sends telemetry from its import on, with a thread, files in the user's cache, and memory
 # that grows where the network is cut. Set the variable to 0 to have that.
@@ -133,8 +132,7 @@ def _train(
     new = run_dir is None and resume is None
     with forgotten_if_empty(folder) if new else nullcontext(), head_start(loaded.config) as learner:
         from distrl.launch import training  # beside the head start, as they take a while
-        from distrl.terminal.console import named_view
-        from distrl.terminal.listeners import ListenedView
+        from distrl.terminal.console import ListenedView, named_view
 
         shown = named_view(view or "auto", folder) if isinstance(view, str | None) else view
         if callbacks:

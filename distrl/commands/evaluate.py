@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from distrl.commands.options import RunArgument
+from distrl.commands.options import RunArgument, WeightsOption
 from distrl.config.document import parse
 from distrl.config.load import load
 from distrl.errors import EXIT_INTERRUPTED, ConfigError
@@ -35,10 +36,7 @@ PATIENCE_S = 2.0
 def evaluate(
     run: RunArgument = None,
     episodes: Annotated[int, typer.Option(min=0, metavar="N", help="Number; 0: endlessly, until Ctrl-C.")] = 100,
-    checkpoint: Annotated[
-        str,
-        typer.Option(metavar="newest|best|PATH", help="Weights: the newest saved, the best, or those of a checkpoint."),
-    ] = "newest",
+    checkpoint: WeightsOption = "newest",
     environments: Annotated[
         int, typer.Option(min=1, metavar="B", help="Environments that step together; each plays its share.")
     ] = 10,
@@ -199,7 +197,7 @@ def _progress(episodes: int) -> "Iterator[Any]":
     patience.start()
 
     def show(ended: "list[Episode]") -> None:
-        mean = sum(episode.total for episode in ended) / len(ended)
+        mean = fmean(episode.total for episode in ended)
         bar.update(task, completed=len(ended), description=f"return {return_words(mean)}")
 
     try:
@@ -222,8 +220,7 @@ def _report(
 ) -> dict[str, Any]:
     """Return the JSON object. Values that need an episode are null before one has ended."""
     returns, lengths = [episode.total for episode in ended], [episode.length_steps for episode in ended]
-    mean = _mean(returns)
-    deviation = None if mean is None else (sum((value - mean) ** 2 for value in returns) / len(returns)) ** 0.5
+    mean = fmean(returns) if returns else None
     return {
         "run": None if run is None else str(run),
         "environment": subject.environment.id,
@@ -234,17 +231,13 @@ def _report(
         "episodes": len(ended),
         "complete": complete,
         "mean_return": mean,
-        "std_return": deviation,
+        "std_return": None if mean is None else fmean((value - mean) ** 2 for value in returns) ** 0.5,
         "min_return": min(returns, default=None),
         "max_return": max(returns, default=None),
-        "mean_length_steps": _mean(lengths),
+        "mean_length_steps": fmean(lengths) if lengths else None,
         "returns": returns,
         "lengths_steps": lengths,
     }
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def _text(subject: "Subject", report: Mapping[str, Any], video: Path | None) -> str:

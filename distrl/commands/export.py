@@ -6,25 +6,15 @@ from typing import Annotated
 import typer
 
 import distrl
-from distrl.commands import completion
+from distrl.commands.options import RequiredRunArgument, WeightsOption
 
 
 def export(
-    run: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN",
-            help="A run's directory; the run may be training.",
-            autocompletion=completion.runs,
-        ),
-    ],
+    run: RequiredRunArgument,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="[dim]Default: policy.onnx in the run's directory.[/]")
     ] = None,
-    checkpoint: Annotated[
-        str,
-        typer.Option(metavar="newest|best|PATH", help="Weights: the newest saved, the best, or those of a checkpoint."),
-    ] = "newest",
+    checkpoint: WeightsOption = "newest",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a run's policy as one ONNX file, which acts without distrl's learner and its libraries.

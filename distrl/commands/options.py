@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -47,6 +47,18 @@ SetOption = Annotated[
 RunDirOption = Annotated[
     Path | None,
     typer.Option("--run-dir", metavar="DIR", help="The run's own directory. [dim]Default: a new one under runs/.[/]"),
+]
+RequiredRunArgument = Annotated[
+    Path,
+    typer.Argument(metavar="RUN", help="A run's directory; the run may be training.", autocompletion=completion.runs),
+]
+WeightsOption = Annotated[
+    str,
+    typer.Option(
+        "--checkpoint",
+        metavar="newest|best|PATH",
+        help="Weights: the newest saved, the best, or those of a checkpoint.",
+    ),
 ]
 RunArgument = Annotated[
     Path | None, typer.Argument(metavar="RUN", help="A run's directory.", autocompletion=completion.runs)
@@ -112,34 +124,20 @@ class Layers:
 
     def given(self) -> list[str]:
         """The options that the command line has, without those that the process' environment may hold."""
-        options = {
-            "--preset": self.preset,
-            "--env": self.env,
-            "--algorithm": self.algorithm,
-            "--actors": self.actors,
-            "--set": self.sets or None,
-            "--launcher": self.launcher,
-            "--ray-address": self.ray_address,
-            "--seed": self.seed,
-        }
+        options = {"--preset": self.preset, "--set": self.sets or None, **self._flags(), "--redis-url": None}
         return [name for name, value in options.items() if value is not None]
 
     def load(self) -> LoadedConfig:
-        """Return the checked configuration.
+        """The configuration, checked.
 
         Raises:
             ConfigError: In one line: what is wrong, the value, where it came from, what is allowed or nearest.
         """
-        flags = {
-            "--env": self.env,
-            "--algorithm": self.algorithm,
-            "--actors": self.actors,
-            "--launcher": self.launcher,
-            "--ray-address": self.ray_address,
-            "--redis-url": self.redis_url,
-            "--seed": self.seed,
-        }
-        return load(self.preset, self.config, self.sets or (), flags)
+        return load(self.preset, self.config, self.sets or (), self._flags())
+
+    def _flags(self) -> dict[str, Any]:
+        names = ("env", "algorithm", "actors", "launcher", "ray_address", "redis_url", "seed")
+        return {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from distrl.commands import completion
+from distrl.commands.options import RequiredRunArgument
 from distrl.commands.runs import waiting, warn
 from distrl.config.presets import nearest
 from distrl.errors import ConfigError, require
@@ -70,17 +71,14 @@ def plot(
     require("matplotlib", "matplotlib", "plot")
     with waiting("still reading runs …"):
         from distrl.runs import pictures, plots
-        from distrl.runs import plots as palettes
 
-        chosen = cast("Statistic", statistic)
-        options = plots.CurveOptions(over, smooth, chosen)
+        options = plots.CurveOptions(over, smooth, cast("Statistic", statistic))
         sources = plots.read_sources([run.path for run in find_runs(runs, warn)], warn)
         groups = plots.group_sources(sources, group_by)
         panels = [plots.panel(groups, name, second, options) for name in metrics]
     with waiting("still drawing …"):
-        caption = pictures.Caption(over, group_by or "", chosen)
-        palette = palettes.DARK if dark else palettes.LIGHT
-        drawn = pictures.picture(panels, caption, form, palette)
+        palette = plots.DARK if dark else plots.LIGHT
+        drawn = pictures.picture(panels, form, options, group_by or "", palette)
     write_output(path, drawn)
     count = f"{len(sources)} {'run' if len(sources) == 1 else 'runs'}"
     in_groups = f" in {len(groups)} {'group' if len(groups) == 1 else 'groups'}" if group_by else ""
@@ -88,14 +86,7 @@ def plot(
 
 
 def report(
-    run: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN",
-            help="A run's directory; the run may be training.",
-            autocompletion=completion.runs,
-        ),
-    ],
+    run: RequiredRunArgument,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="[dim]Default: NAME.html here, by the RUN's name.[/]")
     ] = None,
@@ -120,11 +111,7 @@ def report(
 
 
 def check_output(path: Path, force: bool) -> None:
-    """Check the output before the work is done.
-
-    Raises:
-        ConfigError: The file exists and must not be replaced, or its folder does not exist.
-    """
+    """Refuse an output that exists and must not be replaced, or whose folder does not exist."""
     if path.exists() and not force:
         raise ConfigError(f"{path} exists; add --force to replace it, or choose another --output")
     if not path.absolute().parent.is_dir():
@@ -132,11 +119,7 @@ def check_output(path: Path, force: bool) -> None:
 
 
 def write_output(path: Path, content: bytes) -> None:
-    """Write a file for the user.
-
-    Raises:
-        ConfigError: It cannot be written.
-    """
+    """Write a file for the user, or raise ConfigError."""
     try:
         path.write_bytes(content)
     except OSError as error:

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from distrl.dashboard.jobs import ODD, Look
 from distrl.dashboard.payloads import UNROLLS, Runs
-from distrl.metrics.snapshot import METRICS, TOLD_ONCE, Snapshot
+from distrl.metrics.snapshot import MEANINGS, TOLD_ONCE, Snapshot
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST
 ROLE_NUMBERS = {
@@ -23,7 +23,6 @@ ROLE_NUMBERS = {
     "rss_mb": "resident memory, MB",
     "blocked_share": "share of its time spent waiting for the learner: 0 to 1",
 }
-_MEANINGS = {metric.name: metric.meaning for metric in METRICS}
 _OWN = {"run_up", "unrolls", "dropped_unrolls", *(f"role_{name}" for name in ROLE_NUMBERS)}
 _TWICE = {"training_s"}  # `wall_s` of a run that lasts
 _LOG = logging.getLogger(__name__)
@@ -82,7 +81,7 @@ def _of_snapshot(snapshot: Snapshot, labels: Mapping[str, str]) -> Iterator[Samp
     for name, value in snapshot.items():
         if name in TOLD_ONCE | _OWN | _TWICE or not _NAME.fullmatch(name) or not isinstance(value, int | float):
             continue
-        yield Sample(name, _MEANINGS.get(name, "of the algorithm"), labels, float(value))
+        yield Sample(name, MEANINGS.get(name, "of the algorithm"), labels, float(value))
 
 
 def _of_unrolls(look: Look, labels: Mapping[str, str]) -> Iterator[Sample]:

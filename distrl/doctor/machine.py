@@ -6,7 +6,7 @@ import re
 import resource
 import shutil
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, metadata, version
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def examine_machine(runs: Path) -> Iterator[Finding]:
     yield disk(runs)
 
 
-def packages(requires: Iterable[str]) -> Iterator[Finding]:
+def packages(requires: Sequence[str]) -> Iterator[Finding]:
     """Yield a line about the key packages, and one for each package of an untested version.
 
     Args:
@@ -69,13 +69,11 @@ def packages(requires: Iterable[str]) -> Iterator[Finding]:
             yield Finding("warning" if extra else "error", requirement.name, outside, f"pip install '{wanted}'")
 
 
-def extras(requires: Iterable[str]) -> Finding:
+def extras(requires: Sequence[str]) -> Finding:
     """List distrl's extras that are installed completely, with the extras of other packages that they need."""
-    texts = list(requires)
-    names = {extra for text in texts for extra in _extras_named(Requirement(text))} - {"dev"}
-    needed = {name: _of_extra(texts, name) for name in names}
-    there = sorted(name for name in needed if all(_is_there(one, texts) for one in needed[name]))
-    missing = sorted(set(needed) - set(there))
+    names = _extras(requires)
+    there = [name for name in names if all(_is_there(one, requires) for one in _of_extra(requires, name))]
+    missing = [name for name in names if name not in there]
     if not {"cpu", "gpu"} & set(there):
         what = "neither cpu nor gpu: this machine can run actors, but no learner"
         return Finding("warning", "extras", what, how_to_install("cpu"))
@@ -105,14 +103,13 @@ def _is_there(requirement: Requirement, requires: Sequence[str]) -> bool:
     return all(_is_there(one, requires) for extra in requirement.extras for one in _of_extra(inside, extra))
 
 
-def _of_extra(requires: Sequence[str], extra: str) -> list[Requirement]:
-    """Return the requirements that an extra adds, on this Python and system."""
-    found = map(Requirement, requires)
-    return [
-        one
-        for one in found
-        if one.marker is not None and not one.marker.evaluate({"extra": ""}) and one.marker.evaluate({"extra": extra})
-    ]
+def _of_extra(requires: Sequence[str], extra: str) -> Iterator[Requirement]:
+    """Yield the requirements that an extra adds on this Python and system; "": those without any."""
+    for requirement in map(Requirement, requires):
+        marker = requirement.marker
+        always = marker is None or marker.evaluate({"extra": ""})
+        if always == (not extra) and (marker is None or marker.evaluate({"extra": extra})):
+            yield requirement
 
 
 def _requirements_of(name: str) -> Sequence[str]:
@@ -122,23 +119,17 @@ def _requirements_of(name: str) -> Sequence[str]:
         return []
 
 
-def _extras_named(requirement: Requirement) -> list[str]:
-    return re.findall(r'extra == "([^"]+)"', str(requirement.marker))
+def _extras(requires: Sequence[str]) -> list[str]:
+    """Return the names of distrl's extras for users."""
+    markers = [str(Requirement(text).marker) for text in requires]
+    return sorted({extra for marker in markers for extra in re.findall(r'extra == "([^"]+)"', marker)} - {"dev"})
 
 
-def _applying(requires: Iterable[str]) -> Iterator[tuple[Requirement, str]]:
-    """(requirement, extra that asks for it, "" for none) of this Python and system; distrl's own extras left out."""
-    requirements = [Requirement(text) for text in requires]
-    extras_named = {extra for one in requirements for extra in _extras_named(one)}
-    for requirement in requirements:
-        if requirement.name == "distrl":
-            continue
-        marker = requirement.marker
-        if marker is None or marker.evaluate({"extra": ""}):
-            yield requirement, ""
-            continue
-        for extra in sorted(extras_named - {"dev"}):
-            if marker.evaluate({"extra": extra}):
+def _applying(requires: Sequence[str]) -> Iterator[tuple[Requirement, str]]:
+    """Yield (requirement, extra that adds it, "" for none) on this Python and system, without distrl itself."""
+    for extra in ("", *_extras(requires)):
+        for requirement in _of_extra(requires, extra):
+            if requirement.name != "distrl":
                 yield requirement, extra
 
 

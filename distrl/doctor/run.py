@@ -14,7 +14,7 @@ from distrl.metrics.snapshot import Snapshot
 from distrl.roles.description import RunDescription
 from distrl.roles.join import HEARTBEAT_S
 from distrl.roles.plan import Role
-from distrl.runs.summary import Summary, closing_text, duration, resumable
+from distrl.runs.summary import Summary, duration, outcome, resumable
 
 BETWEEN_S = 3.5 * HEARTBEAT_S
 """Seconds between two looks; a role without a heartbeat in between is silent."""
@@ -72,12 +72,11 @@ def compared(before: Look, now: Look, stall_timeout_s: float) -> Iterator[Findin
 
 def ended(summary: Summary, run_dir: str) -> Finding:
     """Yield the findings about a run that is over."""
-    told = closing_text(summary, None).splitlines()[0]
     if summary.exit_code == 0:
-        return Finding("ok", "run", told)
+        return Finding("ok", "run", outcome(summary))
     why = f": {summary.error}" if summary.error else ""
     goes_on = f"; distrl train --resume {run_dir} goes on" if resumable(Path(run_dir)) else ""
-    return Finding("error", "run", told + why, f"see {run_dir}/logs/{goes_on}")
+    return Finding("error", "run", outcome(summary) + why, f"see {run_dir}/logs/{goes_on}")
 
 
 def _asked(control: Control) -> Finding:

@@ -7,7 +7,7 @@ from queue import SimpleQueue
 from distrl.interrupt import Interrupt
 from distrl.metrics.snapshot import Snapshot
 from distrl.runs.summary import Summary
-from distrl.terminal.listeners import Listener
+from distrl.terminal.console import Listener
 
 ASKED = "asked"
 

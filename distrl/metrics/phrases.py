@@ -1,6 +1,6 @@
 """Phrases for terminal, report and dashboard: states of roles, the bottleneck, returns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from distrl.metrics.snapshot import Snapshot, number
@@ -53,3 +53,13 @@ def waiting_words(idle: float | None, blocked: float | None) -> str:
 def return_words(value: float) -> str:
     """Return a return as text, with two decimals below 10."""
     return f"{value:,.1f}" if abs(value) >= 10.0 else f"{value:,.2f}"
+
+
+def count_words(value: float) -> str:
+    """Return a number rounded to a whole one, with separators."""
+    return f"{value:,.0f}"
+
+
+def known(value: float | None, words: Callable[[float], str], otherwise: str = UNKNOWN) -> str:
+    """Return a value by `words`, or `otherwise` if it is unknown."""
+    return otherwise if value is None else words(value)

@@ -19,7 +19,6 @@ class Metric:
         group: First part of the TensorBoard tag; "" for values that are kept out of CSV and TensorBoard.
         unit: Unit of the value; "" for a plain number.
         meaning: One line.
-        source: The role that reports it: "learner" or "supervisor".
         timed: Whether it depends on the clock or on scheduling, so that two deterministic runs may differ in it.
     """
 
@@ -27,7 +26,6 @@ class Metric:
     group: str
     unit: str
     meaning: str
-    source: str = "learner"
     timed: bool = False
 
     @property
@@ -96,14 +94,13 @@ METRICS = (
         "speed",
         "share",
         "share of the actors' time spent waiting for the learner: for room, a ticket or a round",
-        "supervisor",
         timed=True,
     ),
-    Metric("actors_up", "fleet", "actors", "actors with a heartbeat", "supervisor", timed=True),
-    Metric("rss_mb", "fleet", "MB", "resident memory of all roles", "supervisor", timed=True),
-    Metric("cpu_cores", "fleet", "cores", "processor time of all roles", "supervisor", timed=True),
+    Metric("actors_up", "fleet", "actors", "actors with a heartbeat", timed=True),
+    Metric("rss_mb", "fleet", "MB", "resident memory of all roles", timed=True),
+    Metric("cpu_cores", "fleet", "cores", "processor time of all roles", timed=True),
     Metric("checkpoint_age_s", "fleet", "s", "age of the newest checkpoint of this learner", timed=True),
-    Metric("restarts", "fleet", "restarts", "roles that were started again", "supervisor", timed=True),
+    Metric("restarts", "fleet", "restarts", "roles that were started again", timed=True),
     Metric("bottleneck", "fleet", "", "bottleneck: actors, learner, environment, or - for none", timed=True),
     Metric("wall_s", "progress", "s", "time of training, over all resumptions", timed=True),
     Metric("first_update_unix_s", "", "s", "time of this launch's first update, since 1970", timed=True),
@@ -115,6 +112,7 @@ TEXTS = frozenset({"bottleneck"})
 """Columns of text."""
 TIMED = frozenset(metric.name for metric in METRICS if metric.timed)
 TAGS = {metric.name: metric.tag for metric in METRICS if metric.group}
+MEANINGS = {metric.name: metric.meaning for metric in METRICS}
 RELU_ZEROS = "network/relu_zeros"
 """First part of the tags of single relu layers, ``network/relu_zeros/<layer>``."""
 

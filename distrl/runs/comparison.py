@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from distrl.config.settings import Settings, different, read_settings
-from distrl.metrics.phrases import UNKNOWN, return_words
+from distrl.metrics.phrases import UNKNOWN, count_words, known, return_words
 from distrl.runs.directories import Run, short_names
 from distrl.runs.listing import Entry, entry
 from distrl.runs.summary import duration
@@ -58,14 +58,6 @@ def _exit(one: Entry) -> str:
     return one.outcome if one.exit_code in (None, 0) else f"{one.outcome} (exit code {one.exit_code})"
 
 
-def _told(value: float | None, words: Callable[[float], str]) -> str:
-    return UNKNOWN if value is None else words(value)
-
-
-def _count(value: float) -> str:
-    return f"{value:,.0f}"
-
-
 def _lag(one: Entry) -> str:
     if one.policy_lag_mean is None or one.policy_lag_max is None:
         return UNKNOWN
@@ -76,15 +68,15 @@ _OUTCOMES: tuple[tuple[str, Callable[[Entry], str]], ...] = (
     ("end", _exit),
     ("environment", lambda one: one.env or UNKNOWN),
     ("algorithm", lambda one: one.algorithm or UNKNOWN),
-    ("return", lambda one: _told(one.mean_return_100, return_words)),
-    ("best return", lambda one: _told(one.best_mean_return_100, return_words)),
-    ("steps", lambda one: _told(one.env_steps, _count)),
-    ("updates", lambda one: _told(one.updates, _count)),
-    ("episodes", lambda one: _told(one.episodes, _count)),
-    ("steps/s", lambda one: _told(one.env_steps_per_s, _count)),
-    ("wall time", lambda one: _told(one.wall_s, duration)),
-    ("to first update", lambda one: _told(one.time_to_first_update_s, duration)),
+    ("return", lambda one: known(one.mean_return_100, return_words)),
+    ("best return", lambda one: known(one.best_mean_return_100, return_words)),
+    ("steps", lambda one: known(one.env_steps, count_words)),
+    ("updates", lambda one: known(one.updates, count_words)),
+    ("episodes", lambda one: known(one.episodes, count_words)),
+    ("steps/s", lambda one: known(one.env_steps_per_s, count_words)),
+    ("wall time", lambda one: known(one.wall_s, duration)),
+    ("to first update", lambda one: known(one.time_to_first_update_s, duration)),
     ("policy lag", _lag),
     ("bottleneck", lambda one: one.bottleneck or UNKNOWN),
-    ("peak memory", lambda one: _told(one.peak_rss_mb, lambda mb: f"{mb:,.0f} MB")),
+    ("peak memory", lambda one: known(one.peak_rss_mb, lambda mb: f"{mb:,.0f} MB")),
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from distrl.config.presets import nearest
 from distrl.errors import EXIT_OK, ConfigError
@@ -14,19 +14,10 @@ from distrl.metrics.snapshot import Snapshot, Value, number
 from distrl.runs.directories import Run, State
 from distrl.runs.last_row import last_row
 from distrl.runs.manifest import Manifest
-from distrl.runs.summary import Summary
+from distrl.runs.summary import REASONS, Summary
 
-OUTCOMES = {
-    "mean_return": "solved",
-    "evaluation_return": "solved",
-    "env_steps": "steps spent",
-    "updates": "updates spent",
-    "minutes": "time up",
-    "asked": "stopped",
-}
-"""Stop reason -> the same in a word or two; other reasons are short already."""
 Kind = Literal["running", "ended", "gone", "solved", "failed"]
-KINDS: tuple[Kind, ...] = ("running", "ended", "gone", "solved", "failed")
+KINDS = get_args(Kind)
 """Filters of the list; solved and failed runs have ended."""
 SORTS = {
     "started": "started",
@@ -163,7 +154,7 @@ def _finished(run: Run, name: str, summary: Summary) -> Entry:
         run,
         name,
         {**summary.snapshot(), "wall_s": wall_s},
-        outcome=OUTCOMES.get(summary.stop_reason, summary.stop_reason),
+        outcome=REASONS[summary.stop_reason].short if summary.stop_reason in REASONS else summary.stop_reason,
         exit_code=summary.exit_code,
         env=summary.env,
         algorithm=summary.algorithm,

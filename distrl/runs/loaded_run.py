@@ -61,8 +61,8 @@ class LoadedRun:
             raise ConfigError(f"over {over!r}: {nearest(over, [*X_AXES])}")
         name = self.path.resolve().name
         sources = {name: [plots.Source(name, self.path, self.metrics)]}
-        panel = plots.panel(sources, metric, None, plots.CurveOptions(over))
-        return Picture(pictures.picture([panel], pictures.Caption(over), "png"))
+        options = plots.CurveOptions(over)
+        return Picture(pictures.picture([plots.panel(sources, metric, None, options)], "png", options))
 
 
 def load_run(path: Path) -> LoadedRun:

@@ -7,7 +7,6 @@ import io
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
@@ -17,12 +16,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from distrl.metrics.snapshot import METRICS
+from distrl.metrics.snapshot import MEANINGS, METRICS
 from distrl.runs.curves import Statistic
-from distrl.runs.plots import LIGHT, Group, Palette, Panel
+from distrl.runs.plots import LIGHT, CurveOptions, Group, Palette, Panel
 
 UNITS = {metric.name: metric.unit for metric in METRICS}
-MEANINGS = {metric.name: metric.meaning for metric in METRICS}
 X_LABELS = {"steps": "environment steps", "updates": "updates", "episodes": "episodes"}
 STATISTICS: Mapping[Statistic, str] = {
     "mean": "mean ± one standard deviation",
@@ -34,26 +32,14 @@ STYLES = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)))
 """Line styles, for more lines than colours."""
 
 
-@dataclass(frozen=True)
-class Caption:
-    """Texts around the curves.
-
-    Attributes:
-        over: A key of `curves.X_AXES`.
-        legend: Title of the legend, the key that runs are grouped by; "" for none.
-        statistic: Statistic of the bands.
-    """
-
-    over: str = "steps"
-    legend: str = ""
-    statistic: Statistic = "mean"
-
-
-def picture(panels: Sequence[Panel], caption: Caption, form: str, palette: Palette = LIGHT) -> bytes:
+def picture(
+    panels: Sequence[Panel], form: str, options: CurveOptions, legend: str = "", palette: Palette = LIGHT
+) -> bytes:
     """Draw panels above each other, with one legend beside them.
 
     Args:
         form: "png" or "svg".
+        legend: Title of the legend, the key that runs are grouped by; "" for none.
     """
     labels = [*dict.fromkeys(group.label for panel in panels for group in (*panel.groups, *panel.second_groups))]
     looks = {label: _look(place, palette) for place, label in enumerate(labels)}
@@ -64,9 +50,9 @@ def picture(panels: Sequence[Panel], caption: Caption, form: str, palette: Palet
         rows = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         for axes, panel in zip(rows, panels, strict=True):
             _draw_panel(axes, panel, looks)
-        _x_axis(rows[-1], caption.over)
+        _x_axis(rows[-1], options.over)
         if len(labels) > 1:
-            _legend(figure, looks, panels, caption)
+            _legend(figure, looks, panels, legend, options.statistic)
         return _rendered(figure, form)
 
 
@@ -122,7 +108,9 @@ def _draw(axes: Axes, groups: Sequence[Group], looks: Mapping[str, dict[str, Any
             axes.plot(x, centre, **look, linewidth=1.9, marker="o" if len(x) == 1 else None, markersize=3.5)
 
 
-def _legend(figure: Figure, looks: Mapping[str, dict[str, Any]], panels: Sequence[Panel], caption: Caption) -> None:
+def _legend(
+    figure: Figure, looks: Mapping[str, dict[str, Any]], panels: Sequence[Panel], legend: str, statistic: Statistic
+) -> None:
     counts = {group.label: f" · {len(group.curves)} runs" for panel in panels for group in panel.groups if group.band}
     shown = [*looks][:MOST_LABELS]
     handles = [Line2D([], [], **looks[label], linewidth=1.9) for label in shown]
@@ -130,7 +118,7 @@ def _legend(figure: Figure, looks: Mapping[str, dict[str, Any]], panels: Sequenc
     if len(looks) > len(shown):
         handles.append(Line2D([], [], linestyle="none"))
         labels.append(f"and {len(looks) - len(shown)} more")
-    title = "\n".join(filter(None, [caption.legend, STATISTICS[caption.statistic] if counts else ""]))
+    title = "\n".join(filter(None, [legend, STATISTICS[statistic] if counts else ""]))
     figure.legend(handles, labels, loc="outside right upper", title=title or None, alignment="left")
 
 

@@ -11,16 +11,17 @@ from xml.etree.ElementTree import Element
 
 from distrl.config.settings import Settings, read_settings
 from distrl.errors import EXIT_OK, ConfigError
-from distrl.metrics.phrases import NO_EPISODE, UNKNOWN, return_words, waiting_words
+from distrl.metrics.phrases import NO_EPISODE, count_words, known, return_words, waiting_words
+from distrl.metrics.snapshot import MEANINGS
 from distrl.runs.curves import Curve, curve, thinned
 from distrl.runs.directories import Run
 from distrl.runs.listing import Entry, entry
 from distrl.runs.manifest import Manifest
 from distrl.runs.metrics_csv import Table, read_table
 from distrl.runs.page import element, inline_svg, table, whole_page
-from distrl.runs.pictures import MEANINGS, small_picture
+from distrl.runs.pictures import small_picture
 from distrl.runs.plots import Group, Palette
-from distrl.runs.summary import REASONS, conservation, duration
+from distrl.runs.summary import conservation, duration, outcome
 
 MOST_EVENTS = 500
 
@@ -84,10 +85,7 @@ def _header(found: Material) -> Iterator[Element]:
     if summary is None:
         yield element("p", f"{one.outcome}, as of the last row of its metrics", kind="verdict")
     else:
-        reason = REASONS.get(summary.stop_reason, summary.stop_reason)
-        well = summary.exit_code == EXIT_OK
-        words = reason if well else f"ended early: {reason}"
-        yield element("p", f"{words} (exit code {summary.exit_code})", kind=f"verdict {'good' if well else 'bad'}")
+        yield element("p", outcome(summary), kind=f"verdict {'good' if summary.exit_code == EXIT_OK else 'bad'}")
         if summary.error is not None:
             yield element("p", summary.error, kind="bad")
     yield element(
@@ -96,17 +94,13 @@ def _header(found: Material) -> Iterator[Element]:
 
 
 def _tiles(one: Entry) -> list[tuple[str, str]]:
-    def told(value: float | None) -> str:
-        return UNKNOWN if value is None else f"{value:,.0f}"
-
-    mean, best = one.mean_return_100, one.best_mean_return_100
     tiles = [
-        ("return, last 100 episodes", NO_EPISODE if mean is None else return_words(mean)),
-        ("best return", UNKNOWN if best is None else return_words(best)),
-        ("environment steps", told(one.env_steps)),
-        ("steps/s", told(one.env_steps_per_s)),
-        ("updates", told(one.updates)),
-        ("wall time", UNKNOWN if one.wall_s is None else duration(one.wall_s)),
+        ("return, last 100 episodes", known(one.mean_return_100, return_words, NO_EPISODE)),
+        ("best return", known(one.best_mean_return_100, return_words)),
+        ("environment steps", known(one.env_steps, count_words)),
+        ("steps/s", known(one.env_steps_per_s, count_words)),
+        ("updates", known(one.updates, count_words)),
+        ("wall time", known(one.wall_s, duration)),
     ]
     if one.time_to_first_update_s is not None:
         tiles.append(("to the first update", duration(one.time_to_first_update_s)))
@@ -168,11 +162,10 @@ def _machine(found: Material) -> Iterator[Element]:
     if told is None:
         yield element("p", "The run left no manifest.json, as runs of older versions did not.", kind="dim")
         return
-    memory = UNKNOWN if told.memory_bytes is None else f"{told.memory_bytes / 1e9:,.1f} GB"
     rows = [
         ("host", told.host),
         ("processor", f"{told.cores} cores of {told.cpu}"),
-        ("memory", memory),
+        ("memory", known(told.memory_bytes, lambda size: f"{size / 1e9:,.1f} GB")),
         ("GPU", ", ".join(told.gpus) or "none"),
         ("system", told.system),
         ("Python", told.python),
@@ -185,15 +178,14 @@ def _machine(found: Material) -> Iterator[Element]:
 def _reproduction(found: Material) -> Iterator[Element]:
     path, told = found.run.path, found.manifest
     yield element("h2", "How to reproduce")
-    lines = []
     if told is not None:
         code = f"a checkout of distrl at {told.distrl_commit}" if told.distrl_commit else f"distrl {told.distrl}"
         here = f", own code at {told.commit}" if told.commit not in (None, told.distrl_commit) else ""
         yield element("p", f"With {code}{here}, in {told.directory}; it was started by")
         yield element("pre", shlex.join(told.command))
         yield element("p", "and the configuration as it was settled then is started again by")
-    lines.append(f"distrl train {shlex.quote(f'{path}/config.yaml')} --run-dir {shlex.quote(f'{path}-again')}")
-    yield element("pre", "\n".join(lines))
+    again = f"distrl train {shlex.quote(f'{path}/config.yaml')} --run-dir {shlex.quote(f'{path}-again')}"
+    yield element("pre", again)
     actors = found.settings.get("actors.count")
     exact = actors is not None and actors.value == 0
     note = "One process without actors repeats itself bit by bit on the same machine and versions."

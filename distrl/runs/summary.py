@@ -1,7 +1,9 @@
 """summary.json: the outcome of a run, and the closing lines that a training prints."""
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, computed_field
 
@@ -11,15 +13,23 @@ from distrl.errors import EXIT_OK, ConfigError
 from distrl.metrics.phrases import return_words, waiting_words
 from distrl.metrics.snapshot import COLUMNS, Snapshot
 
-REASONS = {
-    "mean_return": "solved: the mean return asked for is reached",
-    "evaluation_return": "solved: an evaluation reached the mean return asked for",
-    "env_steps": "the budget of environment steps is spent",
-    "updates": "the budget of updates is spent",
-    "minutes": "the time is up",
-    "asked": "stopped as asked",
+
+class Reason(NamedTuple):
+    """A stop reason as lists show it, and as the sentence of the closing lines."""
+
+    short: str
+    sentence: str
+
+
+REASONS: Mapping[str, Reason] = {
+    "mean_return": Reason("solved", "solved: the mean return asked for is reached"),
+    "evaluation_return": Reason("solved", "solved: an evaluation reached the mean return asked for"),
+    "env_steps": Reason("steps spent", "the budget of environment steps is spent"),
+    "updates": Reason("updates spent", "the budget of updates is spent"),
+    "minutes": Reason("time up", "the time is up"),
+    "asked": Reason("stopped", "stopped as asked"),
 }
-"""Stop reason -> the sentence that is printed; other reasons are sentences already."""
+"""The stop reasons of a run that ended as configured or as asked; others are short sentences already."""
 
 
 class PolicyLag(BaseModel):
@@ -124,12 +134,7 @@ def closing_text(summary: Summary, run_dir: Path | None) -> str:
     Args:
         run_dir: The run's directory; None to leave its files out.
     """
-    reason = REASONS.get(summary.stop_reason, summary.stop_reason)
-    at_goal = summary.stop_reason in REASONS and summary.stop_reason != "asked"
-    if summary.exit_code != EXIT_OK:
-        reason = f"{reason}, but the run failed" if at_goal else f"ended early: {reason}"
-    lines = [f"{reason} (exit code {summary.exit_code})"]
-    lines.append(f"  return   {_returns(summary)}")
+    lines = [outcome(summary), f"  return   {_returns(summary)}"]
     if summary.evaluation_mean_return is not None:
         lines.append(f"  greedy   {_evaluation(summary)}")
     lines.append(f"  speed    {_speed(summary)}")
@@ -140,9 +145,22 @@ def closing_text(summary: Summary, run_dir: Path | None) -> str:
     refused = summary.exit_code == ConfigError.exit_code and not summary.updates  # its directory is removed
     if run_dir is not None and (not refused or resumable(run_dir)):
         lines.append(f"  files    {run_dir}: {', '.join(_results(run_dir))}")
-        if resumable(run_dir) and not (at_goal and summary.exit_code == EXIT_OK):
+        if resumable(run_dir) and not (_at_goal(summary) and summary.exit_code == EXIT_OK):
             lines.append(f"  go on    distrl train --resume {shlex.quote(str(run_dir))}")
     return "\n".join(lines)
+
+
+def outcome(summary: Summary) -> str:
+    """Return how the run ended, and its exit code."""
+    known = REASONS.get(summary.stop_reason)
+    reason = summary.stop_reason if known is None else known.sentence
+    if summary.exit_code != EXIT_OK:
+        reason = f"{reason}, but the run failed" if _at_goal(summary) else f"ended early: {reason}"
+    return f"{reason} (exit code {summary.exit_code})"
+
+
+def _at_goal(summary: Summary) -> bool:
+    return summary.stop_reason in REASONS and summary.stop_reason != "asked"
 
 
 def _results(run_dir: Path) -> list[str]:

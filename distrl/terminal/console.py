@@ -33,56 +33,13 @@ class View(Protocol):
         """Give the terminal back, however the run ended; a second call does nothing."""
 
 
-class PlainView:
-    """One line every few seconds, and one per event.
+class QuietView:
+    """Only events and the final summary.
 
     Args:
         run_dir: Named in the closing lines.
-        every_s: Between two lines of numbers.
         write: Takes one line.
     """
-
-    def __init__(
-        self,
-        run_dir: Path | None = None,
-        *,
-        every_s: float = 5.0,
-        clock: Callable[[], float] = time.monotonic,
-        write: Callable[[str], None] | None = None,
-    ) -> None:
-        self._run_dir = run_dir
-        self._every_s = every_s
-        self._clock = clock
-        self._write = write or _print
-        self._began = clock()
-        self._next = self._began
-        self._begun = False  # whether numbers have been shown
-        self._history = History()
-
-    def update(self, snapshot: Snapshot, roles: Sequence[RoleRow], config: RunConfig) -> None:
-        """Write a line when one is due; the first one, and the first one with numbers, at once."""
-        self._history.add(snapshot)
-        now = self._clock()
-        begins = bool(snapshot) and not self._begun
-        if now < self._next and not begins:
-            return
-        self._begun = self._begun or begins
-        self._next = now + self._every_s
-        text = line(snapshot, config, self._history) if snapshot else role_states(roles)
-        self._write(f"{duration(now - self._began):>7}  {text}")
-
-    def event(self, text: str) -> None:
-        self._write(f"{duration(self._clock() - self._began):>7}  {text}")
-
-    def close(self, summary: Summary) -> None:
-        self._write(closing_text(summary, self._run_dir))
-
-    def stop(self) -> None:
-        pass
-
-
-class QuietView:
-    """Only events and the final summary."""
 
     def __init__(self, run_dir: Path | None = None, write: Callable[[str], None] | None = None) -> None:
         self._run_dir = run_dir
@@ -99,6 +56,40 @@ class QuietView:
 
     def stop(self) -> None:
         pass
+
+
+class PlainView(QuietView):
+    """One line every `every_s` seconds, and one per event."""
+
+    def __init__(
+        self,
+        run_dir: Path | None = None,
+        *,
+        every_s: float = 5.0,
+        clock: Callable[[], float] = time.monotonic,
+        write: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__(run_dir, write)
+        self._every_s = every_s
+        self._clock = clock
+        self._began = clock()
+        self._next = self._began
+        self._begun = False  # whether numbers have been shown
+        self._history = History()
+
+    def update(self, snapshot: Snapshot, roles: Sequence[RoleRow], config: RunConfig) -> None:
+        """Write a line when one is due; the first one, and the first one with numbers, at once."""
+        self._history.add(snapshot)
+        now = self._clock()
+        begins = bool(snapshot) and not self._begun
+        if now < self._next and not begins:
+            return
+        self._begun = self._begun or begins
+        self._next = now + self._every_s
+        self.event(line(snapshot, config, self._history) if snapshot else role_states(roles))
+
+    def event(self, text: str) -> None:
+        super().event(f"{duration(self._clock() - self._began):>7}  {text}")
 
 
 class UntilGoneView:
@@ -132,16 +123,37 @@ class UntilGoneView:
                 os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
+Listener = Callable[[Snapshot], object]
+"""Takes a snapshot, a mapping of names in `metrics.snapshot.METRICS` to values; its return value is ignored."""
+
+
+class ListenedView:
+    """A view, and listeners that get each snapshot once. What a listener raises ends the run, and is raised on.
+
+    Snapshots that follow each other within half a second may be skipped; the last one is not.
+    """
+
+    def __init__(self, view: View, listeners: Sequence[Listener]) -> None:
+        self._view = view
+        self._listeners = listeners
+        self._last: Snapshot = {}
+        self.event, self.close, self.stop = view.event, view.close, view.stop
+
+    def update(self, snapshot: Snapshot, roles: Sequence[RoleRow], config: RunConfig) -> None:
+        """Update the view, then call the listeners if the snapshot is new."""
+        self._view.update(snapshot, roles, config)
+        if snapshot and snapshot is not self._last:
+            self._last = snapshot
+            for listener in self._listeners:
+                listener(snapshot)
+
+
 VIEWS = ("auto", "plain", "quiet", "silent")
 """Names of views: the live panel in a terminal and plain lines elsewhere; plain lines; events and the end; nothing."""
 
 
 def named_view(name: str, run_dir: Path | None = None) -> View:
-    """Return the view of that name.
-
-    Raises:
-        ConfigError: There is none.
-    """
+    """Return the view of that name, or raise ConfigError."""
     if name not in VIEWS:
         raise ConfigError(f"view {name!r}: {nearest(name, [*VIEWS])}")
     if name == "silent":
@@ -150,13 +162,7 @@ def named_view(name: str, run_dir: Path | None = None) -> View:
 
 
 def make_view(*, plain: bool = False, quiet: bool = False, run_dir: Path | None = None) -> View:
-    """Return the live panel in a terminal, and plain lines elsewhere or on request.
-
-    Args:
-        plain: Plain lines in a terminal, too.
-        quiet: Only events and the final summary.
-        run_dir: Names the run in the panel and its files in the closing lines.
-    """
+    """Return the live panel in a terminal, and plain lines elsewhere or on request."""
     if quiet:
         return UntilGoneView(QuietView(run_dir))
     if plain or not sys.stdout.isatty():

@@ -72,14 +72,10 @@ def goals(snapshot: Snapshot, config: RunConfig, history: History) -> list[Goal]
     if stop.evaluation_return is not None:
         now = number(snapshot.get("evaluation_mean_return"))
         found.append(Goal("evaluation", now, stop.evaluation_return, None, "return"))
-    if stop.env_steps is not None:
-        steps = number(snapshot.get("env_steps")) or 0.0
-        eta_s = _eta_s(stop.env_steps - steps, number(snapshot.get("env_steps_per_s")))
-        found.append(Goal("steps", steps, stop.env_steps, eta_s))
-    if stop.updates is not None:
-        updates = number(snapshot.get("updates")) or 0.0
-        eta_s = _eta_s(stop.updates - updates, number(snapshot.get("updates_per_s")))
-        found.append(Goal("updates", updates, stop.updates, eta_s))
+    for name, column, target in (("steps", "env_steps", stop.env_steps), ("updates", "updates", stop.updates)):
+        if target is not None:
+            now = number(snapshot.get(column)) or 0.0
+            found.append(Goal(name, now, target, _eta_s(target - now, number(snapshot.get(f"{column}_per_s")))))
     if stop.minutes is not None:
         wall_s = number(snapshot.get("wall_s")) or 0.0
         found.append(Goal("minutes", wall_s / 60, stop.minutes, max(60 * stop.minutes - wall_s, 0.0), "minutes"))

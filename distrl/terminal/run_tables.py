@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from distrl.errors import printable
-from distrl.metrics.phrases import UNKNOWN, return_words
+from distrl.metrics.phrases import UNKNOWN, count_words, known, return_words
 from distrl.runs.comparison import Comparison
 from distrl.runs.listing import Entry
 from distrl.runs.summary import duration
@@ -23,28 +23,19 @@ class Column(NamedTuple):
     right: bool = True
 
 
-def _told(words: Callable[[float], str]) -> Callable[[float | None], str]:
-    return lambda value: UNKNOWN if value is None else words(value)
-
-
-_count = _told(lambda value: f"{value:,.0f}")
-_return = _told(return_words)
-_duration = _told(duration)
-_when = _told(lambda value: time.strftime("%Y-%m-%d %H:%M", time.localtime(value)))
-
 COLUMNS = (
     Column("name", lambda one, now: printable(one.name), right=False),
     Column("state", lambda one, now: printable(one.outcome), right=False),
     Column("environment", lambda one, now: printable(one.env or UNKNOWN), 2, right=False),
     Column("algorithm", lambda one, now: printable(one.algorithm or UNKNOWN), 3, right=False),
-    Column("seed", lambda one, now: UNKNOWN if one.seed is None else str(one.seed), 6),
-    Column("steps", lambda one, now: _count(one.env_steps)),
-    Column("return", lambda one, now: _return(one.mean_return_100)),
-    Column("best", lambda one, now: _return(one.best_mean_return_100), 5),
-    Column("steps/s", lambda one, now: _count(one.env_steps_per_s), 1),
-    Column("wall", lambda one, now: _duration(one.wall_s), 4),
-    Column("started", lambda one, now: _when(one.started), 7),
-    Column("age", lambda one, now: UNKNOWN if one.started is None else age(now - one.started)),
+    Column("seed", lambda one, now: known(one.seed, str), 6),
+    Column("steps", lambda one, now: known(one.env_steps, count_words)),
+    Column("return", lambda one, now: known(one.mean_return_100, return_words)),
+    Column("best", lambda one, now: known(one.best_mean_return_100, return_words), 5),
+    Column("steps/s", lambda one, now: known(one.env_steps_per_s, count_words), 1),
+    Column("wall", lambda one, now: known(one.wall_s, duration), 4),
+    Column("started", lambda one, now: known(one.started, _when), 7),
+    Column("age", lambda one, now: known(one.started, lambda started: age(now - started))),
 )
 
 
@@ -84,6 +75,10 @@ def comparison_tables(comparison: Comparison, width: int | None = None) -> str:
         told += ["", "outcome", *(_compared(line.name, line.cells, first, places, widths) for line in outcomes)]
         blocks.append("\n".join(told))
     return "\n\n".join(blocks)
+
+
+def _when(unix_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(unix_s))
 
 
 def age(seconds: float) -> str:

@@ -13,7 +13,6 @@ def test_every_row_says_what_it_means():
     for metric in METRICS:
         assert metric.meaning
         assert "\n" not in metric.meaning
-        assert metric.source in ("learner", "supervisor")
 
 
 def test_what_the_design_asks_for_is_there():

@@ -7,8 +7,8 @@ import pytest
 from matplotlib import image
 
 from distrl.runs.curves import Curve, band
-from distrl.runs.pictures import Caption, picture, small_picture
-from distrl.runs.plots import DARK, LIGHT, Group, Panel
+from distrl.runs.pictures import picture, small_picture
+from distrl.runs.plots import DARK, LIGHT, CurveOptions, Group, Panel
 
 
 def line(*values, begin=0.0, step=100_000.0):
@@ -28,8 +28,8 @@ def words(svg):
     return ["".join(text.itertext()) for text in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
 
 
-def drawn(*groups, form="svg", palette=LIGHT, **caption):
-    return picture([Panel("mean_return_100", groups)], Caption(**caption), form, palette)
+def drawn(*groups, form="svg", palette=LIGHT, legend="", **options):
+    return picture([Panel("mean_return_100", groups)], form, CurveOptions(**options), legend, palette)
 
 
 @pytest.mark.row("P15")
@@ -73,14 +73,14 @@ def test_every_group_has_an_entry_in_the_legend():
 @pytest.mark.row("P09")
 def test_a_second_axis_has_its_own_scale_and_name():
     panel = Panel("mean_return_100", (alone("a", 100, 500),), "entropy", (alone("a", 0.2, 0.1),))
-    told = words(picture([panel], Caption(), "svg"))
+    told = words(picture([panel], "svg", CurveOptions()))
     assert {"mean_return_100, solid", "entropy (nats), dashed", "mean_return_100 and entropy"} <= {*told}
     assert {"500", "0.2"} <= {*told}
 
 
 def test_panels_share_the_x_axis():
     panels = [Panel(name, (alone("a", 1, 2),)) for name in ("loss", "entropy")]
-    told = words(picture(panels, Caption("updates"), "svg"))
+    told = words(picture(panels, "svg", CurveOptions("updates")))
     assert told.count("updates") == 1
     assert {"total loss", "mean entropy of the policy"} <= {*told}
 
