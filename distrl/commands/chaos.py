@@ -20,11 +20,7 @@ _LENGTH = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
 
 
 def seconds(text: str | float) -> float:
-    """Parse '90', '90s', '1.5m' or '1h' as seconds.
-
-    Raises:
-        typer.BadParameter: It is none of these, or shorter than a second.
-    """
+    """Parse '90', '90s', '1.5m' or '1h', a second or more, as seconds."""
     found = _LENGTH.fullmatch(str(text))
     length_s = float(found[1]) * _UNITS[found[2]] if found else 0.0
     if length_s < 1.0:

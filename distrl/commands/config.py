@@ -94,11 +94,7 @@ def schema() -> None:
 
 
 def _paths(key: str) -> list[str]:
-    """Return the paths of the settings that a key names: one, or all with this last part.
-
-    Raises:
-        ConfigError: There is none; names the nearest ones.
-    """
+    """Return the paths of the settings that a key names: one, or all with this last part."""
     from distrl.config import reference
 
     if reference.find(key):

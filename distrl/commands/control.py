@@ -162,11 +162,7 @@ def set_parameters(
 
 
 def _run_among(arguments: Sequence[str]) -> Path | None:
-    """Return the only argument that is no assignment.
-
-    Raises:
-        ConfigError: There are several, or it is a setting without a value.
-    """
+    """Return the only argument that is no assignment."""
     runs = [text for text in arguments if "=" not in text]
     for text in {*runs} & {*known_paths()}:
         parse_assignment(text, "distrl set")  # raises: the equals sign is missing

@@ -261,11 +261,7 @@ def serve_env(
 
 
 def _target(connect: str) -> tuple[str, int]:
-    """Parse HOST:PORT.
-
-    Raises:
-        ConfigError: It is something else.
-    """
+    """Parse HOST:PORT."""
     host, _, port = connect.rpartition(":")
     if not host or not (port.isascii() and port.isdecimal()) or not 1 <= int(port) <= 65535:
         raise ConfigError(f"--connect {connect}: it must be HOST:PORT, with a port from 1 to 65535")

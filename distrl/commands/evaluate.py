@@ -114,11 +114,7 @@ def _subject(
     baseline: str | None,
     action: Sequence[str],
 ) -> "Subject":
-    """Return the policy and environment of the command line.
-
-    Raises:
-        ConfigError: It names no policy, or two.
-    """
+    """Return the policy and environment of the command line, which names exactly one policy."""
     from distrl.serving import evaluation
 
     if (run is None) == (env is None):
@@ -143,11 +139,7 @@ def _subject(
 
 
 def _actions(given: Sequence[str]) -> dict[str | None, Any]:
-    """Return action -> value; None stands for the only action.
-
-    Raises:
-        ConfigError: One is given twice.
-    """
+    """Return action -> value; None stands for the only action."""
     values: dict[str | None, Any] = {}
     for name, value in map(_parse_action, given):
         if name in values:

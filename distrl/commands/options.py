@@ -128,11 +128,7 @@ class Layers:
         return [name for name, value in options.items() if value is not None]
 
     def load(self) -> LoadedConfig:
-        """The configuration, checked.
-
-        Raises:
-            ConfigError: In one line: what is wrong, the value, where it came from, what is allowed or nearest.
-        """
+        """Return the configuration, checked; errors are one line with the value and where it came from."""
         return load(self.preset, self.config, self.sets or (), self._flags())
 
     def _flags(self) -> dict[str, Any]:
@@ -151,21 +147,13 @@ class RunOptions:
 
     @property
     def path(self) -> Path | None:
-        """Return the run's directory, if one is named.
-
-        Raises:
-            ConfigError: Two are named.
-        """
+        """The run's directory, if one is named."""
         if self.run is not None and self.same_run is not None:
             raise ConfigError(f"{self.run} and --run {self.same_run} both name a run; give one of them")
         return self.run or self.same_run
 
     def target(self) -> "Target":
-        """The run.
-
-        Raises:
-            ConfigError: No such run, or one whose process is gone without a summary.
-        """
+        """Find the run, which is running or has left a summary."""
         from distrl.launch.attach import find_target
 
         return find_target(self.path, self.redis_url, self.run_id)

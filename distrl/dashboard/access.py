@@ -105,11 +105,7 @@ def token_of_environment(variable: str) -> str | None:
 
 
 def access_of_environment(host: str) -> Access:
-    """Return the access to a dashboard whose tokens come from the environment only.
-
-    Raises:
-        ConfigError: A token is too short, or both are the same.
-    """
+    """Return the access to a dashboard whose tokens come from the environment only."""
     return Access(host, *map(token_of_environment, (TOKEN_VARIABLE, READ_ONLY_TOKEN_VARIABLE)))
 
 

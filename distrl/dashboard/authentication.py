@@ -55,12 +55,7 @@ class TooLargeError(ConfigError):
 
 
 class Shown(NamedTuple):
-    """The right of a request, and its session.
-
-    Attributes:
-        right: The right, or None.
-        session: Identifier of the session in the request's cookie, or None.
-    """
+    """The right of a request and the identifier of the session in its cookie; None where there is none."""
 
     right: Right | None
     session: str | None = None
@@ -76,10 +71,7 @@ class Authenticator:
         self._cookies = Failures("session cookies")
 
     async def pass_through(self, scope: Scope) -> Shown | Response:
-        """Return the request's right, or the answer to a failed attempt.
-
-        A token in the Authorization header takes precedence over the cookie.
-        """
+        """Return the request's right, by its token or else its cookie, or the answer to a failed attempt."""
         headers, address = Headers(scope=scope), _address(scope)
         if self._access.open:
             return Shown("act")
@@ -182,11 +174,7 @@ def login_page(status: int, problem: str = "") -> Response:
 
 
 async def read_body(request: Request) -> bytes:
-    """Return a request's body.
-
-    Raises:
-        TooLargeError: It is longer than `MOST_BODY_BYTES`.
-    """
+    """Return a request's body, or raise TooLargeError."""
     body = b""
     async for piece in request.stream():
         body += piece

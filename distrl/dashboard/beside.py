@@ -64,11 +64,7 @@ def dashboard_beside(run_dir: Path) -> Iterator[str]:
 
 
 def listen(host: str, port: int | None) -> socket.socket:
-    """Open a listening socket.
-
-    Args:
-        port: None: `PORT`, or the next free one.
-    """
+    """Open a listening socket at a port, or without one at the first free port from `PORT` on."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for number in range(PORT, PORT + PORTS_TRIED) if port is None else [port]:
         try:

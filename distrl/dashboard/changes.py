@@ -7,6 +7,7 @@ Nothing is queued: a page that polls late gets only the newest state.
 import secrets
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from typing import Any
 
@@ -21,18 +22,27 @@ Message = tuple[str, Json]
 """Name of a changed part, and its data."""
 
 
-class RunWatch:
-    """Changes of one run since the last call."""
+class _Watch(ABC):
+    """The last answer to one page, which shows a run or the list."""
 
-    def __init__(self, runs: Runs, run_id: str) -> None:
+    def __init__(self, runs: Runs, run_id: str | None = None) -> None:
         self._runs = runs
-        self._run_id = run_id
-        self._told: dict[str, Any] = {}
+        self.run_id = run_id
+        self.answers = 0
+        self.lock = threading.Lock()
+        self._told: dict[str, Any] | None = None
+
+    @abstractmethod
+    def changes(self) -> list[Message]: ...
+
+
+class RunWatch(_Watch):
+    """Changes of one run since the last call."""
 
     def changes(self) -> list[Message]:
         """Messages by name: run (state and numbers), snapshot, live (roles, control, ledger, Redis), events, gone."""
         try:
-            entry = self._runs.index.entry(self._run_id)
+            entry = self._runs.index.entry(self.run_id or "")
         except ConfigError as error:
             return self._news("gone", {"error": str(error)})
         look = self._runs.look(entry)
@@ -47,18 +57,15 @@ class RunWatch:
     def _news(self, name: str, data: Json, sign: Any = None) -> list[Message]:
         """Return the message unless it equals the last one, compared by `sign` if that is given."""
         new = data if sign is None else sign
-        if self._told.get(name) == new:
+        told = self._told = self._told or {}
+        if told.get(name) == new:
             return []
-        self._told[name] = new
+        told[name] = new
         return [(name, data)]
 
 
-class ListWatch:
+class ListWatch(_Watch):
     """Changes in the list of runs since the last call."""
-
-    def __init__(self, runs: Runs) -> None:
-        self._runs = runs
-        self._told: dict[str, Json] | None = None
 
     def changes(self) -> list[Message]:
         """Return one message with the changed rows and the ids that are gone; at first with all rows."""
@@ -71,37 +78,28 @@ class ListWatch:
         return [("runs", {"changed": changed, "gone": gone})] if changed or gone else []
 
 
-class _Kept:
-    def __init__(self, about: str | None, watch: RunWatch | ListWatch) -> None:
-        self.about, self.watch = about, watch
-        self.answers = 0
-        self.lock = threading.Lock()
-
-
 class Watches:
     """Remembers the last answer to each page. Safe for several threads."""
 
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[str, _Watch] = OrderedDict()
         self._lock = threading.Lock()
 
     def changes(self, run_id: str | None, since: str) -> Json:
-        """Return the changes of a run, or of the list, since an answer.
-
-        Args:
-            since: The `mark` of that answer. If the page did not get the last one, it gets the whole state.
-        """
+        """Return the changes of a run, or of the list, since the answer marked `since`; all if it was not the last."""
         name, _, answers = since.partition(".")
         with self._lock:
             kept = self._kept.get(name)
             if kept is not None:
                 self._kept.move_to_end(name)
-        if kept is not None and kept.about == run_id:
+        if kept is not None and kept.run_id == run_id:
             with kept.lock:
                 if str(kept.answers) == answers:  # else the page has not received the last answer
                     return self._answer(name, kept, fresh=False)
-        name, kept = secrets.token_hex(8), _Kept(run_id, self._watch(run_id))
+        if run_id is not None:
+            self._runs.index.entry(run_id)  # raises if there is none
+        name, kept = secrets.token_hex(8), ListWatch(self._runs) if run_id is None else RunWatch(self._runs, run_id)
         with self._lock:
             self._kept[name] = kept
             while len(self._kept) > MOST_WATCHES:
@@ -109,12 +107,7 @@ class Watches:
         with kept.lock:
             return self._answer(name, kept, fresh=True)
 
-    def _watch(self, run_id: str | None) -> RunWatch | ListWatch:
-        if run_id is None:
-            return ListWatch(self._runs)
-        return RunWatch(self._runs, self._runs.index.entry(run_id).id)
-
-    def _answer(self, name: str, kept: _Kept, *, fresh: bool) -> Json:
+    def _answer(self, name: str, kept: _Watch, *, fresh: bool) -> Json:
         kept.answers += 1  # first, so that after an error the mark differs and the changes are sent again
-        changes = kept.watch.changes()
+        changes = kept.changes()
         return {"mark": f"{name}.{kept.answers}", "fresh": fresh, "at": time.time(), "changes": changes}

@@ -25,11 +25,7 @@ class NotThereError(ConfigError):
 
 
 class Piece(NamedTuple):
-    """Part of a log.
-
-    Attributes:
-        after: First byte of the next piece.
-    """
+    """Part of a log, and the first byte of the next part."""
 
     text: str
     after: int

@@ -85,12 +85,7 @@ class Entry(BaseModel):
 
 
 class Index:
-    """The runs below one directory, and remote runs. Safe for several threads.
-
-    Args:
-        root: A folder of runs, or one run's directory.
-        remote_runs: Returns runs without a directory here, or whose processes are on another machine.
-    """
+    """The runs below a folder, or of one run's directory, and remote runs. Safe for several threads."""
 
     def __init__(self, root: Path, remote_runs: Callable[[], Sequence[Found]] = tuple) -> None:
         self.root = root

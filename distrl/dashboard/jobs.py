@@ -208,11 +208,7 @@ class Job:
 
 
 class Found(NamedTuple):
-    """A run in Redis whose roles send heartbeats.
-
-    Attributes:
-        settings: Its configuration, secrets masked, without origins.
-    """
+    """A run in Redis whose roles send heartbeats, and its configuration, secrets masked, without origins."""
 
     record: RunRecord
     namespace: str
@@ -220,11 +216,7 @@ class Found(NamedTuple):
 
 
 class Jobs:
-    """The running jobs that pages show, read by separate threads, and the runs in some Redis servers.
-
-    Args:
-        urls: URLs of the servers in which `scan` finds runs.
-    """
+    """The running jobs that pages show, read by separate threads, and the runs that `scan` finds in some servers."""
 
     def __init__(self, urls: Sequence[str] = (), clock: Callable[[], float] = time.monotonic) -> None:
         self._jobs: dict[tuple[str | None, str], Job] = {}  # (Redis with the namespace, run id) -> job

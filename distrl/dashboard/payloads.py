@@ -39,12 +39,7 @@ ALL = "*"
 
 
 class Runs:
-    """The runs below a directory and in Redis servers, with their live state and metrics.
-
-    Args:
-        root: A folder of runs, or one run's directory.
-        redis_urls: Servers in which runs are looked for.
-    """
+    """The runs below a directory and in Redis servers, with their live state and metrics."""
 
     def __init__(self, root: Path, redis_urls: Sequence[str] = ()) -> None:
         self.jobs = Jobs(redis_urls)
@@ -130,11 +125,7 @@ class Runs:
     def compared(
         self, ids: Sequence[str], name: str, over: str, points: int, window: int, group: str, statistic: Statistic
     ) -> Json:
-        """Return lines of several runs, bands by group, and the keys by which they can be grouped.
-
-        Args:
-            group: A key of the configuration, `ALL`, or "" for no bands.
-        """
+        """Return lines of several runs, bands by `group` (a key, `ALL`, or "" for none), and the keys to group by."""
         entries = [self.index.entry(one) for one in dict.fromkeys(ids)]
         settings = {entry.id: self._settings(entry) for entry in entries}
         lines = {entry.id: self._curve_of(entry, name, over, window) for entry in entries}

@@ -78,11 +78,7 @@ class Sessions:
 
 
 class Failures:
-    """Counts failed attempts per address, and logs them without the presented secret.
-
-    Args:
-        what: Kind of attempt in log lines: "tokens".
-    """
+    """Counts failed attempts of a kind (`what`) per address, and logs them without the presented secret."""
 
     def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._what = what

@@ -45,11 +45,7 @@ def examine_machine(runs: Path) -> Iterator[Finding]:
 
 
 def packages(requires: Sequence[str]) -> Iterator[Finding]:
-    """Yield a line about the key packages, and one for each package of an untested version.
-
-    Args:
-        requires: distrl's own requirements, as its metadata has them.
-    """
+    """Yield a line about the key packages, and one for each package of an untested version."""
     told = [f"Python {platform.python_version()}"]
     for name in KEY_PACKAGES:
         if (found := installed(name)) is not None:
@@ -89,11 +85,7 @@ def installed(name: str) -> str | None:
 
 
 def _is_there(requirement: Requirement, requires: Sequence[str]) -> bool:
-    """Return whether a package and all that its named extras need are installed.
-
-    Args:
-        requires: distrl's own requirements, for an extra that names another one of distrl.
-    """
+    """Return whether a package and all that its named extras need, distrl's own too, are installed."""
     if requirement.name == "distrl":
         inside = requires
     elif installed(requirement.name) is None:

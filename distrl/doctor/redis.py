@@ -17,11 +17,7 @@ GB = 1e9
 
 
 def examine_redis(url: str | None) -> Iterator[Finding]:
-    """Yield findings about version, memory, latency and clock, or the reason why it cannot be used.
-
-    Args:
-        url: None: one is started for the occasion, as a run without `memory.url` does.
-    """
+    """Check a Redis, or one that is started for this as a run without `memory.url` does."""
     try:
         if url is None:
             binary = find_server()

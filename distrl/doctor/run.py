@@ -51,11 +51,7 @@ class Look:
 
 
 def examine_run(backend: Backend) -> Iterator[Finding]:
-    """Yield findings from two looks at the run, some seconds apart.
-
-    Raises:
-        MemoryBackendError: Redis does not answer.
-    """
+    """Compare two looks at a run, some seconds apart."""
     config = RunDescription.model_validate_json(backend.config_json()).config
     before = Look.at(backend)
     time.sleep(BETWEEN_S)

@@ -83,11 +83,7 @@ class LagHistogram:
         self._max = 0
 
     def add(self, lag: int, count: int = 1) -> None:
-        """Count `count` unrolls of that lag.
-
-        Raises:
-            ValueError: A lag below 0: the weights would come from the future.
-        """
+        """Count `count` unrolls of that lag, or raise ValueError for a negative one."""
         if lag < 0:
             raise ValueError(f"a policy lag of {lag} updates: the unroll's weights are newer than the learner's")
         self._counts[min(lag, len(self._counts) - 1)] += count

@@ -39,12 +39,7 @@ def verdict(snapshot: Snapshot) -> str:
 
 
 def waiting_words(idle: float | None, blocked: float | None) -> str:
-    """Return 'learner 3%, actors 81% of the time'; empty while the learner's share is unknown.
-
-    Args:
-        idle: Share of the learner's time spent waiting for unrolls.
-        blocked: Share of the actors' time spent waiting for the learner; None: unknown.
-    """
+    """Return 'learner 3%, actors 81% of the time' of the shares spent waiting for each other; empty while unknown."""
     if idle is None:
         return ""
     return f"learner {idle:.0%}{'' if blocked is None else f', actors {blocked:.0%}'} of the time"

@@ -37,11 +37,7 @@ class CsvSink:
         self._read()
 
     def write(self, snapshot: Snapshot) -> None:
-        """Append one row.
-
-        Raises:
-            ValueError: A name is not a column of the file.
-        """
+        """Append one row, or raise ValueError for a name that is not a column of the file."""
         if not self._columns:
             self._columns = [*COLUMNS, *sorted(columns_of(snapshot) - set(COLUMNS))]
             self._append(self._columns)
@@ -126,11 +122,7 @@ class EventFile:
         self._add(summary.scalar(tag, value), step)
 
     def histogram(self, tag: str, values: Array, step: int) -> None:
-        """Write a histogram of the finite numbers, if there are any.
-
-        Args:
-            values: Booleans, integers or floats, of any shape.
-        """
+        """Write a histogram of the finite numbers, booleans or integers too, if there are any."""
         from tensorboardX import summary
 
         flat = values.reshape(-1)

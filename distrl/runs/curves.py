@@ -32,11 +32,7 @@ class Band(NamedTuple):
 
 
 def curve(table: Table, name: str, over: str = "steps") -> Curve:
-    """Return the points at which both columns are known.
-
-    Args:
-        over: A key of `X_AXES`.
-    """
+    """Return the points at which both a column and the x axis, a key of `X_AXES`, are known."""
     for column in (X_AXES[over], name):
         if column not in table:
             raise ConfigError(f"no metric is named {column!r}; {nearest(column, [*table])}")

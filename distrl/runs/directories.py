@@ -68,11 +68,7 @@ def open_run(run_dir: Path) -> Run:
 
 
 def find_runs(places: Sequence[Path], trouble: Callable[[str], None]) -> Iterator[Run]:
-    """Yield every run in these places once; each place is a run's directory or a folder of them.
-
-    Args:
-        trouble: Called with one line for each damaged or unreadable directory, which is skipped.
-    """
+    """Yield every run in these places, runs or folders of them, once; `trouble` gets a line for each skipped one."""
     seen = set()
     for place in places:
         if not place.is_dir():

@@ -38,10 +38,7 @@ def read_header(file: BinaryIO, path: Path) -> Header:
 
 
 def last_row(path: Path) -> dict[str, Value]:
-    """Return column -> value, None for unknown ones; empty while the file has no row or does not exist.
-
-    A row that is being written is left out.
-    """
+    """Return column -> value, None for unknown ones, of the last whole row; empty if there is none, or no file."""
     if not path.exists():
         return {}
     try:
@@ -62,11 +59,7 @@ def last_row(path: Path) -> dict[str, Value]:
 
 
 def _last_line(file: BinaryIO, first: int) -> bytes:
-    """Return the last whole line that begins at byte `first` or after; b"" if there is none.
-
-    Raises:
-        ValueError: A line is longer than `LONGEST_LINE`.
-    """
+    """Return the last whole line that begins at byte `first` or after; b"" if there is none."""
     end = file.seek(0, os.SEEK_END)
     length = TAIL_BYTES
     while True:

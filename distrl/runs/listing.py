@@ -100,12 +100,7 @@ def entry_name(path: Path, places: Iterable[Path]) -> str:
 def selected(
     entries: Iterable[Entry], env: str | None = None, algorithm: str | None = None, kind: str | None = None
 ) -> Iterator[Entry]:
-    """Yield the entries that match all filters.
-
-    Args:
-        env, algorithm: Patterns with * and ?.
-        kind: One of `KINDS`.
-    """
+    """Yield the entries that match all filters: patterns with * and ?, and one of `KINDS`."""
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"unknown state {kind!r}; {nearest(kind, [*KINDS])}")
     for one in entries:
@@ -118,11 +113,7 @@ def selected(
 
 
 def ordered(entries: Iterable[Entry], by: str = "started") -> list[Entry]:
-    """Return the entries sorted: newest, most and best first, names and seeds ascending, unknown values last.
-
-    Args:
-        by: A key of `SORTS`.
-    """
+    """Return the entries by a key of `SORTS`: newest, most and best first, names ascending, unknown values last."""
     if by not in SORTS:
         raise ConfigError(f"runs cannot be sorted by {by!r}; {nearest(by, [*SORTS])}")
     newest = sorted(entries, key=lambda one: (-(one.started or 0.0), one.name))

@@ -14,11 +14,7 @@ from distrl.runs.summary import Summary
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture that notebooks show.
-
-    Attributes:
-        png: The file's bytes.
-    """
+    """A PNG that notebooks show."""
 
     png: bytes
 

@@ -68,11 +68,7 @@ def element(tag: str, *children: Child, kind: str = "", **attributes: str) -> El
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], dim: Iterable[bool] = ()) -> Element:
-    """Make a table that scrolls if it is too wide.
-
-    Args:
-        dim: For each row, whether it is dimmed.
-    """
+    """Make a table that scrolls if it is too wide; `dim` says for each row whether it is dimmed."""
     body = element("tbody")
     quiet = [*dim]
     for place, cells in enumerate(rows):
@@ -83,11 +79,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], dim: Iterable[
 
 
 def inline_svg(svg: str, label: str) -> Element:
-    """Make a drawing part of the page: it takes the page's width and refers to no other resource.
-
-    Args:
-        label: Description for screen readers.
-    """
+    """Make a drawing part of the page: as wide as it, described by `label`, without references to other resources."""
     root = ElementTree.fromstring(svg)
     for parent in root.iter():
         # matplotlib's style sheet would be the whole page's; its metadata name other sites.

@@ -57,11 +57,7 @@ def picture(
 
 
 def small_picture(groups: Sequence[Group], over: str, palette: Palette, *, from_zero: bool) -> str:
-    """Draw one panel as SVG, without texts except at its axes.
-
-    Args:
-        from_zero: Whether the y axis begins at 0.
-    """
+    """Draw one panel as SVG, without texts except at its axes; the y axis begins at 0 or at the least value."""
     looks = {group.label: _look(place, palette) for place, group in enumerate(groups)}
     with _style(palette):
         figure = Figure(figsize=(5.2, 2.5), layout="constrained")

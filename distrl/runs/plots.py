@@ -93,11 +93,7 @@ class CurveOptions:
 
 
 def read_sources(paths: Sequence[Path], trouble: Callable[[str], None]) -> list[Source]:
-    """Read the numbers of runs.
-
-    Args:
-        trouble: Called with one line for each skipped run, damaged or without a row yet.
-    """
+    """Read the numbers of runs; `trouble` gets a line for each that is skipped, damaged or without a row yet."""
     sources, reasons = [], []
     for name, path in zip(short_names(paths), paths, strict=True):
         try:

@@ -68,11 +68,7 @@ def open_run_directory(run_dir: Path, resume: str | None) -> Iterator[Opened]:
 
 @contextmanager
 def usable(run_dir: Path) -> Iterator[None]:
-    """Turn an OSError inside, where the run's files are opened, into one line that names the file.
-
-    Raises:
-        ConfigError: A file cannot be used.
-    """
+    """Turn an OSError inside, where the run's files are opened, into a ConfigError that names the file."""
     try:
         yield
     except OSError as error:
@@ -82,12 +78,7 @@ def usable(run_dir: Path) -> Iterator[None]:
 
 
 def require_free(run_dir: Path, resume: str | None) -> None:
-    """Refuse a directory that cannot be trained in, before anything slow is done; change nothing.
-
-    Raises:
-        ConfigError: A new run would overwrite another one, the run to resume has not ended, or a file has the place of
-            a folder or the reverse.
-    """
+    """Raise ConfigError for a directory that cannot be trained in, before anything slow is done; change nothing."""
     if resume is None and (run_dir / "run.json").exists():
         raise ConfigError(f"{run_dir} already holds a run; add --resume auto to go on, or choose another --run-dir")
     for path in (*(run_dir / name for name in _FILES), *(run_dir / name for name in _FOLDERS)):

@@ -129,11 +129,7 @@ class Summary(BaseModel):
 
 
 def closing_text(summary: Summary, run_dir: Path | None) -> str:
-    """Return the closing lines: outcome, return, speed, where every unroll went, where the files are.
-
-    Args:
-        run_dir: The run's directory; None to leave its files out.
-    """
+    """Return the closing lines: outcome, return, speed, where every unroll went, and the files of a `run_dir`."""
     lines = [outcome(summary), f"  return   {_returns(summary)}"]
     if summary.evaluation_mean_return is not None:
         lines.append(f"  greedy   {_evaluation(summary)}")

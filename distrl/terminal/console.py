@@ -34,12 +34,7 @@ class View(Protocol):
 
 
 class QuietView:
-    """Only events and the final summary.
-
-    Args:
-        run_dir: Named in the closing lines.
-        write: Takes one line.
-    """
+    """Only events and the final summary, a line at a time, to standard output or `write`."""
 
     def __init__(self, run_dir: Path | None = None, write: Callable[[str], None] | None = None) -> None:
         self._run_dir = run_dir

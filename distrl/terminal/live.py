@@ -22,12 +22,7 @@ _STATE_STYLES = {"acting": "green", "training": "green", "starting": "yellow", "
 
 
 class LiveView:
-    """A panel that is redrawn in place; events scroll by above it.
-
-    Args:
-        run_dir: Its name is in the title, its files in the closing lines.
-        console: Where to draw.
-    """
+    """A panel that is redrawn in place; events scroll by above it."""
 
     def __init__(self, run_dir: Path | None = None, console: Console | None = None) -> None:
         self._run_dir = run_dir

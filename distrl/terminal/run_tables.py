@@ -40,12 +40,7 @@ COLUMNS = (
 
 
 def runs_table(entries: Sequence[Entry], now: float, width: int | None = None) -> str:
-    """Format one line per run under a line of headings.
-
-    Args:
-        now: Seconds since 1970; ages end there.
-        width: Columns of the terminal; None: of this one, endless if the output is no terminal.
-    """
+    """Format one line per run under a line of headings, in the terminal's width or without a limit."""
     columns = {column: [column.cell(one, now) for one in entries] for column in COLUMNS}
     widths = {column: max(map(len, (column.heading, *cells))) for column, cells in columns.items()}
     shown = _fitting(widths, shutil.get_terminal_size((10_000, 24)).columns if width is None else width)

@@ -23,11 +23,7 @@ def print_status(
     counts: LedgerCounts,
     snapshot: Snapshot,
 ) -> None:
-    """Print a running job: requests of operators, progress, roles, and where every unroll is.
-
-    Args:
-        aged: Each role's heartbeat with its age in seconds.
-    """
+    """Print a running job: requests of operators, progress, roles with the ages of their heartbeats, all unrolls."""
     console = Console(highlight=False)
     asked = f"stopping ({control.stop})" if control.stop is not None else "paused" if control.paused else "running"
     target = "" if control.target_actors is None else f", {control.target_actors} actors asked for"
