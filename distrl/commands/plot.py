@@ -9,6 +9,7 @@ from distrl.commands import completion
 from distrl.commands.options import RequiredRunArgument
 from distrl.commands.runs import waiting, warn
 from distrl.config.presets import nearest
+from distrl.data_store.atomic import put_file
 from distrl.errors import ConfigError, require
 from distrl.runs.directories import find_runs, open_run
 
@@ -121,7 +122,7 @@ def check_output(path: Path, force: bool) -> None:
 def write_output(path: Path, content: bytes) -> None:
     """Write a file for the user, or raise ConfigError."""
     try:
-        path.write_bytes(content)
+        put_file(path, content)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}; choose another --output") from error
 

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -167,9 +167,9 @@ class Index:
             path = "" if folder == self.root else folder.relative_to(self.root).as_posix()
             name = id_of(path)
             known[name], folders[name] = _read_again(folder, path, self._known.get(name)), folder
-        ended = {name: one for name, one in known.items() if one.entry.state == "ended"}
-        self._store.keep({name: one for name, one in ended.items() if self._known.get(name) != one})
-        self._store.forget(self._known.keys() - ended.keys())
+        before, ended = _ended(self._known), _ended(known)
+        self._store.keep({name: one for name, one in ended.items() if before.get(name) != one})
+        self._store.forget(before.keys() - ended.keys())
         self._configurations = {name: kept for name, kept in self._configurations.items() if name in known}
         self._known, self._folders = known, folders
         found = {name: one.entry for name, one in known.items()}
@@ -220,6 +220,10 @@ class _Known(NamedTuple):
     stamp: str
     entry: Entry
     record: RunRecord | None = None
+
+
+def _ended(known: Mapping[str, _Known]) -> dict[str, _Known]:
+    return {name: one for name, one in known.items() if one.entry.state == "ended"}
 
 
 def _read_again(folder: Path, path: str, before: _Known | None) -> _Known:

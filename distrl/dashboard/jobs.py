@@ -9,7 +9,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -21,6 +21,7 @@ from distrl.memory_backend.backend import Backend, connect, connect_engine
 from distrl.memory_backend.engine import Engine, RunStore
 from distrl.memory_backend.keys import RunKeys, run_of, runs_pattern, split_namespace, with_namespace
 from distrl.memory_backend.ledger import LedgerCounts
+from distrl.memory_backend.local import PREFIX as LOCAL
 from distrl.memory_backend.meter import Meter
 from distrl.memory_backend.records import (
     SILENT_S,
@@ -30,7 +31,7 @@ from distrl.memory_backend.records import (
     heartbeat_ages_s,
     rates_while_paused,
 )
-from distrl.metrics.snapshot import Snapshot, Value, number
+from distrl.metrics.snapshot import Snapshot, Value, amount
 from distrl.runs.directories import RunRecord
 
 SCAN_S = 2.0
@@ -287,6 +288,8 @@ class Jobs:
 def check_reachable(urls: Sequence[str]) -> None:
     """Connect to each server once, so that a wrong address is reported at the start; later outages are waited out."""
     for url in urls:
+        if url.startswith(LOCAL):
+            raise ConfigError(f"--redis-url {url} is no Redis; name one: redis://, rediss:// or unix://")
         client = connect_engine(url, name="dashboard", give_up_s=GIVE_UP_S)
         try:
             client.call("SCAN", 0, "COUNT", 1)
@@ -312,7 +315,9 @@ class _Server:
         try:
             self._client = self._client or connect_engine(self._url, name="dashboard", give_up_s=GIVE_UP_S)
             names = sorted(filter(None, map(run_of, self._client.keys(runs_pattern(self._namespace)))))
-            self._forget_all_but({*names})
+            for kept in (self._settings, self._beats):
+                for name in kept.keys() - {*names}:
+                    del kept[name]
             self._found = [found for name in names if (found := self._run(*name)) is not None]
         except ODD as error:
             self.close()
@@ -350,11 +355,6 @@ class _Server:
         record = RunRecord(run_id=run_id, redis_url=url, pid=0, started=_started(run_id))
         return Found(record, namespace, self._settings[name])
 
-    def _forget_all_but(self, names: Set[tuple[str, str]]) -> None:
-        for kept in (self._settings, self._beats):
-            for name in kept.keys() - names:
-                del kept[name]
-
 
 def _read_settings(description: str) -> Settings:
     config: Any = json.loads(description)["config"]
@@ -378,7 +378,7 @@ def finite(snapshot: Mapping[str, Any]) -> dict[str, Value]:
 
 def role_row(role: RoleStatus, look: Look) -> dict[str, Any]:
     """Return a heartbeat as pages show it."""
-    newest = int(number(look.latest.get("weights_version")) or 0)
+    newest = int(amount(look.latest, "weights_version"))
     row = asdict(role)
     del row["stacks"]
     seen_s = look.seen_s.get((role.role, role.id), 0.0)

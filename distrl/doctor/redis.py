@@ -8,6 +8,7 @@ from distrl.errors import DistrlError
 from distrl.memory_backend.backend import connect_engine
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
 from distrl.memory_backend.engine import Engine
+from distrl.memory_backend.local import PREFIX as LOCAL
 
 PINGS = 200
 SLOW_S = 0.005
@@ -23,6 +24,8 @@ def examine_redis(url: str | None) -> Iterator[Finding]:
             binary = find_server()
             with EmbeddedRedis.start(maxmemory_bytes=2**26, max_bulk_bytes=2**20) as own:
                 yield from _examined(own.url, f"{binary}, started for this")
+        elif url.startswith(LOCAL):
+            yield Finding("error", "Redis", f"{url} is no Redis", "name one: redis://, rediss:// or unix://")
         else:
             yield from _examined(url, "")
     except DistrlError as error:

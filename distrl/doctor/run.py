@@ -1,7 +1,7 @@
 """`distrl doctor`, findings about a run: whether it makes progress, what it waits for, and what to do about it."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,15 +125,12 @@ def _of_unrolls(counts: LedgerCounts) -> Iterator[Finding]:
         yield Finding(
             "ok", "unrolls", f"{counts.trained:,} of {counts.produced:,} trained, {waiting}; all accounted for"
         )
-    for reason, count in _nonzero(counts.dropped).items():
-        health: Health = "ok" if reason == "duplicate" else "warning"
-        yield Finding(health, "unrolls", f"{count:,} dropped as {reason}", DROPPED[reason])
+    for reason, count in counts.dropped.items():
+        if count:
+            health: Health = "ok" if reason == "duplicate" else "warning"
+            yield Finding(health, "unrolls", f"{count:,} dropped as {reason}", DROPPED[reason])
     if counts.lost:
         yield Finding("warning", "unrolls", f"{counts.lost:,} lost", "Redis came back without them: turn its AOF on")
-
-
-def _nonzero(dropped: Mapping[str, int]) -> dict[str, int]:
-    return {reason: count for reason, count in dropped.items() if count}
 
 
 def _progress(before: Look, now: Look, stall_timeout_s: float) -> Finding:

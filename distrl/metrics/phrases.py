@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from distrl.metrics.snapshot import Snapshot, number
+from distrl.metrics.snapshot import Snapshot, amount, number
 
 NO_EPISODE = "no episode finished yet"
 UNKNOWN = "\u2013"  # an en dash in place of a number
@@ -26,7 +26,7 @@ def role_states(roles: Sequence[RoleRow]) -> str:
 
 def verdict(snapshot: Snapshot) -> str:
     """Describe the bottleneck."""
-    wait = number(snapshot.get("learner_wait_share")) or 0.0
+    wait = amount(snapshot, "learner_wait_share")
     blocked = number(snapshot.get("actors_blocked_share"))
     share = "" if blocked is None else f" {blocked:.0%} of their time"
     words = {

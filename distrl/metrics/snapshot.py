@@ -133,3 +133,8 @@ def tag_of(name: str) -> str:
 def number(value: Value) -> float | None:
     """Return a snapshot's value as a number; None if it is unknown or text."""
     return None if value is None or isinstance(value, str) else float(value)
+
+
+def amount(snapshot: Snapshot, name: str) -> float:
+    """Return a number of a snapshot, 0 while it is unknown."""
+    return number(snapshot.get(name)) or 0.0

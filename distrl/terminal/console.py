@@ -12,7 +12,7 @@ from distrl.config import RunConfig
 from distrl.config.presets import nearest
 from distrl.errors import ConfigError
 from distrl.metrics.phrases import NO_EPISODE, RoleRow, return_words, role_states
-from distrl.metrics.snapshot import Snapshot, number
+from distrl.metrics.snapshot import Snapshot, amount, number
 from distrl.runs.summary import Summary, closing_text, duration
 from distrl.terminal.progress import History, goals
 
@@ -171,7 +171,7 @@ def make_view(*, plain: bool = False, quiet: bool = False, run_dir: Path | None 
 def line(snapshot: Snapshot, config: RunConfig, history: History) -> str:
     """Format a snapshot as one line: steps, speed, return, updates, lag, queue, actors, bottleneck, time to go."""
     stop = config.stop
-    steps, speed = number(snapshot.get("env_steps")) or 0.0, number(snapshot.get("env_steps_per_s")) or 0.0
+    steps, speed = amount(snapshot, "env_steps"), amount(snapshot, "env_steps_per_s")
     budget = f" of {stop.env_steps:,}" if stop.env_steps is not None else ""
     parts = [f"steps {steps:,.0f}{budget} · {speed:,.0f}/s"]
     value = number(snapshot.get("mean_return_100"))

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from distrl.config import RunConfig
 from distrl.metrics.phrases import NO_EPISODE, UNKNOWN, RoleRow, return_words, role_states, verdict
-from distrl.metrics.snapshot import Snapshot, number
+from distrl.metrics.snapshot import Snapshot, amount, number
 from distrl.runs.summary import Summary, closing_text, duration
 from distrl.terminal.progress import Goal, History, goals
 
@@ -115,18 +115,18 @@ def _numbers(snapshot: Snapshot, history: History) -> Table:
     for _ in range(2):
         grid.add_column(style="dim", no_wrap=True)
         grid.add_column(ratio=1, no_wrap=True)
-    count = {name: number(snapshot.get(name)) or 0.0 for name in ("env_steps", "updates", "episodes")}
-    speed = {name: number(snapshot.get(name)) or 0.0 for name in ("env_steps_per_s", "updates_per_s")}
-    rate = _quantity(speed["updates_per_s"], ",.0f" if speed["updates_per_s"] >= 10 else ".1f", "updates/s")
-    grid.add_row("steps", _quantity(count["env_steps"]), "speed", _quantity(speed["env_steps_per_s"], unit="steps/s"))
-    grid.add_row("updates", _quantity(count["updates"]), "", rate)
-    grid.add_row("episodes", _quantity(count["episodes"]), "queue", _queue(snapshot))
+    steps, speed = _quantity(amount(snapshot, "env_steps")), amount(snapshot, "env_steps_per_s")
+    rate = amount(snapshot, "updates_per_s")
+    grid.add_row("steps", steps, "speed", _quantity(speed, unit="steps/s"))
+    updates = _quantity(rate, ",.0f" if rate >= 10 else ".1f", "updates/s")
+    grid.add_row("updates", _quantity(amount(snapshot, "updates")), "", updates)
+    grid.add_row("episodes", _quantity(amount(snapshot, "episodes")), "queue", _queue(snapshot))
     grid.add_row("return", _returns(snapshot), "lag", _lag(snapshot))
     if number(snapshot.get("evaluation_mean_return")) is not None:
-        at = number(snapshot.get("evaluation_env_steps")) or 0.0
+        at = amount(snapshot, "evaluation_env_steps")
         grid.add_row("greedy", _evaluation(snapshot), "of step", _quantity(at))
     spark = history.sparkline(20)
-    restarts = number(snapshot.get("restarts")) or 0.0
+    restarts = amount(snapshot, "restarts")
     if spark or restarts:
         told = Text(f"{restarts:,.0f}", style="yellow") if restarts else ""
         grid.add_row("", Text(spark, style="cyan"), "restarts" if restarts else "", told)
@@ -145,7 +145,7 @@ def _returns(snapshot: Snapshot) -> Text:
 
 
 def _evaluation(snapshot: Snapshot) -> Text:
-    value, best = (number(snapshot.get(name)) or 0.0 for name in ("evaluation_mean_return", "best_evaluation_return"))
+    value, best = (amount(snapshot, name) for name in ("evaluation_mean_return", "best_evaluation_return"))
     return Text.assemble((return_words(value), "bold"), (f"  best {return_words(best)}", "dim"))
 
 
@@ -157,8 +157,8 @@ def _lag(snapshot: Snapshot) -> Text:
 
 
 def _queue(snapshot: Snapshot) -> Text:
-    fill = min(max(number(snapshot.get("queue_fill")) or 0.0, 0.0), 1.0)
-    entries = number(snapshot.get("queue_entries")) or 0.0
+    fill = min(max(amount(snapshot, "queue_fill"), 0.0), 1.0)
+    entries = amount(snapshot, "queue_entries")
     full = round(8 * fill)
     unrolls = "unroll" if entries == 1 else "unrolls"
     return Text.assemble(

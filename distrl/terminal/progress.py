@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distrl.config import RunConfig
-from distrl.metrics.snapshot import Snapshot, number
+from distrl.metrics.snapshot import Snapshot, amount, number
 
 _SLOPE_POINTS = 30
 _LEAST_POINTS = 5
@@ -74,10 +74,10 @@ def goals(snapshot: Snapshot, config: RunConfig, history: History) -> list[Goal]
         found.append(Goal("evaluation", now, stop.evaluation_return, None, "return"))
     for name, column, target in (("steps", "env_steps", stop.env_steps), ("updates", "updates", stop.updates)):
         if target is not None:
-            now = number(snapshot.get(column)) or 0.0
+            now = amount(snapshot, column)
             found.append(Goal(name, now, target, _eta_s(target - now, number(snapshot.get(f"{column}_per_s")))))
     if stop.minutes is not None:
-        wall_s = number(snapshot.get("wall_s")) or 0.0
+        wall_s = amount(snapshot, "wall_s")
         found.append(Goal("minutes", wall_s / 60, stop.minutes, max(60 * stop.minutes - wall_s, 0.0), "minutes"))
     return found
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import SILENT_S, Control, RoleStatus, blocked_share
 from distrl.metrics.phrases import NO_EPISODE, UNKNOWN, return_words, waiting_words
-from distrl.metrics.snapshot import Snapshot, number
+from distrl.metrics.snapshot import Snapshot, amount, number
 from distrl.runs.summary import duration
 
 _ORDER = ("learner", "actor", "evaluator")
@@ -67,7 +67,7 @@ def print_bench(report: Mapping[str, Any]) -> None:
 
 def _progress(snapshot: Snapshot, blocked: float | None) -> str:
     value = number(snapshot.get("mean_return_100"))
-    count = {name: number(snapshot.get(name)) or 0.0 for name in ("env_steps", "env_steps_per_s", "updates")}
+    count = {name: amount(snapshot, name) for name in ("env_steps", "env_steps_per_s", "updates")}
     told = NO_EPISODE if value is None else f"return {return_words(value)}"
     greedy = number(snapshot.get("evaluation_mean_return"))
     told += "" if greedy is None else f" · greedy {return_words(greedy)}"

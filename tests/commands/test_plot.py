@@ -98,6 +98,7 @@ def test_a_place_that_refuses(run, tmp_path):
     (tmp_path / "taken.png").mkdir()
     err = run("plot", "a", "--output", "taken.png", "--force", code=2)
     assert err == "distrl: error: taken.png cannot be written: Is a directory; choose another --output\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"a", "taken.png"}  # no half of a picture
 
 
 @pytest.mark.parametrize("command", ["plot", "report"])

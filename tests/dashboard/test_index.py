@@ -102,6 +102,18 @@ def test_what_has_ended_is_read_once_also_after_a_restart(look, make_run, opened
     assert sorted(opened) == ["a", "b"]
 
 
+def test_a_look_at_runs_that_have_not_changed_reads_and_writes_nothing(look, make_run, alive, opened, monkeypatch):
+    make_run("ended")
+    make_run("going on", ended=False, pid=alive)
+    make_run("gone", ended=False)
+    index = look()
+    index.entries()
+    monkeypatch.setattr(index._store, "_write", lambda statement, rows: rows and pytest.fail(statement))
+    states = {"ended": "ended", "going on": "running", "gone": "gone"}
+    assert {entry.name: entry.state for entry in index.entries()} == states
+    assert sorted(opened) == ["ended", "going on", "gone"]
+
+
 def test_what_has_changed_is_read_again(look, make_run, make_summary, opened):
     folder = make_run("a")
     look().entries()

@@ -45,6 +45,12 @@ def test_a_given_one_is_asked(redis_url):
     assert found[1].found.endswith(" of 0.27 GB used")
 
 
+def test_a_store_in_a_process_is_no_redis():
+    assert list(examine_redis("local:runs")) == [
+        ("error", "Redis", "local:runs is no Redis", "name one: redis://, rediss:// or unix://")
+    ]
+
+
 def test_none_at_all_is_an_error_with_what_to_do(monkeypatch, tmp_path):
     (found,) = examine_redis(f"unix://{tmp_path}/nowhere.sock")
     assert found.health == "error"
