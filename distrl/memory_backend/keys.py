@@ -64,7 +64,7 @@ TABLE = (
     ),
     Row(
         "room",
-        "list",
+        "zset",
         "a token for each entry that the learner removed last; an actor that waits takes one and looks again",
         "learner",
         "actors",

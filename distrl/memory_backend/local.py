@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -122,8 +123,7 @@ class _Store:
 
     def run(self, command: Command) -> Reply:
         """Run one command, without blocking."""
-        name, *arguments = command
-        return getattr(self, f"_{str(name).lower()}")(*arguments)
+        return getattr(self, _method(command[0]))(*command[1:])
 
     def wait_for(self, command: Command, block_s: float) -> Reply | None:
         """Run a command until it replies or `block_s` has passed; the caller holds the lock."""
@@ -177,8 +177,9 @@ class _Store:
         return int(self._hash(key).pop(_bytes(field), None) is not None)
 
     def _hincrby(self, key: str, field: Value, increment: int) -> int:
-        number = int(self._hash(key).get(_bytes(field), 0)) + increment
-        self._hset(key, field, number)
+        fields, name = self.data.setdefault(key, {}), _bytes(field)
+        number = int(fields.get(name, 0)) + increment
+        fields[name] = b"%d" % number
         return number
 
     # ------------------------------------------------------------------------- lists
@@ -199,27 +200,36 @@ class _Store:
         held = self._list(key)
         return held[index] if index < len(held) else None
 
-    def _blpop(self, key: str, _block_s: float) -> bytes | None:
-        return self._list(key).popleft() if self._list(key) else None
-
     def _lmove(self, source: str, target: str, _left: str, _right: str) -> bytes | None:
-        value = self._blpop(source, 0.0)
-        if value is not None:
-            self._rpush(target, value)
+        held = self._list(source)
+        if not held:
+            return None
+        value = held.popleft()
+        self._rpush(target, value)
         return value
 
     # ------------------------------------------------------------------------- sorted sets
 
-    def _zadd(self, key: str, _greater: str, *parts: Value) -> int:
-        scores = self.data.setdefault(key, {})
-        for score, member in zip(parts[::2], parts[1::2], strict=True):
+    def _zadd(self, key: str, *parts: Value) -> int:
+        """With GT or, where all scores are equal, without."""
+        scores, pairs = self.data.setdefault(key, {}), parts[1:] if parts[0] == "GT" else parts
+        before = len(scores)
+        for score, member in zip(pairs[::2], pairs[1::2], strict=True):
             name = _bytes(member)
             scores[name] = max(int(score), scores.get(name, int(score)))
-        return 0
+        return len(scores) - before
 
     def _zrange(self, key: str, _first: int, _last: int, _scores: str) -> list[bytes]:
         scores: dict[bytes, int] = self.data.get(key, {})
         return [part for name, score in scores.items() for part in (name, _bytes(score))]
+
+    def _bzpopmin(self, key: str, _block_s: float) -> tuple[bytes, bytes, float] | None:
+        """Where all scores are equal."""
+        scores: dict[bytes, int] = self.data.get(key, {})
+        if not scores:
+            return None
+        name = min(scores)
+        return _bytes(key), name, float(scores.pop(name))
 
     # ------------------------------------------------------------------------- streams
 
@@ -277,6 +287,11 @@ class _Store:
 
 
 _STORES: "WeakValueDictionary[str, _Store]" = WeakValueDictionary()
+
+
+@lru_cache
+def _method(name: Value) -> str:
+    return f"_{str(name).lower()}"
 
 
 def _bytes(value: Value) -> bytes:

@@ -158,7 +158,7 @@ class UnrollStream:
         actors that have waited longest. A token is a hint, not a promise of room.
         """
         # Redis is not exact about how long that is: a quarter of a second at most, where nothing else keeps it awake.
-        wait: Command | None = ("BLPOP", self._keys.room, block_s) if block_s else None
+        wait: Command | None = ("BZPOPMIN", self._keys.room, block_s) if block_s else None
         replies = self._run.write(
             [("XLEN", self._keys.unrolls), ("HGET", self._keys.ledger, "stream_bytes"), *self._admission_commands()],
             wait=wait,
@@ -353,9 +353,9 @@ def _registered(incarnations: Mapping[bytes, bytes], entries: Sequence[Entry]) -
 
 
 def _removal(keys: RunKeys, ids: Sequence[str]) -> list[Command]:
-    """Return the commands that remove entries, and replace unused tokens by one for each entry."""
-    tokens: list[Command] = [("DEL", keys.room), ("RPUSH", keys.room, *["1"] * len(ids))]
-    return [("XACK", keys.unrolls, GROUP, *ids), ("XDEL", keys.unrolls, *ids), *tokens]
+    """Return the commands that remove entries and leave as many tokens, unless these are still there."""
+    tokens = [part for token in range(len(ids)) for part in (0, token)]  # of a sorted set: score, member
+    return [("XACK", keys.unrolls, GROUP, *ids), ("XDEL", keys.unrolls, *ids), ("ZADD", keys.room, *tokens)]
 
 
 def _raised(counts: Mapping[str, int], keys: RunKeys, highest: Mapping[Producer, int]) -> list[Command]:

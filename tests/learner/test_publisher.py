@@ -133,8 +133,7 @@ def test_a_restart_after_the_bound_came_down_uses_up_what_is_too_much(run, publi
     for _ in range(10):
         for _ in range(3):  # an update uses up a batch's
             run.backend.tickets.take((0, 1), 0.0)
-            run.backend.tickets.reclaim((0, 1))
-            run.backend.engine.call("BLPOP", run.backend._run.keys.tickets, 0.0)
+            run.backend.engine.call("DEL", run.backend._run.keys.held((0, 1)))
         made.issue_tickets()
     assert run.backend.tickets.counts() == (6, 0)
 

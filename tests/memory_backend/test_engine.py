@@ -80,6 +80,13 @@ def test_both_engines_reply_alike(backend):
         (("XRANGE", keys.dead, "(0", "+"), []),
         (("XPENDING", keys.unrolls, "learner"), None),
         (("ZRANGE", keys.highest, 0, -1, "WITHSCORES"), []),
+        (("ZADD", keys.highest, "GT", 5, "0.1"), 1),
+        (("ZADD", keys.highest, "GT", 4, "0.1", 6, "1.1"), 1),
+        (("ZADD", keys.room, 0, 0, 0, 1), 2),
+        (("ZADD", keys.room, 0, 0), 0),
+        (("BZPOPMIN", keys.room, 0.01), (keys.room.encode(), b"0", 0.0)),
+        (("BZPOPMIN", keys.room, 0.01), (keys.room.encode(), b"1", 0.0)),
+        (("BZPOPMIN", keys.room, 0.01), None),
     ]
     for command, expected in conversation:
         reply = engine.call(*command)

@@ -105,18 +105,23 @@ def test_an_actor_that_waits_in_vain_looks_again(backend):
     assert not backend.unrolls.admission(0.05).has_room
 
 
-def test_tokens_for_actors_that_wait_do_not_pile_up(redis_run):
-    backend, keys = redis_run.backend, redis_run.backend._run.keys
+def test_tokens_for_actors_that_wait_do_not_pile_up(run):
+    backend, keys = run.backend, run.backend._run.keys
     learner = backend.become_learner()
-    push(backend, *range(8))
-    entries = backend.unrolls.take(8, 0.0)
-    for first, last in ((0, 3), (3, 7), (7, 8)):
+    push(backend, *range(9))
+    entries = backend.unrolls.take(9, 0.0)
+    for first, last, tokens in ((0, 1, 1), (1, 4, 3), (4, 8, 4), (8, 9, 4)):
         learner.unrolls.acknowledge(entries[first:last], {"trained": last - first}, {})
-        assert backend.engine.call("LLEN", keys.room) == last - first
+        assert len(tokens_in(backend, keys)) == tokens
     learner.unrolls.acknowledge([], {"lost": 1, "produced": 1}, {})
-    assert backend.engine.call("LLEN", keys.room) == 1
-    backend.unrolls.admission(0.05)
-    assert backend.engine.call("LLEN", keys.room) == 0
+    assert len(tokens_in(backend, keys)) == 4
+    for left in (3, 2, 1, 0, 0):
+        backend.unrolls.admission(0.05)
+        assert len(tokens_in(backend, keys)) == left
+
+
+def tokens_in(backend, keys):
+    return backend.engine.call("ZRANGE", keys.room, 0, -1, "WITHSCORES")[::2]
 
 
 def test_admission_closes_at_the_cap_of_bytes(backend):
