@@ -153,7 +153,7 @@ def measure(name: str, publications: int) -> Entry:
     # Imported here: these load the framework, which actors must not import.
     from distrl.learner import publisher as publishing
     from distrl.learner.origin import Place
-    from distrl.learner.preparation import prepare, wire_dtypes
+    from distrl.learner.preparation import prepare
 
     random, published, encodings = np.random.default_rng(0), {}, []
     with ExitStack() as cleanup:
@@ -169,7 +169,7 @@ def measure(name: str, publications: int) -> Entry:
         backend.create(text, signature(KEY, text))
         prepared = prepare(config, description.spec, Place(folder), "broadcast", backend)
         drain = Drain(run.open_backend("feed").as_learner(prepared.backend.fence))
-        publisher = publishing.Publisher(prepared.backend, prepared.algorithm.memory, wire_dtypes(prepared))
+        publisher = prepared.make_publisher()
         original = publishing.encode_weights
 
         def counted(*arguments: Any) -> bytes:

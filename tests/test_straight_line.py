@@ -67,7 +67,7 @@ def test_the_ten_hops(environment, open_backend, tmp_path):
     own.create(CONFIG.model_dump_json())
     prepared = prepare(CONFIG, environment.spec, Place(tmp_path), "straight", own)
     source = prepared.make_source(feed, lambda: True)
-    learner = Learner(prepared.algorithm, prepared.networks, prepared.state, source, prepared.make_publisher(), Waits())
+    learner = Learner(prepared, source, Waits())
     learner.start()
     assert acting.registry.register_actor(TAG[0]) == TAG[1]
     policy = Policy(acting.weights.get_bundle())

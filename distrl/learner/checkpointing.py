@@ -12,17 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from distrl.algorithms.algorithm import Networks
-from distrl.config.run import CheckpointConfig
-from distrl.data_store.checkpoints import LoadedCheckpoint, load_newest, save
-from distrl.errors import CheckpointError, UnsavedError
+from distrl.data_store.checkpoints import save
+from distrl.errors import UnsavedError
 from distrl.learner.learner import Learner
 from distrl.learner.policy_files import write_rewards, write_weights
-from distrl.learner.replay_set_up import remove_older, save_replay
+from distrl.learner.preparation import Prepared
+from distrl.learner.replay_set_up import is_saved, remove_older, save_replay
 from distrl.learner.reporter import Reporter
-from distrl.learner.state import LearnerState
-from distrl.networks.wrapper import NetworkWrapper
-from distrl.replay.memory import Replay
 from distrl.types import Array, Weights
 
 log = logging.getLogger(__name__)
@@ -31,44 +27,26 @@ RETRY_S = 10.0
 
 
 class Checkpointer:
-    """Saves to `directory` by the clock (`every_s`), by updates (`every_updates`), or by whichever comes first.
-
-    Args:
-        replay: Memory to save beside the newest checkpoint; None: there is none, or it must not outlive the learner.
-        by_evaluation: Whether evaluations decide which checkpoint is the best.
-        on_thread: Write on a thread beside the training. Deterministic mode has no threads.
-        saved: Whether the newest checkpoint in the directory holds `state`.
+    """Saves by the clock (`checkpoint.every_s`), by updates (`checkpoint.every_updates`), or whichever comes first.
 
     Attributes:
         wanted: Least number of updates in a requested checkpoint; None: no request.
+        saved_at: Start of the newest checkpoint, or of the one being written, in monotonic seconds.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        config: CheckpointConfig,
-        networks: Networks,
-        state: LearnerState,
-        *,
-        replay: Replay | None = None,
-        by_evaluation: bool = False,
-        on_thread: bool = True,
-        saved: bool = True,
-    ) -> None:
+    def __init__(self, prepared: Prepared) -> None:
+        config = prepared.config
         self.wanted: int | None = None
-        self._replay = replay
-        self._by_evaluation = by_evaluation
-        self._directory = directory
-        self._config = config
-        self._networks = networks
-        self._state = state
-        self._saved_at = time.monotonic()
-        self._saved_updates = state.updates if saved else -1
-        self._held = (
-            (state.updates or -1) if saved else -1
-        )  # updates of the newest checkpoint that is there or being written; -1: none
+        self.saved_at = time.monotonic()
+        self._config = config.checkpoint
+        self._directory = prepared.run_dir / "checkpoints"
+        self._networks, self._state = prepared.networks, prepared.state
+        self._replay = prepared.replay if is_saved(config) else None
+        self._by_evaluation = config.evaluation.every_env_steps is not None
+        # Updates of the newest checkpoint that is complete or being written; -1: none.
+        self._held = self._state.updates if prepared.origin.saved and self._state.updates else -1
         self._retry_at = 0.0
-        self._thread = ThreadPoolExecutor(1, "checkpoint") if on_thread else None
+        self._thread = None if config.deterministic else ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[int] | None = None
         self._undo: Callable[[], None] = lambda: None
         self._abandoned = False
@@ -76,7 +54,7 @@ class Checkpointer:
     @property
     def due(self) -> bool:
         """Whether to save now: on request, or after enough time or updates; never while a save runs."""
-        since = self._state.updates - self._saved_updates
+        since = self._state.updates - max(self._held, 0)
         if self._writing is not None or time.monotonic() < self._retry_at:
             return False
         if self.wanted is not None and self._held < self.wanted:
@@ -84,13 +62,13 @@ class Checkpointer:
         if since == 0:
             return False
         by_updates = self._config.every_updates is not None and since >= self._config.every_updates
-        by_time = self._config.every_s is not None and time.monotonic() - self._saved_at >= self._config.every_s
+        by_time = self._config.every_s is not None and time.monotonic() - self.saved_at >= self._config.every_s
         return by_updates or by_time
 
     @property
     def behind(self) -> bool:
         """Whether there are updates that no checkpoint holds, not even one that is being written."""
-        return self._state.updates > self._saved_updates or self._state.updates == 0
+        return self._state.updates > self._held
 
     def holds(self, updates: int) -> bool:
         """Return whether a complete checkpoint has at least this number of updates."""
@@ -109,11 +87,11 @@ class Checkpointer:
             OSError: The replay memory cannot be written.
         """
         assert self._writing is None  # one at a time
-        state, saved = self._state, (self._saved_at, self._saved_updates, self._held)
+        state, saved = self._state, (self.saved_at, self._held)
         best_before = state.best_saved_return, state.best_saved_evaluation
 
         def undo() -> None:
-            self._saved_at, self._saved_updates, self._held = saved
+            self.saved_at, self._held = saved
             state.best_saved_return, state.best_saved_evaluation = best_before
 
         best = state.take_best(by_evaluation=self._by_evaluation)
@@ -131,7 +109,7 @@ class Checkpointer:
             return updates
 
         self._undo = undo
-        self._saved_at, self._saved_updates, self._held = time.monotonic(), updates, updates
+        self.saved_at, self._held = time.monotonic(), updates
         try:
             if self._replay is not None:
                 save_replay(self._directory, self._replay, state)
@@ -174,14 +152,9 @@ class Checkpointer:
             raise
 
     @property
-    def saved_at(self) -> float:
-        """Start of the newest checkpoint, or of the one being written, in monotonic seconds."""
-        return self._saved_at
-
-    @property
     def writing_s(self) -> float:
         """Seconds that the current checkpoint has been written for; 0 if none is."""
-        return 0.0 if self._writing is None else time.monotonic() - self._saved_at
+        return 0.0 if self._writing is None else time.monotonic() - self.saved_at
 
     def close(self, *, abandon: bool = False) -> None:
         """Wait for the checkpoint being written, without raising its errors.
@@ -210,35 +183,6 @@ def _written(write: Callable[[], int]) -> Future[int]:
     return done
 
 
-def restore(directory: Path, networks: Networks) -> tuple[LearnerState, LoadedCheckpoint] | None:
-    """Set `networks` to the newest valid checkpoint; return None if the directory holds none at all.
-
-    Raises:
-        CheckpointError: There are checkpoints and none is valid, or it belongs to other networks.
-    """
-    loaded = load_newest(directory)
-    if loaded is None:
-        return None
-    groups = _by_network(loaded.arrays)
-    if odd := sorted(groups.keys() - networks.keys()):
-        raise CheckpointError(f"{loaded.path} holds network {odd[0]}, configured are {', '.join(networks)}")
-    for name, network in networks.items():
-        try:
-            network.restore(groups.get(name, {}))
-        except CheckpointError as error:
-            raise CheckpointError(f"{loaded.path} does not fit the configuration: {error}") from error
-    return LearnerState.from_meta(loaded.meta), loaded
-
-
-def _by_network(arrays: Mapping[str, Mapping[str, Array]]) -> dict[str, dict[str, Mapping[str, Array]]]:
-    """{"main.online": values} -> {"main": {"online": values}}."""
-    networks: dict[str, dict[str, Mapping[str, Array]]] = {}
-    for key, values in arrays.items():
-        name, _, group = key.partition(".")
-        networks.setdefault(name, {})[group] = values
-    return networks
-
-
 SLOW_S = 60.0
 """Duration of writing a checkpoint beyond which the user gets a message."""
 LAST_RETRIES_S = (1.0, 3.0, 6.0)
@@ -251,30 +195,26 @@ class Saver:
     """Saves when a checkpoint is due, and at the end.
 
     Args:
-        network: Network whose policy is written to `policy_dir` with every checkpoint.
         reporter: Reports errors that keep checkpoints from being written.
-        strict: Wait for every save, and raise its error. Deterministic mode needs this, so that a resumed run repeats.
         after_save: Called after each checkpoint with its number of updates.
     """
 
     def __init__(
         self,
+        prepared: Prepared,
         checkpointer: Checkpointer,
         learner: Learner,
-        network: NetworkWrapper,
-        policy_dir: Path,
         reporter: Reporter,
-        *,
-        strict: bool,
         after_save: Callable[[int], None] | None = None,
     ) -> None:
         self._checkpointer = checkpointer
         self._learner = learner
-        self._network = network
-        self._policy_dir = policy_dir
         self._reporter = reporter
-        self._strict = strict
         self._after_save = after_save
+        self._network = prepared.networks["main"]
+        self._run_dir = prepared.run_dir
+        # Deterministic mode waits for every save, and raises its error, so that a resumed run repeats.
+        self._strict = prepared.config.deterministic
 
     def save_if_due(self) -> None:
         """Save if due. A full, failing or slow disk does not stop the training: it is reported and tried again.
@@ -334,7 +274,7 @@ class Saver:
         for parent in _other_places():
             folder = None
             try:
-                folder = Path(tempfile.mkdtemp(prefix=f"saved-by-distrl-{self._policy_dir.parent.name}-", dir=parent))
+                folder = Path(tempfile.mkdtemp(prefix=f"saved-by-distrl-{self._run_dir.name}-", dir=parent))
                 self._save_in(folder)
             except OSError as trouble:
                 refused.append(str(trouble))
@@ -350,20 +290,20 @@ class Saver:
 
     def _save_in(self, folder: Path) -> None:
         """Turn `folder` into a run's directory that can be resumed, evaluated and exported."""
-        run_dir = self._policy_dir.parent
         self._checkpointer.save_in(folder / "checkpoints")
-        shutil.copytree(self._policy_dir, folder / "policy", ignore=shutil.ignore_patterns(".*", "weights.msgpack"))
+        unfinished_and_older = shutil.ignore_patterns(".*", "weights.msgpack")
+        shutil.copytree(self._run_dir / "policy", folder / "policy", ignore=unfinished_and_older)
         self._policy_writer(folder / "policy")()
         for name in ("config.yaml", "manifest.json"):
-            if (run_dir / name).is_file():
-                shutil.copy(run_dir / name, folder / name)
+            if (self._run_dir / name).is_file():
+                shutil.copy(self._run_dir / name, folder / name)
 
     def close(self, *, abandon: bool = False) -> None:
         """Wait for the checkpoint being written, without raising its errors; with `abandon` as briefly as possible."""
         self._checkpointer.close(abandon=abandon)
 
     def _begin(self) -> None:
-        self._checkpointer.begin(self._policy_writer(self._policy_dir))
+        self._checkpointer.begin(self._policy_writer(self._run_dir / "policy"))
 
     def _policy_writer(self, directory: Path) -> Callable[[], None]:
         """Return a function that writes the current policy beside the bundle in `directory`."""

@@ -10,8 +10,8 @@ import numpy as np
 
 from distrl.algorithms.algorithm import Algorithm, Networks
 from distrl.config import RunConfig
-from distrl.config.tensorboard import TensorBoardConfig
 from distrl.errors import ConfigError
+from distrl.learner.preparation import Prepared
 from distrl.learner.reporter import Reporter
 from distrl.metrics.counters import Waits
 from distrl.metrics.sinks import EventFile
@@ -34,21 +34,15 @@ class Diagnostics:
         ConfigError: A label needs the algorithm's objective, which it does not have.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        algorithm: Algorithm,
-        networks: Networks,
-        run_dir: Path,
-        reporter: Reporter,
-        waits: Waits,
-    ) -> None:
+    def __init__(self, prepared: Prepared, reporter: Reporter, waits: Waits) -> None:
         self._reporter, self._waits = reporter, waits
+        config, networks = prepared.config, prepared.networks
         self._relu_zeros = ReluZeros(networks["main"].online)
         # In deterministic mode two runs inspect the same updates, however long it takes.
         self._deterministic = config.deterministic
         self._at = 0.0 if config.deterministic else time.monotonic() + LOOK_AFTER_S
-        self._histograms = Histograms.of(config, algorithm, networks, run_dir)
+        histograms = config.tensorboard.looks  # a label needs them
+        self._histograms = Histograms(config, prepared.algorithm, networks, prepared.run_dir) if histograms else None
 
     def record(self, batch: Batch | Contributions, env_steps: int) -> None:
         """Record what is due after an update.
@@ -64,7 +58,7 @@ class Diagnostics:
         if began < self._at or not isinstance(batch, Batch):
             return
         with self._waits.measure("relu zeros"):
-            self._reporter.record_relu_zeros(self._relu_zeros(batch))
+            self._reporter.relu_zeros = self._relu_zeros(batch)
         if not self._deterministic:
             self._at = began + (time.monotonic() - began) / LOOK_SHARE
 
@@ -78,49 +72,31 @@ class Histograms:
     """Writes the histograms and scalars of `tensorboard.labels`, every `tensorboard.histograms_every_s`.
 
     A full disk costs points, not the training; it is logged once.
+
+    Raises:
+        ConfigError: See `Diagnostics`.
     """
 
-    def __init__(
-        self,
-        parameters: TensorBoardConfig,
-        networks: Networks,
-        losses: LossInspection | None,
-        folder: Path,
-        every_s: float,
-    ) -> None:
-        self._parameters = parameters
-        self._every_s = every_s
+    def __init__(self, config: RunConfig, algorithm: Algorithm, networks: Networks, run_dir: Path) -> None:
+        self._parameters = config.tensorboard
         self._networks = networks
-        self._losses = losses
+        # By updates in deterministic mode, so that two runs record the same ones.
+        self._every_s = 0.0 if config.deterministic else config.tensorboard.histograms_every_s
+        self._folder = config.tensorboard.folder(run_dir) / "learner"
         main = networks["main"].online
         self._activations = Activations(main)
-        self._folder = folder
-        self._file: EventFile | None = None
-        self._refused = False
-        self._next_at = 0.0
-
-    @staticmethod
-    def of(config: RunConfig, algorithm: Algorithm, networks: Networks, run_dir: Path) -> "Histograms | None":
-        """Return None if no label needs histograms.
-
-        Raises:
-            ConfigError: See `Diagnostics`.
-        """
-        parameters = config.tensorboard
-        if not parameters.looks:
-            return None
-        losses = None
-        if parameters.differentiates and algorithm.memory.ships == "unrolls":
+        self._losses: LossInspection | None = None
+        if self._parameters.differentiates and algorithm.memory.ships == "unrolls":
             objective = algorithm.objective(networks)
             if objective is None:
                 raise ConfigError(
-                    f"tensorboard.labels: {', '.join(parameters.differentiates)}: algorithm {config.algorithm.name} "
-                    "does not say what it minimises (Algorithm.objective); leave them out"
+                    f"tensorboard.labels: {', '.join(self._parameters.differentiates)}: algorithm "
+                    f"{config.algorithm.name} does not say what it minimises (Algorithm.objective); leave them out"
                 )
-            losses = LossInspection(networks, objective)
-        # By updates in deterministic mode, so that two runs record the same ones.
-        every_s = 0.0 if config.deterministic else parameters.histograms_every_s
-        return Histograms(parameters, networks, losses, parameters.folder(run_dir) / "learner", every_s)
+            self._losses = LossInspection(networks, objective)
+        self._file: EventFile | None = None
+        self._refused = False
+        self._next_at = 0.0
 
     @property
     def due(self) -> bool:

@@ -2,11 +2,10 @@
 
 import time
 
-from distrl.algorithms.algorithm import Algorithm, Networks, Update
+from distrl.algorithms.algorithm import Update
 from distrl.errors import NonFiniteError
 from distrl.learner.batches import Batches, LearnerBatch
-from distrl.learner.publisher import Publisher
-from distrl.learner.state import LearnerState
+from distrl.learner.preparation import Prepared
 from distrl.metrics.counters import Waits
 
 
@@ -15,32 +14,19 @@ class Learner:
 
     Args:
         waits: Measures where the loop's time goes, by name.
-        wait: Name in `waits` for the time until the next batch.
-        acts_with_noise: Whether actors need the scales of the noise in noisy layers.
     """
 
-    def __init__(
-        self,
-        algorithm: Algorithm,
-        networks: Networks,
-        state: LearnerState,
-        batches: Batches,
-        publisher: Publisher,
-        waits: Waits,
-        *,
-        wait: str = "unrolls",
-        acts_with_noise: bool = False,
-    ) -> None:
-        self._algorithm = algorithm
-        self._networks = networks
-        self._batches = batches
-        self._publisher = publisher
-        self._waits = waits
-        self._wait = wait
-        self._acts_with_noise = acts_with_noise
-        self._unpublished = False
-        self.state = state
+    def __init__(self, prepared: Prepared, batches: Batches, waits: Waits) -> None:
+        self.state = prepared.state
         self.last_update_at = time.monotonic()
+        self._algorithm, self._networks = prepared.algorithm, prepared.networks
+        self._batches = batches
+        self._publisher = prepared.make_publisher()
+        self._waits = waits
+        self._wait = "unrolls" if prepared.replay is None else "replay"  # which also samples, and waits for unrolls
+        exploring = prepared.config.exploring
+        self._acts_with_noise = exploring is not None and exploring.kind == "noisy_network"
+        self._unpublished = False
 
     def start(self) -> None:
         """Publish the restored or initial weights as `state.weights_version`, with which the actors begin."""
@@ -76,10 +62,6 @@ class Learner:
                 receipt.settle()
         self.last_update_at = time.monotonic()
         return made, update
-
-    def progressed(self) -> None:
-        """Record progress without an update: unrolls came into the replay memory."""
-        self.last_update_at = time.monotonic()
 
     def publish_newest(self) -> None:
         """Publish the weights of the last update if it did not, so that a checkpoint holds what actors have."""

@@ -2,14 +2,12 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from distrl.config import RunConfig
 from distrl.config.live_settings import Value, steerable, steered_so_far
 from distrl.learner.checkpointing import Checkpointer
-from distrl.learner.state import LearnerState
+from distrl.learner.preparation import Prepared
 from distrl.memory_backend.records import Demand
-from distrl.memory_backend.registry import Registry
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.5
@@ -17,28 +15,11 @@ LOOK_S = 0.5
 
 
 class OperatorRequests:
-    """Applies changed settings, and has requested checkpoints written.
+    """Applies changed settings, and has requested checkpoints written."""
 
-    Args:
-        config: The configuration at launch.
-        state: Stores changed settings, so that checkpoints keep them.
-        registry: Registry on the learner's thread.
-        take_over: Called with each new configuration.
-        checkpointer: Writes requested checkpoints.
-    """
-
-    def __init__(
-        self,
-        config: RunConfig,
-        state: LearnerState,
-        registry: Registry,
-        take_over: Callable[[RunConfig], None],
-        checkpointer: Checkpointer,
-    ) -> None:
-        self._config = config
-        self._state = state
-        self._registry = registry
-        self._take_over = take_over
+    def __init__(self, prepared: Prepared, checkpointer: Checkpointer) -> None:
+        self._prepared, self._config, self._state = prepared, prepared.config, prepared.state
+        self._registry = prepared.backend.registry
         self._checkpointer = checkpointer
         self._settings: Mapping[str, Value] = {}
         self._checkpoint: tuple[int, int] | None = None  # updates that it must hold, and the demand that it is for
@@ -92,7 +73,8 @@ class OperatorRequests:
         self._state.settings = {path: (configured[path], value) for path, value in held.items()}
         self._settings = {**known, **missing}
         if held:
-            self._take_over(config)
+            self._prepared.algorithm.steer(self._prepared.networks, config)
+            self._prepared.staleness.updates = config.algorithm.max_staleness_updates
             log.info("from now on: %s", ", ".join(f"{path} {value}" for path, value in held.items()))
 
     def _configured(self) -> dict[str, Value]:

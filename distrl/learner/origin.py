@@ -6,21 +6,20 @@ Redis, so that a training never silently begins anew.
 
 import logging
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from distrl.algorithms.algorithm import Networks
 from distrl.data_store.checkpoints import LoadedCheckpoint, load_newest
 from distrl.errors import CheckpointError, DecodeError
-from distrl.learner.checkpointing import restore
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.codec import decode_weights
 from distrl.memory_backend.weights import Published
+from distrl.types import Array
 
 log = logging.getLogger(__name__)
-KNOWN = ("updates", "trained_steps", "episodes", "wall_s", "best_mean_return_100")
-EVALUATED = ("evaluation_mean_return", "evaluation_env_steps", "best_evaluation_return")
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,7 @@ def find_origin(place: Place, networks: Networks, run_id: str, backend: Backend)
         CheckpointError: The run has a state, but no checkpoint of it is here and the published weights do not hold all
             of it; or the checkpoints here are of another run, damaged, or of other networks.
     """
-    checkpoints = place.run_dir / "checkpoints"
-    loaded, published = load_newest(checkpoints), _learned(backend)
+    loaded, published = load_newest(place.run_dir / "checkpoints"), _learned(backend)
     share = "share the run's directory between all hosts that may run its learner"
     if loaded is not None and not place.own and loaded.meta.get("run_id") != run_id:
         raise CheckpointError(
@@ -76,7 +74,7 @@ def find_origin(place: Place, networks: Networks, run_id: str, backend: Backend)
     unshared = f"writes checkpoints and policy to {place} alone, which is not the run's directory; {share}"
     elsewhere = None if place.own else unshared
     if loaded is not None and (place.own or published is None or not _is_older(loaded, published)):
-        return _from_checkpoint(checkpoints, networks, run_id, elsewhere)
+        return _from_checkpoint(loaded, networks, run_id, elsewhere)
     if published is None:
         if place.resumed_update:
             raise CheckpointError(
@@ -89,9 +87,7 @@ def find_origin(place: Place, networks: Networks, run_id: str, backend: Backend)
     except CheckpointError as error:
         cannot = f"the published weights (version {published.version}) cannot be gone on from: {error}"
         if loaded is not None:
-            return _from_checkpoint(
-                checkpoints, networks, run_id, f"goes on from an old checkpoint, as {cannot}; {share}"
-            )
+            return _from_checkpoint(loaded, networks, run_id, f"goes on from an old checkpoint, as {cannot}; {share}")
         if place.own and not place.resumed_update:  # it died before its first checkpoint
             return Origin(LearnerState(run_id=run_id), resumed=False, note=f"begins anew: {what} yet, and {cannot}")
         raise CheckpointError(f"{what}, and {cannot}; {share}") from error
@@ -111,14 +107,32 @@ def _is_older(loaded: LoadedCheckpoint, published: Published) -> bool:
     return LearnerState.from_meta(loaded.meta).env_steps < published.env_steps
 
 
-def _from_checkpoint(checkpoints: Path, networks: Networks, run_id: str, note: str | None) -> Origin:
-    restored = restore(checkpoints, networks)
-    assert restored is not None  # it has just been found
-    state, loaded = restored
+def _from_checkpoint(loaded: LoadedCheckpoint, networks: Networks, run_id: str, note: str | None) -> Origin:
+    state = restore(loaded, networks)
     for path, reason in loaded.rejected:
         log.warning("passed over %s: %s", path.name, reason)
     log.info("restored %s", loaded.path.name)
     return Origin(state.for_run(run_id), resumed=True, note=note)
+
+
+def restore(loaded: LoadedCheckpoint, networks: Networks) -> LearnerState:
+    """Set `networks` to a checkpoint, and return its state.
+
+    Raises:
+        CheckpointError: It belongs to other networks.
+    """
+    groups: dict[str, dict[str, Mapping[str, Array]]] = {}  # {"main.online": values} -> {"main": {"online": values}}
+    for key, values in loaded.arrays.items():
+        name, _, group = key.partition(".")
+        groups.setdefault(name, {})[group] = values
+    if odd := sorted(groups.keys() - networks.keys()):
+        raise CheckpointError(f"{loaded.path} holds network {odd[0]}, configured are {', '.join(networks)}")
+    for name, network in networks.items():
+        try:
+            network.restore(groups.get(name, {}))
+        except CheckpointError as error:
+            raise CheckpointError(f"{loaded.path} does not fit the configuration: {error}") from error
+    return LearnerState.from_meta(loaded.meta)
 
 
 def _from_published(published: Published, networks: Networks, run_id: str, backend: Backend) -> LearnerState:
@@ -135,10 +149,8 @@ def _from_published(published: Published, networks: Networks, run_id: str, backe
         raise CheckpointError(f"they cannot be decoded: {error}") from error
     snapshots = backend.registry.snapshots("0")
     told = snapshots[-1][1] if snapshots else {}
-    meta = LearnerState(run_id=run_id).to_meta() | {
-        name: told[name] for name in (*KNOWN, *EVALUATED) if told.get(name) is not None
-    }
-    state = LearnerState.from_meta(meta)
+    meta = LearnerState(run_id=run_id).to_meta()
+    state = LearnerState.from_meta(meta | {name: told[name] for name in meta if told.get(name) is not None})
     networks["main"].adopt(arrays, state.trained_steps)
     # Since the snapshot every update has published a version, or several updates one together.
     state.updates += max(0, published.version - int(told.get("weights_version") or published.version))

@@ -9,19 +9,18 @@ from distrl.algorithms import make_algorithm
 from distrl.algorithms.algorithm import Algorithm, Networks
 from distrl.config import RunConfig
 from distrl.learner.batches import RoundBatches, StreamBatches
-from distrl.learner.evaluations import restore_evaluations
 from distrl.learner.intake import BLOCK_S, Intake
 from distrl.learner.origin import Origin, Place, find_origin
-from distrl.learner.policy_files import write_bundle
+from distrl.learner.policy_files import best_return, forget_best, write_bundle
 from distrl.learner.publisher import Publisher, StalenessBound, Tickets
 from distrl.learner.replay_batches import Arrivals
 from distrl.learner.replay_set_up import is_saved, make_replay, restore_replay
 from distrl.learner.rounds import Rounds
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import Backend
-from distrl.memory_backend.codec import WireDtype
 from distrl.memory_backend.gradient_codec import GradientSchema
 from distrl.memory_backend.inbox import Inbox
+from distrl.memory_backend.registry import Registry
 from distrl.memory_backend.stream import QueueCaps
 from distrl.networks.contributions import contribution_shapes
 from distrl.networks.framework import backend as numeric_backend
@@ -85,9 +84,13 @@ class Prepared:
         return StreamBatches(intake, schema, tickets, size, stop)
 
     def make_publisher(self) -> Publisher:
-        """Make the publisher on the connection of the learner's thread."""
-        batch_size = self.algorithm.memory.batch_size
-        return Publisher(self.backend, batch_size, self.staleness, wire_dtypes(self))
+        """Make the publisher on the connection of the learner's thread.
+
+        Statistics stay exact: 16 bits would lose what is left of a large observation once its mean is taken away.
+        """
+        variables, dtype = self.networks["main"].online.variables, self.config.network.wire_dtype
+        trained = {name: dtype for name, variable in variables.items() if is_mixed(variable)}
+        return Publisher(self.backend, self.algorithm.memory.batch_size, self.staleness, trained)
 
     def _schema(self) -> UnrollSchema | GradientSchema:
         """Schema of every entry of the stream."""
@@ -135,8 +138,8 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
         log.warning("the learner %s", origin.note)
     main = networks["main"]
     replay = make_replay(config, spec, main.online.recurrent_state, state.updates)
-    if origin.resumed and origin.saved and (saved := outliving(replay, config)) is not None:
-        restore_replay(run_dir / "checkpoints", saved, state)
+    if origin.resumed and origin.saved and replay is not None and is_saved(config):
+        restore_replay(run_dir / "checkpoints", replay, state)
     restore_evaluations(run_dir / "policy", state, backend.registry, resumed=origin.resumed)
     rewards = None if main.rewards is None else main.rewards.described()
     bundle = export_bundle(main.online, exploration=config.exploring, rewards=rewards)
@@ -154,16 +157,18 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     return Prepared(config, spec, run_dir, algorithm, networks, origin, backend, staleness, replay)
 
 
-def outliving(replay: Replay | None, config: RunConfig) -> Replay | None:
-    """Return the replay memory if checkpoints hold it."""
-    return replay if is_saved(config) else None
+def restore_evaluations(policy: Path, state: LearnerState, registry: Registry, *, resumed: bool) -> None:
+    """Restore the progress and best return of earlier launches' evaluations, before evaluators start.
 
+    A checkpoint may be older than the best evaluation, which a worse one must not replace.
 
-def wire_dtypes(prepared: Prepared) -> dict[str, WireDtype]:
-    """Return `network.wire_dtype` for every trained weight.
-
-    Statistics stay exact: with 16 bits, the difference of a large observation and its mean would be lost.
+    Args:
+        policy: The directory policy/ of the run.
+        resumed: Whether `state` comes from a checkpoint; if not, a best evaluation in `policy` is discarded.
     """
-    online = prepared.networks["main"].online
-    dtype = prepared.config.network.wire_dtype
-    return {name: dtype for name, variable in online.variables.items() if is_mixed(variable)}
+    if not resumed:
+        forget_best(policy)
+        return
+    registry.restore_evaluated(state.evaluation_env_steps or 0)
+    known = [value for value in (state.best_evaluation_return, best_return(policy)) if value is not None]
+    state.best_evaluation_return = max(known, default=None)

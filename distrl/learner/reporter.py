@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from distrl.algorithms.algorithm import Update
 from distrl.config import RunConfig
 from distrl.learner.batches import LearnerBatch
+from distrl.learner.preparation import Prepared
 from distrl.learner.rounds import names
-from distrl.learner.state import LearnerState
-from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.stream import QueueCaps
 from distrl.metrics.counters import LagHistogram, Waits
 from distrl.metrics.snapshot import RELU_ZEROS, TIME
-from distrl.replay.memory import Replay
 
 Snapshot = dict[str, float | int | str | None]
 EVERY_S = 1.0
@@ -25,49 +23,34 @@ BUSY = 0.05  # up to here it always finds the next batch ready, so that actors w
 class Reporter:
     """Collects metrics of updates and makes snapshots of them.
 
-    Args:
-        origin: Message about an unusual start of the learner.
-
     Attributes:
         env_steps_per_s: Rate over the last snapshot's interval.
         time_shares: Name -> share of the learner's time in that interval.
+        relu_zeros: Name of a relu layer -> share of zeros in its output, when last inspected.
         saved_at: Start of the newest checkpoint in monotonic seconds; None before the first.
+        unsaved: Error that keeps checkpoints from being written; None: there is none.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        state: LearnerState,
-        backend: Backend,
-        waits: Waits,
-        replay: Replay | None = None,
-        origin: str | None = None,
-    ) -> None:
-        self._replay = replay
-        self._origin = origin
-        self._config = config
-        self._state = state
-        self._backend = backend
+    env_steps_per_s = 0.0
+    saved_at: float | None = None
+    unsaved: str | None = None
+
+    def __init__(self, prepared: Prepared, waits: Waits) -> None:
+        self.time_shares: Mapping[str, float] = {}
+        self.relu_zeros: Mapping[str, float] = {}
+        self._config, self._backend, self._replay = prepared.config, prepared.backend, prepared.replay
+        self._origin = prepared.origin.note
         self._waits = waits
         self._lags = LagHistogram()
         self._metrics: Mapping[str, float] = {}
-        self._relu_zeros: Mapping[str, float] = {}
         self._incomplete_rounds = 0
         self._missing: str | None = None
-        self.unsaved: str | None = None
+        state = self._state = prepared.state
         self._began = time.monotonic()
-        self._last = (
-            self._began,
-            state.env_steps,
-            state.updates,
-            state.episodes,
-            backend.ledger.counts().pushed_bytes,
-        )
+        pushed_bytes = self._backend.ledger.counts().pushed_bytes
+        self._last = (self._began, state.env_steps, state.updates, state.episodes, pushed_bytes)
         self._first_update_unix_s: float | None = None
         self._waited_s = self._waits_since_s = 0.0
-        self.env_steps_per_s = 0.0
-        self.time_shares: Mapping[str, float] = {}
-        self.saved_at: float | None = None
 
     def record(self, made: LearnerBatch, update: Update) -> None:
         """Record one update."""
@@ -79,10 +62,6 @@ class Reporter:
         self._missing = names(made.missing) if made.missing else None
         if self._first_update_unix_s is None:
             self._first_update_unix_s = time.time()
-
-    def record_relu_zeros(self, shares: Mapping[str, float]) -> None:
-        """Record the share of zeros in the output of each relu layer."""
-        self._relu_zeros = shares
 
     @property
     def due(self) -> bool:
@@ -124,8 +103,8 @@ class Reporter:
             "best_evaluation_return": state.best_evaluation_return,
             "mean_length_100_steps": sum(lengths) / len(lengths) if lengths else None,
             **{name: value for name, value in self._metrics.items() if name != "finite"},
-            "relu_zeros_max": max(self._relu_zeros.values(), default=None),
-            **{f"{RELU_ZEROS}/{layer}": share for layer, share in self._relu_zeros.items()},
+            "relu_zeros_max": max(self.relu_zeros.values(), default=None),
+            **{f"{RELU_ZEROS}/{layer}": share for layer, share in self.relu_zeros.items()},
             **{f"{TIME}/{name}": share for name, share in self.time_shares.items()},
             "policy_lag_mean": lag.mean,
             "policy_lag_p95": lag.p95,

@@ -1,6 +1,5 @@
 """The session around the learner's loop: train, report, save and apply operators' requests until a stop condition."""
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,23 +7,23 @@ from typing import Any
 import numpy as np
 
 from distrl import nest
-from distrl.config import RunConfig
+from distrl.config.run import StopConfig
 from distrl.errors import FencedError, MemoryBackendError, UnsavedError
 from distrl.learner.checkpointing import Checkpointer, Saver
 from distrl.learner.diagnostics import Diagnostics
-from distrl.learner.evaluations import EvaluationReader
+from distrl.learner.evaluations import Evaluations
 from distrl.learner.learner import Learner, NonFiniteBatchError
 from distrl.learner.operator_requests import OperatorRequests
 from distrl.learner.prefetch import Ahead
-from distrl.learner.preparation import Prepared, outliving
+from distrl.learner.preparation import Prepared
 from distrl.learner.replay_batches import Arrived, ReplayBatches
 from distrl.learner.reporter import Reporter, Snapshot
-from distrl.learner.stopping import ASKED, stop_reason
+from distrl.learner.state import WINDOW_EPISODES, LearnerState
 from distrl.metrics.counters import Waits
-from distrl.replay.memory import Replay
 from distrl.types import Batch, Contributions
 
-log = logging.getLogger(__name__)
+ASKED = "asked"
+"""Stop reason of a requested stop."""
 
 
 class Session:
@@ -41,7 +40,7 @@ class Session:
     """
 
     reached: str | None = None
-    _best_unkept = False
+    activity = "starting"
 
     def __init__(
         self,
@@ -52,60 +51,25 @@ class Session:
         after_save: Callable[[int], None] | None = None,
         evaluate: Callable[[], None] | None = None,
     ) -> None:
-        config, state = prepared.config, prepared.state
-        self._config = config
-        self._report = report
-        self._stop = stop
-        self._evaluate = evaluate
-        self._evaluations = EvaluationReader.of(config, prepared.backend.registry)
-        self._networks = prepared.networks
-        self._log_dir = prepared.run_dir / "logs"
-        self._policy_dir = prepared.run_dir / "policy"
         waits = self._waits = Waits()
-        replay = self._replay = prepared.replay
         self.fence = prepared.backend.fence
-        self.learner = Learner(
-            prepared.algorithm,
-            prepared.networks,
-            state,
-            source if replay is None else self._sampling(prepared, source, replay),
-            prepared.make_publisher(),
-            waits,
-            wait="unrolls" if replay is None else "replay",
-            acts_with_noise=config.exploring is not None and config.exploring.kind == "noisy_network",
-        )
-        self._reporter = Reporter(config, state, prepared.backend, waits, replay, prepared.origin.note)
-        checkpointer = Checkpointer(
-            prepared.run_dir / "checkpoints",
-            config.checkpoint,
-            prepared.networks,
-            state,
-            replay=outliving(replay, config),
-            by_evaluation=self._evaluations is not None,
-            on_thread=not config.deterministic,
-            saved=prepared.origin.saved,
-        )
-        self._saver = Saver(
-            checkpointer,
-            self.learner,
-            prepared.networks["main"],
-            self._policy_dir,
-            self._reporter,
-            strict=config.deterministic,
-            after_save=after_save,
-        )
-        self._prepared = prepared
-        self._steered = OperatorRequests(config, state, prepared.backend.registry, self._take_over, checkpointer)
-        self._diagnostics = Diagnostics(
-            config, prepared.algorithm, prepared.networks, prepared.run_dir, self._reporter, self._waits
-        )
-        self._began = time.monotonic() - state.wall_s
-        self.activity = "starting"
+        self._prepared, self._report, self._stop, self._evaluate = prepared, report, stop, evaluate
+        self.learner = Learner(prepared, source if prepared.replay is None else self._sampling(source), waits)
+        self._reporter = Reporter(prepared, waits)
+        evaluates = prepared.config.evaluation.every_env_steps is not None
+        self._evaluations = Evaluations(prepared, self._reporter) if evaluates else None
+        checkpointer = Checkpointer(prepared)
+        self._saver = Saver(prepared, checkpointer, self.learner, self._reporter, after_save)
+        self._steered = OperatorRequests(prepared, checkpointer)
+        self._diagnostics = Diagnostics(prepared, self._reporter, waits)
+        self._began = time.monotonic() - prepared.state.wall_s
 
-    def _sampling(self, prepared: Prepared, arrivals: Ahead[Arrived], replay: Replay) -> ReplayBatches:
+    def _sampling(self, arrivals: Ahead[Arrived]) -> ReplayBatches:
+        prepared = self._prepared
+        assert prepared.replay is not None
         return ReplayBatches(
             arrivals,
-            replay,
+            prepared.replay,
             size=prepared.config.batch_size,
             state=prepared.state,
             waits=self._waits,
@@ -115,12 +79,12 @@ class Session:
 
     def _taken_in(self) -> None:
         """Report progress: an unroll came into the replay memory."""
-        self.learner.progressed()
+        self.learner.last_update_at = time.monotonic()
         self.activity = self._doing()
 
     def _doing(self) -> str:
-        limiter = None if self._replay is None else self._replay.limiter
-        return "training" if limiter is None or not limiter.filling else limiter.progress
+        replay = self._prepared.replay
+        return "training" if replay is None or not replay.limiter.filling else replay.limiter.progress
 
     @property
     def waits_for_unrolls_s(self) -> float:
@@ -202,41 +166,27 @@ class Session:
         self._steered.attend()
         self._saver.save_if_due()
 
-    def _take_over(self, config: RunConfig) -> None:
-        """Apply changed settings."""
-        self._prepared.algorithm.steer(self._networks, config)
-        self._prepared.staleness.updates = config.algorithm.max_staleness_updates
-
     def _ended(self) -> str | None:
         """Return the stop condition that holds, or None."""
         state = self.learner.state
         state.wall_s = time.monotonic() - self._began
-        return stop_reason(self._config.stop, state)
+        return stop_reason(self._prepared.config.stop, state)
 
     def _look_at_evaluations(self, *, at_once: bool = False) -> None:
-        """Record new evaluations, and keep the weights of the best one."""
         if self._evaluations is None:
             return
         if self._evaluate is not None and not at_once:
             with self._waits.measure("evaluation"):
                 self._evaluate()
-        found = self._evaluations.new(at_once=at_once)
-        is_best = [self.learner.state.observe_evaluation(one.mean_return, one.env_steps) for one in found]
-        self._best_unkept |= any(is_best)
-        if found and self._best_unkept:
-            try:
-                self._evaluations.keep_best(self._policy_dir)
-                self._best_unkept = False
-            except OSError as error:  # tried again with the next evaluation
-                log.error("the weights of the best evaluation cannot be kept: %s", error)
-                self._reporter.unsaved = str(error)
+        self._evaluations.look(at_once=at_once)
 
     def _dump(self, error: NonFiniteBatchError) -> None:
         """Save the batch that was not finite beside the log."""
-        self._log_dir.mkdir(parents=True, exist_ok=True)
-        path = self._log_dir / f"nonfinite-batch-{error.number}.npz"
+        folder = self._prepared.run_dir / "logs"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"nonfinite-batch-{error.number}.npz"
         arrays = {name.replace("/", "."): array for name, array in nest.leaves(_tree(error.batch))}
-        rewards = self._networks["main"].rewards
+        rewards = self._prepared.networks["main"].rewards
         if rewards is not None:  # the scale that the update saw
             arrays |= {name.replace("/", "."): array for name, array in rewards.published().items()}
         np.savez(path, allow_pickle=False, **arrays)
@@ -248,3 +198,21 @@ def _tree(batch: Batch | Contributions) -> nest.Tree:
     if isinstance(batch, Batch):
         return batch._asdict()
     return {f"actor-{given.header.actor}-{i}": given.differentiated.gradients for i, given in enumerate(batch)}
+
+
+def stop_reason(stop: StopConfig, state: LearnerState) -> str | None:
+    """Return the name of the first stop condition that holds, or None."""
+    mean = state.mean_return_100
+    full = len(state.recent_returns) == WINDOW_EPISODES
+    conditions: Mapping[str, bool] = {
+        "mean_return": stop.mean_return is not None and full and mean is not None and mean >= stop.mean_return,
+        "evaluation_return": _reached(stop.evaluation_return, state.best_evaluation_return),
+        "env_steps": stop.env_steps is not None and state.env_steps >= stop.env_steps,
+        "updates": stop.updates is not None and state.updates >= stop.updates,
+        "minutes": stop.minutes is not None and state.wall_s >= 60.0 * stop.minutes,
+    }
+    return next((name for name, holds in conditions.items() if holds), None)
+
+
+def _reached(wanted: float | None, value: float | None) -> bool:
+    return wanted is not None and value is not None and value >= wanted

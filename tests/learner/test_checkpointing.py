@@ -2,15 +2,18 @@
 
 import os
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from distrl.config.run import CheckpointConfig
-from distrl.data_store.checkpoints import best_path, load, newest_first
+from distrl.config import RunConfig
+from distrl.data_store.checkpoints import best_path, load, load_newest, newest_first
 from distrl.errors import CheckpointError
 from distrl.learner import checkpointing as checkpointer_module
-from distrl.learner.checkpointing import Checkpointer, restore
+from distrl.learner.checkpointing import Checkpointer
+from distrl.learner.origin import Origin, restore
+from distrl.learner.preparation import Prepared
 from distrl.learner.publisher import Publisher, StalenessBound
 from distrl.learner.state import LearnerState
 
@@ -29,8 +32,16 @@ def clock(monkeypatch):
     return made
 
 
-def make(directory, state, networks=None, **config):
-    return Checkpointer(directory, CheckpointConfig(**{"every_s": None, **config}), networks or {}, state)
+@pytest.fixture
+def folder(tmp_path):
+    """Where checkpoints are."""
+    return tmp_path / "checkpoints"
+
+
+def make(folder, state, networks=None, **checkpoint):
+    config = RunConfig.model_validate({"checkpoint": {"every_s": None, **checkpoint}})
+    origin = Origin(state, resumed=False)
+    return Checkpointer(Prepared(config, None, folder.parent, None, networks or {}, origin, None, None))
 
 
 def save(checkpointer):
@@ -40,14 +51,18 @@ def save(checkpointer):
     return newest_first(checkpointer._directory)[0]
 
 
+def restored(folder, networks):
+    return restore(load_newest(folder), networks)
+
+
 def steps(directory):
     return sorted(load(path).step for path in directory.glob("ckpt-*"))
 
 
 @pytest.mark.row("D26")
-def test_due_by_updates(tmp_path, clock):
+def test_due_by_updates(folder, clock):
     state = LearnerState(run_id="r", updates=7)
-    checkpointer = make(tmp_path, state, every_updates=3)
+    checkpointer = make(folder, state, every_updates=3)
     due = []
     for state.updates in range(7, 17):
         clock.now += 1000.0
@@ -58,9 +73,9 @@ def test_due_by_updates(tmp_path, clock):
 
 
 @pytest.mark.row("D26", "Q02")
-def test_due_by_time_if_something_was_learned(tmp_path, clock):
+def test_due_by_time_if_something_was_learned(folder, clock):
     state = LearnerState(run_id="r")
-    checkpointer = make(tmp_path, state, every_s=60.0)
+    checkpointer = make(folder, state, every_s=60.0)
     clock.now += 100.0
     assert not checkpointer.due  # nothing to save yet
     state.updates = 1
@@ -74,9 +89,9 @@ def test_due_by_time_if_something_was_learned(tmp_path, clock):
     assert checkpointer.due
 
 
-def test_due_by_whichever_comes_first(tmp_path, clock):
+def test_due_by_whichever_comes_first(folder, clock):
     state = LearnerState(run_id="r")
-    checkpointer = make(tmp_path, state, every_s=10.0, every_updates=5)
+    checkpointer = make(folder, state, every_s=10.0, every_updates=5)
     state.updates = 5
     assert checkpointer.due
     save(checkpointer)
@@ -85,9 +100,9 @@ def test_due_by_whichever_comes_first(tmp_path, clock):
     assert checkpointer.due
 
 
-def test_due_when_somebody_wants_it_until_that_is_there(tmp_path, clock):
+def test_due_when_somebody_wants_it_until_that_is_there(folder, clock):
     state = LearnerState(run_id="r", updates=5)
-    checkpointer = make(tmp_path, state, every_s=1e6)  # what is restored is there
+    checkpointer = make(folder, state, every_s=1e6)  # what is restored is there
     assert (checkpointer.due, checkpointer.holds(5), checkpointer.holds(6)) == (False, True, False)
     state.updates = checkpointer.wanted = 7
     assert (checkpointer.due, checkpointer.holds(7)) == (True, False)
@@ -97,19 +112,19 @@ def test_due_when_somebody_wants_it_until_that_is_there(tmp_path, clock):
     assert (checkpointer.due, checkpointer.holds(8)) == (False, False)
 
 
-def test_a_checkpoint_can_be_wanted_before_the_first_update(tmp_path, clock):
+def test_a_checkpoint_can_be_wanted_before_the_first_update(folder, clock):
     state = LearnerState(run_id="r")
-    checkpointer = make(tmp_path, state, every_s=60.0)
+    checkpointer = make(folder, state, every_s=60.0)
     assert not checkpointer.holds(0)
     checkpointer.wanted = 0
     assert checkpointer.due
     save(checkpointer)
-    assert (checkpointer.due, checkpointer.holds(0), steps(tmp_path)) == (False, True, [0])
+    assert (checkpointer.due, checkpointer.holds(0), steps(folder)) == (False, True, [0])
 
 
-def test_neither_means_never_but_there_is_something_behind(tmp_path, clock):
+def test_neither_means_never_but_there_is_something_behind(folder, clock):
     state = LearnerState(run_id="r")
-    checkpointer = make(tmp_path, state)
+    checkpointer = make(folder, state)
     assert checkpointer.behind  # not even the initial weights are saved
     state.updates, clock.now = 1_000_000, 1e9
     assert (checkpointer.due, checkpointer.behind) == (False, True)
@@ -119,34 +134,34 @@ def test_neither_means_never_but_there_is_something_behind(tmp_path, clock):
     assert checkpointer.behind
 
 
-def test_what_was_restored_is_not_behind(tmp_path):
-    assert not make(tmp_path, LearnerState(run_id="r", updates=9)).behind
+def test_what_was_restored_is_not_behind(folder):
+    assert not make(folder, LearnerState(run_id="r", updates=9)).behind
 
 
 @pytest.mark.row("Q01")
-def test_the_newest_and_the_best_are_kept(tmp_path):
+def test_the_newest_and_the_best_are_kept(folder):
     state = LearnerState(run_id="r")
-    checkpointer = make(tmp_path, state, keep=2)
+    checkpointer = make(folder, state, keep=2)
     saved = []
     for updates, value in enumerate((10.0, 30.0, 20.0, 30.0, 25.0), start=1):
         state.updates = updates
         state.observe_episodes([value] * 100, [1] * 100)
-        saved.append((save(checkpointer), best_path(tmp_path)))
-    assert steps(tmp_path) == [2, 4, 5]
+        saved.append((save(checkpointer), best_path(folder)))
+    assert steps(folder) == [2, 4, 5]
     assert [best.name for _, best in saved] == [f"ckpt-{step:012d}" for step in (1, 2, 2, 2, 2)]
     # The best saved return is in the checkpoint, so that a resumed run does not call something worse the best.
-    resumed, loaded = restore(tmp_path, {})
-    assert (loaded.step, resumed.best_saved_return) == (5, 30.0)
-    again = make(tmp_path, resumed, keep=2)
+    resumed = restored(folder, {})
+    assert (resumed.updates, resumed.best_saved_return) == (5, 30.0)
+    again = make(folder, resumed, keep=2)
     resumed.updates = 6
     resumed.observe_episodes([29.0] * 100, [1] * 100)
     save(again)
-    assert best_path(tmp_path).name == "ckpt-000000000002"
+    assert best_path(folder).name == "ckpt-000000000002"
 
 
-def test_a_full_disk_is_tried_again_later_and_the_best_is_still_the_best(tmp_path, clock, monkeypatch):
+def test_a_full_disk_is_tried_again_later_and_the_best_is_still_the_best(folder, clock, monkeypatch):
     state = LearnerState(run_id="r", updates=1)
-    checkpointer = make(tmp_path, state, every_updates=1)
+    checkpointer = make(folder, state, every_updates=1)
     state.observe_episodes([30.0] * 100, [1] * 100)
     fsync = os.fsync
 
@@ -157,18 +172,18 @@ def test_a_full_disk_is_tried_again_later_and_the_best_is_still_the_best(tmp_pat
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         save(checkpointer)
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []
     assert (checkpointer.due, checkpointer.behind, state.best_saved_return) == (False, True, None)
     clock.now += checkpointer_module.RETRY_S
     assert checkpointer.due
     monkeypatch.setattr(os, "fsync", fsync)
-    assert best_path(tmp_path) is None
-    assert save(checkpointer) == best_path(tmp_path)
+    assert best_path(folder) is None
+    assert save(checkpointer) == best_path(folder)
     assert state.best_saved_return == 30.0
     assert not checkpointer.due
 
 
-def test_a_checkpoint_that_takes_long_is_told_of_by_how_long(tmp_path, clock, monkeypatch):
+def test_a_checkpoint_that_takes_long_is_told_of_by_how_long(folder, clock, monkeypatch):
     begun, leave = threading.Event(), threading.Event()
 
     def slow(*_, **__):
@@ -176,7 +191,7 @@ def test_a_checkpoint_that_takes_long_is_told_of_by_how_long(tmp_path, clock, mo
         assert leave.wait(60.0)
 
     monkeypatch.setattr(checkpointer_module, "save", slow)
-    checkpointer = make(tmp_path, LearnerState(run_id="r", updates=1), every_updates=1)
+    checkpointer = make(folder, LearnerState(run_id="r", updates=1), every_updates=1)
     assert checkpointer.writing_s == 0.0
     checkpointer.begin()
     assert begun.wait(60.0)
@@ -187,7 +202,7 @@ def test_a_checkpoint_that_takes_long_is_told_of_by_how_long(tmp_path, clock, mo
     assert checkpointer.writing_s == 0.0
 
 
-def test_who_is_fenced_out_writes_nothing_more_than_it_has_begun(tmp_path, monkeypatch):
+def test_who_is_fenced_out_writes_nothing_more_than_it_has_begun(folder, monkeypatch):
     """The policy comes after the checkpoint, and another learner may have written a newer one by then."""
     begun, leave, policies = threading.Event(), threading.Event(), []
 
@@ -196,7 +211,7 @@ def test_who_is_fenced_out_writes_nothing_more_than_it_has_begun(tmp_path, monke
         assert leave.wait(60.0)
 
     monkeypatch.setattr(checkpointer_module, "save", slow)
-    checkpointer = make(tmp_path, LearnerState(run_id="r", updates=1))
+    checkpointer = make(folder, LearnerState(run_id="r", updates=1))
     checkpointer.begin(lambda: policies.append("written"))
     assert begun.wait(60.0)
     threading.Timer(0.1, leave.set).start()
@@ -204,19 +219,15 @@ def test_who_is_fenced_out_writes_nothing_more_than_it_has_begun(tmp_path, monke
     assert policies == []
 
 
-def test_what_the_disk_refused_at_the_end_is_in_the_log(tmp_path, monkeypatch, caplog):
+def test_what_the_disk_refused_at_the_end_is_in_the_log(folder, monkeypatch, caplog):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpointer_module, "save", full)
-    checkpointer = make(tmp_path, LearnerState(run_id="r", updates=1))
+    checkpointer = make(folder, LearnerState(run_id="r", updates=1))
     checkpointer.begin()
     checkpointer.close()
     assert "no checkpoint: [Errno 28] No space left on device" in caplog.text
-
-
-def test_nothing_to_restore(tmp_path):
-    assert restore(tmp_path / "never", {}) is None
 
 
 @pytest.mark.row("Q03")
@@ -234,7 +245,7 @@ def test_training_goes_on_bit_by_bit_from_a_checkpoint(prepared, acting, toy_con
     for _ in range(3):
         record(shuffled(template, random))
     state = LearnerState(run_id="toy", updates=3, weights_version=4, applied={(0, 1): 5})
-    path = save(Checkpointer(tmp_path / "checkpoints", config.checkpoint, made.networks, state))
+    path = save(Checkpointer(replace(made, origin=Origin(state, resumed=False))))
     assert sorted(load(path).arrays) == ["main.online", "main.optimizer", "main.statistics"]
     uninterrupted = [record(shuffled(template, random)) for _ in range(10)]
 
@@ -268,7 +279,7 @@ def shuffled(batch, random):
 )
 def test_a_checkpoint_of_other_networks_is_refused(prepared, toy_config, tmp_path, paths, message):
     made = prepared(toy_config())
-    path = save(Checkpointer(tmp_path / "checkpoints", toy_config().checkpoint, made.networks, made.state))
+    path = save(Checkpointer(made))
     with pytest.raises(CheckpointError, match=message) as raised:
         prepared(toy_config(**paths))
     assert str(raised.value).startswith(f"{path} does not fit the configuration: ")
@@ -279,10 +290,11 @@ def test_a_checkpoint_of_other_networks_is_refused(prepared, toy_config, tmp_pat
 def test_networks_go_by_their_whole_names(prepared, tmp_path):
     made = prepared()
     other = {"main": made.networks["main"], "main2": made.networks["main"]}
-    save(Checkpointer(tmp_path / "two", made.config.checkpoint, other, made.state))
-    assert restore(tmp_path / "two", other) is not None
+    two, one = tmp_path / "two" / "checkpoints", tmp_path / "one" / "checkpoints"
+    save(Checkpointer(replace(made, run_dir=two.parent, networks=other)))
+    assert restored(two, other) == made.state
     with pytest.raises(CheckpointError, match="holds network main2, configured are main"):
-        restore(tmp_path / "two", made.networks)
-    save(Checkpointer(tmp_path / "one", made.config.checkpoint, made.networks, made.state))
+        restored(two, made.networks)
+    save(Checkpointer(replace(made, run_dir=one.parent)))
     with pytest.raises(CheckpointError, match=r"has \['online', 'optimizer', 'statistics'\], the checkpoint has \[\]"):
-        restore(tmp_path / "one", other)
+        restored(one, other)

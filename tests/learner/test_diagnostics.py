@@ -58,7 +58,7 @@ def look(built, toy_config, tmp_path):
 
     def write(**tensorboard):
         given = {f"tensorboard__{name}": value for name, value in tensorboard.items()}
-        histograms = Histograms.of(toy_config(network__l2_regularization=0.01, **given), *built, tmp_path)
+        histograms = Histograms(toy_config(network__l2_regularization=0.01, **given), *built, tmp_path)
         histograms.write(BATCH, 10)
         histograms.close()
         return read_events(tmp_path / "tensorboard" / "learner")
@@ -118,7 +118,7 @@ def test_what_is_seen_are_the_valid_rows_of_the_batch(look):
 
 def test_in_deterministic_mode_every_snapshot_is_a_look(built, toy_config, tmp_path):
     config = toy_config(actors__count=0, tensorboard__labels=["rewards"])
-    histograms = Histograms.of(config, *built, tmp_path)
+    histograms = Histograms(config, *built, tmp_path)
     for step in (1, 2, 3):
         assert histograms.due
         histograms.write(BATCH, step)
@@ -153,7 +153,7 @@ def test_an_algorithm_that_does_not_say_what_it_minimises_is_refused(prepared, t
     made = prepared(toy_config(tensorboard__labels=["variables", "gradients"]))
     monkeypatch.setattr(type(made.algorithm), "objective", lambda self, networks: None)
     with pytest.raises(ConfigError, match=r"tensorboard.labels: gradients: algorithm impala does not say what it min"):
-        Histograms.of(made.config, made.algorithm, made.networks, tmp_path)
+        Histograms(made.config, made.algorithm, made.networks, tmp_path)
 
 
 def test_gradients_that_were_applied_together_are_seen_as_their_mean():

@@ -1,10 +1,16 @@
-"""EvaluationReader: each evaluation once, and the registry is not asked at every update."""
+"""Evaluations: each is recorded once, and the registry is not read at every update."""
+
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from distrl.config import RunConfig
-from distrl.learner.evaluations import EvaluationReader, restore_evaluations
+from distrl.learner import evaluations as evaluations_module
+from distrl.learner.evaluations import Evaluations
+from distrl.learner.origin import Origin
 from distrl.learner.policy_files import best_return, write_best
+from distrl.learner.preparation import Prepared, restore_evaluations
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import encode_weights
@@ -30,30 +36,49 @@ def tell(registry, *env_steps):
         registry.add_evaluation(evaluation(steps), b"", 1)
 
 
-def test_each_is_read_once_and_no_more_often_than_asked_for(registry):
+@pytest.fixture
+def seen(monkeypatch):
+    """Environment steps of the evaluations that a learner has observed."""
+    found = []
+    monkeypatch.setattr(
+        LearnerState, "observe_evaluation", lambda self, mean, env_steps: found.append(env_steps) or False
+    )
+    return found
+
+
+def evaluations(registry, **tree):
+    origin = Origin(LearnerState(run_id="r"), resumed=False)
+    config, backend = RunConfig.model_validate(tree), SimpleNamespace(registry=registry)
+    return Evaluations(Prepared(config, None, Path("never"), None, {}, origin, backend, None), None)
+
+
+def test_each_is_read_once_and_no_more_often_than_asked_for(registry, seen, monkeypatch):
     now = [100.0]
-    reader = EvaluationReader(registry, 0.5, lambda: now[0])
-    assert reader.new() == []
+    monkeypatch.setattr(evaluations_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    made = evaluations(registry)
+    made.look()
     tell(registry, 10)
-    assert reader.new() == []  # not yet
+    made.look()
+    assert seen == []  # not yet
     now[0] += 0.5
-    assert reader.new() == [evaluation(10)]
+    made.look()
+    assert seen == [10]
     tell(registry, 20, 30)
-    assert reader.new() == []
-    assert reader.new(at_once=True) == [evaluation(20), evaluation(30)]
+    made.look()
+    assert seen == [10]
+    made.look(at_once=True)
+    assert seen == [10, 20, 30]
     now[0] += 10.0
-    assert reader.new() == []
+    made.look()
+    assert seen == [10, 20, 30]
 
 
-def test_deterministic_mode_looks_whenever_it_is_asked(registry):
-    def reader(**tree):
-        return EvaluationReader.of(RunConfig.model_validate(tree), registry)
-
-    assert reader() is None
-    found = reader(evaluation={"every_env_steps": 5}, actors={"count": 0})
+def test_deterministic_mode_looks_whenever_it_is_asked(registry, seen):
+    made = evaluations(registry, actors={"count": 0})
     for env_steps in (5, 10, 15):
         tell(registry, env_steps)
-        assert found.new() == [evaluation(env_steps)]
+        made.look()
+        assert seen[-1] == env_steps
 
 
 def test_a_resumed_training_goes_on_with_what_was_evaluated_and_kept(registry, tmp_path):

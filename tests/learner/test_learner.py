@@ -1,12 +1,14 @@
 """Learner: one step's effects in their order, and what a step that is not finite leaves behind: nothing."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from distrl import nest
 from distrl.algorithms.algorithm import MemorySpec
 from distrl.learner.learner import Learner, NonFiniteBatchError
-from distrl.learner.publisher import Publisher, StalenessBound
+from distrl.learner.publisher import StalenessBound
 from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_unroll
 from distrl.metrics.counters import Waits
 
@@ -16,12 +18,9 @@ def learner(prepared, acting, toy_config):
     """Makes a learner that trains on what its own actor does."""
 
     def make(config=None, k=None):
-        made = prepared(config or toy_config())
+        made = dataclasses.replace(prepared(config or toy_config()), staleness=StalenessBound(k))
         made.algorithm.memory = MemorySpec(unroll_length_steps=4, batch_size=2, max_staleness_updates=k)
-        feed = acting(made)
-        publisher = Publisher(made.backend, 2, StalenessBound(k))
-        learner = Learner(made.algorithm, made.networks, made.state, feed, publisher, Waits())
-        return learner, made
+        return Learner(made, acting(made), Waits()), made
 
     return make
 

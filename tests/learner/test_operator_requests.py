@@ -1,11 +1,15 @@
 """Operators' changes reach the networks, the checkpoints and the next launch; requested checkpoints are written."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 
 from distrl.learner import operator_requests
 from distrl.learner.operator_requests import OperatorRequests
+from distrl.learner.origin import Origin
+from distrl.learner.preparation import Prepared
+from distrl.learner.publisher import StalenessBound
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.records import Demand
 
@@ -23,17 +27,30 @@ class Wanting:
         return self.saved >= updates
 
 
+class Steered:
+    """Stands for the algorithm."""
+
+    def __init__(self):
+        self.taken = []
+
+    def steer(self, networks, config):
+        self.taken.append(config)
+
+
+def requests(config, state, backend):
+    origin = Origin(state, resumed=False)
+    made = Prepared(config, None, None, Steered(), {}, origin, backend, StalenessBound(None))
+    return OperatorRequests(made, Wanting())
+
+
 @pytest.fixture
 def steered(run, toy_config, monkeypatch):
     """Makes one that looks whenever it is asked to."""
     monkeypatch.setattr(operator_requests, "LOOK_S", 0.0)
 
     def make(state=None, **paths):
-        taken = []
-        made = OperatorRequests(
-            toy_config(**paths), state or LearnerState(run_id="r"), run.backend.registry, taken.append, Wanting()
-        )
-        made.taken = taken
+        made = requests(toy_config(**paths), state or LearnerState(run_id="r"), run.backend)
+        made.taken = made._prepared.algorithm.taken
         return made
 
     return make
@@ -164,7 +181,7 @@ def test_it_looks_now_and_then(run, toy_config, monkeypatch):
     look = registry.control
     monkeypatch.setattr(registry, "control", lambda: looks.append(1) or look())
     monkeypatch.setattr(operator_requests, "LOOK_S", 3600.0)
-    made = OperatorRequests(toy_config(), LearnerState(run_id="r"), registry, lambda config: None, Wanting())
+    made = requests(toy_config(), LearnerState(run_id="r"), SimpleNamespace(registry=registry))
     for _ in range(10):
         made.attend()
     assert len(looks) == 1

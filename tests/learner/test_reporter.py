@@ -9,6 +9,8 @@ import pytest
 from distrl.algorithms.algorithm import Update
 from distrl.config import RunConfig
 from distrl.learner import reporter as reporter_module
+from distrl.learner.origin import Origin
+from distrl.learner.preparation import Prepared
 from distrl.learner.reporter import Reporter, bottleneck, queue_fill
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.ledger import LedgerCounts
@@ -46,7 +48,8 @@ class Reporting:
         self.feed = run.feed(batch_size=2, first_version=3)
         self.state = LearnerState(run_id="small", env_steps=1000, updates=40)
         self.waits = Waits(clock)
-        self.reporter = Reporter(config, self.state, run.backend, self.waits)
+        origin = Origin(self.state, resumed=False)
+        self.reporter = Reporter(Prepared(config, None, None, None, {}, origin, run.backend, None), self.waits)
         self.sequence = 0
 
     def update(self, waited_s=0.0, worked_s=0.0):
@@ -185,7 +188,7 @@ def test_every_name_is_in_the_table_and_no_value_is_nan(reporting):
 @pytest.mark.row("L16")
 def test_zeros_of_relu_layers_are_told_by_layer_and_at_their_greatest_until_they_are_measured_again(reporting):
     assert reporting.reporter.snapshot()["relu_zeros_max"] is None
-    reporting.reporter.record_relu_zeros({"first": 0.25, "second": 0.75})
+    reporting.reporter.relu_zeros = {"first": 0.25, "second": 0.75}
     for _ in range(2):
         told = reporting.reporter.snapshot()
         assert told["relu_zeros_max"] == 0.75

@@ -11,12 +11,14 @@ import pytest
 from distrl import wire
 from distrl.actors.actor import Actor
 from distrl.actors.policy import Policy
+from distrl.config.run import StopConfig
 from distrl.data_store.checkpoints import best_path, load, load_newest, newest_first, save
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import CheckpointError, NonFiniteError, UnsavedError
 from distrl.learner.policy_files import best_return, read_policy
 from distrl.learner.prefetch import Prefetch
-from distrl.learner.session import Session
+from distrl.learner.session import Session, stop_reason
+from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_unroll, encode_weights
 from distrl.memory_backend.records import Evaluation
@@ -714,3 +716,36 @@ def test_a_best_evaluation_that_the_disk_refuses_ends_no_training(train, tmp_pat
     registry.add_evaluation(evaluation(8, 1.0), blob, registry.register_evaluator())
     assert training.run() == "updates"
     assert "the weights of the best evaluation cannot be kept: [Errno 21] Is a directory" in caplog.text
+
+
+# ------------------------------------------------------------------------------------------------------------ stopping
+
+
+@pytest.mark.parametrize(
+    ("stop", "state", "reason"),
+    [
+        ({}, {"updates": 10**9, "env_steps": 10**12, "wall_s": 1e9, "recent_returns": [1e9] * 100}, None),
+        ({"mean_return": 5.0}, {"recent_returns": [5.0] * 100}, "mean_return"),
+        ({"mean_return": 5.0}, {"recent_returns": [5.0] * 99 + [4.9]}, None),
+        ({"mean_return": 5.0}, {"recent_returns": [1000.0] * 99}, None),  # a window that is not full proves nothing
+        ({"mean_return": -10.0}, {"recent_returns": []}, None),
+        ({"mean_return": -10.0}, {"recent_returns": [-10.0] * 100}, "mean_return"),
+        ({"evaluation_return": 475.0}, {"recent_returns": [500.0] * 100}, None),
+        ({"evaluation_return": 475.0}, {"best_evaluation_return": 474.9}, None),
+        (
+            {"evaluation_return": 475.0},
+            {"best_evaluation_return": 475.0, "evaluation_mean_return": 50.0},
+            "evaluation_return",
+        ),
+        ({"env_steps": 100}, {"env_steps": 99}, None),
+        ({"env_steps": 100}, {"env_steps": 100}, "env_steps"),
+        ({"updates": 7}, {"updates": 6}, None),
+        ({"updates": 7}, {"updates": 7}, "updates"),
+        ({"minutes": 0.5}, {"wall_s": 29.9}, None),
+        ({"minutes": 0.5}, {"wall_s": 30.0}, "minutes"),
+        ({"updates": 7, "minutes": 1.0}, {"updates": 1, "wall_s": 60.0}, "minutes"),
+        ({"mean_return": 0.0, "updates": 7}, {"updates": 7, "recent_returns": [1.0] * 100}, "mean_return"),
+    ],
+)
+def test_stop_conditions(stop, state, reason):
+    assert stop_reason(StopConfig(**stop), LearnerState(run_id="r", **state)) == reason
