@@ -278,10 +278,11 @@ class RedisClient(Engine):
         after: list[Command] = [] if guard is None else [("WATCH", guard[1]), guard]
         replies = self._round_trip([*before, ("MULTI",), *commands, ("EXEC",), *after])
         self._guarded = None if guard is None else (guard, replies[-1])
-        first = len(before) + 1
-        for reply in replies[: first + len(commands)]:
-            _checked(reply)  # refused before EXEC: that one's error says less
-        executed: Sequence[Reply] | None = _checked(replies[first + len(commands)])
+        last = len(before) + 1 + len(commands)
+        executed: Sequence[Reply] | None = replies[last]
+        if wait is not None or not isinstance(executed, list):
+            for reply in replies[: last + 1]:
+                _checked(reply)  # refused before EXEC: that one's error says less
         if executed is None:
             raise redis.WatchError("the watched key changed")
         return executed
@@ -306,18 +307,17 @@ class RedisClient(Engine):
 
     def _round_trip(self, commands: Sequence[Command]) -> list[Reply]:
         """Send all commands, then read all replies; a refusal is an exception object among them."""
-        replies: list[Reply] = []
         try:
             self._line.send_packed_command(packed(commands), check_health=False)
-            for _ in commands:
-                try:
-                    replies.append(self._line.read_response())
-                except redis.ResponseError as error:
-                    replies.append(error)
+            # The connection's own method would prepare for the errors of each reply apart.
+            read = self._line._parser.read_response  # type: ignore[attr-defined]
+            return [read() for _ in commands]
+        except OSError as error:
+            self._hang_up()
+            raise redis.ConnectionError(f"Error while reading from {self.url}: {error}") from error
         except BaseException:
             self._hang_up()  # later commands would take the unread replies for theirs
             raise
-        return replies
 
     def _hang_up(self) -> None:
         self._guarded = None
