@@ -6,6 +6,7 @@ Shape letters, used in every docstring of the project:
     B   environments of one actor (`actors.environments`)
     N   sequences in a learner's batch: unrolls in the batch x B
     E   episodes that ended inside one unroll
+    S   rows of an unroll before which it holds the policy's recurrent state (`RunConfig.state_rows`)
     A   number of discrete actions
 
 Time runs along the first axis. Row ``t`` holds the observation ``o_t``, the action ``a_t`` chosen from it and what that
@@ -226,7 +227,8 @@ class Unroll:
         truncated: bool [T, B]. The step hit a limit: bootstrap from the next row.
         valid: bool [T, B]. False on the row after an episode's end. A lost life may terminate and still end none.
         behaviour_log_probabilities: float32 [T, B]. log mu(a_t | o_t) of the policy that acted, all actions together.
-        recurrent_state: name -> [B, ...]. Policy state before row 0; empty for feed-forward policies.
+        recurrent_state: name -> [S, B, ...]. Policy state before row 0, and before each further row at which a sequence
+            of the replay memory starts; empty for feed-forward policies.
         episode_returns: float32 [E]. Undiscounted raw returns of episodes that ended in this unroll.
         episode_lengths_steps: int32 [E]. Their lengths in valid steps.
         reward_moments: "count", "mean" and "squares", float64, of the quantity that scales rewards; empty if rewards
@@ -386,7 +388,7 @@ class UnrollSchema:
         highest_choices: name -> highest number of each choice, counted from 0. Actions that are real numbers are not in
             it: they need only be finite.
         steps: name -> (dtype, shape [T, B, ...]) of `STEP_FIELDS`, and of `PRIORITIES` where unrolls carry them.
-        recurrent_state: name -> (dtype, shape [B, ...]); empty for feed-forward policies.
+        recurrent_state: name -> (dtype, shape [S, B, ...]); empty for feed-forward policies.
         reward_moments: `MOMENTS`; empty where rewards are not normalised.
     """
 
@@ -430,8 +432,13 @@ class UnrollSchema:
         *,
         normalizes_rewards: bool = False,
         tells_priorities: bool = False,
+        states: int = 1,
     ) -> "UnrollSchema":
-        """The schema of a run: T = `unroll_length_steps`, B = `environments`, arrays of `spec` and the policy."""
+        """The schema of a run: T = `unroll_length_steps`, B = `environments`, arrays of `spec` and the policy.
+
+        Args:
+            states: S.
+        """
         shape = (unroll_length_steps, environments)
         actions = {name: action.array for name, action in spec.actions.items()}
         highest = {name: _highest_choices(action) for name, action in spec.actions.items()}
@@ -447,7 +454,7 @@ class UnrollSchema:
             actions=_forms(actions, shape),
             highest_choices={name: numbers for name, numbers in highest.items() if numbers},
             steps={entry.name: (np.dtype(entry.dtype), (*shape, *entry.shape)) for entry in steps},
-            recurrent_state=_forms(recurrent_state, (environments,)),
+            recurrent_state=_forms(recurrent_state, (states, environments)),
             reward_moments=MOMENTS if normalizes_rewards else {},
         )
 

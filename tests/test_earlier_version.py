@@ -1,6 +1,7 @@
 """Files that commit 8fb3a1c wrote are read: two run directories, made in one process, and an exported policy.
 
-`tests/earlier` holds them: CartPole with IMPALA after 980 steps, and Pendulum with SAC after 256.
+`tests/earlier` holds them: CartPole with IMPALA after 980 steps, and Pendulum with SAC after 256. Of the latter, the
+changelog names one key of config.yaml that must be moved by hand: `converted` does it.
 """
 
 import shutil
@@ -11,8 +12,24 @@ import pytest
 
 import distrl
 from distrl.data_store.checkpoints import load_newest
+from distrl.errors import ConfigError
 
 EARLIER = Path(__file__).parent / "earlier"
+
+
+def converted(name, folder):
+    """A copy of an earlier run whose config.yaml has `replay.n_step` in its new place."""
+    copy = Path(shutil.copytree(EARLIER / name, folder / name))
+    config = copy / "config.yaml"
+    config.write_text(config.read_text().replace("    n_step: 1 ", "    item: {kind: transition, n_step: 1} "))
+    return copy
+
+
+def test_a_key_that_has_moved_is_named():
+    with pytest.raises(
+        ConfigError, match=r"algorithm\.replay\.n_step .*; did you mean algorithm\.replay\.item\.n_step\?"
+    ):
+        distrl.load(file=EARLIER / "pendulum" / "config.yaml")
 
 
 def test_an_exported_policy_acts_as_it_did():
@@ -26,8 +43,8 @@ def test_an_exported_policy_acts_as_it_did():
     ("name", "algorithm", "environment", "env_steps", "updates"),
     [("cartpole", "impala", "CartPole-v1", 980, 2), ("pendulum", "sac", "Pendulum-v1", 256, 125)],
 )
-def test_a_run_directory_is_read(name, algorithm, environment, env_steps, updates):
-    run = distrl.load_run(EARLIER / name)
+def test_a_run_directory_is_read(tmp_path, name, algorithm, environment, env_steps, updates):
+    run = distrl.load_run(converted(name, tmp_path))
     assert (run.config.algorithm.name, run.config.environment.id) == (algorithm, environment)
     assert run.config.network.middleware_parameters.scheme == (8,)
     assert (run.summary.env_steps, run.summary.updates, run.summary.exit_code) == (env_steps, updates, 0)
@@ -37,7 +54,7 @@ def test_a_run_directory_is_read(name, algorithm, environment, env_steps, update
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "env_steps"), [("cartpole", 1200), ("pendulum", 400)])
 def test_training_goes_on_from_its_checkpoint(tmp_path, name, env_steps):
-    folder = Path(shutil.copytree(EARLIER / name, tmp_path / name))
+    folder = converted(name, tmp_path)
     before = load_newest(folder / "checkpoints")
     loaded = distrl.load(file=folder / "config.yaml", sets=[f"stop.env_steps={env_steps}"])
     summary = distrl.train(loaded, resume=str(folder), view="silent")

@@ -125,8 +125,8 @@ def drive(environment: VectorEnvironment, steps: int, seed: int) -> list[Unroll]
     while counted < steps:
         while not builder.full:
             actions = random_actions(environment.spec.actions, environment.rows, rng)
-            builder.add(actions, np.zeros(environment.rows, np.float32), environment.step(actions))
-        unrolls.append(builder.close((0, 1), len(unrolls), 1, {}))
+            builder.add(actions, np.zeros(environment.rows, np.float32), environment.step(actions), {})
+        unrolls.append(builder.close((0, 1), len(unrolls), 1))
         counted += unrolls[-1].header.env_steps
     return unrolls
 

@@ -66,6 +66,7 @@ class Actor:
             config.actors.unroll_length_steps,
             environment.rows,
             config.algorithm.reward_moments_discount,
+            config.state_rows,
         )
         self._priorities: FirstPriorities | None = None
         if config.algorithm.tells_priorities:
@@ -129,12 +130,12 @@ class Actor:
             if self._priorities is not None:
                 self._priorities.add(output.outputs)
             step = self._environment.step(actions)  # hop 1
-            self._unroll.add(actions, log_probabilities, step)  # hop 3
-            self._exploration.follow(step.valid)
             self._observations = step.observations
             self._recurrent_state = restarted(output.recurrent_state, step.valid)
+            self._unroll.add(actions, log_probabilities, step, self._recurrent_state)  # hop 3
+            self._exploration.follow(step.valid)
             self.progress.last_step_at = time.monotonic()
-        unroll = self._unroll.close(self._producer, self._sequence, self._policy.version, self._recurrent_state)
+        unroll = self._unroll.close(self._producer, self._sequence, self._policy.version)
         if self._priorities is not None:
             last = self._policy.step(self._observations, self._recurrent_state)
             unroll = self._priorities.told(unroll, last.outputs)

@@ -31,7 +31,7 @@ class FirstPriorities:
         replay = parameters.replay_parameters
         if replay is None:
             raise ConfigError(f"algorithm {parameters.name}: tells_priorities is for a replay memory, and it has none")
-        self._steps = replay.n_step
+        self._steps = replay.item.n_step
         self._discount, self._reward_scale = parameters.discount, parameters.reward_scale
         self._specs = valued(distributions)
         if not self._specs:

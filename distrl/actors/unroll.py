@@ -3,7 +3,7 @@
 If the policy sees stacks of frames, an unroll holds every frame once: see `Unroll.observations`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import numpy as np
 
@@ -38,15 +38,22 @@ class UnrollBuilder:
 
     Args:
         reward_discount: Discount of the returns whose moments unrolls carry; None: unrolls carry no moments.
+        state_rows: Rows before which unrolls hold the recurrent state, row 0 first.
     """
 
     def __init__(
-        self, spec: EnvSpec, length_steps: int, environments: int, reward_discount: float | None = None
+        self,
+        spec: EnvSpec,
+        length_steps: int,
+        environments: int,
+        reward_discount: float | None = None,
+        state_rows: Container[int] = (0,),
     ) -> None:
         self._observation_specs = spec.observations
         self._action_specs = {name: action.array for name, action in spec.actions.items()}
         self._shape = (length_steps, environments)
         self._row = 0
+        self._state_rows = state_rows
         self._discounted = None if reward_discount is None else DiscountedReturns(reward_discount, environments)
 
     def begin(self, observations: dict[str, Array], recurrent_state: dict[str, Array]) -> None:
@@ -76,7 +83,7 @@ class UnrollBuilder:
         }
         self._log_probabilities = np.empty(self._shape, np.float32)
         self._steps: list[tuple[Array, ...]] = []  # rows of `_OF_STEP`
-        self._recurrent_state = recurrent_state
+        self._states = [recurrent_state]
         self._row = 0
 
     @property
@@ -84,8 +91,21 @@ class UnrollBuilder:
         """Whether all T rows have been added."""
         return self._row == self._shape[0]
 
-    def add(self, actions: Mapping[str, Array], log_probabilities: FloatArray, step: Step) -> None:
-        """Record one row: actions name -> [B, ...], their joint log-probability [B], and the resulting step."""
+    def add(
+        self,
+        actions: Mapping[str, Array],
+        log_probabilities: FloatArray,
+        step: Step,
+        recurrent_state: dict[str, Array],
+    ) -> None:
+        """Record one row.
+
+        Args:
+            actions: name -> [B, ...].
+            log_probabilities: [B]. Of all actions together.
+            step: The resulting step.
+            recurrent_state: The policy's state before the next row, from `restarted`. Kept, not copied.
+        """
         row = self._row
         for name, rows in self._actions.items():
             rows[row] = actions[name]
@@ -93,17 +113,13 @@ class UnrollBuilder:
         self._steps.append(step[1:])
         for name, spec in self._observation_specs.items():
             self._observations[name][row + spec.frames] = frames.newest(step.observations[name], spec.frames)
-        self._newest = step.observations
+        self._newest, self._newest_state = step.observations, recurrent_state
         self._row = row + 1
+        if self._row in self._state_rows and not self.full:
+            self._states.append(recurrent_state)
 
-    def close(
-        self, producer: tuple[int, int], sequence: int, weights_version: int, recurrent_state: dict[str, Array]
-    ) -> Unroll:
-        """Return the full unroll and begin the next one from its last observation row.
-
-        Args:
-            recurrent_state: The policy's state before the next row 0, from `restarted`. Kept, not copied.
-        """
+    def close(self, producer: tuple[int, int], sequence: int, weights_version: int) -> Unroll:
+        """Return the full unroll and begin the next one from its last observation row."""
         if not self.full:
             raise ValueError(f"an unroll of {self._shape[0]} steps holds {self._row} yet")
         steps = self._joined_steps()
@@ -114,12 +130,12 @@ class UnrollBuilder:
             observations=self._observations,
             actions=self._actions,
             **step_arguments(steps.__getitem__),
-            recurrent_state=self._recurrent_state,
+            recurrent_state={name: np.stack([state[name] for state in self._states]) for name in self._states[0]},
             episode_returns=returns,
             episode_lengths_steps=lengths,
             reward_moments=self._reward_moments(steps),
         )
-        self._allocate(self._newest, recurrent_state)
+        self._allocate(self._newest, self._newest_state)
         return unroll
 
     def _joined_steps(self) -> dict[str, Array]:

@@ -205,6 +205,7 @@ class GradientAlgorithm(Algorithm):
             name="main",
             seed=self.config.seed,
             reward_normalization=self.config.algorithm.reward_normalization,
+            burn_in_steps=0 if self.memory.replay is None else self.memory.replay.item.burn_in_steps,
         )
         self._coefficients = {
             name: network.online.add_coefficient(name, getattr(self.config.algorithm, name))

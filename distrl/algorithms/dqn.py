@@ -11,7 +11,7 @@ from keras import ops
 from distrl.algorithms.algorithm import PRIORITIES, GradientAlgorithm, Loss, Networks, Update
 from distrl.algorithms.maths.losses import masked_mean
 from distrl.algorithms.maths.returns import batch_discounts, n_step
-from distrl.algorithms.maths.td_targets import chosen_values, greedy_values, mean_over_choices
+from distrl.algorithms.maths.td_targets import chosen_values, greedy_values, item_priorities, mean_over_choices
 from distrl.config import RunConfig
 from distrl.config.algorithms import QLearningSection
 from distrl.config.heads import DuelingQHeadParameters, QHeadParameters
@@ -88,7 +88,7 @@ class Dqn(GradientAlgorithm):
             "mean_td_error": masked_mean(sizes, batch.valid),
         }
         if self.parameters.prioritized:
-            metrics[PRIORITIES] = sizes[0]
+            metrics[PRIORITIES] = item_priorities(sizes, batch.valid)
         return Loss({self.heads[0].kind: loss}, metrics)
 
     def td_loss(self, networks: Networks, batch: Batch) -> FloatArray:
@@ -121,7 +121,7 @@ class Dqn(GradientAlgorithm):
             rewards=parameters.reward_scale * batch.rewards,
             discounts=batch_discounts(batch, parameters.discount),
             valid=batch.valid,
-            steps=parameters.replay.n_step,
+            steps=parameters.replay.item.n_step,
         )
         made = choices_made(batch.actions, self.choices)
         taken = [chosen_values(values[:-1], choices) for values, choices in zip(online, made, strict=True)]

@@ -73,10 +73,10 @@ def check_memory(config: RunConfig) -> None:
                 f"minibatch of algorithm {algorithm.name}, whose network has memory"
             )
     parameters = algorithm.replay_parameters
-    if parameters is not None and not parameters.samples_sequences:
+    if parameters is not None and parameters.item.kind == "transition":
         raise ConfigError(
-            f"algorithm.replay.sampler.kind: {parameters.sampler.kind} samples single transitions, and "
-            f"network.middleware_parameters: {config.network.middleware_parameters.kind} has memory; use sequences"
+            "algorithm.replay.item.kind: transition has no recurrent state, and network.middleware_parameters: "
+            f"{config.network.middleware_parameters.kind} has memory; use sequence"
         )
 
 

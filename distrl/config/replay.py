@@ -1,15 +1,89 @@
-"""Parameters of the replay memory, on the learner's side of the stream."""
+"""Parameters of the replay memory, on the learner's side of the stream: item x sampler x rate limiter."""
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from distrl.config.section import Section
 
 
+class TransitionParameters(Section):
+    """Single steps, each with what it led to n steps on."""
+
+    burn_in_steps: ClassVar[int] = 0
+
+    kind: Literal["transition"] = "transition"
+    n_step: int = Field(1, ge=1)
+    """Rewards before the bootstrap; fewer if the episode or the unroll ends earlier."""
+
+    def state_rows(self, unroll_length_steps: int) -> range:
+        """Return the rows of an unroll before which it holds the policy's recurrent state: of every kind, row 0."""
+        return range(1)
+
+    def trained_steps(self, unroll_length_steps: int) -> int:
+        """Return the number of steps of one item that the loss sees, at most."""
+        return 1
+
+
+class SequenceParameters(Section):
+    """Consecutive steps of one environment, with the recurrent state before the first."""
+
+    kind: Literal["sequence"] = "sequence"
+    length_steps: int | None = Field(None, ge=1)
+    """Steps of a sequence, burn-in included; null: those of an unroll. Sequences lie within one unroll."""
+    overlap_steps: int = Field(0, ge=0)
+    """Steps that a sequence shares with the next one."""
+    burn_in_steps: int = Field(0, ge=0)
+    """Steps at the start of a sequence that only bring the recurrent state up to date (Kapturowski et al. 2019): the
+    loss does not see them, and no gradient flows through them."""
+    n_step: int = Field(1, ge=1)
+    """Rewards before the bootstrap; fewer if the episode or the sequence ends earlier."""
+
+    def length(self, unroll_length_steps: int) -> int:
+        """Return the steps of a sequence."""
+        return self.length_steps or unroll_length_steps
+
+    def state_rows(self, unroll_length_steps: int) -> range:
+        """Return the rows of an unroll at which sequences start: the unroll holds the recurrent state before each."""
+        length = self.length(unroll_length_steps)
+        return range(0, unroll_length_steps - length + 1, length - self.overlap_steps)
+
+    def trained_steps(self, unroll_length_steps: int) -> int:
+        """Return the number of steps of one item that the loss sees, at most."""
+        return self.length(unroll_length_steps) - self.burn_in_steps
+
+    def check(self, unroll_length_steps: int, *, has_memory: bool) -> None:
+        """Refuse sequences that do not fill an unroll, and a burn-in of no use."""
+        length, where = self.length(unroll_length_steps), "algorithm.replay.item"
+        for name, steps in (("overlap_steps", self.overlap_steps), ("burn_in_steps", self.burn_in_steps)):
+            if steps >= length:
+                raise ValueError(f"{where}.{name}: {steps} must be less than the {length} steps of a sequence")
+        stride = length - self.overlap_steps
+        if length > unroll_length_steps or (unroll_length_steps - length) % stride:
+            raise ValueError(
+                f"{where}: sequences of {length} steps that start every {stride} do not fill unrolls of "
+                f"{unroll_length_steps} steps; set actors.unroll_length_steps to {length} plus a multiple of {stride}"
+            )
+        if self.burn_in_steps and not has_memory:
+            raise ValueError(
+                f"{where}.burn_in_steps: {self.burn_in_steps} steps bring a recurrent state up to date, and the "
+                "network has none; leave it out, or use the middleware lstm or gru"
+            )
+
+
+def _item_kind(value: Any) -> Any:
+    return value.get("kind", "transition") if isinstance(value, dict) else getattr(value, "kind", None)
+
+
+ItemParameters = Annotated[
+    Annotated[TransitionParameters, Tag("transition")] | Annotated[SequenceParameters, Tag("sequence")],
+    Discriminator(_item_kind),
+]
+
+
 class UniformParameters(Section):
-    """All stored steps are equally likely."""
+    """All stored items are equally likely."""
 
     kind: Literal["uniform"] = "uniform"
 
@@ -17,8 +91,9 @@ class UniformParameters(Section):
 class PrioritizedParameters(Section):
     """Proportional prioritisation (Schaul et al. 2016, section 3.3): P(i) = p_i^alpha / sum, p_i = priority + epsilon.
 
-    New steps have the highest priority seen so far, unless their actors send priorities. Losses are weighted by
-    (N P(i))^-beta, divided by the greatest such weight of all stored steps.
+    New items have the highest priority seen so far, unless their actors send priorities. Losses are weighted by
+    (N P(i))^-beta, divided by the greatest such weight of all stored items. The priority of a sequence is .9 times the
+    greatest of its steps plus .1 times their mean (Kapturowski et al. 2019).
     """
 
     kind: Literal["prioritized"] = "prioritized"
@@ -33,19 +108,14 @@ class PrioritizedParameters(Section):
     epsilon: float = Field(1e-6, ge=0.0)
 
 
-class SequenceParameters(Section):
-    """All steps of one environment's unroll together, with the recurrent state before them; sampled uniformly."""
+SamplerParameters = Annotated[UniformParameters | PrioritizedParameters, Field(discriminator="kind")]
 
-    kind: Literal["sequences"] = "sequences"
-
-
-SamplerParameters = Annotated[
-    UniformParameters | PrioritizedParameters | SequenceParameters, Field(discriminator="kind")
-]
+SHARE_OF_GREATEST = 0.9
+"""eta of Kapturowski et al. 2019, section 2.3: a sequence's priority is eta max + (1 - eta) mean of its steps'."""
 
 
 class ReplayParameters(Section):
-    """The replay memory: its size, and how and how often it is sampled."""
+    """The replay memory: what it samples, how, and how often."""
 
     capacity_steps: int = Field(100_000, ge=1)
     """Environment steps kept, in whole unrolls; the oldest unrolls make room."""
@@ -55,26 +125,21 @@ class ReplayParameters(Section):
     """Number of times that a step is sampled on average; actors and learner wait for each other to keep it. Steps up to
     `min_size_steps` do not count. null: both go as fast as they can, and the learner inserts at most one unroll per
     update."""
-    n_step: int = Field(1, ge=1)
-    """Rewards before the bootstrap; fewer if the episode or the unroll ends earlier."""
+    item: ItemParameters = TransitionParameters()
+    """Kind of what a batch is made of; `transition` if `kind` is left out."""
     sampler: SamplerParameters = UniformParameters()
-    """How steps are chosen for a batch."""
+    """How items are chosen for a batch."""
     checkpoint: bool | None = None
     """Save the memory with every checkpoint. Otherwise a resumed run fills it again before it continues to learn. null:
     only with actors.count 0, where a resumed run continues exactly."""
-
-    @property
-    def samples_sequences(self) -> bool:
-        """Whether it samples columns of unrolls instead of single transitions."""
-        return self.sampler.kind == "sequences"
 
     def slots(self, unroll_steps: int) -> int:
         """Return the number of unrolls kept, of `unroll_steps` rows (T x B) each."""
         return self.capacity_steps // unroll_steps
 
     def steps_of(self, batch_size: int, unroll_length_steps: int) -> int:
-        """Return the number of steps in a batch, at most."""
-        return batch_size * unroll_length_steps if self.samples_sequences else batch_size
+        """Return the number of steps in a batch that the loss sees, at most."""
+        return batch_size * self.item.trained_steps(unroll_length_steps)
 
     def steps_before_update(self, batch_size: int, unroll_length_steps: int) -> int:
         """Return the number of steps that must arrive before the first batch; `RateLimiter` has the rule."""
@@ -100,12 +165,17 @@ class ReplayParameters(Section):
                 f"{unroll_steps} steps make {kept} of capacity_steps: {self.capacity_steps}"
             )
 
+    @field_validator("sampler", mode="before")
+    @classmethod
+    def _is_no_item(cls, sampler: Any) -> Any:
+        if isinstance(sampler, dict) and sampler.get("kind") == "sequences":
+            raise ValueError("kind: sequences is a kind of item; write algorithm.replay.item.kind=sequence")
+        return sampler
+
     @model_validator(mode="after")
     def _can_be_sampled(self) -> Self:
         if self.min_size_steps > self.capacity_steps:
             raise ValueError(
                 f"min_size_steps: {self.min_size_steps} can never be there with capacity_steps: {self.capacity_steps}"
             )
-        if self.samples_sequences and self.n_step > 1:
-            raise ValueError(f"n_step: {self.n_step} is of single transitions; sampler.kind: sequences has none")
         return self

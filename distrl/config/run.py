@@ -14,7 +14,7 @@ from distrl.config.algorithms import (
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.exploration import ExplorationParameters, check_exploration
 from distrl.config.network import NetworkParameters
-from distrl.config.replay import ReplayParameters
+from distrl.config.replay import ReplayParameters, SequenceParameters
 from distrl.config.section import Section
 from distrl.config.tensorboard import TensorBoardConfig
 
@@ -272,6 +272,12 @@ class RunConfig(Section):
         return 1 if self.algorithm.replay_parameters else self.batch_size
 
     @property
+    def state_rows(self) -> range:
+        """Rows of an unroll before which it holds the policy's recurrent state."""
+        replay = self.algorithm.replay_parameters
+        return range(1) if replay is None else replay.item.state_rows(self.actors.unroll_length_steps)
+
+    @property
     def heat_up_steps(self) -> int:
         """Environment steps that a replay memory must hold before there is an update; 0 without one."""
         replay = self.algorithm.replay_parameters
@@ -333,6 +339,8 @@ class RunConfig(Section):
                 raise ValueError(f"{path}: the replay memory of {name} {why}; leave it out")
         if self.network.optimizer_type == "LBFGS":
             raise ValueError(f"network.optimizer_type: LBFGS needs the same batch again; {name} samples another one")
+        if isinstance(replay.item, SequenceParameters):
+            replay.item.check(actors.unroll_length_steps, has_memory=self.network.has_memory)
         replay.check_capacity(max(actors.count, 1), actors.unroll_length_steps * actors.environments)
         self.stop.check_replay(replay.steps_before_update(self.batch_size, actors.unroll_length_steps))
 

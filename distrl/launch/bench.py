@@ -177,7 +177,7 @@ def seconds_per_call(call: Callable[[], object], seconds: float | None = None) -
 def record(config: RunConfig, environment: VectorEnvironment, policy: Policy, random: np.random.Generator) -> Unroll:
     """Record one real unroll, so that the learner is timed on the run's own data."""
     length, discount = config.actors.unroll_length_steps, config.algorithm.reward_moments_discount
-    builder = UnrollBuilder(environment.spec, length, environment.rows, discount)
+    builder = UnrollBuilder(environment.spec, length, environment.rows, discount, config.state_rows)
     observations = environment.reset(int(random.integers(2**31)))
     state = policy.initial_state(environment.rows)
     selector = ActionSelector(policy.distributions)
@@ -186,6 +186,6 @@ def record(config: RunConfig, environment: VectorEnvironment, policy: Policy, ra
         output = policy.step(observations, state)
         actions, log_probabilities = selector.sample(output.outputs, random)
         step = environment.step(actions)
-        builder.add(actions, log_probabilities, step)
         observations, state = step.observations, restarted(output.recurrent_state, step.valid)
-    return builder.close((0, 1), 0, 1, state)
+        builder.add(actions, log_probabilities, step, state)
+    return builder.close((0, 1), 0, 1)

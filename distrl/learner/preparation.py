@@ -108,6 +108,7 @@ class Prepared:
             state,
             normalizes_rewards=normalizes,
             tells_priorities=self.config.algorithm.tells_priorities,
+            states=len(self.config.state_rows),
         )
 
     def _rounds(self, backend: Backend) -> Rounds | None:

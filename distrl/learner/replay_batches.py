@@ -88,7 +88,7 @@ class ReplayBatches:
         limiter, wanted = self._replay.limiter, self._replay.steps_of(self._size)
         if not limiter.waits and (ready := self._arrivals.poll()) is not None:
             self._take_in(ready)
-        while not (limiter.may_sample(wanted) and self._replay.size_steps):
+        while not (limiter.may_sample(wanted) and not self._replay.is_empty):
             if self._done():
                 return None
             with self._waits.measure("unrolls"):

@@ -28,7 +28,9 @@ _CGROUP = Path("/sys/fs/cgroup")
 def replay_schema(config: RunConfig, spec: EnvSpec, recurrent_state: Mapping[str, ArraySpec]) -> UnrollSchema:
     """Return the schema of the unrolls that go into the memory."""
     rows = config.actors.environments * spec.rows
-    return UnrollSchema.of(spec, config.actors.unroll_length_steps, rows, recurrent_state)
+    return UnrollSchema.of(
+        spec, config.actors.unroll_length_steps, rows, recurrent_state, states=len(config.state_rows)
+    )
 
 
 def make_replay(

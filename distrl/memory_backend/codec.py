@@ -81,7 +81,7 @@ def decode_unroll(header: UnrollHeader, payload: bytes, schema: UnrollSchema, la
 
 
 def stack(unrolls: Sequence[Unroll], frame_counts: Mapping[str, int]) -> Batch:
-    """Join unrolls along the second axis: [T, B] each -> [T, N]; recurrent state [B, ...] -> [N, ...].
+    """Join unrolls along the second axis: [T, B] each -> [T, N]; the state before row 0, [1, B, ...] -> [N, ...].
 
     Reward moments become arrays [unrolls].
 
@@ -97,7 +97,10 @@ def stack(unrolls: Sequence[Unroll], frame_counts: Mapping[str, int]) -> Batch:
         actions=nest.concatenate([unroll.actions for unroll in unrolls], axis=1),
         **steps,
         extras={name: np.concatenate([unroll.extras[name] for unroll in unrolls], axis=1) for name in EXTRAS},
-        recurrent_state=nest.concatenate([unroll.recurrent_state for unroll in unrolls], axis=0),
+        recurrent_state={
+            name: np.concatenate([unroll.recurrent_state[name][0] for unroll in unrolls])
+            for name in unrolls[0].recurrent_state
+        },
         reward_moments={
             name: np.stack([unroll.reward_moments[name] for unroll in unrolls]) for name in unrolls[0].reward_moments
         },

@@ -1,13 +1,12 @@
-"""The replay memory: sampler x remover x rate limiter over a ring of unrolls, on the learner's side of the stream.
+"""The replay memory: item x sampler x rate limiter over a ring of unrolls, on the learner's side of the stream.
 
     ring           holds unrolls, each array once; the oldest makes room (the one remover)
-    n_step         what a row leads to n steps on, worked out as the unroll comes in
-    samplers       which items make the next batch: uniform, prioritised by a sum_tree, whole columns
+    items          what is sampled: transitions (n_step), sequences
+    samplers       which items make the next batch: uniform, prioritised by a sum_tree
     rate_limiter   how often, for what comes in
 
-An item is a valid row of an unroll and one environment, or, for sequences, a column of one unroll. Items have numbers
-that are never used again: (unroll's number) x (items per slot) + place in the slot. So what is told of an item that has
-made room meanwhile never reaches the one in its place.
+Items have numbers that are never used again: (unroll's number) x (items per slot) + place in the slot. So what is told
+of an item that has made room meanwhile never reaches the one in its place.
 """
 
 import json
@@ -18,20 +17,21 @@ import numpy as np
 
 from distrl.config.replay import ReplayParameters
 from distrl.errors import CheckpointError
+from distrl.replay.items import make_items
 from distrl.replay.rate_limiter import RateLimiter
 from distrl.replay.ring import UnrollRing, slot_bytes
 from distrl.replay.samplers import make_sampler, sampler_bytes
 from distrl.replay.sum_tree import Indices
-from distrl.types import Array, Batch, BoolArray, FloatArray, Unroll, UnrollSchema
+from distrl.types import Array, Batch, FloatArray, Unroll, UnrollSchema
 
 
 class Sample(NamedTuple):
     """One batch out of the memory.
 
     Attributes:
-        batch: Transitions, T = 1, or sequences.
+        batch: [T, N] with N items.
         items: int64 [N]. Their numbers.
-        steps: Valid steps in it.
+        steps: Valid steps in it that the loss sees.
     """
 
     batch: Batch
@@ -54,16 +54,14 @@ class SavedArrays(Protocol):
 
 
 def replay_bytes(parameters: ReplayParameters, schema: UnrollSchema) -> int:
-    """Return the bytes of a full memory: unrolls, their counts of valid steps, and the sampler's data."""
-    length, environments = schema.unroll_length_steps, schema.environments
-    slots = parameters.slots(length * environments)
-    items_per_slot = environments if parameters.samples_sequences else length * environments
-    per_slot = slot_bytes(schema, sequences=parameters.samples_sequences) + 8
-    return slots * per_slot + sampler_bytes(parameters, slots, items_per_slot)
+    """Return the bytes of a full memory: unrolls, their counts of steps and items, and the sampler's data."""
+    items = make_items(parameters, schema, discount=1.0)
+    slots = parameters.slots(schema.unroll_length_steps * schema.environments)
+    return slots * (slot_bytes(schema, items.forms) + 16) + sampler_bytes(parameters, slots, items.per_slot)
 
 
 class Replay:
-    """Unrolls go in whole, and transitions or sequences come out.
+    """Unrolls go in whole, and items come out.
 
     Attributes:
         limiter: Says when to sample. Counting is this class's.
@@ -83,16 +81,13 @@ class Replay:
         seeds: np.random.SeedSequence,
     ) -> None:
         self._parameters = parameters
-        self._discount = discount
-        self._sequences = parameters.samples_sequences
         self._shape = (schema.unroll_length_steps, schema.environments)
         self._slots = parameters.slots(self._shape[0] * self._shape[1])
-        self._items_per_slot = self._shape[1] if self._sequences else self._shape[0] * self._shape[1]
-        self._ring = UnrollRing(
-            schema, self._slots, sequences=self._sequences, discount=discount, n_step=parameters.n_step
-        )
-        self._sampler = make_sampler(parameters, self._slots, self._items_per_slot)
+        self._items = make_items(parameters, schema, discount)
+        self._ring = UnrollRing(schema, self._slots, self._items.forms)
+        self._sampler = make_sampler(parameters, self._slots, self._items.per_slot)
         self._steps = np.zeros(self._slots, np.int64)  # valid ones, by slot
+        self._present = np.zeros(self._slots, np.int64)  # items, by slot
         self._next = 0  # number of the next unroll; it goes into slot number % slots
         self._rng = np.random.default_rng(seeds)
         self.limiter = RateLimiter(parameters.samples_per_insert, parameters.min_size_steps)
@@ -102,8 +97,13 @@ class Replay:
         """Valid steps that are there."""
         return int(self._steps.sum())
 
+    @property
+    def is_empty(self) -> bool:
+        """There is no item."""
+        return not self._present.any()
+
     def steps_of(self, batch_size: int) -> int:
-        """Steps in a batch, at most: a sequence has T of them."""
+        """Steps in a batch that the loss sees, at most."""
         return self._parameters.steps_of(batch_size, self._shape[0])
 
     def insert(self, unroll: Unroll, priorities: FloatArray | None = None) -> int:
@@ -116,10 +116,11 @@ class Replay:
             Its valid steps.
         """
         slot, steps = self._next % self._slots, int(np.count_nonzero(unroll.valid))
-        self._ring.put(slot, unroll)
-        present: BoolArray = np.any(unroll.valid, axis=0) if self._sequences else unroll.valid.reshape(-1)
-        self._sampler.put(slot, present, None if priorities is None else priorities.reshape(-1))
-        self._steps[slot] = steps
+        self._ring.put(slot, unroll, self._items.arrays(unroll))
+        present = self._items.present(unroll.valid)
+        first = None if priorities is None else self._items.priorities(priorities, unroll.valid)
+        self._sampler.put(slot, present, first)
+        self._steps[slot], self._present[slot] = steps, np.count_nonzero(present)
         self._next += 1
         self.limiter.insert(steps)
         return steps
@@ -133,12 +134,11 @@ class Replay:
         Raises:
             ValueError: Nothing is there.
         """
-        if self.size_steps == 0:
+        if self.is_empty:
             raise ValueError("the replay memory is empty: nothing can be sampled")
         drawn = self._sampler.draw(self._rng, count, env_steps)
-        take = self._ring.columns if self._sequences else self._ring.transitions
-        batch = take(drawn.positions, drawn.importance_weights)
-        steps = int(np.count_nonzero(batch.valid))
+        batch = self._items.batch(self._ring, drawn.positions, drawn.importance_weights)
+        steps = int(np.count_nonzero(batch.valid[self._items.burn_in_steps :]))
         self.limiter.sample(steps)
         return Sample(batch, self._numbers(drawn.positions), steps)
 
@@ -155,18 +155,18 @@ class Replay:
         """
         if items.shape != priorities.shape:
             raise ValueError(f"{items.shape} items, {priorities.shape} priorities")
-        unrolls, places = np.divmod(items, self._items_per_slot)
+        unrolls, places = np.divmod(items, self._items.per_slot)
         if items.size and not (items.min() >= 0 and unrolls.max() < self._next):
             raise ValueError(f"items {items.min()} … {items.max()} were never in the replay memory")
         there = unrolls >= self._next - self._slots
-        positions = unrolls % self._slots * self._items_per_slot + places
+        positions = unrolls % self._slots * self._items.per_slot + places
         self._sampler.reprioritise(positions[there], priorities[there])
 
     def _numbers(self, positions: Indices) -> Indices:
         """Positions -> numbers that stay: of all unrolls that went into a slot, the newest is there."""
-        slots, places = np.divmod(positions, self._items_per_slot)
+        slots, places = np.divmod(positions, self._items.per_slot)
         unrolls = slots + (self._next - 1 - slots) // self._slots * self._slots
-        numbers: Indices = unrolls * self._items_per_slot + places
+        numbers: Indices = unrolls * self._items.per_slot + places
         return numbers
 
     def state_arrays(self) -> dict[str, Array]:
@@ -177,8 +177,7 @@ class Replay:
         generator = np.frombuffer(json.dumps(self._rng.bit_generator.state).encode(), np.uint8)
         return {
             "shape": np.array([self._slots, *self._shape], np.int64),
-            # What the ring's sums are of; columns are kept as they came.
-            "transition": np.array([] if self._sequences else [self._parameters.n_step, self._discount], np.float64),
+            self._items.kind: np.array(self._items.identity, np.float64),
             "counts": np.array(counts, np.int64),
             "generator": generator,
             **{f"sampler/{name}": array for name, array in self._sampler.state_arrays().items()},
@@ -195,11 +194,11 @@ class Replay:
                 was changed. Whatever else reading raises leaves a memory that must not be used.
         """
         mine = self.state_arrays()
-        same = ("shape", "transition")
+        same = ("shape", self._items.kind)
         if not mine.keys() <= set(arrays) or not all(np.array_equal(arrays[name], mine[name]) for name in same):
             raise CheckpointError(
                 f"the saved replay memory is not of {self._slots} unrolls of {self._shape[0]} x {self._shape[1]} steps "
-                "with this sampler, n_step and discount, as configured; configure it as it was, or remove the file to "
+                "with this sampler, item and discount, as configured; configure it as it was, or remove the file to "
                 "fill it anew"
             )
         number, inserted, sampled = (int(count) for count in arrays["counts"])
@@ -216,10 +215,11 @@ class Replay:
         for name, array in ring.items():
             arrays.read_into(name, array)
         valid = self._ring.arrays["valid"][:filled]
-        present: BoolArray = np.any(valid, axis=1) if self._sequences else valid.reshape(filled, -1)
+        present = self._items.present(valid)
         self._sampler.restore({name.removeprefix("sampler/"): arrays[name] for name in sampler}, present)
-        self._steps[:] = 0
+        self._steps[:], self._present[:] = 0, 0
         self._steps[:filled] = np.count_nonzero(valid, axis=(1, 2))
+        self._present[:filled] = np.count_nonzero(present, axis=1)
         self._next = number
         self._rng.bit_generator.state = json.loads(arrays["generator"].tobytes())
         self.limiter.inserted_steps, self.limiter.sampled_steps = inserted, sampled

@@ -4,16 +4,17 @@ Observations stay as they travelled: T + 1 rows serve as both ends of T transiti
 frame is there once. Stacks are made again for what is sampled, as `distrl/frames.py` makes them.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from distrl import frames
-from distrl.replay.n_step import n_step_transitions
 from distrl.replay.sum_tree import Indices
 from distrl.types import (
     STEP_FIELDS,
     Array,
-    Batch,
-    FloatArray,
+    BoolArray,
     Form,
     Unroll,
     UnrollSchema,
@@ -23,150 +24,103 @@ from distrl.types import (
 )
 
 
-def slot_forms(schema: UnrollSchema, *, sequences: bool) -> dict[str, Form]:
+def slot_forms(schema: UnrollSchema, further: Mapping[str, Form]) -> dict[str, Form]:
     """Arrays that one unroll takes, by path; names of observations and actions are numbers, in the schema's order.
 
     Args:
-        sequences: Whole columns are sampled, and start from the recurrent state. Otherwise rows hold what they lead to
-            n steps on, and `bootstrap_steps`.
+        further: Arrays of the items.
     """
     forms = {entry.name: schema.steps[entry.name] for entry in STEP_FIELDS}
-    if not sequences:
-        forms["bootstrap_steps"] = (np.dtype("int32"), (schema.unroll_length_steps, schema.environments))
-    groups = {"observations": schema.observations, "actions": schema.actions}
-    if sequences:
-        groups["recurrent_state"] = schema.recurrent_state
-    for group, arrays in groups.items():
+    for group, arrays in _groups(schema).items():
         forms |= {f"{group}/{position}": form for position, form in enumerate(arrays.values())}
-    return forms
+    return {**forms, **further}
 
 
-def slot_bytes(schema: UnrollSchema, *, sequences: bool) -> int:
+def slot_bytes(schema: UnrollSchema, further: Mapping[str, Form]) -> int:
     """Bytes that one unroll takes."""
-    return bytes_of(slot_forms(schema, sequences=sequences))
+    return bytes_of(slot_forms(schema, further))
 
 
 class UnrollRing:
     """So many slots, in which the newest unroll takes the oldest one's place.
 
+    What is taken out has rows [R, N]: of the item n row `rows[:, n]` of the unroll in `slot[n]` and an environment.
+
     Attributes:
         arrays: Path -> [slots, ...], as `slot_forms` names them.
-
-    Args:
-        discount: Of the rewards within a transition.
-        n_step: Steps of a transition.
     """
 
-    def __init__(self, schema: UnrollSchema, slots: int, *, sequences: bool, discount: float, n_step: int) -> None:
+    def __init__(self, schema: UnrollSchema, slots: int, further: Mapping[str, Form]) -> None:
         self._schema = schema
-        self._sequences = sequences
-        self._discount = discount
-        self._n_step = n_step
-        self._length, self._environments = schema.unroll_length_steps, schema.environments
-        self.slots = slots
         # Not zeroed: the operating system gives memory as slots are filled.
         self.arrays: dict[str, Array] = {
-            path: np.empty((slots, *shape), dtype)
-            for path, (dtype, shape) in slot_forms(schema, sequences=sequences).items()
+            path: np.empty((slots, *shape), dtype) for path, (dtype, shape) in slot_forms(schema, further).items()
         }
 
-    def put(self, slot: int, unroll: Unroll) -> None:
-        """Copies an unroll into a slot."""
-        arrays = self.arrays
+    def put(self, slot: int, unroll: Unroll, further: Mapping[str, Array]) -> None:
+        """Copies an unroll into a slot.
+
+        Args:
+            further: Arrays of the items, and arrays in place of the unroll's own.
+        """
         rows = step_arrays(unroll)
-        if not self._sequences:
-            led_to = n_step_transitions(
-                unroll.rewards,
-                unroll.terminated,
-                unroll.truncated,
-                unroll.valid,
-                discount=self._discount,
-                steps=self._n_step,
-            )
-            rows |= led_to._asdict()
-        groups = {"observations": (unroll.observations, self._schema.observations)}
-        groups["actions"] = (unroll.actions, self._schema.actions)
-        if self._sequences:
-            groups["recurrent_state"] = (unroll.recurrent_state, self._schema.recurrent_state)
-        for group, (given, names) in groups.items():
-            rows |= {f"{group}/{position}": given[name] for position, name in enumerate(names)}
-        for path, array in rows.items():
-            arrays[path][slot] = array
+        for group, forms in _groups(self._schema).items():
+            given = getattr(unroll, group)
+            rows |= {f"{group}/{position}": given[name] for position, name in enumerate(forms)}
+        for path, array in {**rows, **further}.items():
+            self.arrays[path][slot] = array
 
-    def transitions(self, positions: Indices, importance_weights: FloatArray | None) -> Batch:
-        """Single transitions as a batch with T = 1.
-
-        Args:
-            positions: int64 [N]. (slot x T + t) x B + b, of rows that are valid.
-        """
-        unrolls, environment = np.divmod(positions, self._environments)
-        slot, row = np.divmod(unrolls, self._length)
-        steps = self._of_steps("bootstrap_steps")[positions]  # [N]
-        both = np.stack([row, row + steps])  # [2, N]
-        return Batch(
-            observations={
-                name: self._rows(f"observations/{i}", slot, both, environment, self._schema.frames.get(name, 1))
-                for i, name in enumerate(self._schema.observations)
-            },
-            actions={
-                name: self._of_steps(f"actions/{i}")[positions][None] for i, name in enumerate(self._schema.actions)
-            },
-            **step_arguments(lambda name: self._of_steps(name)[positions][None]),
-            recurrent_state={},
-            bootstrap_steps=steps[None],
-            importance_weights=importance_weights,
-        )
-
-    def columns(self, positions: Indices, importance_weights: FloatArray | None) -> Batch:
-        """Whole columns as a batch of N unrolls of one environment each, from the recurrent state before row 0.
-
-        Args:
-            positions: int64 [N]. slot x B + b.
-        """
-        slot, environment = np.divmod(positions, self._environments)
-
-        def taken(path: str) -> Array:  # [slots, T, B, ...] -> [T, N, ...]
-            return np.ascontiguousarray(np.moveaxis(self.arrays[path][slot, :, environment], 0, 1))
-
-        steps = step_arguments(taken)
-        observations = {name: taken(f"observations/{i}") for i, name in enumerate(self._schema.observations)}
-        stacks = {
-            name: frames.rebuilt(observations[name], steps["valid"], n) for name, n in self._schema.frames.items()
-        }
-        return Batch(
-            observations={**observations, **stacks},
-            actions={name: taken(f"actions/{i}") for i, name in enumerate(self._schema.actions)},
-            **steps,
-            recurrent_state={
-                name: self.arrays[f"recurrent_state/{i}"][slot, environment]
-                for i, name in enumerate(self._schema.recurrent_state)
-            },
-            importance_weights=importance_weights,
-        )
-
-    def _of_steps(self, path: str) -> Array:
-        """[slots, T, B, ...] -> [slots * T * B, ...], a view."""
+    def taken(self, path: str, slot: Indices, rows: Indices, environment: Indices) -> Array:
+        """[slots, rows, B, ...] -> [R, N, ...]."""
         array = self.arrays[path]
-        return array.reshape(-1, *array.shape[3:])
-
-    def _rows(self, path: str, slot: Indices, rows: Indices, environment: Indices, count: int) -> Array:
-        """Observations [2, N, ...] of rows [2, N], of which stacks of `count` frames are made again."""
-        array = self.arrays[path]  # [slots, T + count, B, ...]
         flat = array.reshape(-1, *array.shape[3:])
-        oldest = slot * array.shape[1]  # of the frames in row 0's stack
-        if count == 1:
-            chosen: Array = flat[(oldest + rows) * self._environments + environment]
-            return chosen
-        reach = self._reach(slot, rows, environment, count)
-        ages = np.arange(count - 1, -1, -1).reshape(-1, 1, 1)  # in the order of time
-        # A frame from before the episode is its first one instead, as `frames.advanced` fills a new episode's stack.
-        at = oldest + rows + count - 1 - np.minimum(ages, reach)  # [count, 2, N]
-        singles = flat[(at * self._environments + environment).reshape(count, -1)]
-        stacks = frames.joined(singles)  # [2 * N, ..., count * C]
-        return stacks.reshape(*rows.shape, *stacks.shape[1:])
+        found: Array = flat[(slot * array.shape[1] + rows) * array.shape[2] + environment]
+        return found
+
+    def group(self, name: str, slot: Indices, rows: Indices, environment: Indices) -> dict[str, Array]:
+        """`taken` of all arrays of a group by name: actions [T], recurrent_state [S]."""
+        return {
+            key: self.taken(f"{name}/{position}", slot, rows, environment)
+            for position, key in enumerate(_groups(self._schema)[name])
+        }
+
+    def steps(self, slot: Indices, rows: Indices, environment: Indices) -> dict[str, Any]:
+        """Arguments of a `Batch`: actions, and the arrays of `STEP_FIELDS`."""
+        steps = step_arguments(lambda path: self.taken(path, slot, rows, environment))
+        return steps | {"actions": self.group("actions", slot, rows, environment)}
+
+    def observations(self, slot: Indices, rows: Indices, environment: Indices) -> dict[str, Array]:
+        """Observations by name; stacks of frames are made again."""
+        found = {}
+        for position, name in enumerate(self._schema.observations):
+            path, count = f"observations/{position}", self._schema.frames.get(name, 1)
+            at = rows
+            if count > 1:
+                reach = self._reach(slot, rows, environment, count)
+                ages = np.arange(count - 1, -1, -1).reshape(-1, 1, 1)  # in the order of time
+                # A frame from before the episode is its first one instead, as `frames.advanced` fills a new stack.
+                at = rows + count - 1 - np.minimum(ages, reach)  # [count, R, N]
+            found[name] = self.taken(path, slot, at, environment)
+            if count > 1:
+                stacks = frames.joined(found[name].reshape(count, -1, *found[name].shape[3:]))
+                found[name] = stacks.reshape(*rows.shape, *stacks.shape[1:])
+        return found
+
+    def consecutive(self, slot: Indices, rows: Indices, environment: Indices, valid: BoolArray) -> dict[str, Array]:
+        """`observations` of consecutive rows [T + 1, N], whose first T are `valid`, bool [T, N]: faster for stacks."""
+        first = self.observations(slot, rows[:1], environment)
+        found = {}
+        for position, name in enumerate(self._schema.observations):
+            count = self._schema.frames.get(name, 1)
+            longer = rows[0] + np.arange(len(valid) + count)[:, None]
+            found[name] = self.taken(f"observations/{position}", slot, longer, environment)
+            if count > 1:
+                found[name][:count] = frames.split(first[name][0], count)
+                found[name] = frames.rebuilt(found[name], valid, count)
+        return found
 
     def _reach(self, slot: Indices, rows: Indices, environment: Indices, count: int) -> Indices:
-        """How many rows before each one its episode began, as far as stacks of `count` frames reach, [2, N]."""
+        """How many rows before each one its episode began, as far as stacks of `count` frames reach, [R, N]."""
         valid = self.arrays["valid"]
         reach = np.full(rows.shape, count - 1)
         for age in range(count - 1, 0, -1):  # the nearest beginning last: it counts
@@ -175,3 +129,11 @@ class UnrollRing:
             begins = (before >= 0) & ~valid[slot, np.maximum(before, 0), environment]
             reach[begins] = age - 1
         return reach
+
+
+def _groups(schema: UnrollSchema) -> dict[str, Mapping[str, Form]]:
+    return {
+        "observations": schema.observations,
+        "actions": schema.actions,
+        "recurrent_state": schema.recurrent_state,
+    }

@@ -346,12 +346,12 @@ def test_the_state_begins_anew_with_every_episode_and_lasts_over_unrolls():
         np.testing.assert_array_equal(rows, observation)
     shipped = []
     for unroll in unrolls:
-        np.testing.assert_array_equal(unroll.recurrent_state["rows"], unroll.observations["observation"][0])
-        shipped.extend(unroll.recurrent_state["rows"][:, 0].tolist())
+        np.testing.assert_array_equal(unroll.recurrent_state["rows"][0], unroll.observations["observation"][0])
+        shipped.extend(unroll.recurrent_state["rows"][0, :, 0].tolist())
     # Unrolls begin at the first row of an episode and at later ones, and not with all environments at the same.
     assert {0.0, 1.0, 2.0, 3.0} <= set(shipped)
     assert shipped.count(0.0) > 4  # more than those of the first unroll
-    assert any(len(set(unroll.recurrent_state["rows"][:, 0])) > 2 for unroll in unrolls)
+    assert any(len(set(unroll.recurrent_state["rows"][0, :, 0])) > 2 for unroll in unrolls)
 
 
 class Anything:

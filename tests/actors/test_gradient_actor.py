@@ -129,8 +129,8 @@ def test_a_gradient_is_of_the_stacks_that_were_acted_on():
         ended, valid = np.array([row == 1]), np.array([row != 2])
         paid = np.float32([row + 1.0]) * valid
         step = Step({"observation": stacked}, paid, ended, false, valid, paid, ended)
-        builder.add({"action": np.int32([row % 2])}, zeros, step)
-    unroll = builder.close((0, 1), 0, 1, {})
+        builder.add({"action": np.int32([row % 2])}, zeros, step, {})
+    unroll = builder.close((0, 1), 0, 1)
     assert unroll.observations["observation"][:, 0, 0].tolist() == [0.0, 0.5, 1.5, -1.0, 2.0]
     batch = stack([unroll], spec.frames)
     np.testing.assert_array_equal(batch.observations["observation"], seen, strict=True)

@@ -57,7 +57,7 @@ def test_three_steps_ahead_and_what_is_left_at_the_end():
     """gamma .5, n 3, max Q = 4 everywhere, Q(o, a) = 1: r + .5 r' + .25 r'' + .125 x 4, then two and one steps."""
     q = np.tile(np.array([1.0, 4.0], np.float32), (6, 1, 1))  # [T+1, 1, 2]
     unroll = make_unroll(column(1, 2, 3, 4, 5), {"action": np.zeros((5, 1), np.int32)})
-    found = told(unroll, {"q/q": q}, discount=0.5, replay={"n_step": 3}).priorities
+    found = told(unroll, {"q/q": q}, discount=0.5, replay={"item": {"n_step": 3}}).priorities
     assert found.dtype == np.float32
     expected = [1 + 1 + 0.75 + 0.5, 2 + 1.5 + 1 + 0.5, 3 + 2 + 1.25 + 0.5, 4 + 2.5 + 1.0, 5 + 2.0]
     np.testing.assert_allclose(found[:, 0], np.array(expected) - 1.0, rtol=1e-6)
@@ -74,7 +74,7 @@ def test_episodes_end_and_what_follows_does_not_count():
         truncated=np.array([[no], [no], [yes], [no]]),
         valid=np.array([[yes], [no], [yes], [no]]),
     )
-    found = told(unroll, {"q/q": q}, discount=0.5, replay={"n_step": 3}).priorities
+    found = told(unroll, {"q/q": q}, discount=0.5, replay={"item": {"n_step": 3}}).priorities
     np.testing.assert_allclose(found[:, 0], [3.0, 0.0, 4.0, 0.0])
 
 

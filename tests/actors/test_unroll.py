@@ -39,17 +39,19 @@ def a_step(observations, rewards, ended=(), valid=None, raw_rewards=None, life_l
     )
 
 
-def fill(builder: UnrollBuilder, steps: list[Step]) -> None:
+def fill(builder: UnrollBuilder, steps: list[Step], states: list[dict[str, np.ndarray]] | None = None) -> None:
+    """`states`: after each step."""
     for row, step in enumerate(steps):
         count = len(step.rewards)
-        builder.add({"action": np.full(count, row, np.int32)}, np.full(count, -0.5 * row, np.float32), step)
+        actions, log_probabilities = {"action": np.full(count, row, np.int32)}, np.full(count, -0.5 * row, np.float32)
+        builder.add(actions, log_probabilities, step, {} if states is None else states[row])
 
 
 def test_rows_hold_what_happened():
     builder = UnrollBuilder(SPEC, 2, 2)
     builder.begin(observe(0, 10), {})
     fill(builder, [a_step([1, 11], [0.5, 1.5]), a_step([2, 12], [2.5, 3.5])])
-    unroll = builder.close((3, 2), 7, 5, {})
+    unroll = builder.close((3, 2), 7, 5)
     assert unroll.observations["observation"][..., 0].tolist() == [[0, 10], [1, 11], [2, 12]]
     assert unroll.actions["action"].tolist() == [[0, 0], [1, 1]]
     assert unroll.behaviour_log_probabilities.tolist() == [[0, 0], [-0.5, -0.5]]
@@ -85,10 +87,10 @@ def test_actions_of_every_kind_are_recorded_by_name_and_copied():
         "force": np.float32([[-7.5, 0.25]]),
     }
     for _ in range(2):
-        builder.add(given, np.float32([-1.0]), a_step([1], [0]))
+        builder.add(given, np.float32([-1.0]), a_step([1], [0]), {})
         for array in given.values():
             array[:] = 0
-    unroll = builder.close((0, 1), 0, 1, {})
+    unroll = builder.close((0, 1), 0, 1)
     assert list(unroll.actions) == ["symbol", "choices", "lamps", "force"]
     assert {name: array.dtype.name for name, array in unroll.actions.items()} == {
         "symbol": "int32",
@@ -122,15 +124,27 @@ def test_where_nothing_ended_the_state_goes_on_uncopied():
 
 def test_the_next_unroll_begins_with_the_last_row_and_leaves_the_first_untouched():
     builder = UnrollBuilder(SPEC, 1, 1)
-    builder.begin(observe(0), {})
-    fill(builder, [a_step([1], [1])])
-    first = builder.close((0, 1), 0, 1, {"h": np.array([[2.0]])})
-    fill(builder, [a_step([2], [1])])
-    second = builder.close((0, 1), 1, 1, {})
+    builder.begin(observe(0), {"h": np.array([[1.0]])})
+    fill(builder, [a_step([1], [1])], [{"h": np.array([[2.0]])}])
+    first = builder.close((0, 1), 0, 1)
+    fill(builder, [a_step([2], [1])], [{"h": np.array([[3.0]])}])
+    second = builder.close((0, 1), 1, 1)
     assert first.observations["observation"][:, 0, 0].tolist() == [0, 1]
     assert second.observations["observation"][:, 0, 0].tolist() == [1, 2]
-    assert first.recurrent_state == {}
-    assert second.recurrent_state["h"].tolist() == [[2.0]]
+    assert first.recurrent_state["h"].tolist() == [[[1.0]]]
+    assert second.recurrent_state["h"].tolist() == [[[2.0]]]
+
+
+def test_an_unroll_holds_the_states_before_the_rows_at_which_sequences_start():
+    """Six rows, of which 0, 2 and 4 are asked for; the state after row t is t + 1."""
+    builder = UnrollBuilder(SPEC, 6, 2, state_rows=range(0, 5, 2))
+    builder.begin(observe(0, 0), {"h": np.zeros((2, 1))})
+    for number in range(2):
+        rows = range(6 * number, 6 * number + 6)
+        fill(builder, [a_step([0, 0], [0, 0])] * 6, [{"h": np.array([[row + 1.0], [-row - 1.0]])} for row in rows])
+        unroll = builder.close((0, 1), number, 1)
+        expected = [[[row], [-row]] for row in (6 * number, 6 * number + 2, 6 * number + 4)]
+        assert unroll.recurrent_state["h"].tolist() == expected
 
 
 def test_closing_early_is_refused():
@@ -138,23 +152,23 @@ def test_closing_early_is_refused():
     builder.begin(observe(0), {})
     fill(builder, [a_step([1], [1])])
     with pytest.raises(ValueError, match="2 steps holds 1"):
-        builder.close((0, 1), 0, 1, {})
+        builder.close((0, 1), 0, 1)
 
 
 def test_padding_rows_are_not_environment_steps():
     builder = UnrollBuilder(SPEC, 3, 1)
     builder.begin(observe(0), {})
     fill(builder, [a_step([1], [1], ended=[0]), a_step([0], [0], valid=[False]), a_step([1], [1])])
-    assert builder.close((0, 1), 0, 1, {}).header.env_steps == 2
+    assert builder.close((0, 1), 0, 1).header.env_steps == 2
 
 
 def test_an_episode_over_two_unrolls_is_counted_once_and_whole():
     builder = UnrollBuilder(SPEC, 2, 1)
     builder.begin(observe(0), {})
     fill(builder, [a_step([1], [1]), a_step([2], [2])])
-    assert builder.close((0, 1), 0, 1, {}).episode_returns.tolist() == []
+    assert builder.close((0, 1), 0, 1).episode_returns.tolist() == []
     fill(builder, [a_step([3], [4], ended=[0]), a_step([0], [0], valid=[False])])
-    unroll = builder.close((0, 1), 1, 1, {})
+    unroll = builder.close((0, 1), 1, 1)
     assert unroll.episode_returns.tolist() == [7]
     assert unroll.episode_lengths_steps.tolist() == [3]
 
@@ -163,7 +177,7 @@ def test_episodes_return_what_the_environment_paid_not_what_is_learned_from():
     builder = UnrollBuilder(SPEC, 2, 1)
     builder.begin(observe(0), {})
     fill(builder, [a_step([1], [1], raw_rewards=[10]), a_step([2], [-1], ended=[0], raw_rewards=[-3])])
-    unroll = builder.close((0, 1), 0, 1, {})
+    unroll = builder.close((0, 1), 0, 1)
     assert unroll.rewards[:, 0].tolist() == [1, -1]
     assert unroll.episode_returns.tolist() == [7]
 
@@ -172,19 +186,19 @@ def test_begin_forgets_open_episodes():
     builder = UnrollBuilder(SPEC, 1, 1)
     builder.begin(observe(0), {})
     fill(builder, [a_step([1], [100])])
-    builder.close((0, 1), 0, 1, {})
+    builder.close((0, 1), 0, 1)
     builder.begin(observe(0), {})
     fill(builder, [a_step([1], [1], ended=[0])])
-    assert builder.close((0, 1), 1, 1, {}).episode_returns.tolist() == [1]
+    assert builder.close((0, 1), 1, 1).episode_returns.tolist() == [1]
 
 
 def test_an_episode_that_ends_in_the_last_row_is_counted_there_and_once():
     builder = UnrollBuilder(SPEC, 1, 1)
     builder.begin(observe(0), {})
     fill(builder, [a_step([1], [5], ended=[0])])
-    first = builder.close((0, 1), 0, 1, {})
+    first = builder.close((0, 1), 0, 1)
     fill(builder, [a_step([0], [0], valid=[False])])
-    second = builder.close((0, 1), 1, 1, {})
+    second = builder.close((0, 1), 1, 1)
     assert (first.episode_returns.tolist(), second.episode_returns.tolist()) == ([5], [])
     assert first.episode_lengths_steps.tolist() == [1]
 
@@ -196,7 +210,7 @@ def test_a_lost_life_terminates_and_ends_no_episode():
     # A life is lost at the second step, the game is over at the third.
     steps = [a_step([1], [1]), a_step([2], [2], ended=[0], life_lost=True), a_step([3], [4], ended=[0])]
     fill(builder, [*steps, a_step([0], [0], valid=[False])])
-    unroll = builder.close((0, 1), 0, 1, {})
+    unroll = builder.close((0, 1), 0, 1)
     assert unroll.terminated[:, 0].tolist() == [False, True, True, False]
     assert (unroll.episode_returns.tolist(), unroll.episode_lengths_steps.tolist()) == ([7], [3])
 
@@ -225,9 +239,9 @@ def test_of_stacks_the_newest_frame_travels_and_the_older_ones_once():
     for stack in [(8, 9, 10), (9, 10, 11), (10, 11, 12), (20, 20, 20)]:
         never, paid = np.zeros(1, bool), np.zeros(1, np.float32)
         step = Step(see(*stack), paid, never, never, np.ones(1, bool), paid, never)
-        builder.add({"action": np.int32([0])}, np.float32([0]), step)
+        builder.add({"action": np.int32([0])}, np.float32([0]), step, {})
         if builder.full:
-            unrolls.append(builder.close((0, 1), len(unrolls), 1, {}))
+            unrolls.append(builder.close((0, 1), len(unrolls), 1))
     first, second = (unroll.observations for unroll in unrolls)
     assert first["frame"].shape == (5, 1, 2, 1, 3)
     for row, value in enumerate([7, 8, 9, 10, 11]):
@@ -271,9 +285,9 @@ def test_episode_statistics_equal_the_slow_walk(data):
         step = Step(
             observe(*np.zeros(count)), paid / 8, ended[time], ended[time] & False, valid[time], paid, ended[time]
         )
-        builder.add({"action": np.zeros(count, np.int32)}, np.zeros(count, np.float32), step)
+        builder.add({"action": np.zeros(count, np.int32)}, np.zeros(count, np.float32), step, {})
         if builder.full:
-            collected.append(builder.close((0, 1), len(collected), 1, {}))
+            collected.append(builder.close((0, 1), len(collected), 1))
     expected = slow_episodes(ended, valid, rewards)
     assert [float(value) for unroll in collected for value in unroll.episode_returns] == [row[2] for row in expected]
     assert [int(value) for unroll in collected for value in unroll.episode_lengths_steps] == [
@@ -285,16 +299,16 @@ def test_moments_of_rewards_are_told_where_somebody_asks_and_go_on_over_the_seam
     builder = UnrollBuilder(SPEC, 2, 1, 0.5)
     builder.begin(observe(0), {})
     fill(builder, [a_step([1], [4]), a_step([2], [2])])
-    first = builder.close((0, 1), 0, 1, {})
+    first = builder.close((0, 1), 0, 1)
     assert first.reward_moments == {"count": 2.0, "mean": 4.0, "squares": 0.0}
     fill(builder, [a_step([3], [1], ended=[0]), a_step([4], [0], valid=[False])])
-    assert builder.close((0, 1), 1, 1, {}).reward_moments == {"count": 1.0, "mean": 3.0, "squares": 0.0}
+    assert builder.close((0, 1), 1, 1).reward_moments == {"count": 1.0, "mean": 3.0, "squares": 0.0}
     fill(builder, [a_step([5], [7]), a_step([6], [0])])
-    assert builder.close((0, 1), 2, 1, {}).reward_moments["mean"] == 5.25
+    assert builder.close((0, 1), 2, 1).reward_moments["mean"] == 5.25
     builder.begin(observe(0), {})  # episodes that were abandoned are forgotten
     fill(builder, [a_step([1], [1]), a_step([2], [1])])
-    assert builder.close((0, 1), 3, 1, {}).reward_moments["mean"] == 1.25
+    assert builder.close((0, 1), 3, 1).reward_moments["mean"] == 1.25
     silent = UnrollBuilder(SPEC, 1, 1)
     silent.begin(observe(0), {})
     fill(silent, [a_step([1], [4])])
-    assert silent.close((0, 1), 0, 1, {}).reward_moments == {}
+    assert silent.close((0, 1), 0, 1).reward_moments == {}

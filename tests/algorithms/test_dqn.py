@@ -88,7 +88,7 @@ def test_the_bootstrap_after_three_steps_is_discounted_three_times():
     """gamma .9: .9^3 = .729; of two transitions one has but two steps, as its episode was truncated: .81."""
     batch = transitions([2.62, 1.0], bootstrap_steps=np.array([[3, 2]], np.int32))
     online, target = np.zeros((2, 2, 2)), np.broadcast_to([2.0, 1.0], (2, 2, 2))
-    algorithm = make(discount=0.9, replay={"n_step": 3})
+    algorithm = make(discount=0.9, replay={"item": {"n_step": 3}})
     loss, metrics, _ = compute(algorithm, batch, online, target)
     errors = np.array([2.62 + 0.729 * 2.0, 1.0 + 0.81 * 2.0])
     assert loss == pytest.approx(np.mean(errors**2), rel=1e-5)
@@ -109,7 +109,7 @@ def test_over_a_sequence_the_target_reaches_n_steps_ahead():
         behaviour_log_probabilities=np.zeros((3, 1), np.float32),
         recurrent_state={},
     )
-    algorithm = make(discount=0.9, replay={"n_step": 3})
+    algorithm = make(discount=0.9, replay={"item": {"n_step": 3}})
     loss, _, _ = compute(algorithm, batch, np.zeros((4, 1, 2)), np.full((4, 1, 2), 2.0))
     assert loss == pytest.approx(np.mean(np.array([4.078, 3.42, 3.8]) ** 2), rel=1e-5)
     one_step = make(discount=0.9)
@@ -317,7 +317,7 @@ def test_uniform_replay_gets_no_priorities():
 def test_apex_is_dqn_with_all_of_it():
     config = make(name="apex").config
     parameters = config.algorithm
-    assert (parameters.double, parameters.dueling, parameters.replay.n_step) == (True, True, 3)
+    assert (parameters.double, parameters.dueling, parameters.replay.item.n_step) == (True, True, 3)
     assert parameters.replay.sampler.kind == "prioritized"
     assert parameters.replay.samples_per_insert is None
     assert parameters.tells_priorities
@@ -343,16 +343,15 @@ def test_prioritised_replay_gets_the_size_of_each_items_error():
     assert PRIORITIES not in told.metrics
 
 
-def test_a_network_with_memory_learns_from_sequences():
-    """DRQN (Hausknecht and Stone 2015): the state that was stored, then the rows in order."""
-    network = {"middleware_parameters": {"kind": "lstm", "number_of_lstm_cells": 4}}
-    algorithm = make(network, replay={"sampler": {"kind": "sequences"}})
-    networks = algorithm.build(SPEC)
-    steps, count = 5, 3
+LSTM = {"middleware_parameters": {"kind": "lstm", "number_of_lstm_cells": 4}}
+
+
+def sequences(networks, steps=5, count=3):
+    """Each second row ends an episode."""
     rng = np.random.default_rng(0)
     rows = (steps, count)
     states = networks["main"].online.recurrent_state
-    batch = Batch(
+    return Batch(
         observations={"observation": rng.standard_normal((steps + 1, count, 3)).astype(np.float32)},
         actions={"action": rng.integers(0, 2, rows).astype(np.int32)},
         rewards=rng.standard_normal(rows).astype(np.float32),
@@ -363,5 +362,62 @@ def test_a_network_with_memory_learns_from_sequences():
         recurrent_state={name: np.zeros((count, *spec.shape), np.float32) for name, spec in states.items()},
         importance_weights=np.ones(count, np.float32),
     )
+
+
+def test_a_network_with_memory_learns_from_sequences():
+    """DRQN (Hausknecht and Stone 2015): the state that was stored, then the rows in order."""
+    algorithm = make(LSTM, replay={"item": {"kind": "sequence"}})
+    networks = algorithm.build(SPEC)
+    batch = sequences(networks)
     losses = [algorithm.update(networks, batch).metrics["td_loss"] for _ in range(200)]
     assert losses[-1] < 0.02 * losses[0]
+
+
+@pytest.mark.row("O05")
+def test_a_prioritised_sequence_has_the_priority_of_its_steps():
+    """Errors of (1, 3) and of (2, not valid): .9 x 3 + .1 x 2 = 2.9, and 2; weights multiply whole sequences."""
+    algorithm = make(replay={"item": {"kind": "sequence"}, "sampler": {"kind": "prioritized"}})
+    rows = np.zeros((2, 2), bool)
+    batch = Batch(
+        observations={"observation": np.zeros((3, 2, 3), np.float32)},
+        actions={"action": np.zeros((2, 2), np.int32)},
+        rewards=np.array([[1.0, 2.0], [-3.0, 7.0]], np.float32),
+        terminated=~rows,
+        truncated=rows,
+        valid=np.array([[True, True], [True, False]]),
+        behaviour_log_probabilities=np.zeros((2, 2), np.float32),
+        recurrent_state={},
+        importance_weights=np.float32([1.0, 0.5]),
+    )
+    loss, metrics, _ = compute(algorithm, batch, np.zeros((3, 2, 2)), np.zeros((3, 2, 2)))
+    np.testing.assert_allclose(metrics[PRIORITIES], [2.9, 2.0], rtol=1e-6)
+    assert loss == pytest.approx((1.0 + 9.0 + 0.5 * 4.0) / 3)
+
+
+def test_the_loss_sees_nothing_of_a_burn_in_but_the_state_that_it_leads_to():
+    """An update is the same whatever was done and paid in the first two rows, and another one if they show others."""
+    item = {"kind": "sequence", "burn_in_steps": 2}
+
+    def updated(**changes):
+        algorithm = make(LSTM, replay={"item": item, "sampler": {"kind": "prioritized"}})
+        networks = algorithm.build(SPEC)
+        batch = sequences(networks)
+        valid = np.ones_like(batch.valid)
+        update = algorithm.update(networks, batch._replace(valid=valid, **changes))
+        assert update.priorities.shape == (3,)
+        return networks["main"].online.get_weights(), update.metrics["td_loss"]
+
+    unchanged = sequences(make(LSTM, replay={"item": item}).build(SPEC))
+    rewards, seen = unchanged.rewards.copy(), unchanged.observations["observation"].copy()
+    rewards[:2] += 100.0
+    seen[:2] += 1.0
+    actions = {"action": unchanged.actions["action"].copy()}
+    actions["action"][:2] = 1 - actions["action"][:2]
+    before, loss = updated()
+    for changes, same in (
+        ({"rewards": rewards, "actions": actions}, True),
+        ({"observations": {"observation": seen}}, False),
+    ):
+        after, other = updated(**changes)
+        assert (other == loss) == same
+        assert all(np.array_equal(mine, theirs) for mine, theirs in zip(before, after, strict=True)) == same

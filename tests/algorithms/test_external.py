@@ -236,8 +236,8 @@ def test_what_cannot_work_is_one_line_before_anything_is_launched(monkeypatch, c
 
 
 def test_what_can_work_is_tried_out(monkeypatch):
-    section = try_out(monkeypatch, Replaying, "algorithm.replay.n_step=5")
-    assert (section.declared.replay.n_step, section.declared.exploration.kind) == (5, "epsilon_greedy")
+    section = try_out(monkeypatch, Replaying, "algorithm.replay.item.n_step=5")
+    assert (section.declared.replay.item.n_step, section.declared.exploration.kind) == (5, "epsilon_greedy")
     assert try_out(monkeypatch, declaring(learns_from="own policy")).declared.learns_from == "own policy"
     own_policy = declaring(learns_from="own policy", exploration=PolicySamplingParameters())
     assert try_out(monkeypatch, own_policy).declared.exploration.kind == "policy"

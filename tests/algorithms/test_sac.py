@@ -302,8 +302,8 @@ def test_choices_are_refused_with_what_to_use():
 
 
 def test_sequences_are_refused():
-    with pytest.raises(ValueError, match="sac learns from single transitions: uniform, prioritized"):
-        config(replay={"sampler": {"kind": "sequences"}})
+    with pytest.raises(ValueError, match=r"item\.kind: sequence; sac learns from single transitions"):
+        config(replay={"item": {"kind": "sequence"}})
 
 
 def test_update_before_build_is_an_error():

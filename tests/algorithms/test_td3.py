@@ -201,8 +201,8 @@ def test_actors_get_the_policy_alone_and_add_noise(fresh):
 def test_choices_sequences_and_several_actions_are_refused():
     with pytest.raises(ConfigError, match="algorithm td3: action 'action' of C is discrete"):
         make(spec=EnvSpec("C", OBSERVATIONS, {"action": DiscreteSpec(2)}))
-    with pytest.raises(ValueError, match="td3 learns from single transitions: uniform, prioritized"):
-        config(replay={"sampler": {"kind": "sequences"}})
+    with pytest.raises(ValueError, match=r"item\.kind: sequence; td3 learns from single transitions"):
+        config(replay={"item": {"kind": "sequence"}})
     with pytest.raises(ConfigError, match="algorithm td3 learns from single transitions; use fc"):
         make({"middleware_parameters": {"kind": "lstm"}})
     box = BoxSpec((1,), (-1.0,), (1.0,))

@@ -12,7 +12,7 @@ CHOICE = EnvSpec("C", SEEN, {"action": DiscreteSpec(2)})
 REAL = EnvSpec("R", SEEN, {"action": BoxSpec((1,), (-1.0,), (1.0,))})
 FREE = EnvSpec("F", SEEN, {"action": BoxSpec((1,), (None,), (1.0,))})
 LSTM = {"middleware_parameters": {"kind": "lstm"}}
-SEQUENCES = {"replay": {"sampler": {"kind": "sequences"}}}
+SEQUENCES = {"replay": {"item": {"kind": "sequence"}}}
 
 
 def config(algorithm, network=None, **sections):
@@ -26,7 +26,7 @@ def config(algorithm, network=None, **sections):
         (config({"name": "sac"}), FREE, "algorithm sac: action 'action' of F has no bounds"),
         (config({"name": "sac"}, LSTM), REAL, r"algorithm sac learns from single transitions; use fc"),
         (config({"name": "dqn"}), REAL, "algorithm dqn: action 'action' of R is box, .* use algorithm sac or ppo"),
-        (config({"name": "dqn"}, LSTM), CHOICE, "uniform samples single transitions, and .*: lstm has memory"),
+        (config({"name": "dqn"}, LSTM), CHOICE, "transition has no recurrent state, and .*: lstm has memory"),
         (
             config({"name": "ppo", "minibatches": 4}, LSTM, actors={"environments": 3}),
             CHOICE,

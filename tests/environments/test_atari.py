@@ -128,10 +128,10 @@ def test_learner_batches_hold_gymnasiums_stacks_and_frames_travel_once(vectoriza
     for sequence in range(2):
         while not builder.full:
             actions = random.integers(6, size=count, dtype=np.int32)
-            builder.add({"action": actions}, np.zeros(count, np.float32), environment.step({"action": actions}))
+            builder.add({"action": actions}, np.zeros(count, np.float32), environment.step({"action": actions}), {})
             for single, rows, action in zip(references, seen, actions, strict=True):
                 rows.append(single.send(action))
-        unroll = builder.close((0, 1), sequence, 1, {})
+        unroll = builder.close((0, 1), sequence, 1)
         assert (~unroll.valid).sum() >= 2
         payload = encode_unroll(unroll)
         assert len(payload) / (length * count) <= 7056 * (length + 4) / length + 64

@@ -107,8 +107,8 @@ def test_episodes_and_steps_are_counted_by_agent():
     builder.begin(environment.reset(0), {})
     actions = {"action": np.zeros(2, np.int32)}
     for _ in range(5):
-        builder.add(actions, np.zeros(2, np.float32), environment.step(actions))
-    unroll = builder.close((0, 1), 0, 1, {})
+        builder.add(actions, np.zeros(2, np.float32), environment.step(actions), {})
+    unroll = builder.close((0, 1), 0, 1)
     assert unroll.header.env_steps == 2 + 4
     assert sorted(zip(unroll.episode_returns, unroll.episode_lengths_steps, strict=True)) == [(3.0, 2), (10.0, 4)]
 

@@ -73,7 +73,7 @@ def test_actions_and_state_are_stacked_by_name_along_the_environments(unroll):
             "gear": np.full((2, 3), number, np.int32),
             "force": np.full((2, 3, 2), 10.5 * number, np.float32),
         }
-        state = {"h": np.full((3, 4), number, np.float32)}
+        state = {"h": np.full((1, 3, 4), number, np.float32)}
         unrolls.append(dataclasses.replace(unroll(0, 0), actions=actions, recurrent_state=state))
     batch = stack(unrolls, {})
     expected = np.int32([[1, 1, 1, 2, 2, 2]] * 2)

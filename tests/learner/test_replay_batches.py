@@ -144,7 +144,7 @@ def test_a_batch_is_given_when_it_is_due_and_unrolls_are_taken_in_before(q_run):
 @pytest.mark.row("A19")
 def test_batches_are_transitions_of_the_environment(q_run):
     """`Identity` pays 1 for the action that the observation names, and its episodes have three steps."""
-    run = q_run(n_step=2)
+    run = q_run(item={"n_step": 2})
     run.learner.start()
     batch = run.learner.step()[0].batch
     observations = batch.observations["observation"]
@@ -199,7 +199,7 @@ def test_priorities_of_the_loss_come_back_to_the_items_they_are_of(q_run, monkey
 
 
 def test_sequences_are_learned_from_as_well(q_run):
-    run = q_run(sampler={"kind": "sequences"}, capacity_steps=640)
+    run = q_run(item={"kind": "sequence"}, capacity_steps=640)
     run.learner.start()
     parcel, update = run.learner.step()
     assert parcel.batch.rewards.shape == (4, 8)
@@ -236,7 +236,7 @@ def arrays_of(run):
 @pytest.mark.row("Q03", "Q05")
 def test_a_run_that_is_resumed_with_its_memory_goes_on_bit_by_bit(q_run, tmp_path):
     """Nine updates, against three, a learner that is gone, and six more."""
-    options = {"checkpoint": True, "sampler": {"kind": "prioritized"}, "n_step": 2, "samples_per_insert": 1.7}
+    options = {"checkpoint": True, "sampler": {"kind": "prioritized"}, "item": {"n_step": 2}, "samples_per_insert": 1.7}
     whole = q_run(tmp_path / "whole", updates=9, **options)
     whole.session.run()
     first = q_run(tmp_path / "halves", updates=3, **options)

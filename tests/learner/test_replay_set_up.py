@@ -71,10 +71,10 @@ def rewards(replay):
 
 
 def test_what_it_takes_is_said_at_the_start(caplog):
-    """10 unrolls: 5 x 2 observations of 16 bytes, and per step 4 of action, 15 besides, 1 of the sampler; and 8."""
+    """10 unrolls: 5 x 2 observations of 16 bytes, and per step 4 of action, 15 besides, 1 of the sampler; and 16."""
     with caplog.at_level(logging.INFO):
         replay_of(capacity_steps=87)
-    assert caplog.messages == ["replay: 80 steps, 3.3 KB"]  # 10 x (160 + 8 x 20 + 8) = 3,280
+    assert caplog.messages == ["replay: 80 steps, 3.4 KB"]  # 10 x (160 + 8 x 20 + 16) = 3,360
 
 
 def test_what_does_not_fit_is_refused_and_names_the_key(monkeypatch):
@@ -82,14 +82,14 @@ def test_what_does_not_fit_is_refused_and_names_the_key(monkeypatch):
     parameters, schema = config.algorithm.replay_parameters, replay_schema(config, SPEC, {})
     monkeypatch.setattr(replay_set_up, "available_bytes", lambda: 2_000_000_000)
     expected = (
-        r"the replay memory takes 3\.3 GB for 80,000,000 steps, available are 2\.0 GB; "
+        r"the replay memory takes 3\.4 GB for 80,000,000 steps, available are 2\.0 GB; "
         r"lower algorithm\.replay\.capacity_steps: 80000000"
     )
     with pytest.raises(ConfigError, match=expected):
         make_replay(config, SPEC, {}, 0)
-    assert fitting_replay(parameters, schema, check=False) == "replay: 80,000,000 steps, 3.3 GB"
+    assert fitting_replay(parameters, schema, check=False) == "replay: 80,000,000 steps, 3.4 GB"
     monkeypatch.setattr(replay_set_up, "available_bytes", lambda: None)  # nothing tells
-    assert fitting_replay(parameters, schema) == "replay: 80,000,000 steps, 3.3 GB"
+    assert fitting_replay(parameters, schema) == "replay: 80,000,000 steps, 3.4 GB"
 
 
 HOST = "MemTotal: 10 kB\nMemAvailable:    4 kB\n"
@@ -131,12 +131,12 @@ def test_streams_have_none_and_memory_wants_sequences():
     assert make_replay(RunConfig(), SPEC, {}, 0) is None
     state, lstm = {"h": ArraySpec((3,), "float32")}, {"kind": "lstm"}
     expected = (
-        r"algorithm\.replay\.sampler\.kind: uniform samples single transitions, and "
-        r"network\.middleware_parameters: lstm has memory; use sequences"
+        r"algorithm\.replay\.item\.kind: transition has no recurrent state, and "
+        r"network\.middleware_parameters: lstm has memory; use sequence"
     )
     with pytest.raises(ConfigError, match=expected):
         make_replay(config_of(lstm), SPEC, state, 0)
-    assert make_replay(config_of(lstm, sampler={"kind": "sequences"}), SPEC, state, 0) is not None
+    assert make_replay(config_of(lstm, item={"kind": "sequence"}), SPEC, state, 0) is not None
 
 
 def test_what_is_drawn_depends_on_the_seed_and_on_when_the_learner_began():

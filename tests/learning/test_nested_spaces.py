@@ -100,9 +100,9 @@ class Line:
             outputs = self.policy.step(self.observations, {}).outputs
             actions, log_probabilities = self.selector.sample(outputs, self.random)
             step = self.environment.step(actions)
-            self.builder.add(actions, log_probabilities, step)
+            self.builder.add(actions, log_probabilities, step, {})
             self.observations = step.observations
-        closed = self.builder.close((0, 1), version, version, {})
+        closed = self.builder.close((0, 1), version, version)
         schema = UnrollSchema.of(self.environment.spec, T, B, {})
         return decode_unroll(closed.header, encode_unroll(closed), schema)
 

@@ -57,7 +57,7 @@ def make_unroll(seed=0):
         truncated=np.array([[False, False], [False, False], [False, True]]),
         valid=valid,
         behaviour_log_probabilities=-rng.random((T, B), np.float32),
-        recurrent_state={"lstm": rng.normal(size=(B, 4)).astype(np.float32)},
+        recurrent_state={"lstm": rng.normal(size=(1, B, 4)).astype(np.float32)},
         episode_returns=np.array([1.5, -2.0], np.float32),
         episode_lengths_steps=np.array([1, 9], np.int32),
     )
@@ -102,7 +102,7 @@ def test_the_schema_is_made_of_the_environment_and_the_policys_state():
         "camera": (np.dtype("uint8"), (4, 2, 2, 2)),
         "speed": (np.dtype("float32"), (4, 2)),
     }
-    assert SCHEMA.recurrent_state == {"lstm": (np.dtype("float32"), (2, 4))}
+    assert SCHEMA.recurrent_state == {"lstm": (np.dtype("float32"), (1, 2, 4))}
 
 
 def test_stacks_travel_as_single_frames():
@@ -159,7 +159,8 @@ FAULTS = {
     },
     "observations no group": {"observations": UNROLL.rewards},
     "state missing": {"recurrent_state": {}},
-    "state of other environments": {"recurrent_state": {"lstm": np.zeros((3, 4), np.float32)}},
+    "state of other environments": {"recurrent_state": {"lstm": np.zeros((1, 3, 4), np.float32)}},
+    "state of more rows": {"recurrent_state": {"lstm": np.zeros((2, 2, 4), np.float32)}},
     "action too high": with_actions("gear", with_value(UNROLL.actions["gear"], (2, 1), 3)),
     "action negative": with_actions("gear", with_value(UNROLL.actions["gear"], (0, 0), -1)),
     "first choice too high": with_actions("grid", with_value(UNROLL.actions["grid"], (1, 0, 0), 2)),
@@ -212,7 +213,7 @@ def test_what_is_not_finite(name, value):
     elif name == "force":
         changes = with_actions("force", with_value(UNROLL.actions["force"], (0, 1, 1), value))
     elif name == "lstm":
-        changes = {"recurrent_state": {"lstm": with_value(UNROLL.recurrent_state["lstm"], (1, 3), value)}}
+        changes = {"recurrent_state": {"lstm": with_value(UNROLL.recurrent_state["lstm"], (0, 1, 3), value)}}
     else:
         array = getattr(UNROLL, name)
         changes = {name: with_value(array, (-1,) * array.ndim, value)}

@@ -19,7 +19,7 @@ def unroll(tag, environments, **fields):
         truncated=np.full(shape, tag == 2),
         valid=np.ones(shape, np.bool_),
         behaviour_log_probabilities=np.full(shape, -tag, np.float32),
-        recurrent_state={"h": np.full((environments, 4), tag, np.float32)},
+        recurrent_state={"h": np.full((1, environments, 4), tag, np.float32)},
         episode_returns=np.zeros(0, np.float32),
         episode_lengths_steps=np.zeros(0, np.int32),
         **fields,

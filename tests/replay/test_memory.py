@@ -32,7 +32,7 @@ def unroll_of(rewards, valid=None, state=None):
         truncated=np.zeros(rewards.shape, np.bool_),
         valid=valid,
         behaviour_log_probabilities=np.zeros(rewards.shape, np.float32),
-        recurrent_state={"h": np.full((rewards.shape[1], 1), state, np.float32)} if state is not None else {},
+        recurrent_state={"h": np.full((1, rewards.shape[1], 1), state, np.float32)} if state is not None else {},
         episode_returns=np.zeros(0, np.float32),
         episode_lengths_steps=np.zeros(0, np.int32),
     )
@@ -40,8 +40,8 @@ def unroll_of(rewards, valid=None, state=None):
 
 def make(capacity, length=1, environments=1, seed=0, discount=0.9, **parameters):
     given = ReplayParameters.model_validate({"capacity_steps": capacity, "min_size_steps": 1, **parameters})
-    state = STATE if given.samples_sequences else {}
-    schema = UnrollSchema.of(SPEC, length, environments, state)
+    state = STATE if given.item.kind == "sequence" else {}
+    schema = UnrollSchema.of(SPEC, length, environments, state, states=len(given.item.state_rows(length)))
     return Replay(given, schema, discount=discount, seeds=np.random.SeedSequence(seed))
 
 
@@ -144,7 +144,7 @@ def test_nothing_is_told_of_items_before_they_were_there():
 @pytest.mark.row("J09")
 def test_sequences_are_consecutive_and_never_reach_from_the_newest_unroll_to_the_oldest():
     """Four unrolls of three rows and two environments in a ring of three."""
-    replay = make(18, 3, 2, sampler={"kind": "sequences"})
+    replay = make(18, 3, 2, item={"kind": "sequence"})
     for number in range(4):
         rows = 100 * number + np.arange(3)[:, None] + np.array([[0, 50]])
         replay.insert(unroll_of(rows, state=number))
@@ -158,20 +158,21 @@ def test_sequences_are_consecutive_and_never_reach_from_the_newest_unroll_to_the
 
 
 def test_a_column_without_a_valid_row_is_not_drawn():
-    replay = make(4, 1, 2, sampler={"kind": "sequences"})
+    replay = make(4, 1, 2, item={"kind": "sequence"})
     replay.insert(unroll_of([[1, 2]], [[False, True]], state=0))
     assert drawn(replay) == {2}
 
 
 @pytest.mark.row("J13", "Q05")
-@pytest.mark.parametrize("kind", ["uniform", "prioritized", "sequences"])
+@pytest.mark.parametrize("item", [{"n_step": 2}, {"kind": "sequence"}])
+@pytest.mark.parametrize("kind", ["uniform", "prioritized"])
 @pytest.mark.parametrize("unrolls", [2, 7])  # before and after the ring is full
-def test_a_restored_memory_goes_on_bit_by_bit_and_what_was_there_is_gone(tmp_path, kind, unrolls):
+def test_a_restored_memory_goes_on_bit_by_bit_and_what_was_there_is_gone(tmp_path, item, kind, unrolls):
     def unroll(number):
-        return unroll_of(100 * number + np.arange(6).reshape(3, 2), state=number if kind == "sequences" else None)
+        return unroll_of(100 * number + np.arange(6).reshape(3, 2), state=number if "kind" in item else None)
 
     def made(seed):
-        return make(30, 3, 2, seed, sampler={"kind": kind}, n_step=1 if kind == "sequences" else 2)
+        return make(30, 3, 2, seed, sampler={"kind": kind}, item=item)
 
     one, other = made(0), made(1)
     for number in range(unrolls):
@@ -206,7 +207,15 @@ def test_what_is_saved_is_numbers_and_only_what_is_there():
 
 
 @pytest.mark.parametrize(
-    "other", [{"capacity": 5}, {"length": 2}, {"sampler": {"kind": "prioritized"}}, {"n_step": 3}, {"discount": 0.5}]
+    "other",
+    [
+        {"capacity": 5},
+        {"length": 2},
+        {"sampler": {"kind": "prioritized"}},
+        {"item": {"n_step": 3}},
+        {"item": {"kind": "sequence"}},
+        {"discount": 0.5},
+    ],
 )
 def test_a_memory_of_another_kind_is_refused(tmp_path, other):
     state = filled(make(4), [1]).state_arrays()
@@ -222,11 +231,19 @@ def test_a_memory_of_other_spaces_is_refused(tmp_path):
 
 
 def test_sequences_hold_no_sums_so_that_their_discount_may_change(tmp_path):
-    one = make(4, sampler={"kind": "sequences"})
+    one = make(4, item={"kind": "sequence"})
     one.insert(unroll_of([[1]], state=0))
-    other = make(4, sampler={"kind": "sequences"}, discount=0.5)
+    other = make(4, item={"kind": "sequence"}, discount=0.5)
     restore(other, one.state_arrays(), tmp_path)
     assert other.size_steps == 1
+
+
+def test_a_memory_of_other_sequences_is_refused(tmp_path):
+    """Of six steps each; of the same number of them, with and without a burn-in."""
+    state = make(12, 6, item={"kind": "sequence", "length_steps": 4, "overlap_steps": 2}).state_arrays()
+    for other in ({"length_steps": 2}, {"length_steps": 4, "overlap_steps": 2, "burn_in_steps": 1}):
+        with pytest.raises(CheckpointError, match="configure it as it was, or remove the file"):
+            restore(make(12, 6, item={"kind": "sequence", **other}), state, tmp_path)
 
 
 def test_what_does_not_fit_changes_nothing(tmp_path):
@@ -265,20 +282,24 @@ def test_restoring_takes_no_second_copy_of_the_ring(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "of_sampler"),
+    ("item", "kind", "of_sampler"),
     [
-        ("uniform", 8000),
-        ("prioritized", 2 * 8 * 16 * (500 + 32 + 2 + 1)),  # nodes of 16 on four levels, of sums and of least weights
-        ("sequences", 2000),
+        ("transition", "uniform", 8000),
+        # Nodes of 16 on four levels, of sums and of least weights.
+        ("transition", "prioritized", 2 * 8 * 16 * (500 + 32 + 2 + 1)),
+        ("sequence", "uniform", 2000),
+        ("sequence", "prioritized", 2 * 8 * 16 * (125 + 8 + 1)),
     ],
 )
-def test_what_a_full_memory_takes(kind, of_sampler):
+def test_what_a_full_memory_takes(item, kind, of_sampler):
     """1,000 unrolls of T = 4, B = 2: 5 x 2 observations of 4 bytes, and per step 4 of action and 11 or 15 besides."""
     schema = UnrollSchema.of(SPEC, 4, 2, {})
-    parameters = ReplayParameters.model_validate({"capacity_steps": 8005, "sampler": {"kind": kind}})
-    of_step = 15 if kind == "sequences" else 19
+    parameters = ReplayParameters.model_validate(
+        {"capacity_steps": 8005, "item": {"kind": item}, "sampler": {"kind": kind}}
+    )
+    of_step = 15 if item == "sequence" else 19
     assert parameters.slots(8) == 1000
-    expected = 1000 * (40 + 8 * of_step + 8) + of_sampler
+    expected = 1000 * (40 + 8 * of_step + 16) + of_sampler
     assert replay_bytes(parameters, schema) == expected
     replay = Replay(parameters, schema, discount=0.9, seeds=np.random.SeedSequence(0))
     assert sum(array.nbytes for array in arrays_in(replay)) == expected

@@ -83,7 +83,7 @@ def test_what_the_replay_memory_takes_is_refused_only_where_the_learner_will_be(
         replay: ReplayParameters = ReplayParameters(capacity_steps=2048 * 5000)
 
     given = given.model_copy(update={"algorithm": WithReplay()})
-    assert replay_note(given, TOY) == "replay: 10,240,000 steps, 247.1 MB"  # 5,000 x (33 x 64 x 4 + 2,048 x 20 + 8)
+    assert replay_note(given, TOY) == "replay: 10,240,000 steps, 247.1 MB"  # 5,000 x (33 x 64 x 4 + 2,048 x 20 + 16)
     monkeypatch.setattr("distrl.learner.replay_set_up.available_bytes", lambda: 1000)
     with pytest.raises(ConfigError, match=r"lower algorithm\.replay\.capacity_steps: 10240000"):
         replay_note(given, TOY)

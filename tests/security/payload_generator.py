@@ -85,7 +85,7 @@ def _unroll(rng: np.random.Generator, episodes: int, *, tells_priorities: bool) 
             truncated=np.zeros((T, B), bool),
             valid=np.ones((T, B), bool),
             behaviour_log_probabilities=rng.standard_normal((T, B)).astype(single),
-            recurrent_state={"h": rng.standard_normal((B, 6)).astype(single)},
+            recurrent_state={"h": rng.standard_normal((1, B, 6)).astype(single)},
             episode_returns=rng.standard_normal(episodes).astype(single),
             episode_lengths_steps=np.full(episodes, 7, np.int32),
             reward_moments={"count": np.array(float(T * B)), "mean": np.array(0.5), "squares": np.array(2.0)},

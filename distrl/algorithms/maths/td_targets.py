@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from keras import ops
 
+from distrl.config.replay import SHARE_OF_GREATEST
 from distrl.networks.actions.family import Tensor
 
 
@@ -52,3 +53,20 @@ def mean_over_choices(per_choice: Sequence[Tensor]) -> Tensor:
         float32 [...].
     """
     return per_choice[0] if len(per_choice) == 1 else ops.mean(ops.stack(list(per_choice), axis=-1), axis=-1)
+
+
+def item_priorities(errors: Tensor, valid: Tensor) -> Tensor:
+    """eta max |error| + (1 - eta) mean |error| over the valid steps of each item, eta = .9 (Kapturowski et al. 2019).
+
+    Of a transition it is the size of its only error.
+
+    Args:
+        errors: float32 [T, N]. Sizes, at least 0.
+        valid: bool [T, N].
+
+    Returns:
+        float32 [N]; 0 where no step is valid.
+    """
+    known = ops.where(valid, errors, 0.0)
+    mean = ops.sum(known, axis=0) / ops.maximum(ops.sum(ops.cast(valid, "float32"), axis=0), 1.0)
+    return mean + SHARE_OF_GREATEST * (ops.max(known, axis=0) - mean)

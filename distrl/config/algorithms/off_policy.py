@@ -23,8 +23,6 @@ class OffPolicySection(AlgorithmSection):
 
     @model_validator(mode="after")
     def _samples_transitions(self) -> Self:
-        if self.replay.samples_sequences:
-            raise ValueError(
-                f"replay.sampler.kind: sequences; {self.name} learns from single transitions: uniform, prioritized"
-            )
+        if self.replay.item.kind != "transition":
+            raise ValueError(f"replay.item.kind: {self.replay.item.kind}; {self.name} learns from single transitions")
         return self

@@ -6,7 +6,13 @@ from pydantic import Field
 
 from distrl.config.algorithms.section import AlgorithmSection
 from distrl.config.exploration import EpsilonGreedyParameters, EpsilonLadder, ExplorationParameters
-from distrl.config.replay import PrioritizedParameters, ReplayParameters, SamplerParameters
+from distrl.config.replay import (
+    ItemParameters,
+    PrioritizedParameters,
+    ReplayParameters,
+    SamplerParameters,
+    TransitionParameters,
+)
 
 
 class QLearningSection(AlgorithmSection):
@@ -44,7 +50,7 @@ class ApexReplayParameters(ReplayParameters):
     """The replay memory with Ape-X's defaults: three steps, prioritised, and no role waits for another one."""
 
     samples_per_insert: float | None = Field(None, gt=0.0)
-    n_step: int = Field(3, ge=1)
+    item: ItemParameters = TransitionParameters(n_step=3)
     sampler: SamplerParameters = PrioritizedParameters()
 
 

@@ -2,7 +2,8 @@ import keras
 import numpy as np
 import pytest
 
-from distrl.algorithms.maths.td_targets import chosen_values, greedy_values, mean_over_choices
+from distrl.algorithms.maths.td_targets import chosen_values, greedy_values, item_priorities, mean_over_choices
+from distrl.replay.items import sequence_priorities
 
 
 def numpy(tensor):
@@ -44,3 +45,18 @@ def test_errors_of_several_choices_are_averaged_after_squaring():
     errors = [np.float32([[1.0, 2.0]]), np.float32([[-1.0, 0.0]])]
     np.testing.assert_array_equal(numpy(mean_over_choices([error**2 for error in errors])), [[1.0, 2.0]])
     np.testing.assert_array_equal(numpy(mean_over_choices(errors)), [[0.0, 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "valid", "expected"),
+    [
+        ([[3.0, 0.7]], [[True, True]], [3.0, 0.7]),  # transitions: exactly their error
+        ([[1.0, 2.0], [3.0, 7.0]], [[True, True], [True, False]], [2.9, 2.0]),  # .9 x 3 + .1 x 2
+        ([[4.0, 5.0], [0.0, 5.0]], [[True, False], [True, False]], [3.8, 0.0]),
+    ],
+)
+def test_priorities_of_items_by_hand(sizes, valid, expected):
+    found = numpy(item_priorities(np.float32(sizes), np.array(valid)))
+    np.testing.assert_allclose(found, np.float32(expected), rtol=1e-6)
+    steps, present = np.float32(sizes)[None], np.array(valid)[None]  # the memory's twin, of one unroll's sequence
+    np.testing.assert_allclose(sequence_priorities(steps, present), found[None], rtol=1e-6)
