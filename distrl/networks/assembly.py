@@ -15,21 +15,133 @@ import numpy as np
 from keras import ops
 
 from distrl.config.heads import HeadParameters
-from distrl.config.network import NetworkParameters
+from distrl.config.network import (
+    EmbedderParameters,
+    GraphMiddlewareParameters,
+    GRUMiddlewareParameters,
+    LSTMMiddlewareParameters,
+    NetworkParameters,
+)
 from distrl.errors import ConfigError
 from distrl.networks.actions import FamilySpec
 from distrl.networks.framework.backend import compiled_mix, compiled_read, fastest_dtype
 from distrl.networks.heads import make_heads
-from distrl.networks.parts.embedders import layer_name
-from distrl.networks.parts.layers import is_activated, is_relu, noisy_layers, random_states, training_only
+from distrl.networks.parts import embedders, layers, middlewares
+from distrl.networks.parts.middlewares import RecurrentMiddleware
 from distrl.networks.parts.normalization import ObservationNormalization
+from distrl.networks.parts.schemes import resolve
 from distrl.networks.policy.description import NoisyWeights
-from distrl.networks.trunk import Trunk
 from distrl.networks.weights import check_rate, checked_array, is_mixed, stable_names, to_numpy
 from distrl.types import Array, ArraySpec, EnvSpec
 
 ACTION, POLICY = "action", "policy"
-_OUTPUTS, _ACTIVATIONS = "outputs", "activations"
+
+
+class Trunk:
+    """Embedders, merger and middleware, or the user's own model and a middleware.
+
+    Attributes:
+        features: Keras tensor [batch, width], the input of the heads.
+        state_inputs: Recurrent state by name, Keras tensors float32 [batch, width]; empty without memory.
+        next_state: The state after the step, by the same names.
+        normalizations: Input name -> its normalisation layer, where there is one.
+
+    Args:
+        prefix: First part of all names, "" for a network's only trunk.
+    """
+
+    def __init__(
+        self,
+        parameters: NetworkParameters,
+        inputs: Mapping[str, Any],
+        arrays: Mapping[str, ArraySpec],
+        *,
+        prefix: str,
+        seed: int,
+    ) -> None:
+        self._parameters, self._inputs, self._arrays = parameters, inputs, arrays
+        self._prefix, self._seed = prefix, seed
+        self.normalizations: dict[str, ObservationNormalization] = {}
+        self._memory: RecurrentMiddleware | None = None
+        self.state_inputs: dict[str, Any] = {}
+        self.next_state: dict[str, Any] = {}
+        embedding = self._embedding()
+        if len(embedding.shape) != 2:
+            raise ConfigError(
+                f"network.middleware_parameters: ends in {list(embedding.shape[1:])}, but heads take one vector"
+            )
+        self._encoder = keras.Model(dict(inputs), embedding, name=f"{prefix}encoder")
+        self.features = embedding
+        middleware = parameters.middleware_parameters
+        if isinstance(middleware, LSTMMiddlewareParameters | GRUMiddlewareParameters):
+            self._memory = RecurrentMiddleware(middleware, prefix=prefix, seed=seed)
+            self.state_inputs = {name: keras.Input((width,), name=name) for name, width in self._memory.state.items()}
+            self.features, self.next_state = self._memory.step(embedding, self.state_inputs)
+
+    def unroll(self, flat: Mapping[str, Any], state: Mapping[str, Any], valid: Any, *, training: bool) -> Any:
+        """Return the features of every row of a batch of unrolls.
+
+        Args:
+            flat: Inputs by name, [N*(T+1), ...], sequence by sequence.
+            state: Name -> [N, width], before row 0.
+            valid: bool [T, N].
+
+        Returns:
+            [N*(T+1), width].
+        """
+        embedding = self._encoder(dict(flat), training=training)
+        if self._memory is None:
+            return embedding
+        features = self._memory.sequence(_by_row(embedding, valid.shape[1]), state, valid)
+        return ops.reshape(ops.swapaxes(features, 0, 1), (-1, features.shape[-1]))
+
+    def state_after(self, flat: Mapping[str, Any], state: Mapping[str, Any], valid: Any) -> dict[str, Any]:
+        """Return the state after T rows, in inference; empty without memory. `flat` has [N*T, ...]."""
+        if self._memory is None:
+            return {}
+        embedding = self._encoder(dict(flat), training=False)
+        return self._memory.state_after(_by_row(embedding, valid.shape[1]), state, valid)
+
+    def _embedding(self) -> Any:
+        parameters, prefix, seed = self._parameters, self._prefix, self._seed
+        middleware = parameters.middleware_parameters
+        if isinstance(middleware, GraphMiddlewareParameters):
+            return middlewares.build(self._embeddings(), middleware, prefix=prefix, seed=seed)
+        if parameters.model is not None:
+            merged = layers.users_model(
+                parameters.model, parameters.model_arguments, self._inputs, f"{prefix}model", seed
+            )
+        else:
+            embeddings = self._embeddings()
+            try:
+                merged = middlewares.merge(embeddings, parameters.embedding_merger_type, prefix=prefix)
+            except ConfigError as error:
+                raise ConfigError(f"network.embedding_merger_type: {error}") from error
+        path = "network.middleware_parameters"
+        stack = resolve(middleware.scheme, "middleware")
+        layers.check_block(middleware, stack, path)
+        return layers.apply_scheme(
+            merged, stack, block=middleware, prefix=f"{prefix}middleware", seed=seed, path=f"{path}.scheme"
+        )
+
+    def _embeddings(self) -> dict[str, Any]:
+        return {name: self._embed(name, tensor) for name, tensor in self._inputs.items()}
+
+    def _embed(self, name: str, given: Any) -> Any:
+        parameters = self._parameters.input_embedders_parameters.get(name, EmbedderParameters())
+        normalization = None
+        if parameters.normalize:
+            layer = f"{self._prefix}normalization_{embedders.layer_name(name)}"
+            normalization = self.normalizations[name] = ObservationNormalization(name=layer)
+        return embedders.embed(
+            given,
+            parameters,
+            name=name,
+            seed=self._seed,
+            normalization=normalization,
+            vocabulary=embedders.vocabulary_of(self._arrays[name], parameters, name),
+            prefix=self._prefix,
+        )
 
 
 class Assembly:
@@ -99,8 +211,8 @@ class Assembly:
             Output name -> float32 [T+1, N, ...].
         """
         flat, features = self._features(observations, recurrent_state, valid, training)
-        outputs = self._ends({**flat, **features}, training=training)[_OUTPUTS]
-        return {name: _by_row(output, valid) for name, output in outputs.items()}
+        outputs = self._ends({**flat, **features}, training=training)
+        return {name: _by_row(output, valid.shape[1]) for name, output in outputs.items()}
 
     def activations(
         self, observations: Mapping[str, Any], recurrent_state: Mapping[str, Any], valid: Any
@@ -109,11 +221,11 @@ class Assembly:
 
         Layers inside a user's own model are not included. For the arguments see `unroll`.
         """
+        if self._activations is None:
+            return {}
         flat, features = self._features(observations, recurrent_state, valid, False)
-        found = dict(self._ends({**flat, **features}, training=False)[_ACTIVATIONS])
-        for trunk in self._trunks.values():
-            found |= trunk.activations(flat)
-        return {name: _by_row(output, valid) for name, output in found.items()}
+        found = self._activations({**flat, **features} if self.recurrent_state else flat, training=False)
+        return {name: _by_row(output, valid.shape[1]) for name, output in found.items()}
 
     def state_after(
         self, observations: Mapping[str, Any], recurrent_state: Mapping[str, Any], valid: Any
@@ -132,7 +244,7 @@ class Assembly:
     @property
     def relu_layers(self) -> list[str]:
         """Names of the layers whose activation is relu, without those inside a user's own model."""
-        return [layer.name for layer in self.model.layers if is_relu(layer)]
+        return [layer.name for layer in self.model.layers if layers.is_relu(layer)]
 
     @property
     def actions(self) -> dict[str, FamilySpec]:
@@ -155,7 +267,7 @@ class Assembly:
     @cached_property
     def policy_variables(self) -> dict[str, Any]:
         """Weights that inference reads, by name; policies are exported and published with them."""
-        unread = {id(variable) for variable in training_only(self.model)}
+        unread = {id(variable) for variable in layers.training_only(self.model)}
         return self._named([variable for variable in self.model.weights if id(variable) not in unread])
 
     def policy_weights(self) -> dict[str, Array]:
@@ -173,7 +285,7 @@ class Assembly:
                 names[id(layer.bias)] if layer.use_bias else None,
                 names[id(layer.bias_sigma)] if layer.use_bias else None,
             )
-            for layer in noisy_layers(self.model)
+            for layer in layers.noisy_layers(self.model)
         )
 
     def noise_weights(self) -> dict[str, Array]:
@@ -237,7 +349,7 @@ class Assembly:
     @property
     def random_states(self) -> list[Any]:
         """States of the random generators of noise and dropout."""
-        return random_states(self.model)
+        return layers.random_states(self.model)
 
     def in_float32(self) -> Self:
         """Return the network itself, or its twin that computes in float32, in which ONNX Runtime is fast and exact."""
@@ -285,22 +397,17 @@ class Assembly:
             raise ConfigError(f"network: observation {double[0]!r} has the name of a recurrent state; rename it")
         self.recurrent_state = {key: ArraySpec(tuple(tensor.shape[1:]), "float32") for key, tensor in states.items()}
         self.model = keras.Model({**self._inputs, **states}, {**outputs, **after}, name=name)
-        in_trunks = {name for trunk in self._trunks.values() for name in trunk.activated}
-        activations = {
-            layer.name: layer.output
-            for layer in self.model.layers
-            if is_activated(layer) and layer.name not in in_trunks
-        }
-        ends = {key: trunk.features for key, trunk in self._trunks.items()}
-        self._ends = keras.Model(
-            {**self._inputs, **ends}, {_OUTPUTS: outputs, _ACTIVATIONS: activations}, name=f"{name}_heads"
-        )
+        ends = {**self._inputs, **{key: trunk.features for key, trunk in self._trunks.items()}}
+        self._ends = keras.Model(ends, outputs, name=f"{name}_heads")
+        found = {layer.name: layer.output for layer in self.model.layers if layers.is_activated(layer)}
+        given = ends if states else self._inputs  # rows of a sequence need the features that memory made of it
+        self._activations = keras.Model(given, found, name=f"{name}_activations") if found else None
 
     @property
     def _users_layers(self) -> list[str]:
         """Names of layers whose classes are neither Keras' nor distrl's."""
-        layers = [(layer.name, type(layer).__module__.partition(".")[0]) for layer in self.model.layers]
-        return [name for name, module in layers if module not in ("keras", "distrl")]
+        modules = [(layer.name, type(layer).__module__.partition(".")[0]) for layer in self.model.layers]
+        return [name for name, module in modules if module not in ("keras", "distrl")]
 
     @cached_property
     def _weights(self) -> dict[str, Any]:
@@ -353,7 +460,7 @@ def _check_names(what: str, names: Iterable[str]) -> None:
     """Raise ConfigError if layers of two of them would have the same name."""
     known: dict[str, str] = {}
     for name in names:
-        other = known.setdefault(layer_name(name), name)
+        other = known.setdefault(embedders.layer_name(name), name)
         if other != name:
             raise ConfigError(
                 f"environment: {what} {other!r} and {name!r} would share the names of their layers; rename one of them"
@@ -378,7 +485,7 @@ def _by_sequence(rows: Any) -> Any:
     return ops.reshape(ops.swapaxes(rows, 0, 1), (int(np.prod(shape[:2])), *shape[2:]))
 
 
-def _by_row(rows: Any, valid: Any) -> Any:
-    """Invert `_by_sequence`; `valid` is [T, N]."""
+def _by_row(rows: Any, sequences: int) -> Any:
+    """Invert `_by_sequence`."""
     # [N*(T+1), ...] -> [N, T+1, ...] -> [T+1, N, ...]
-    return ops.swapaxes(ops.reshape(rows, (valid.shape[1], valid.shape[0] + 1, *rows.shape[1:])), 0, 1)
+    return ops.swapaxes(ops.reshape(rows, (sequences, -1, *rows.shape[1:])), 0, 1)

@@ -14,10 +14,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from distrl.algorithms import make_algorithm
 from distrl.config import RunConfig, heads
-from distrl.config.graph import GraphBlock, GraphMiddlewareParameters
 from distrl.config.network import (
     EmbedderParameters,
     FCMiddlewareParameters,
+    GraphBlock,
+    GraphMiddlewareParameters,
     GRUMiddlewareParameters,
     LSTMMiddlewareParameters,
     NetworkParameters,

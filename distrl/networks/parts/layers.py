@@ -2,9 +2,12 @@
 
 import math
 import random
+import re
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_args
 
 import keras
@@ -120,6 +123,43 @@ def custom_layer(parameters: config.CustomLayer, *, name: str) -> Any:
         return class_(**parameters.arguments, name=name)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"layer {parameters.layer}: {' '.join(str(error).split())}") from error
+
+
+_WITHIN = (
+    r"Error encountered:\s*(.*?)\s*(?:Arguments received|$)",
+    r"Exception encountered .*?\n\n(.*?)\s*Arguments received",
+)
+"""Patterns of the text of an exception that Keras raises again with other text."""
+
+
+def _own_words(error: Exception) -> str:
+    """Return, in one line, the text of an error of the user's code without Keras' text around it, and its place."""
+    text = str(error.args[0]) if error.args else str(error)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    found = [words[1] for pattern in _WITHIN if (words := re.search(pattern, text, re.DOTALL)) is not None]
+    text = found[0] if found else text
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{' '.join(text.split())} ({Path(place.filename).name}, line {place.lineno})"
+
+
+def users_model(path: str, arguments: Mapping[str, Any], inputs: Mapping[str, Any], name: str, seed: int) -> Any:
+    """Apply the user's own keras.Model to all inputs: [batch, width].
+
+    Raises:
+        ConfigError: The model cannot be made or called, or returns something else.
+    """
+    try:
+        with seeded(layer_seed(seed, name)):
+            merged = custom_layer(config.CustomLayer(layer=path, arguments=dict(arguments)), name=name)(dict(inputs))
+    except ConfigError as error:
+        raise ConfigError(f"network.model: {error}") from error
+    except Exception as error:  # the user's code may raise anything
+        raise ConfigError(f"network.model: {path}: {type(error).__name__}: {_own_words(error)}") from error
+    shape = getattr(merged, "shape", None)
+    if shape is None or len(shape) != 2 or shape[1] is None:
+        what = f"a tensor [batch, {', '.join(map(str, shape[1:]))}]" if shape is not None else type(merged).__name__
+        raise ConfigError(f"network.model: {path} must return [batch, width] of one width, not {what}")
+    return merged
 
 
 @contextmanager

@@ -10,8 +10,13 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
-from distrl.config.graph import OUTPUT, GraphMiddlewareParameters, order
-from distrl.config.network import GRUMiddlewareParameters, LSTMMiddlewareParameters
+from distrl.config.network import (
+    OUTPUT,
+    GraphMiddlewareParameters,
+    GRUMiddlewareParameters,
+    LSTMMiddlewareParameters,
+    order,
+)
 from distrl.errors import ConfigError
 from distrl.networks.parts.layers import apply_scheme, layer_seed
 from distrl.networks.parts.schemes import resolve

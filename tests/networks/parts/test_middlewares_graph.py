@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from distrl.config.graph import GraphMiddlewareParameters
+from distrl.config.network import GraphMiddlewareParameters
 from distrl.errors import ConfigError
 from distrl.networks.parts.middlewares import build
 from distrl.networks.policy import bundle

@@ -1,9 +1,8 @@
 import pytest
 from pydantic import ValidationError
 
-from distrl.config.graph import GraphMiddlewareParameters, order
 from distrl.config.load import load
-from distrl.config.network import NetworkParameters
+from distrl.config.network import GraphMiddlewareParameters, NetworkParameters, order
 from distrl.errors import ConfigError
 
 
