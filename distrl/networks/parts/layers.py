@@ -41,7 +41,7 @@ def layer_seed(seed: int, name: str) -> int:
     return int(np.random.SeedSequence([seed, *name.encode()]).generate_state(1)[0] >> 1)
 
 
-def regularization(l1: float = 0.0, l2: float = 0.0) -> Any:
+def regularization(l1: float, l2: float) -> Any:
     """``l1 * sum |w| + l2 * sum w² / 2`` as a Keras regulariser; None where both are 0.
 
     `model.losses` then has one scalar for each such kernel, in the network's order.
@@ -185,27 +185,17 @@ def dense(
     seed: int,
     gain: float = HIDDEN_GAIN,
     kind: DenseKind = "dense",
-    l1: float = 0.0,
-    l2: float = 0.0,
 ) -> Any:
     """Return a dense layer with an orthogonal kernel and zero bias, or a noisy one.
 
     Args:
         gain: Scale of the orthogonal kernel. Noisy layers start at the scale of their paper.
-        l1: Adds l1 * sum |kernel| to the model's losses.
-        l2: Adds l2 * sum kernel² / 2 to the model's losses.
     """
-    function, regularizer = activation_function(activation), regularization(l1, l2)
-    own_seed = layer_seed(seed, name)
+    function, own_seed = activation_function(activation), layer_seed(seed, name)
     if kind == "noisy_dense":
-        return NoisyDense(units, function, kernel_regularizer=regularizer, seed=own_seed, name=name)
-    return keras.layers.Dense(
-        units,
-        activation=function,
-        kernel_initializer=initializer(None, gain=gain, seed=own_seed),
-        kernel_regularizer=regularizer,
-        name=name,
-    )
+        return NoisyDense(units, function, seed=own_seed, name=name)
+    kernel = initializer(None, gain=gain, seed=own_seed)
+    return keras.layers.Dense(units, activation=function, kernel_initializer=kernel, name=name)
 
 
 def dueling(value: Any, advantages: Any, axis: int = -1) -> Any:
