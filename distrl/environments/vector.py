@@ -105,10 +105,8 @@ class VectorEnvironment:
         try:
             # A vector of its own makes has one generator for all of its environments.
             raw, _ = vector.reset(seed=seeds[0] if self.vectorization == "own" else seeds)
-            observations = self._read(raw)
-            self._check(observations, self._no_rewards)
             self._pipeline.reset()
-            observations, _ = self._processed(observations, self._no_rewards, np.ones(self.rows, np.bool_))
+            observations, _ = self._received(raw, self._no_rewards, np.ones(self.rows, np.bool_))
         except Exception as error:
             raise self._failed("reset", error) from error
         self._ended, self._lengths = np.zeros_like(self._ended), np.zeros_like(self._lengths)
@@ -124,12 +122,11 @@ class VectorEnvironment:
         try:
             raw_actions = self._write(self._pipeline.actions(actions))
             raw, raw_rewards, raw_terminated, raw_truncated, info = self._vector.step(raw_actions)
-            valid = ~self._ended if gym_adapter.VALID not in info else np.array(info[gym_adapter.VALID], np.bool_)
-            observations = self._read(raw)
+            over = self._ended if gym_adapter.VALID not in info else ~np.array(info[gym_adapter.VALID], np.bool_)
+            valid = ~over
             paid = np.array(raw_rewards, dtype=np.float32)
-            paid[~valid] = 0.0
-            self._check(observations, paid)
-            observations, rewards = self._processed(observations, paid, valid)
+            paid[over] = 0.0
+            observations, rewards = self._received(raw, paid, valid)
         except Exception as error:
             raise self._failed("step", error) from error
         self._lengths += 1
@@ -164,26 +161,20 @@ class VectorEnvironment:
     def _kind(self) -> str:
         return "environment" if self.rows == self._count else "row"
 
-    def _check(self, observations: dict[str, Array], rewards: FloatArray) -> None:
-        """Raise ValueError at NaN, infinity or a wrong number of rewards. Many environments exceed their Box's bounds,
-        which are not checked."""
-        _check_finite(observations, self._raw_zeros)
-        if rewards.shape != (self.rows,):
-            raise ValueError(f"rewards have shape {rewards.shape}, there are {self.rows} {self._kind}s")
-        self._check_rewards(rewards)
-
-    def _processed(
-        self, raw: dict[str, Array], paid: FloatArray, valid: BoolArray
-    ) -> tuple[dict[str, Array], FloatArray]:
-        """Observations and rewards as `environment.preprocessing` leaves them.
+    def _received(self, raw: Any, paid: FloatArray, valid: BoolArray) -> tuple[dict[str, Array], FloatArray]:
+        """Read and check observations and rewards, and preprocess them.
 
         Raises:
-            ValueError: They are not finite, or an observation would not be in the float32 of a network.
+            ValueError: They are not finite, or not after preprocessing, or there is a wrong number of rewards. Bounds
+                of a Box are not checked: many environments exceed them.
         """
+        observations = self._read(raw)
+        _check_finite(observations, self._raw_zeros)
+        self._check_rewards(paid)
         if self._zeros is self._raw_zeros:
-            return raw, paid
+            return observations, paid
         with np.errstate(over="ignore", invalid="ignore"):  # it is an error below
-            observations = self._pipeline.observations(raw, valid)
+            observations = self._pipeline.observations(observations, valid)
             rewards = self._pipeline.rewards(paid, valid)
         try:
             _check_finite(observations, self._zeros, self._pipeline.narrowed)
@@ -198,6 +189,8 @@ class VectorEnvironment:
         return observations, rewards
 
     def _check_rewards(self, rewards: FloatArray) -> None:
+        if rewards.shape != (self.rows,):
+            raise ValueError(f"rewards have shape {rewards.shape}, there are {self.rows} {self._kind}s")
         if not math.isfinite(np.vdot(rewards, self._no_rewards)):
             number = int(np.flatnonzero(~np.isfinite(rewards))[0])
             raise of_environment(ValueError(f"a reward is {rewards[number]}"), number)
