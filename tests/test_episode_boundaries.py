@@ -12,7 +12,7 @@ import pytest
 from distrl.actors.unroll import UnrollBuilder
 from distrl.algorithms.maths.returns import step_discounts, vtrace
 from distrl.config.environment import EnvironmentConfig
-from distrl.environments.spaces import random_actions
+from distrl.environments.random_actions import random_actions
 from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.codec import stack
 from distrl.types import Unroll

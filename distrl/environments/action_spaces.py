@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
-from distrl.types import ActionSpec, Array, BoolArray, BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec
+from distrl.types import ActionSpec, Array, BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec
 
 SUPPORTED = (
     "Discrete, MultiDiscrete, MultiBinary, Box of real numbers, and Dict and Tuple of those at any depth are supported"
@@ -49,39 +49,6 @@ def array_writer(space: Space[Any]) -> Writer:
             np.minimum(np.maximum(actions, low), high).astype(dtype, copy=False).reshape(len(actions), *shape)
         )
     return lambda actions: actions.astype(dtype).reshape(len(actions), *shape)  # MultiBinary
-
-
-def random_action(spec: ActionSpec, count: int, rng: np.random.Generator, allowed: BoolArray | None = None) -> Array:
-    """Return [count, ...] as `ActionSpec.array`: uniform; standard normal where a number lacks a bound.
-
-    Args:
-        allowed: bool [count, n], False where a choice, or a switch that is on, is not allowed; None: all are. A row
-            that allows no choice, such as the one after an episode's end, counts as one that allows all choices.
-    """
-    if isinstance(spec, DiscreteSpec):
-        if allowed is not None:
-            return _allowed_choices(allowed, rng)
-        return rng.integers(spec.n, size=count, dtype=np.int32)
-    if isinstance(spec, MultiDiscreteSpec):
-        if allowed is not None:
-            parts = np.split(allowed, np.cumsum(spec.choices)[:-1], axis=1)
-            return np.stack([_allowed_choices(part, rng) for part in parts], axis=1)
-        return rng.integers(spec.choices, size=(count, len(spec.choices)), dtype=np.int32)
-    if isinstance(spec, MultiBinarySpec):
-        switches = rng.integers(2, size=(count, spec.n), dtype=np.int32)
-        return switches if allowed is None else np.where(allowed, switches, np.int32(0))
-    low, high = np.array(spec.low, np.float64), np.array(spec.high, np.float64)  # None becomes NaN
-    share = rng.random((count, spec.n))
-    normal = np.fmin(np.fmax(rng.standard_normal((count, spec.n)), low), high)
-    bounded = np.isfinite(low) & np.isfinite(high)
-    return np.where(bounded, (1.0 - share) * low + share * high, normal).astype(np.float32)
-
-
-def _allowed_choices(allowed: BoolArray, rng: np.random.Generator) -> Array:
-    """Return int32 [count], uniform among the True columns of each row."""
-    drawn = rng.random(allowed.shape)
-    chosen: Array = np.argmax(np.where(allowed, drawn + 1.0, drawn), axis=1).astype(np.int32)
-    return chosen
 
 
 def _finite(bounds: Array) -> tuple[float | None, ...]:

@@ -65,11 +65,6 @@ def make_vector(config: EnvironmentConfig, count: int) -> gym_adapter.Made:
 
     With vectorization `auto` they are single games, one after the other: on one thread as fast as ALE's vector, and
     right at the end of a game, too.
-
-    Raises:
-        ConfigError: The name is unknown or no game's, kwargs contradict `environment.atari`, or the vectorization
-            cannot do that.
-        MissingExtraError: The Arcade Learning Environment or OpenCV is not installed.
     """
     parameters = config.atari
     assert parameters is not None

@@ -5,7 +5,7 @@ A name is a gymnasium id (`CartPole-v1`), a gymnasium id behind the module that 
 an id of the old gym (`gym:CartPole-v1`). Gymnasium wraps what is registered in its time limit; a class has the limits
 that it implements, and may state them as the attributes `max_episode_steps` and `reward_threshold`. Its attribute
 `vector_entry_point`, if it has one of its own, makes `num_envs` of them at once: a `VectorEnv` that states the same. An
-address (`tcp://host:port`) is an environment on another machine: `remote.py`.
+address (`tcp://host:port`) is an environment on another machine: `remote/`.
 
 Vectors run in NEXT_STEP autoreset: the step after an episode's end ignores its action and resets.
 """
@@ -108,8 +108,7 @@ def make_vector(config: EnvironmentConfig, count: int) -> Made:
     With vectorization `auto` the own vector entry point is taken only if it accepts the kwargs, resets in NEXT_STEP and
     has the spaces of the single environment, so that `auto` never changes what is learned.
 
-    Raises:
-        ConfigError: As `make_one`; also `own` where there is no suitable vector entry point.
+    Errors are those of `make_one`; also ConfigError with `own` where there is no suitable vector entry point.
     """
     source = _resolve(config.id)
     if config.vectorization != "sync":
@@ -124,11 +123,7 @@ def make_vector(config: EnvironmentConfig, count: int) -> Made:
 
 
 def declared(name: str) -> tuple[str, Mapping[str, Any]]:
-    """Return the meaning of a name: module:class, and the kwargs that it is registered with.
-
-    Raises:
-        ConfigError: As `make_one`.
-    """
+    """Return the meaning of a name: module:class, and the kwargs that it is registered with; errors as `make_one`."""
     source = _resolve(name)
     if isinstance(source, Registration):
         return str(source.entry_point), source.kwargs

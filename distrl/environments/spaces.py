@@ -26,14 +26,13 @@ their order are the same everywhere: in the actor, on the wire, in the learner's
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias, TypeVar
 
-import numpy as np
 from gymnasium import Space
 from gymnasium.spaces import Dict, Text, Tuple
 
 from distrl.config.environment import TextParameters
 from distrl.environments import action_spaces, observation_spaces
 from distrl.errors import ConfigError
-from distrl.types import ActionSpec, Array, BoolArray, EnvSpec
+from distrl.types import Array, EnvSpec
 
 OBSERVATION = "observation"
 ACTION = "action"
@@ -124,17 +123,6 @@ def action_writer(env_id: str, action_space: Space[Any]) -> Callable[[Mapping[st
         return lambda actions: write_array(actions[name])
 
     return writer((), action_space)
-
-
-def random_actions(
-    specs: Mapping[str, ActionSpec], count: int, rng: np.random.Generator, allowed: BoolArray | None = None
-) -> dict[str, Array]:
-    """Draw an action for each of `count` environments: uniform; standard normal where a number lacks a bound.
-
-    Args:
-        allowed: As `action_spaces.random_action` takes it, of the only action.
-    """
-    return {name: action_spaces.random_action(spec, count, rng, allowed) for name, spec in specs.items()}
 
 
 def _leaves(env_id: str, root: str, space: Space[Any]) -> list[tuple[Path, Space[Any]]]:

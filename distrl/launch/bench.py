@@ -21,7 +21,7 @@ from distrl.actors.unroll import UnrollBuilder, restarted
 from distrl.config import RunConfig
 from distrl.config.load import LoadedConfig
 from distrl.config.run import StopConfig
-from distrl.environments.spaces import random_actions
+from distrl.environments.random_actions import random_actions
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import DistrlError
 from distrl.launch.external_algorithm import settled

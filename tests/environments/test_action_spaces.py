@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, OneOf, Sequence, Space, Text
 
-from distrl.environments.action_spaces import action_spec, array_writer, random_action
+from distrl.environments.action_spaces import action_spec, array_writer
+from distrl.environments.random_actions import random_action
 from distrl.types import ActionSpec, ArraySpec, BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSpec
 
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from distrl.config.environment import TextParameters
 from distrl.environments.observation_spaces import array_reader
-from distrl.environments.spaces import action_writer, env_spec, observation_reader, random_actions
+from distrl.environments.random_actions import random_actions
+from distrl.environments.spaces import action_writer, env_spec, observation_reader
 from distrl.errors import ConfigError
 from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, MultiBinarySpec, UnrollSchema
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrl.config.environment import EnvironmentConfig
-from distrl.environments.spaces import random_actions
+from distrl.environments.random_actions import random_actions
 from distrl.environments.vector import Step, VectorEnvironment, environment_seeds
 from distrl.environments.worlds.toy import StepCounter
 from distrl.errors import ConfigError, EnvironmentFailedError

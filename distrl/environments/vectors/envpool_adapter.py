@@ -30,13 +30,7 @@ _NO_LIMIT_STEPS = 2**31 - 1
 
 
 def make_vector(config: EnvironmentConfig, count: int) -> Made:
-    """Make `count` environments of EnvPool.
-
-    Raises:
-        ConfigError: EnvPool has no environment of exactly this id (the message has the nearest ones), refuses the
-            kwargs, or it has several players.
-        MissingExtraError: EnvPool is not installed.
-    """
+    """Make `count` environments of EnvPool; each has one player."""
     require("envpool", "what environment.vectorization: envpool needs", "envpool")
     with _quiet():
         envpool = importlib.import_module("envpool")

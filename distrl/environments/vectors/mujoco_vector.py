@@ -52,8 +52,6 @@ def make_vector(config: EnvironmentConfig, count: int) -> gym_adapter.Made:
     Raises:
         UnsuitableError: It is another environment, or has wrappers, a window or a model of its own that cannot be
             stepped so; or MuJoCo is too old.
-        ConfigError: The name is unknown, or the environment refuses its kwargs.
-        MissingExtraError: MuJoCo is not installed.
     """
     entry_point, registered = gym_adapter.declared(config.id)
     if entry_point not in _RUNNERS:
