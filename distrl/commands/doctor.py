@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from distrl.commands import completion
 from distrl.commands.help import takes
-from distrl.commands.options import RunOptions
+from distrl.commands.options import RunOptions, run_argument
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.launch.attach import find_target, open_backend
 
@@ -29,12 +28,7 @@ _WIDTH = 18
 def doctor(
     job: RunOptions,
     run: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="RUN",
-            help="A run's directory: look at that run. [dim]Default: this machine.[/]",
-            autocompletion=completion.runs,
-        ),
+        Path | None, run_argument("A run's directory: look at that run. [dim]Default: this machine.[/]")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A list of objects.")] = False,
 ) -> None:

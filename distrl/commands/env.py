@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from distrl.commands.help import App
-from distrl.commands.options import PresetOption
+from distrl.commands.options import PresetOption, set_option
 from distrl.config.load import load
 from distrl.errors import ConfigError
 
@@ -31,10 +31,7 @@ def check(
     ] = None,
     preset: PresetOption = None,
     env: Annotated[str | None, typer.Option(metavar="ID", help="Environment in place of the file's.")] = None,
-    sets: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Any value, like environment.kwargs.world=8x8; repeatable."),
-    ] = None,
+    sets: Annotated[list[str] | None, set_option("Any value, like environment.kwargs.world=8x8")] = None,
     environments: Annotated[int, typer.Option(min=1, metavar="N", help="Number that step together for the speed.")] = 8,
     pictures: Annotated[Path | None, typer.Option(metavar="DIR", help="Save images of observations there.")] = None,
     timeout: Annotated[
@@ -224,10 +221,7 @@ def serve_env(
         Path | None,
         typer.Option(metavar="FILE", help="File with the token of both sides. [dim]Or in DISTRL_ENV_TOKEN.[/]"),
     ] = None,
-    sets: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Like environment.kwargs.gravity=9.8; repeatable."),
-    ] = None,
+    sets: Annotated[list[str] | None, set_option("Like environment.kwargs.gravity=9.8")] = None,
 ) -> None:
     """Serve an environment to trainings on other machines, until Ctrl-C.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from distrl.commands.options import RunArgument, WeightsOption
+from distrl.commands.options import RunArgument, WeightsOption, set_option
 from distrl.config.document import parse
 from distrl.config.load import load
 from distrl.errors import EXIT_INTERRUPTED, ConfigError
@@ -49,10 +49,7 @@ def evaluate(
     env: Annotated[
         str | None, typer.Option(metavar="ID", help="For --baseline: an environment, without a run.")
     ] = None,
-    sets: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="With --env: like environment.kwargs.size=8; repeatable."),
-    ] = None,
+    sets: Annotated[list[str] | None, set_option("With --env: like environment.kwargs.size=8")] = None,
     baseline: Annotated[
         str | None,
         typer.Option(metavar="random|constant", help="A policy that learned nothing, in place of the run's policy."),

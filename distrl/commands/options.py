@@ -14,44 +14,29 @@ from distrl.errors import ConfigError
 if TYPE_CHECKING:
     from distrl.launch.attach import Target
 
-FileArgument = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="CONFIG.yaml", help="Any part of the configuration.", autocompletion=completion.runs_and_files
-    ),
-]
+
+def run_argument(text: str) -> Any:
+    """Return the argument that names a run's directory."""
+    return typer.Argument(metavar="RUN", help=text, autocompletion=completion.runs)
+
+
+def set_option(text: str) -> Any:
+    """Return the option --set, which may be repeated."""
+    return typer.Option(
+        "--set", metavar="PATH=VALUE", help=f"{text}; repeatable.", autocompletion=completion.assignments
+    )
+
+
 PresetOption = Annotated[
     str | None,
     typer.Option("--preset", metavar="NAME", help="See [cyan]distrl presets[/].", autocompletion=completion.presets),
-]
-EnvOption = Annotated[str | None, typer.Option("--env", metavar="ID", help="gymnasium id, or package.module:Class.")]
-AlgorithmOption = Annotated[
-    str | None,
-    typer.Option(
-        "--algorithm",
-        metavar="NAME",
-        help=f"What learns: {', '.join(ALGORITHMS)}, or package.module:Class.",
-        autocompletion=completion.algorithms,
-    ),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="PATH=VALUE",
-        help="Any value, like network.learning_rate=1e-3; repeatable. "
-        "[cyan]distrl config explain PATH[/] describes it.",
-        autocompletion=completion.assignments,
-    ),
 ]
 RunDirOption = Annotated[
     Path | None,
     typer.Option("--run-dir", metavar="DIR", help="The run's own directory. [dim]Default: a new one under runs/.[/]"),
 ]
-RequiredRunArgument = Annotated[
-    Path,
-    typer.Argument(metavar="RUN", help="A run's directory; the run may be training.", autocompletion=completion.runs),
-]
+RunArgument = Annotated[Path | None, run_argument("A run's directory.")]
+RequiredRunArgument = Annotated[Path, run_argument("A run's directory; the run may be training.")]
 WeightsOption = Annotated[
     str,
     typer.Option(
@@ -60,40 +45,44 @@ WeightsOption = Annotated[
         help="Weights: the newest saved, the best, or those of a checkpoint.",
     ),
 ]
-RunArgument = Annotated[
-    Path | None, typer.Argument(metavar="RUN", help="A run's directory.", autocompletion=completion.runs)
-]
-NewestRunArgument = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="RUN",
-        help="A run's directory. [dim]Default: the newest under runs/.[/]",
-        autocompletion=completion.runs,
-    ),
-]
-RunOption = Annotated[
-    Path | None,
-    typer.Option("--run", metavar="DIR", help="As RUN.", autocompletion=completion.runs),
-]
-UrlOption = Annotated[
-    str | None,
-    typer.Option("--redis-url", metavar="URL", help="Redis of the run, with --run-id. [dim]Or in DISTRL_REDIS_URL.[/]"),
-]
-IdOption = Annotated[str | None, typer.Option("--run-id", metavar="ID", help="A run by its id, without its directory.")]
 
 
 @dataclass(frozen=True)
 class Layers:
     """A configuration as the command line describes it."""
 
-    config: FileArgument = None
+    config: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="CONFIG.yaml", help="Any part of the configuration.", autocompletion=completion.runs_and_files
+        ),
+    ] = None
     preset: PresetOption = None
-    env: EnvOption = None
-    algorithm: AlgorithmOption = None
+    env: Annotated[str | None, typer.Option("--env", metavar="ID", help="gymnasium id, or package.module:Class.")] = (
+        None
+    )
+    algorithm: Annotated[
+        str | None,
+        typer.Option(
+            "--algorithm",
+            metavar="NAME",
+            help=f"What learns: {', '.join(ALGORITHMS)}, or package.module:Class.",
+            autocompletion=completion.algorithms,
+        ),
+    ] = None
     actors: Annotated[
         int | None, typer.Option("--actors", metavar="N", help="Actor processes; 0: deterministic mode.")
     ] = None
-    sets: SetOption = None
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="PATH=VALUE",
+            help="Any value, like network.learning_rate=1e-3; repeatable. "
+            "[cyan]distrl config explain PATH[/] describes it.",
+            autocompletion=completion.assignments,
+        ),
+    ] = None
     launcher: Annotated[
         str | None,
         typer.Option(
@@ -140,10 +129,19 @@ class Layers:
 class RunOptions:
     """A run as the command line names it."""
 
-    run: NewestRunArgument = None
-    same_run: RunOption = None
-    redis_url: UrlOption = None
-    run_id: IdOption = None
+    run: Annotated[Path | None, run_argument("A run's directory. [dim]Default: the newest under runs/.[/]")] = None
+    same_run: Annotated[
+        Path | None, typer.Option("--run", metavar="DIR", help="As RUN.", autocompletion=completion.runs)
+    ] = None
+    redis_url: Annotated[
+        str | None,
+        typer.Option(
+            "--redis-url", metavar="URL", help="Redis of the run, with --run-id. [dim]Or in DISTRL_REDIS_URL.[/]"
+        ),
+    ] = None
+    run_id: Annotated[
+        str | None, typer.Option("--run-id", metavar="ID", help="A run by its id, without its directory.")
+    ] = None
 
     @property
     def path(self) -> Path | None:

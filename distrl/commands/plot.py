@@ -11,14 +11,13 @@ from distrl.commands.runs import waiting, warn
 from distrl.config.presets import nearest
 from distrl.data_store.atomic import put_file
 from distrl.errors import ConfigError, require
+from distrl.metrics.snapshot import X_AXES
 from distrl.runs.directories import find_runs, open_run
 
 if TYPE_CHECKING:
     from distrl.runs.curves import Statistic
 
 FORMS = {".png": "png", ".svg": "svg"}
-STATISTICS = ("mean", "iqm")
-AXES = ("steps", "updates", "episodes", "time")
 
 RunsArgument = Annotated[
     list[Path],
@@ -38,7 +37,7 @@ def plot(
         typer.Option(metavar="NAME", help="A column of metrics.csv; repeatable. [dim]Default: mean_return_100.[/]"),
     ] = None,
     second: Annotated[str | None, typer.Option(metavar="NAME", help="Column for a second y axis, dashed.")] = None,
-    over: Annotated[str, typer.Option(metavar="|".join(AXES), help="The x axis.")] = "steps",
+    over: Annotated[str, typer.Option(metavar="|".join(X_AXES), help="The x axis.")] = "steps",
     smooth: Annotated[int, typer.Option(min=1, metavar="N", help="Mean of the last N values of each run.")] = 1,
     group_by: Annotated[
         str | None,
@@ -63,8 +62,8 @@ def plot(
     """
     path = output or Path(f"{runs[0].resolve().name}.png")
     form = _form(path)
-    _check_choice("--over", over, AXES)
-    _check_choice("--statistic", statistic, STATISTICS)
+    _check_choice("--over", over, [*X_AXES])
+    _check_choice("--statistic", statistic, ["mean", "iqm"])
     metrics = metric or ["mean_return_100"]
     if second is not None and len(metrics) > 1:
         raise ConfigError(f"--second {second} goes with one --metric, and there are {len(metrics)}")
@@ -134,6 +133,6 @@ def _form(path: Path) -> str:
     return form
 
 
-def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
+def _check_choice(option: str, value: str, choices: list[str]) -> None:
     if value not in choices:
-        raise ConfigError(f"{option} {value!r}: {nearest(value, [*choices])}")
+        raise ConfigError(f"{option} {value!r}: {nearest(value, choices)}")

@@ -20,8 +20,8 @@ from distrl.errors import ConfigError
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import time_shares
 from distrl.metrics.phrases import verdict
-from distrl.metrics.snapshot import METRICS, Snapshot
-from distrl.runs.curves import X_AXES, Curve, Statistic, band, by_number, curve, smoothed, thinned
+from distrl.metrics.snapshot import METRICS, X_AXES, Snapshot
+from distrl.runs.curves import Curve, Statistic, band, by_number, curve, smoothed, thinned
 from distrl.runs.metrics_csv import Table, table_of_snapshots
 from distrl.runs.summary import Summary
 

@@ -18,7 +18,8 @@ from distrl.dashboard.files import NotThereError
 from distrl.dashboard.payloads import Answer, Runs, metric_rows
 from distrl.errors import ConfigError
 from distrl.memory_backend.steering import Steering
-from distrl.runs.curves import X_AXES, Statistic
+from distrl.metrics.snapshot import X_AXES
+from distrl.runs.curves import Statistic
 
 MOST_POINTS, USUAL_POINTS = 4000, 800
 MOST_WINDOW = 1001

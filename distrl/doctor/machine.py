@@ -204,12 +204,8 @@ def disk(runs: Path) -> Finding:
     return Finding("ok", "disk", told)
 
 
-def _lines(path: Path) -> list[str]:
+def _words(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        return path.read_text(encoding="utf-8").split()
     except OSError:
         return []
-
-
-def _words(path: Path) -> list[str]:
-    return " ".join(_lines(path)).split()

@@ -113,6 +113,8 @@ TEXTS = frozenset({"bottleneck"})
 TIMED = frozenset(metric.name for metric in METRICS if metric.timed)
 TAGS = {metric.name: metric.tag for metric in METRICS if metric.group}
 MEANINGS = {metric.name: metric.meaning for metric in METRICS}
+X_AXES: Mapping[str, str] = {"steps": "env_steps", "updates": "updates", "episodes": "episodes", "time": "wall_s"}
+"""X axis of curves -> its column."""
 RELU_ZEROS = "network/relu_zeros"
 """First part of the tags of single relu layers, ``network/relu_zeros/<layer>``."""
 

@@ -1,17 +1,16 @@
 """Curves of runs: one quantity over another, smoothed, thinned out, and several seeds as a band."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from distrl.config.presets import nearest
 from distrl.errors import ConfigError
+from distrl.metrics.snapshot import X_AXES
 from distrl.runs.metrics_csv import Numbers, Table
 
-X_AXES: Mapping[str, str] = {"steps": "env_steps", "updates": "updates", "episodes": "episodes", "time": "wall_s"}
-"""X axis -> its column."""
 Statistic = Literal["mean", "iqm"]
 
 

@@ -7,6 +7,7 @@ from distrl.config.load import load
 from distrl.config.presets import nearest
 from distrl.config.run import RunConfig
 from distrl.errors import ConfigError, require
+from distrl.metrics.snapshot import X_AXES
 from distrl.runs.directories import open_run
 from distrl.runs.metrics_csv import Table, read_table
 from distrl.runs.summary import Summary
@@ -51,7 +52,6 @@ class LoadedRun:
         require("matplotlib", "matplotlib", "plot")
         # Imported here: most uses of a run need no pictures.
         from distrl.runs import pictures, plots
-        from distrl.runs.curves import X_AXES
 
         if over not in X_AXES:
             raise ConfigError(f"over {over!r}: {nearest(over, [*X_AXES])}")

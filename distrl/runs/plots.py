@@ -7,7 +7,8 @@ from pathlib import Path
 from distrl.config.presets import nearest
 from distrl.config.settings import read_settings, value_of
 from distrl.errors import ConfigError
-from distrl.runs.curves import X_AXES, Band, Curve, Statistic, band, by_number, curve, smoothed, thinned
+from distrl.metrics.snapshot import X_AXES
+from distrl.runs.curves import Band, Curve, Statistic, band, by_number, curve, smoothed, thinned
 from distrl.runs.directories import short_names
 from distrl.runs.metrics_csv import Table, read_table
 

@@ -1,4 +1,5 @@
 import importlib.util
+import os
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,19 @@ def test_a_place_that_refuses(run, tmp_path):
     err = run("plot", "a", "--output", "taken.png", "--force", code=2)
     assert err == "distrl: error: taken.png cannot be written: Is a directory; choose another --output\n"
     assert {path.name for path in tmp_path.iterdir()} == {"a", "taken.png"}  # no half of a picture
+
+
+def test_a_full_disk_leaves_the_old_picture(run, tmp_path, monkeypatch):
+    make_run(tmp_path / "a")
+    (tmp_path / "a.png").write_text("old")
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    err = run("plot", "a", "--force", code=2)
+    assert err == "distrl: error: a.png cannot be written: No space left on device; choose another --output\n"
+    assert (tmp_path / "a.png").read_text() == "old"
 
 
 @pytest.mark.parametrize("command", ["plot", "report"])
