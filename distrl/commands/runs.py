@@ -15,7 +15,7 @@ import typer
 from distrl.commands import completion
 from distrl.errors import ConfigError
 from distrl.runs.directories import Run, find_runs
-from distrl.runs.listing import SORTS, Entry, entry, entry_name, ordered, selected
+from distrl.runs.listing import SORTS, Entry, compare_runs, entry, entry_name, ordered, selected
 
 PATIENCE_S = 2.0
 """After this time a command prints that it is still working."""
@@ -71,14 +71,12 @@ def compare(
 
     [cyan]distrl compare runs/first runs/second[/]
     """
-    from distrl.runs import comparison
-
     with waiting("still reading runs …"):
         found = [*find_runs(runs, warn)]
         if len(found) < 2:
             count = "one run" if found else "no run"
             raise ConfigError(f"there is nothing to compare: {count} in {', '.join(map(str, runs))}; name two or more")
-        compared = comparison.compare(found)
+        compared = compare_runs(found)
     if as_json:
         typer.echo(json.dumps(compared.json(), indent=2))
         return

@@ -22,6 +22,7 @@ from distrl.dashboard.jobs import Found
 from distrl.errors import ConfigError
 from distrl.memory_backend.keys import DEFAULT_NAMESPACE, split_namespace
 from distrl.runs.directories import (
+    Manifest,
     RunRecord,
     distinct_ends,
     is_alive,
@@ -31,7 +32,6 @@ from distrl.runs.directories import (
     run_directories,
 )
 from distrl.runs.last_row import last_row
-from distrl.runs.manifest import Manifest
 from distrl.runs.summary import Summary
 
 INDEX_NAME = ".distrl-index.sqlite"

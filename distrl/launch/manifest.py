@@ -12,7 +12,7 @@ from distrl.config import RunConfig
 from distrl.config.secrets import masked_text
 from distrl.data_store.atomic import put_file
 from distrl.roles.machine import cores, cpu_model, gpu_models, memory_bytes
-from distrl.runs.manifest import Manifest
+from distrl.runs.directories import Manifest
 
 PACKAGES = (
     "numpy",

@@ -1,20 +1,21 @@
-"""A list of runs with the state, progress and outcome of each, and how it is filtered and sorted."""
+"""Runs side by side: a list with the state, progress and outcome of each, filtered and sorted, and a comparison."""
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from distrl.config.presets import nearest
+from distrl.config.settings import Settings, different, read_settings
 from distrl.errors import EXIT_OK, ConfigError
+from distrl.metrics.phrases import UNKNOWN, count_words, known, return_words
 from distrl.metrics.snapshot import Snapshot, Value, number
-from distrl.runs.directories import Run, State
+from distrl.runs.directories import Manifest, Run, State, short_names
 from distrl.runs.last_row import last_row
-from distrl.runs.manifest import Manifest
-from distrl.runs.summary import REASONS, Summary
+from distrl.runs.summary import REASONS, Summary, duration
 
 Kind = Literal["running", "ended", "gone", "solved", "failed"]
 KINDS = get_args(Kind)
@@ -118,12 +119,12 @@ def ordered(entries: Iterable[Entry], by: str = "started") -> list[Entry]:
         raise ConfigError(f"runs cannot be sorted by {by!r}; {nearest(by, [*SORTS])}")
     newest = sorted(entries, key=lambda one: (-(one.started or 0.0), one.name))
     value = attrgetter(SORTS[by])
-    known = [one for one in newest if value(one) is not None]
-    unknown = [one for one in newest if value(one) is None]
-    return sorted(known, key=value, reverse=by not in _ASCENDING) + unknown
+    having = [one for one in newest if value(one) is not None]
+    lacking = [one for one in newest if value(one) is None]
+    return sorted(having, key=value, reverse=by not in _ASCENDING) + lacking
 
 
-def _entry(run: Run, name: str, numbers: Snapshot, **known: Any) -> Entry:
+def _entry(run: Run, name: str, numbers: Snapshot, **facts: Any) -> Entry:
     """Return an entry with a snapshot's numbers; NaN and infinity count as unknown where a whole number is meant."""
     bottleneck = numbers.get("bottleneck")
     columns: dict[str, Any] = {column: _whole(numbers.get(column)) for column in ("env_steps", "updates", "episodes")}
@@ -135,7 +136,7 @@ def _entry(run: Run, name: str, numbers: Snapshot, **known: Any) -> Entry:
         started=run.record.started or None,
         bottleneck=bottleneck if isinstance(bottleneck, str) else None,
         **columns,
-        **known,
+        **facts,
     )
 
 
@@ -174,3 +175,74 @@ def _unfinished(run: Run, name: str) -> Entry:
 def _whole(value: Value) -> int | None:
     found = number(value)
     return int(found) if found is not None and math.isfinite(found) else None
+
+
+class Line(NamedTuple):
+    """One quantity of every run."""
+
+    name: str
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """At least two runs, and their settings in the same order."""
+
+    entries: tuple[Entry, ...]
+    settings: tuple[Settings, ...]
+
+    @property
+    def differences(self) -> list[Line]:
+        """The settings that differ between the runs."""
+        return [
+            Line(path, tuple(each[path].text if path in each else UNKNOWN for each in self.settings))
+            for path in different(self.settings)
+        ]
+
+    @property
+    def outcomes(self) -> list[Line]:
+        """Outcomes of the runs."""
+        return [Line(name, tuple(map(cell, self.entries))) for name, cell in _OUTCOMES]
+
+    def json(self) -> dict[str, Any]:
+        """Return plain data; a setting that a run lacks is absent from it."""
+        paths = different(self.settings)
+        return {
+            "runs": [asdict(one) for one in self.entries],
+            "differences": [{path: each[path].value for path in paths if path in each} for each in self.settings],
+        }
+
+
+def compare_runs(runs: Sequence[Run]) -> Comparison:
+    """Read the runs to compare."""
+    names = short_names([run.path for run in runs])
+    entries = tuple(entry(run, name) for run, name in zip(runs, names, strict=True))
+    return Comparison(entries, tuple(read_settings(run.path / "config.yaml") for run in runs))
+
+
+def _exit(one: Entry) -> str:
+    return one.outcome if one.exit_code in (None, 0) else f"{one.outcome} (exit code {one.exit_code})"
+
+
+def _lag(one: Entry) -> str:
+    if one.policy_lag_mean is None or one.policy_lag_max is None:
+        return UNKNOWN
+    return f"{one.policy_lag_mean:.1f}, max {one.policy_lag_max:,.0f}"
+
+
+_OUTCOMES: tuple[tuple[str, Callable[[Entry], str]], ...] = (
+    ("end", _exit),
+    ("environment", lambda one: one.env or UNKNOWN),
+    ("algorithm", lambda one: one.algorithm or UNKNOWN),
+    ("return", lambda one: known(one.mean_return_100, return_words)),
+    ("best return", lambda one: known(one.best_mean_return_100, return_words)),
+    ("steps", lambda one: known(one.env_steps, count_words)),
+    ("updates", lambda one: known(one.updates, count_words)),
+    ("episodes", lambda one: known(one.episodes, count_words)),
+    ("steps/s", lambda one: known(one.env_steps_per_s, count_words)),
+    ("wall time", lambda one: known(one.wall_s, duration)),
+    ("to first update", lambda one: known(one.time_to_first_update_s, duration)),
+    ("policy lag", _lag),
+    ("bottleneck", lambda one: one.bottleneck or UNKNOWN),
+    ("peak memory", lambda one: known(one.peak_rss_mb, lambda mb: f"{mb:,.0f} MB")),
+)

@@ -14,9 +14,8 @@ from distrl.errors import EXIT_OK, ConfigError
 from distrl.metrics.phrases import NO_EPISODE, count_words, known, return_words, waiting_words
 from distrl.metrics.snapshot import MEANINGS
 from distrl.runs.curves import Curve, curve, thinned
-from distrl.runs.directories import Run
+from distrl.runs.directories import Manifest, Run
 from distrl.runs.listing import Entry, entry
-from distrl.runs.manifest import Manifest
 from distrl.runs.metrics_csv import Table, read_table
 from distrl.runs.page import element, inline_svg, table, whole_page
 from distrl.runs.pictures import small_picture

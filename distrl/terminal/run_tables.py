@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from distrl.errors import printable
 from distrl.metrics.phrases import UNKNOWN, count_words, known, return_words
-from distrl.runs.comparison import Comparison
-from distrl.runs.listing import Entry
+from distrl.runs.listing import Comparison, Entry
 from distrl.runs.summary import duration
 
 GAP = "  "

@@ -16,8 +16,7 @@ from distrl.dashboard import payloads
 from distrl.dashboard.access import Access
 from distrl.dashboard.app import make_app
 from distrl.metrics.sinks import CsvSink
-from distrl.runs.directories import process_mark
-from distrl.runs.manifest import Manifest
+from distrl.runs.directories import Manifest, process_mark
 from distrl.runs.summary import Summary
 
 CONFIGURATION = dump(load("cartpole-impala"))

@@ -11,8 +11,7 @@ import pytest
 
 from distrl.data_store.checkpoints import load_newest
 from distrl.metrics.snapshot import TIMED
-from distrl.runs.directories import open_run
-from distrl.runs.manifest import Manifest
+from distrl.runs.directories import Manifest, open_run
 
 pytestmark = pytest.mark.slow
 

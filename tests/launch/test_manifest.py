@@ -7,7 +7,7 @@ import distrl
 from distrl.config import RunConfig
 from distrl.launch import manifest
 from distrl.launch.manifest import commit, make_manifest, write_manifest
-from distrl.runs.manifest import Manifest
+from distrl.runs.directories import Manifest
 
 
 def git(folder, *arguments):

@@ -1,9 +1,8 @@
 import pytest
 
 from distrl.errors import printable
-from distrl.runs.comparison import compare
 from distrl.runs.directories import open_run
-from distrl.runs.listing import entry
+from distrl.runs.listing import compare_runs, entry
 from distrl.terminal.run_tables import age, comparison_tables, runs_table
 from tests.run_folders import make_run
 
@@ -59,7 +58,7 @@ def test_a_terminal_is_given_no_commands():
 @pytest.fixture
 def comparison(tmp_path):
     runs = [make_run(tmp_path / name, sets=(f"seed={seed}",)) for seed, name in enumerate(["first", "second", "third"])]
-    return compare([open_run(run) for run in runs])
+    return compare_runs([open_run(run) for run in runs])
 
 
 def test_runs_beside_each_other(comparison):
@@ -78,4 +77,4 @@ def test_runs_that_do_not_fit_go_below(comparison):
 
 def test_equal_configurations_are_told(tmp_path):
     runs = [open_run(make_run(tmp_path / name)) for name in "ab"]
-    assert "configuration: no difference" in comparison_tables(compare(runs), width=99)
+    assert "configuration: no difference" in comparison_tables(compare_runs(runs), width=99)

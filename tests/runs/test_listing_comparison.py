@@ -3,14 +3,14 @@ import json
 import pytest
 
 from distrl.errors import ConfigError
-from distrl.runs.comparison import compare
 from distrl.runs.directories import open_run
+from distrl.runs.listing import compare_runs
 from tests.run_folders import make_run
 
 
 def compared(tmp_path, **second):
     first = make_run(tmp_path / "a", sets=("seed=1", "network.learning_rate=0.001"))
-    return compare([open_run(first), open_run(make_run(tmp_path / "b", **second))])
+    return compare_runs([open_run(first), open_run(make_run(tmp_path / "b", **second))])
 
 
 def test_only_what_differs_is_told(tmp_path):
@@ -61,4 +61,4 @@ def test_a_run_without_configuration_is_told(tmp_path):
     run = open_run(make_run(tmp_path / "a"))
     (tmp_path / "a/config.yaml").unlink()
     with pytest.raises(ConfigError, match=r"config.yaml cannot be read"):
-        compare([run, run])
+        compare_runs([run, run])

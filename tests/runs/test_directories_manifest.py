@@ -3,7 +3,7 @@ import json
 import pytest
 
 from distrl.errors import ConfigError
-from distrl.runs.manifest import Manifest
+from distrl.runs.directories import Manifest
 from tests.run_folders import MANIFEST
 
 
