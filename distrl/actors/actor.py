@@ -138,7 +138,7 @@ class Actor:
         unroll = self._unroll.close(self._producer, self._sequence, self._policy.version)
         if self._priorities is not None:
             last = self._policy.step(self._observations, self._recurrent_state)
-            unroll = self._priorities.told(unroll, last.outputs)
+            unroll = self._priorities.added_to(unroll, last.outputs)
         if self._gradients is None:
             payload = encode_unroll(unroll)  # hop 4
         else:

@@ -49,7 +49,7 @@ class FirstPriorities:
         """Add one row: the policy's outputs by name, [B, P]."""
         self._rows.append(values_of_choices(outputs, self._specs))
 
-    def told(self, unroll: Unroll, last: Mapping[str, FloatArray]) -> Unroll:
+    def added_to(self, unroll: Unroll, last: Mapping[str, FloatArray]) -> Unroll:
         """Return the full unroll with its priorities, and begin the next one.
 
         Args:

@@ -42,9 +42,9 @@ def train(
 
     Args:
         run_dir: The run's own directory, made if missing.
-        resume: None, "auto", or anything else for "must resume" (see `open_run_directory`).
-        head_start: Becomes the learner, if the learner is a process.
-        interrupt: Ends the run when its code is set; None: signals do, if this is the main thread.
+        resume: None, "auto", or another text: the run must resume (see `open_run_directory`).
+        head_start: The process that becomes the learner, unless the learner is a Ray actor or in this process.
+        interrupt: Ends the run when its code is set; None: signals end it, if this is the main thread.
 
     Returns:
         The summary, also written to summary.json; `exit_code` and `error` in it say how the run ended.
@@ -56,7 +56,7 @@ def train(
     checked = check(loaded, run_dir, resume)
     with open_run_directory(run_dir, resume) as opened:
         try:
-            with settled_config(run_dir, checked.loaded) as keep_config:
+            with written_config(run_dir, checked.loaded) as keep_config:
                 launch = _Launch(checked, run_dir, opened, view, head_start, interrupt, clock)
                 summary = launch.run(keep_config)
         except ConfigError:
@@ -84,7 +84,7 @@ class _Clock:
 
 @dataclass(frozen=True)
 class _Launch:
-    """One training in a directory that is its own."""
+    """One training in its run directory."""
 
     checked: Checked
     run_dir: Path
@@ -95,7 +95,7 @@ class _Launch:
     clock: _Clock
 
     def run(self, keep_config: Callable[[bool], None]) -> Summary:
-        """Train, and account for what was launched however that ends."""
+        """Train, and write a summary however the training ends."""
         config = self.checked.loaded.config
         description = RunDescription(
             run_id=f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}",
@@ -116,7 +116,7 @@ class _Launch:
                 else:
                     outcome = train_with_roles(description, monitor, interrupt, self.head_start)
                 keep_config(outcome.exit_code != ConfigError.exit_code)
-        except BaseException as error:  # raised on, with a summary
+        except BaseException as error:  # raised again, after the summary is written
             self._sum_up(description, monitor, Outcome.of(error))
             raise
         return self._sum_up(description, monitor, outcome)
@@ -129,7 +129,7 @@ class _Launch:
                 monitor.event(note)
 
     def _sum_up(self, description: RunDescription, monitor: Monitor, outcome: Outcome) -> Summary:
-        """Write the summary and show the closing lines. A summary that is refused is an error, unless there is one."""
+        """Write the summary and show the closing lines. A failure to write it is the run's error, unless it has one."""
         monitor.close()
         wall_s = time.monotonic() - self.clock.monotonic_s
         summary = summarize(description, self.opened, monitor, outcome, self.clock.unix_s, wall_s)
@@ -147,8 +147,8 @@ class _Launch:
 
 
 @contextmanager
-def settled_config(run_dir: Path, loaded: LoadedConfig) -> Iterator[Callable[[bool], None]]:
-    """Write config.yaml of this launch; an earlier launch's file comes back unless the yielded function gets True.
+def written_config(run_dir: Path, loaded: LoadedConfig) -> Iterator[Callable[[bool], None]]:
+    """Write config.yaml of this launch; restore an earlier one at the end, unless the yielded function got True.
 
     Raises:
         ConfigError: The directory's run is of another environment or algorithm.
@@ -158,13 +158,13 @@ def settled_config(run_dir: Path, loaded: LoadedConfig) -> Iterator[Callable[[bo
     if path.exists():
         _check_same_task(path, loaded.config)
         before = path.read_bytes()
-    stays = [before is None]
+    keeps = [before is None]
     with usable(run_dir):
         put_file(path, dump(loaded).encode(), private=True)  # memory.url may hold a password
     try:
-        yield stays.append
+        yield keeps.append
     finally:
-        if before is not None and not stays[-1]:
+        if before is not None and not keeps[-1]:
             with suppress(OSError):  # a disk that is full must not hide what has ended the run
                 put_file(path, before, private=True)
 

@@ -41,27 +41,27 @@ class Learner:
                 the batch stay in flight.
         """
         with self._waits.measure(self._wait):
-            made = self._batches.collect()  # hop 6
-        if made is None:
+            collected = self._batches.collect()  # hop 6
+        if collected is None:
             return None
         with self._waits.measure("update"):
-            update = self._algorithm.update(self._networks, made.batch)  # hops 7, 8, 9
+            update = self._algorithm.update(self._networks, collected.batch)  # hops 7, 8, 9
         if not update.metrics["finite"]:
             loss, norm = update.metrics["loss"], update.metrics["gradient_norm"]
             what = f"loss {loss}, gradient norm {norm}; it was not applied"
-            raise NonFiniteBatchError(made, self.state.updates + 1, what)
+            raise NonFiniteBatchError(collected, self.state.updates + 1, what)
         self.state.updates += 1
-        for receipt in made.receipts:
+        for receipt in collected.receipts:
             receipt.count(self.state)
-        made.reprioritise(update.priorities)
-        self._unpublished = not made.publish
-        if made.publish:
-            self._publish_next(made)
-        for receipt in made.receipts:
+        collected.reprioritise(update.priorities)
+        self._unpublished = not collected.publish
+        if collected.publish:
+            self._publish_next(collected)
+        for receipt in collected.receipts:
             with self._waits.measure("acknowledge"):
                 receipt.settle()
         self.last_update_at = time.monotonic()
-        return made, update
+        return collected, update
 
     def publish_newest(self) -> None:
         """Publish the weights of the last update if it did not, so that a checkpoint holds what actors have."""
@@ -70,13 +70,13 @@ class Learner:
             self.state.weights_version += 1
             self._publish()
 
-    def _publish_next(self, made: LearnerBatch) -> None:
+    def _publish_next(self, collected: LearnerBatch) -> None:
         self.state.weights_version += 1
         with self._waits.measure("publish"):
             try:
                 self._publish()  # hop 10
             except NonFiniteError as error:
-                raise NonFiniteBatchError(made, self.state.updates, str(error)) from error
+                raise NonFiniteBatchError(collected, self.state.updates, str(error)) from error
             self._publisher.issue_tickets()
 
     def _publish(self) -> None:
@@ -92,7 +92,7 @@ class Learner:
 class NonFiniteBatchError(NonFiniteError):
     """An update that was not finite, with its number and its batch, which is saved beside the log."""
 
-    def __init__(self, made: LearnerBatch, number: int, what: str) -> None:
+    def __init__(self, collected: LearnerBatch, number: int, what: str) -> None:
         super().__init__(f"update {number} is not finite: {what}")
-        self.batch = made.batch
+        self.batch = collected.batch
         self.number = number

@@ -40,12 +40,12 @@ def make_unroll(rewards, actions, **fields):
     return Unroll(**(given | fields))
 
 
-def told(unroll, rows, specs=VALUES, **parameters):
+def with_priorities(unroll, rows, specs=VALUES, **parameters):
     """Priorities of an unroll whose rows have these values, [T+1, B, A] by output."""
     priorities = FirstPriorities(DqnParameters.model_validate(parameters), specs)
     for t in range(len(unroll.rewards)):
         priorities.add({output: values[t] for output, values in rows.items()})
-    return priorities.told(unroll, {output: values[-1] for output, values in rows.items()})
+    return priorities.added_to(unroll, {output: values[-1] for output, values in rows.items()})
 
 
 def column(*values):
@@ -57,7 +57,7 @@ def test_three_steps_ahead_and_what_is_left_at_the_end():
     """gamma .5, n 3, max Q = 4 everywhere, Q(o, a) = 1: r + .5 r' + .25 r'' + .125 x 4, then two and one steps."""
     q = np.tile(np.array([1.0, 4.0], np.float32), (6, 1, 1))  # [T+1, 1, 2]
     unroll = make_unroll(column(1, 2, 3, 4, 5), {"action": np.zeros((5, 1), np.int32)})
-    found = told(unroll, {"q/q": q}, discount=0.5, replay={"item": {"n_step": 3}}).priorities
+    found = with_priorities(unroll, {"q/q": q}, discount=0.5, replay={"item": {"n_step": 3}}).priorities
     assert found.dtype == np.float32
     expected = [1 + 1 + 0.75 + 0.5, 2 + 1.5 + 1 + 0.5, 3 + 2 + 1.25 + 0.5, 4 + 2.5 + 1.0, 5 + 2.0]
     np.testing.assert_allclose(found[:, 0], np.array(expected) - 1.0, rtol=1e-6)
@@ -74,7 +74,7 @@ def test_episodes_end_and_what_follows_does_not_count():
         truncated=np.array([[no], [no], [yes], [no]]),
         valid=np.array([[yes], [no], [yes], [no]]),
     )
-    found = told(unroll, {"q/q": q}, discount=0.5, replay={"item": {"n_step": 3}}).priorities
+    found = with_priorities(unroll, {"q/q": q}, discount=0.5, replay={"item": {"n_step": 3}}).priorities
     np.testing.assert_allclose(found[:, 0], [3.0, 0.0, 4.0, 0.0])
 
 
@@ -83,7 +83,7 @@ def test_several_choices_share_their_target_and_average_their_errors():
     specs = {"both": MultiValuesSpec((2, 2), "q/q/both"), "drawn": CategoricalSpec(2)}
     rows = np.array([[[1.0, 0.0, 0.0, 3.0]], [[3.0, 2.0, 0.0, 1.0]]], np.float32)
     unroll = make_unroll([[10.0]], {"both": np.array([[[0, 1]]], np.int32), "drawn": np.zeros((1, 1), np.int32)})
-    found = told(unroll, {"q/q/both": rows}, specs, discount=0.5, reward_scale=0.1).priorities
+    found = with_priorities(unroll, {"q/q/both": rows}, specs, discount=0.5, reward_scale=0.1).priorities
     np.testing.assert_allclose(found, [[1.0]])
 
 
@@ -94,7 +94,7 @@ def test_each_unroll_tells_of_its_own_rows():
     for reward in (1.0, 3.0):
         unroll = make_unroll([[reward]], {"action": np.zeros((1, 1), np.int32)})
         priorities.add({"q/q": np.zeros((1, 2), np.float32)})
-        np.testing.assert_allclose(priorities.told(unroll, {"q/q": np.ones((1, 2))}).priorities, [[reward]])
+        np.testing.assert_allclose(priorities.added_to(unroll, {"q/q": np.ones((1, 2))}).priorities, [[reward]])
 
 
 @pytest.mark.parametrize("seed", range(5))

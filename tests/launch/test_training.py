@@ -15,7 +15,7 @@ from distrl.interrupt import Interrupt
 from distrl.launch import checks, distributed, training
 from distrl.launch.monitor import Monitor
 from distrl.launch.outcome import Outcome, summarize
-from distrl.launch.training import settled_config, train
+from distrl.launch.training import train, written_config
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import Request
 from distrl.roles.description import Run, RunAddress, RunDescription
@@ -178,11 +178,11 @@ def loaded(**sections):
 
 @pytest.mark.parametrize("stays", [True, False])
 def test_config_yaml_is_private_and_a_launch_that_failed_at_once_leaves_the_earlier_one(tmp_path, stays):
-    with settled_config(tmp_path, loaded(seed=1)):
+    with written_config(tmp_path, loaded(seed=1)):
         pass
     path = tmp_path / "config.yaml"
     assert path.stat().st_mode & 0o777 == 0o600
-    with settled_config(tmp_path, loaded(seed=2)) as keep:
+    with written_config(tmp_path, loaded(seed=2)) as keep:
         assert load(file=path).config.seed == 2
         keep(stays)
     assert load(file=path).config.seed == (2 if stays else 1)
@@ -191,7 +191,7 @@ def test_config_yaml_is_private_and_a_launch_that_failed_at_once_leaves_the_earl
 
 def test_a_configuration_that_is_no_text_is_refused_with_its_path(tmp_path):
     (tmp_path / "config.yaml").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match=r"config\.yaml"), settled_config(tmp_path, loaded(seed=1)):
+    with pytest.raises(ConfigError, match=r"config\.yaml"), written_config(tmp_path, loaded(seed=1)):
         pass
 
 
@@ -212,10 +212,10 @@ def test_a_run_that_another_took_the_directory_from_leaves_it_alone(tmp_path, mo
 
 
 def test_a_run_is_not_resumed_as_another_task(tmp_path):
-    with settled_config(tmp_path, loaded(environment={"id": "CartPole-v1"})):
+    with written_config(tmp_path, loaded(environment={"id": "CartPole-v1"})):
         pass
     told = r"the run to resume has environment.id CartPole-v1, not CartPole-v0"
-    with pytest.raises(ConfigError, match=told), settled_config(tmp_path, loaded(environment={"id": "CartPole-v0"})):
+    with pytest.raises(ConfigError, match=told), written_config(tmp_path, loaded(environment={"id": "CartPole-v0"})):
         pass
     assert load(file=tmp_path / "config.yaml").config.environment.id == "CartPole-v1"
 
