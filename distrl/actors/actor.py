@@ -31,13 +31,8 @@ class Actor:
     """Steps environments under the newest policy and pushes unrolls, until `stop` returns True.
 
     Args:
-        backend: The memory backend; used by this thread alone.
         producer: (actor id, incarnation).
-        stop: Called between unrolls and while waiting.
         gradients: Makes the payload of a gradient actor; None: unrolls are pushed as they are.
-
-    Attributes:
-        progress: The actor's state, for heartbeats.
     """
 
     def __init__(

@@ -36,10 +36,6 @@ class ActorProgress:
 class Gate:
     """Opens when there are weights, room in the stream, a new round, and a ticket if staleness is bounded.
 
-    Args:
-        stop: Called while waiting.
-        progress: Every wait is named in its `state`.
-
     Attributes:
         waits: Time spent waiting, by the states of `progress`.
     """
@@ -69,15 +65,7 @@ class Gate:
         self._look_at = time.monotonic() + self._sync_timeout_s
 
     def wait(self, admission: Admission, version: int) -> Admission | None:
-        """Wait until the next unroll may start; return None to stop.
-
-        Args:
-            admission: The newest one.
-            version: Version of the actor's weights; 0 before the first.
-
-        Returns:
-            The newest admission.
-        """
+        """Wait until the next unroll may start under weights of `version`; return the newest admission, None to stop."""
         pause_s = POLL_S
         while not (self._stop() or admission.stop):
             obstacle = self._obstacle(admission, version)

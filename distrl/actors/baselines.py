@@ -1,27 +1,22 @@
 """Baselines: policies that learn nothing, for comparison."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from distrl.environments.random_actions import RandomActions
 from distrl.errors import ConfigError
 from distrl.types import ActionSpec, Array, BoxSpec, DiscreteSpec, MultiBinarySpec
 
 
-class RandomPolicy:
-    """Every action uniform among those allowed; a number without a bound is standard normal.
+class MemorylessPolicy:
+    """Chooses actions with `draw`, a function from observations to actions, name -> [B, ...] each."""
 
-    Args:
-        draw: Draws the actions.
-    """
-
-    def __init__(self, draw: RandomActions) -> None:
+    def __init__(self, draw: Callable[[Mapping[str, Array]], dict[str, Array]]) -> None:
         self._draw = draw
 
     def initial_state(self, batch: int) -> dict[str, Array]:
-        """Return no state: the policy has no memory."""
+        """Return no state."""
         return {}
 
     def choose(
@@ -31,7 +26,7 @@ class RandomPolicy:
         return self._draw(observations), {}
 
 
-class ConstantPolicy:
+class ConstantPolicy(MemorylessPolicy):
     """The same actions at every step.
 
     Args:
@@ -48,22 +43,13 @@ class ConstantPolicy:
             raise ConfigError(
                 f"constant policy: action {missing[0]} has no value; each of {', '.join(specs)} needs one"
             )
-        self._actions = {name: _action(name, spec, values[name]) for name, spec in specs.items()}
+        actions = {name: _action(name, spec, values[name]) for name, spec in specs.items()}
 
-    def initial_state(self, batch: int) -> dict[str, Array]:
-        """Return no state: the policy has no memory."""
-        return {}
+        def draw(observations: Mapping[str, Array]) -> dict[str, Array]:
+            rows = len(next(iter(observations.values())))
+            return {name: np.repeat(action[None], rows, axis=0) for name, action in actions.items()}
 
-    def choose(
-        self, observations: Mapping[str, Array], recurrent_state: Mapping[str, Array]
-    ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Return (actions name -> [B, ...], {}) for observations name -> [B, ...]."""
-        rows = _rows(observations)
-        return {name: np.repeat(action[None], rows, axis=0) for name, action in self._actions.items()}, {}
-
-
-def _rows(observations: Mapping[str, Array]) -> int:
-    return len(next(iter(observations.values())))
+        super().__init__(draw)
 
 
 def _action(name: str, spec: ActionSpec, value: Any) -> Array:

@@ -19,13 +19,7 @@ from distrl.types import Contribution, EnvSpec, Unroll, Weights
 
 
 class GradientShipper:
-    """Ships gradients. The global copy of "main" holds the published weights, the online copy follows it.
-
-    Args:
-        algorithm: An algorithm with gradient actors.
-        networks: Its networks.
-        frame_counts: Observation's name -> its number of frames, for `stack`.
-    """
+    """Ships gradients. The global copy of "main" holds the published weights, the online copy follows it."""
 
     def __init__(self, algorithm: GradientAlgorithm, networks: Networks, frame_counts: Mapping[str, int]) -> None:
         self._algorithm = algorithm
@@ -72,11 +66,7 @@ class GradientShipper:
 
 
 def make_shipper(config: RunConfig, spec: EnvSpec) -> GradientShipper:
-    """Make the shipper of an actor of this run.
-
-    Raises:
-        ConfigError: The algorithm's actors ship unrolls.
-    """
+    """Make the shipper of an actor of this run; raise ConfigError if the algorithm's actors ship unrolls."""
     algorithm = make_algorithm(config)
     if not isinstance(algorithm, GradientAlgorithm) or algorithm.memory.ships != "gradients":
         raise ConfigError(f"algorithm {config.algorithm.name} has no gradient actors")

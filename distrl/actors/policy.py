@@ -61,6 +61,7 @@ class Policy:
         self._graph = bundle.graph
         self._arrays: dict[str, Array] = {}
         self._acting: dict[str, Array] = {}  # a session reads this memory, so it must live as long
+        self._fed: dict[str, Array] = {}  # the same, if weights are inputs
         self._sigmas = self._description.sigmas
         self._outputs = list(self._description.outputs)
         self._next_state = {f"next_{name}": name for name in self._description.recurrent_state}
@@ -112,7 +113,9 @@ class Policy:
 
     def _act_with(self, arrays: Mapping[str, Array]) -> None:
         self._acting = {spec.name: arrays[spec.name] for spec in self._description.weights}
-        if not self._feeds:
+        if self._feeds:
+            self._fed = self._acting
+        else:
             self._session = None  # opened at the next step: it may be perturbed before
 
     def forget_weights(self) -> None:
@@ -148,10 +151,6 @@ class Policy:
         """Return the recurrent state at an episode's start: zeros, name -> [batch, ...]; empty without recurrence."""
         specs = self._description.recurrent_state
         return {name: np.zeros((batch, *spec.shape), spec.dtype) for name, spec in specs.items()}
-
-    @property
-    def _fed(self) -> dict[str, Array]:
-        return self._acting if self._feeds else {}
 
     def _next(self, spec: WeightSpec, weights: Weights, rate: float) -> Array:
         """Return the array that replaces the one in use, always in new memory."""

@@ -19,10 +19,6 @@ from distrl.types import Array, BoolArray, FloatArray, Unroll
 class FirstPriorities:
     """Collects the values of an unroll's rows, and adds |n-step temporal difference| of each to the full unroll.
 
-    Args:
-        parameters: The algorithm's parameters: discount, scale of rewards, and n.
-        distributions: Action -> the family of its values.
-
     Raises:
         ConfigError: There are no values, or there is no replay memory.
     """
@@ -50,12 +46,7 @@ class FirstPriorities:
         self._rows.append(values_of_choices(outputs, self._specs))
 
     def added_to(self, unroll: Unroll, last: Mapping[str, FloatArray]) -> Unroll:
-        """Return the full unroll with its priorities, and begin the next one.
-
-        Args:
-            unroll: An unroll of T steps, each of which was added.
-            last: Outputs for its last observations, from which no action has been taken.
-        """
+        """Return the full unroll with its priorities, and begin the next one; `last`: outputs for its last row."""
         self.add(last)
         values = [np.stack(rows) for rows in zip(*self._rows, strict=True)]  # [T+1, B, A_k] of every choice
         self.begin()

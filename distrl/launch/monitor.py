@@ -100,10 +100,11 @@ class Monitor:
 
     def rate(self, name: str) -> float:
         """Increase of `name` per second since the first snapshot of this launch; with one snapshot, its own rate."""
-        elapsed_s = _float(self.latest.get("wall_s")) - _float(self._first.get("wall_s"))
+        now, first = self.latest, self._first
+        elapsed_s = _known(now, "wall_s") - _known(first, "wall_s")
         if elapsed_s <= 0.0:
-            return _float(self._first.get(f"{name}_per_s"))
-        return (_float(self.latest.get(name)) - _float(self._first.get(name))) / elapsed_s
+            return _known(first, f"{name}_per_s")
+        return (_known(now, name) - _known(first, name)) / elapsed_s
 
     def _take(self, snapshot: Snapshot) -> None:
         """Write one snapshot to every file, and report its changes."""
@@ -167,15 +168,15 @@ class Monitor:
         self._keep("logs/events.log", self._events.close)
 
 
+def _known(snapshot: Snapshot, name: str) -> float:
+    return float(snapshot.get(name) or 0.0)
+
+
 def _words(found: Evaluation) -> str:
     return (
         f"evaluation at {found.env_steps:,} steps: return {return_words(found.mean_return)} ± "
         f"{return_words(found.std_return)} over {found.episodes} episodes"
     )
-
-
-def _float(value: float | int | str | None) -> float:
-    return float(value or 0.0)
 
 
 def _open_tensorboard(parameters: TensorBoardConfig, run_dir: Path) -> TensorBoardSink:

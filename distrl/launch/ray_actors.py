@@ -144,7 +144,8 @@ class RayLauncher:
 
     def start(self, role: Role) -> RayHandle:
         run, log = self._run, self._run.log_dir / role.log_name
-        gpus = 1 if role.kind == "learner" and run.learner_gpu and ray.cluster_resources().get("GPU", 0) >= 1 else 0
+        may_use_gpu = role.kind == "learner" and run.config.device != "cpu"
+        gpus = 1 if may_use_gpu and ray.cluster_resources().get("GPU", 0) >= 1 else 0
         needs = {"CPU": run.threads(role)} | ({"GPU": gpus} if gpus else {})
         place = placement_group([needs])
         options: dict[str, Any] = {

@@ -78,11 +78,6 @@ class Run:
         """Takes one log per role."""
         return Path(self.description.run_dir) / "logs"
 
-    @property
-    def learner_gpu(self) -> bool:
-        """Whether the learner may use a GPU; no other role does."""
-        return self.config.device != "cpu"
-
     def threads(self, role: Role) -> int:
         """Numeric threads of a role."""
         return self.config.learner.threads if role.kind == "learner" else 1

@@ -4,8 +4,8 @@ import threading
 from contextlib import ExitStack
 from dataclasses import replace
 
+from distrl.actors.evaluator import PublishedEvaluator
 from distrl.actors.policy import Policy
-from distrl.actors.published_evaluator import PublishedEvaluator
 from distrl.errors import ConfigError, FencedError
 from distrl.memory_backend.records import RoleStatus
 from distrl.memory_backend.registry import newest_evaluator

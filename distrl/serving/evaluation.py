@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from distrl.actors.baselines import ConstantPolicy, RandomPolicy
+from distrl.actors.baselines import ConstantPolicy, MemorylessPolicy
 from distrl.actors.evaluator import ActingPolicy, Episode, Evaluator, GreedyPolicy, share_of
 from distrl.actors.policy import Policy
 from distrl.config import RunConfig
@@ -52,22 +52,14 @@ class Video:
 
 
 def run_config(run_dir: Path) -> RunConfig:
-    """Read the configuration of a run.
-
-    Raises:
-        ConfigError: There is no run.
-    """
+    """Read the configuration of a run; raise ConfigError if there is none."""
     if not (run_dir / "config.yaml").is_file():
         raise ConfigError(f"{run_dir} is not a run's directory: it holds no config.yaml")
     return load(file=run_dir / "config.yaml").config
 
 
 def saved_policy(run_dir: Path, checkpoint: str) -> Subject:
-    """Return a run's policy, greedy, in the environment that it trains in.
-
-    Raises:
-        ConfigError, CheckpointError: As `learner.policy_files.read_policy`.
-    """
+    """Return a run's policy, greedy, in the environment that it trains in."""
     environment = run_config(run_dir).environment
     saved = read_policy(run_dir, checkpoint)
     policy = Policy(saved.bundle)
@@ -87,7 +79,6 @@ def baseline(kind: str, config: RunConfig, values: Mapping[str | None, Any]) -> 
 
     Args:
         kind: "random" or "constant".
-        config: The environment, and the action mask if a policy head names one.
         values: For "constant": action -> its value; None stands for the only action that there is.
 
     Raises:
@@ -100,7 +91,7 @@ def baseline(kind: str, config: RunConfig, values: Mapping[str | None, Any]) -> 
 
     def make(spec: EnvSpec, rng: np.random.Generator) -> ActingPolicy:
         if kind == "random":
-            return RandomPolicy(RandomActions(spec, rng, config.network.action_mask))
+            return MemorylessPolicy(RandomActions(spec, rng, config.network.action_mask))
         if None in values and len(spec.actions) > 1:
             raise ConfigError(f"--action: name the action, NAME=VALUE; there are {', '.join(spec.actions)}")
         (first, *_) = spec.actions
@@ -112,12 +103,10 @@ def baseline(kind: str, config: RunConfig, values: Mapping[str | None, Any]) -> 
 def play(
     subject: Subject, *, episodes: int | None, environments: int, seed: int, video: Video | None = None
 ) -> Iterator[Episode]:
-    """Play exactly that many episodes, and yield each as it ends.
+    """Play exactly that many episodes, or endlessly, and yield each as it ends.
 
     Args:
-        episodes: None: endlessly, until the iterator is closed.
         environments: Number that step together, at most `episodes`.
-        seed: Seed of the environments and of random choices.
         video: Complete when the iterator has ended, or is closed, which cuts it short.
 
     Raises:

@@ -18,16 +18,12 @@ FILE_NAME = "policy.onnx"
 def export_run(
     run_dir: Path, output: Path | None, *, checkpoint: str, force: bool, version: str
 ) -> tuple[Path, Exported]:
-    """Write the policy of a run, which may be training, as one file.
+    """Write the policy of a run, which may be training, as one file; return its path and its description.
 
     Args:
         output: The file; None: `FILE_NAME` in the run's directory.
         checkpoint: "newest", "best", or a checkpoint's path.
-        force: Replace an existing file.
         version: The version of distrl that the file records.
-
-    Returns:
-        The file's path and its description.
 
     Raises:
         ConfigError: There is no run or no saved policy, or the file is there or cannot be written.

@@ -36,11 +36,7 @@ class PolicyState:
     begins: BoolArray
 
     def restarted(self, where: Any) -> "PolicyState":
-        """Return the state without memory of the environments that have just been reset.
-
-        Args:
-            where: bool [B].
-        """
+        """Return the state without memory of the environments that have just been reset, bool [B]."""
         begins = np.asarray(where, np.bool_)
         if begins.shape != self.begins.shape:
             raise DistrlError(f"restarted: {begins.shape} flags, the state is of {self.begins.shape} environments")
@@ -72,11 +68,7 @@ class ExportedPolicy:
     """
 
     def __init__(self, bundle: PolicyBundle, exported: Exported) -> None:
-        """Open what `exported_model.opened` returns.
-
-        Raises:
-            DistrlError: The graph is not the described one, or preprocessing does not lead to what it takes.
-        """
+        """Open what `exported_model.opened` returns."""
         self.exported = exported
         self._policy = Policy(bundle)
         self._policy.set_weights(Weights(exported.weights_version, {}))  # all of them are in the graph

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from distrl.actors.baselines import ConstantPolicy, RandomPolicy
+from distrl.actors.baselines import ConstantPolicy, MemorylessPolicy
 from distrl.actors.evaluator import Evaluator
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments.random_actions import RandomActions
@@ -63,7 +63,7 @@ def test_what_no_action_can_be_is_refused(change, message):
 @pytest.mark.row("G33")
 def test_random_is_uniform_where_there_are_bounds():
     spec = EnvSpec("Many-v0", {"observation": ArraySpec((1,), "float32")}, SPECS)
-    policy = RandomPolicy(RandomActions(spec, np.random.default_rng(1)))
+    policy = MemorylessPolicy(RandomActions(spec, np.random.default_rng(1)))
     rows = {"observation": np.zeros((4000, 1), np.float32)}
     actions, _ = policy.choose(rows, {})
     assert np.bincount(actions["arm"]) / 4000 == pytest.approx([1 / 3] * 3, abs=0.04)
@@ -74,7 +74,7 @@ def test_random_is_uniform_where_there_are_bounds():
         pytest.approx(-1.0, abs=0.01),
         [1.0, 4.0],
     )
-    again, _ = RandomPolicy(RandomActions(spec, np.random.default_rng(1))).choose(rows, {})
+    again, _ = MemorylessPolicy(RandomActions(spec, np.random.default_rng(1))).choose(rows, {})
     assert all((actions[name] == again[name]).all() for name in SPECS)
 
 
@@ -82,7 +82,7 @@ def test_random_is_uniform_where_there_are_bounds():
 def test_a_baseline_is_worth_what_chance_is():
     """Of n = 4 symbols chance names one in four: 8 steps pay 2."""
     environment = VectorEnvironment(EnvironmentConfig(id="distrl.environments.worlds.toy:Identity"), 10)
-    random = RandomPolicy(RandomActions(environment.spec, np.random.default_rng(0)))
+    random = MemorylessPolicy(RandomActions(environment.spec, np.random.default_rng(0)))
     constant = ConstantPolicy(environment.spec.actions, {"action": 3})
     for policy in (random, constant):
         totals = [episode.total for episode in Evaluator(policy, environment).episodes(300, 0)]

@@ -19,14 +19,7 @@ from distrl.types import ActionSpec, Array, BoolArray, FloatArray
 
 
 class Exploration:
-    """Chooses an actor's actions while it trains.
-
-    Args:
-        parameters: None: by the policy's distributions alone.
-        distributions: Action -> its distribution.
-        actions: Action -> what the environment takes.
-        rows: The actor's rows.
-    """
+    """Chooses an actor's actions while it trains; without `parameters` it draws from the policy's distributions."""
 
     def __init__(
         self,

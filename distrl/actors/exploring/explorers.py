@@ -86,8 +86,6 @@ class NoisyAction:
     Args:
         noise: Draws the next noise, float64 [B, n] or of a shape that is broadcast to it, in `unit`.
         unit: "range", the distance between the action's bounds, or "action", the action's own unit.
-        spec: The meaning of the policy's outputs.
-        action: Its bounds.
     """
 
     def __init__(
@@ -232,13 +230,7 @@ def uniform_of(action: ActionSpec, spec: FamilySpec) -> UniformChoices | Uniform
 
 
 def explorer_of(parameters: ActionExploration, spec: FamilySpec, action: ActionSpec, rows: Rows) -> Draws:
-    """The explorer of one action.
-
-    Args:
-        parameters: Any kind but `policy`.
-        spec: The meaning of the policy's outputs.
-        action: The action as the environment takes it.
-    """
+    """Return the explorer of one action, of any kind but `policy`."""
     match parameters:
         case EpsilonGreedyParameters(epsilon=source) if spec.is_one_choice:
             return EpsilonGreedyChoice(epsilon_of(source, rows), spec)
@@ -279,10 +271,7 @@ def epsilon_of(source: Epsilon, rows: Rows) -> NextEpsilon:
 
 
 def ladder(parameters: EpsilonLadder, rows: Rows) -> Array:
-    """Epsilon of each row of an actor, float64 [B] or [].
-
-    Actors beyond the configured number have the last actor's.
-    """
+    """Return epsilon of each row of an actor, float64 [B] or []; additional actors have the last one's."""
     if parameters.over == "actors":
         count, place = rows.actors, np.asarray(rows.actor)
     else:

@@ -1,8 +1,6 @@
 """Exploration by noise on weights instead of actions: each unroll acts with its own noise on the network's weights.
 
-Actions are then drawn as ever, and their log-probabilities are those of the policy that acts. Both functions return the
-weights to act with, by name; `arrays`, all weights by name, stay as they are.
-"""
+Both functions return the weights to act with, by name; `arrays`, all weights by name, stay as they are."""
 
 from collections.abc import Mapping
 
