@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distrl.config.environment import EnvironmentConfig
-from distrl.environments import atari, gym_adapter, rendering, spaces
+from distrl.environments import atari, gym_adapter, spaces
 from distrl.environments.observation_spaces import environment_of, of_environment
 from distrl.environments.preprocessing.pipeline import Pipeline
 from distrl.environments.vectors import vectorizations
@@ -49,6 +49,7 @@ class VectorEnvironment:
         spec: Spaces and limits of one row, as `environment.preprocessing` leaves them.
         rows: B; `count`, or as many for each environment as it has agents.
         vectorization: The one in use; never "auto".
+        vector: Gymnasium's vector of them.
     """
 
     def __init__(self, config: EnvironmentConfig, count: int) -> None:
@@ -59,7 +60,7 @@ class VectorEnvironment:
                 of preprocessing that does not fit, or a number of rows that is no multiple of `count`.
         """
         made = vectorizations.make_vector(config, count)
-        self._vector = made.vector
+        self.vector = made.vector
         observation_space = made.vector.single_observation_space
         action_space = made.vector.single_action_space
         self._count, self.rows = count, made.vector.num_envs
@@ -101,7 +102,7 @@ class VectorEnvironment:
             EnvironmentFailedError: The environment raised, or returned something outside its declared space.
         """
         seeds = environment_seeds(seed, self._count)
-        vector: Any = self._vector
+        vector: Any = self.vector
         try:
             # A vector of its own makes has one generator for all of its environments.
             raw, _ = vector.reset(seed=seeds[0] if self.vectorization == "own" else seeds)
@@ -121,7 +122,7 @@ class VectorEnvironment:
         """
         try:
             raw_actions = self._write(self._pipeline.actions(actions))
-            raw, raw_rewards, raw_terminated, raw_truncated, info = self._vector.step(raw_actions)
+            raw, raw_rewards, raw_terminated, raw_truncated, info = self.vector.step(raw_actions)
             over = self._ended if gym_adapter.VALID not in info else ~np.array(info[gym_adapter.VALID], np.bool_)
             valid = ~over
             paid = np.array(raw_rewards, dtype=np.float32)
@@ -141,19 +142,10 @@ class VectorEnvironment:
             terminated |= info[atari.LIFE_LOST]
         return Step(observations, rewards, terminated, truncated, valid, paid, self._ended)
 
-    def render(self) -> Array:
-        """The first environment's picture: uint8 [height, width, 3], RGB; errors as `rendering.picture`."""
-        return rendering.picture(self.spec.id, self._vector)
-
-    @property
-    def frames_per_s(self) -> float:
-        """Pictures per second, as the environment states; 30 where it does not."""
-        return rendering.frames_per_s(self._vector)
-
     def close(self) -> None:
         """Free the environments' resources; errors as `step`."""
         try:
-            self._vector.close()
+            self.vector.close()
         except Exception as error:
             raise self._failed("close", error) from error
 

@@ -14,7 +14,7 @@ from distrl.actors.policy import Policy
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.load import load
-from distrl.environments.pictures import Recorder, renderable
+from distrl.environments.films import Recorder, renderable
 from distrl.environments.random_actions import RandomActions
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError, MissingExtraError

@@ -429,8 +429,8 @@ def test_cart_pole_s_own_vectorization_steps_as_sync(kwargs: dict[str, Any]) -> 
     generator = np.random.default_rng(0)
     ends = np.zeros((3, 8), int)  # terminated, truncated, ignored rows of each environment
     for _ in range(1200):
-        for i, single in enumerate(sync._vector.envs):
-            single.unwrapped.state = tuple(own._vector.state[:, i])
+        for i, single in enumerate(sync.vector.envs):
+            single.unwrapped.state = tuple(own.vector.state[:, i])
         actions = np.concatenate([balance(observations[:4]), generator.integers(2, size=4)]).astype(np.int32)
         ours, theirs = own.step({"action": actions}), sync.step({"action": actions})
         compare(ours, theirs)

@@ -77,7 +77,7 @@ def test_four_environments_behave_as_four_in_this_process():
         assert remote.vectorization == "own"
         assert remote.spec.observations == {"observation": ArraySpec((4,), "float32", 0.0, 1.0)}
         assert (remote.spec.actions, remote.spec.reward_threshold) == ({"action": DiscreteSpec(4)}, 0.95 * 3)
-        first, expected = (each._vector.reset(seed=[1, 2, 3, 4])[0] for each in (remote, local))
+        first, expected = (each.vector.reset(seed=[1, 2, 3, 4])[0] for each in (remote, local))
         np.testing.assert_array_equal(first, expected)
         random_ = np.random.default_rng(0)
         for _ in range(12):
@@ -126,7 +126,7 @@ def test_one_connection_that_breaks_is_one_truncation():
     with served(make) as port, vector(config(port), 3) as remote:
         remote.reset(seed=0)
         remote.step(actions(0, 0, 0))
-        remote._vector.envs[1]._channel.interrupt()
+        remote.vector.envs[1]._channel.interrupt()
         broken = remote.step(actions(0, 0, 0))
         assert broken.observations["observation"].ravel().tolist() == [2, 1, 2]
         assert broken.rewards.tolist() == [2, 0, 2]
@@ -166,7 +166,7 @@ def test_the_time_outs_of_several_environments_do_not_add_up(monkeypatch):
         clock = [1000.0]
         monkeypatch.setattr("distrl.environments.remote.environment.time.monotonic", lambda: clock[0])
         silent = [Silent(clock) for _ in range(4)]
-        for each, channel in zip(remote._vector.envs, silent, strict=True):
+        for each, channel in zip(remote.vector.envs, silent, strict=True):
             each.close()
             each._channel = channel
         step = remote.step(actions(0, 0, 0, 0))
@@ -179,8 +179,8 @@ def test_giving_up_is_counted_from_the_beginning_of_the_call(monkeypatch):
     with served(StepCounter) as port, vector(config(port, kwargs={"give_up_s": 30.0}), 2) as remote:
         clock = [1000.0]
         monkeypatch.setattr("distrl.environments.remote.environment.time.monotonic", lambda: clock[0])
-        first, second = remote._vector.envs
-        remote._vector._begin()
+        first, second = remote.vector.envs
+        remote.vector._begin()
         clock[0] += 29.0
         first.reset(seed=0)  # which took so long
         second.close()

@@ -141,7 +141,7 @@ def zeros(count: int) -> dict[str, np.ndarray]:
 
 
 def workers(environment: VectorEnvironment) -> list[psutil.Process]:
-    return [psutil.Process(process.pid) for process in environment._vector.processes]
+    return [psutil.Process(process.pid) for process in environment.vector.processes]
 
 
 def gone(processes: list[psutil.Process]) -> bool:
@@ -157,8 +157,8 @@ def gone(processes: list[psutil.Process]) -> bool:
 def test_cart_pole_in_processes_is_cart_pole_in_one() -> None:
     ours, theirs = vector("CartPole-v1", 3), VectorEnvironment(EnvironmentConfig(vectorization="sync"), 3)
     assert (ours.spec, ours.vectorization) == (theirs.spec, "async")
-    assert ours._vector.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
-    assert ours._vector.shared_memory
+    assert ours.vector.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    assert ours.vector.shared_memory
     running = workers(ours)
     assert len({process.pid for process in running} | {os.getpid()}) == 4
     for seed in (4, 5):
@@ -257,7 +257,7 @@ def test_closing_kills_a_worker_that_hangs(monkeypatch: pytest.MonkeyPatch) -> N
     environment = vector("faulty:Faulty", 2, how="hangs", at=1)
     environment.reset(0)
     running = workers(environment)
-    for pipe in environment._vector.parent_pipes:
+    for pipe in environment.vector.parent_pipes:
         pipe.send(("step", 0))
     environment.close()
     assert gone(running)
@@ -273,7 +273,7 @@ environment = VectorEnvironment(
     EnvironmentConfig(id="faulty:Faulty", vectorization="async", kwargs={"how": sys.argv[1]}), 2
 )
 environment.reset(0)
-print(*(process.pid for process in environment._vector.processes), flush=True)
+print(*(process.pid for process in environment.vector.processes), flush=True)
 for _ in range(3):
     environment.step({"action": np.zeros(2, np.int32)})
 """

@@ -18,7 +18,7 @@ from distrl.config.environment import EnvironmentConfig
 from distrl.environments.vector import VectorEnvironment
 
 environment = VectorEnvironment(EnvironmentConfig(vectorization="async"), 1)
-(worker,) = environment._vector.processes
+(worker,) = environment.vector.processes
 print(worker.pid, os.getpgid(worker.pid) == os.getpgid(0), "DISTRL_FORK_SERVER_DIRECTORY" in os.environ)
 assert "PYTHONSAFEPATH" not in os.environ
 locks = [one for one in gc.get_objects() if isinstance(one, synchronize.SemLock)]

@@ -97,7 +97,7 @@ def test_memory_cue_s_own_vectorization_steps_as_sync(n: int, delay_steps: int) 
             np.testing.assert_array_equal(ours[:, -1], theirs[:, -1])
             np.testing.assert_array_equal(ours[:, :n].sum(axis=1), theirs[:, :n].sum(axis=1))
             seen += ours[:, :n].sum(axis=0).astype(int)
-            for single, cue in zip(sync._vector.envs, ours[:, :n].argmax(axis=1), strict=True):
+            for single, cue in zip(sync.vector.envs, ours[:, :n].argmax(axis=1), strict=True):
                 single._cue = cue
         else:
             np.testing.assert_array_equal(ours, theirs)

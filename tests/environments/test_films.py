@@ -1,17 +1,19 @@
 """Films: one picture after the reset and one after every step, of the first environment, in the right colours."""
 
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import gymnasium
 import numpy as np
 import pytest
 
 from distrl.actors.baselines import ConstantPolicy
 from distrl.actors.evaluator import Evaluator
 from distrl.config.environment import EnvironmentConfig
-from distrl.environments.pictures import Recorder, renderable
+from distrl.environments.films import Recorder, frames_per_s, renderable, rendered
 from distrl.environments.vector import VectorEnvironment
 from distrl.environments.worlds.toy import StepCounter
-from distrl.errors import ConfigError, DistrlError
+from distrl.errors import ConfigError, DistrlError, EnvironmentFailedError, MissingExtraError
 
 cv2 = pytest.importorskip("cv2")
 
@@ -111,7 +113,7 @@ def test_opencv_may_be_missing(tmp_path, monkeypatch):
     def refuse(module, what, extra):
         raise ConfigError(f"{module}: {what} {extra}")
 
-    monkeypatch.setattr("distrl.environments.pictures.require", refuse)
+    monkeypatch.setattr("distrl.environments.films.require", refuse)
     with pytest.raises(ConfigError, match="cv2: OpenCV, which writes films, video"):
         Recorder(None, tmp_path / "film.mp4", 1)
     assert not (tmp_path / "film.mp4").exists()
@@ -120,3 +122,41 @@ def test_opencv_may_be_missing(tmp_path, monkeypatch):
 def test_a_game_shows_its_screen_without_being_told():
     config = renderable(EnvironmentConfig.model_validate({"id": "ALE/Pong-v5", "atari": {}}))
     assert (config.kwargs, config.vectorization) == ({}, "sync")
+
+
+def vector(render, **metadata):
+    """What surrounds an environment that renders as `render` does."""
+    first = SimpleNamespace(render=render, metadata=metadata)
+    return SimpleNamespace(unwrapped=SimpleNamespace(envs=[first, SimpleNamespace(render=pytest.fail)]))
+
+
+def raises(error):
+    def render():
+        raise error
+
+    return render
+
+
+def test_the_first_environment_is_shown():
+    shown = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
+    np.testing.assert_array_equal(rendered("e", vector(lambda: shown)), shown)
+    assert frames_per_s(vector(None, render_fps=50)) == 50.0
+    assert frames_per_s(vector(None)) == frames_per_s(vector(None, render_fps=None)) == 30.0
+
+
+@pytest.mark.parametrize(
+    "shown", [None, "text", np.zeros((2, 2), np.uint8), np.zeros((2, 2, 3)), np.zeros((2, 2, 4), np.uint8)]
+)
+def test_what_is_no_picture_is_one_line(shown):
+    with pytest.raises(ConfigError, match=r"environment e renders no pictures \(rgb_array\)"):
+        rendered("e", vector(lambda: shown))
+
+
+def test_what_it_draws_with_may_be_missing_and_it_may_fail():
+    missing = gymnasium.error.DependencyNotInstalled("pygame")
+    with pytest.raises(
+        MissingExtraError, match=r"what environment e draws with is not installed: pip install .*\[video\]"
+    ):
+        rendered("e", vector(raises(missing)))
+    with pytest.raises(EnvironmentFailedError, match="environment e failed in render: OSError: no display"):
+        rendered("e", vector(raises(OSError("no display"))))

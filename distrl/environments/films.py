@@ -1,0 +1,150 @@
+"""Films of episodes as .webm or .mp4 files, from the pictures of a vector's first environment."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from distrl.config.environment import EnvironmentConfig
+from distrl.environments import gym_adapter
+from distrl.environments.remote.connection import is_remote
+from distrl.environments.vector import VectorEnvironment
+from distrl.errors import ConfigError, DistrlError, EnvironmentFailedError, MissingExtraError, require
+from distrl.types import Array
+
+FRAMES_PER_S = 30.0
+CODECS = {".webm": "VP80", ".mp4": "mp4v"}
+"""Suffix -> codec: VP8, which browsers play, and MPEG-4 Part 2, which other players do."""
+
+
+def renderable(config: EnvironmentConfig) -> EnvironmentConfig:
+    """Return the same environments with rendering, stepped one after the other in this process."""
+    if is_remote(config.id):
+        raise ConfigError(f"environment {config.id} is on another machine and cannot be filmed")
+    if config.vectorization in ("envpool", "ale"):
+        raise ConfigError(
+            f"environment {config.id}: environment.vectorization: {config.vectorization} cannot be filmed; evaluate "
+            "without --video"
+        )
+    # A game of `environment.atari` always shows its screen.
+    kwargs = config.kwargs if config.atari is not None else {**config.kwargs, "render_mode": "rgb_array"}
+    return config.model_copy(update={"vectorization": "sync", "kwargs": kwargs})
+
+
+class Recorder:
+    """Films the first environment of a vector from its reset on, for a number of episodes.
+
+    Each episode adds the picture after its reset and one after every step. The film gets its name when it is left, also
+    when that is early; if by an error, or if the process is killed, what had that name before stays.
+
+    Args:
+        environment: Made as `renderable` says.
+        path: Its directory is made.
+        replaced: A film that is there is replaced.
+
+    Raises:
+        MissingExtraError: OpenCV is not installed.
+        ConfigError: Another kind of file than `CODECS` has, it is there already, or it cannot be made.
+    """
+
+    def __init__(self, environment: VectorEnvironment, path: Path, episodes: int, *, replaced: bool = False) -> None:
+        require("cv2", "OpenCV, which writes films,", "video")
+        if path.suffix.lower() not in CODECS:
+            raise ConfigError(f"--video {path}: films are {' or '.join(CODECS)} files")
+        if path.is_dir():
+            raise ConfigError(f"--video {path} is a directory; name a file in it")
+        if path.exists() and not replaced:
+            raise ConfigError(f"--video {path} is there already; add --force to replace it, or choose another file")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--video {path} cannot be written: {error.filename}: {error.strerror}") from error
+        self._environment = environment
+        self._path = path
+        self._unfinished = path.with_name(f".tmp-{path.name}")
+        self._left = episodes
+        self._writer: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._writer is None:
+            return
+        self._writer.release()
+        if kind is None or not issubclass(kind, Exception):  # Ctrl-C, or who plays has had enough
+            self._unfinished.replace(self._path)
+        else:
+            self._unfinished.unlink(missing_ok=True)
+
+    def watch(self, ended: Array) -> None:
+        """Add a picture; `ended`: bool [B], of the step that led to it. Errors are those of `rendering.picture`."""
+        if self._left == 0:
+            return
+        picture = rendered(self._environment.spec.id, self._environment.vector)
+        if self._writer is None:
+            self._writer = self._open(picture)
+        self._writer.write(np.ascontiguousarray(picture[:, :, ::-1]))  # RGB -> OpenCV's BGR
+        self._left -= int(ended[0])
+
+    def _open(self, picture: Array) -> Any:
+        import cv2
+
+        height, width = picture.shape[:2]
+        fps = frames_per_s(self._environment.vector)
+        codec = cv2.VideoWriter.fourcc(*CODECS[self._path.suffix.lower()])
+        with _unheard():
+            writer = cv2.VideoWriter(str(self._unfinished), codec, fps, (width, height))
+        if not writer.isOpened():
+            raise DistrlError(f"{self._path} cannot be written as a film of {width} x {height} pixels")
+        return writer
+
+
+def rendered(env_id: str, vector: VectorEnv[Any, Any, Any]) -> Array:
+    """uint8 [height, width, 3], RGB.
+
+    Raises:
+        MissingExtraError: The library that the environment draws with is not installed.
+        ConfigError: It renders nothing, or something else than such an array.
+        EnvironmentFailedError: It raised.
+    """
+    try:
+        shown = _first(vector).render()
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise MissingExtraError(f"what environment {env_id} draws with", "video") from error
+    except Exception as error:
+        raise EnvironmentFailedError(f"environment {env_id} failed in render: {gym_adapter.describe(error)}") from error
+    if not isinstance(shown, np.ndarray) or shown.dtype != np.uint8 or shown.ndim != 3 or shown.shape[2] != 3:
+        raise ConfigError(f"environment {env_id} renders no pictures (rgb_array): a film cannot be made of it")
+    return shown
+
+
+def frames_per_s(vector: VectorEnv[Any, Any, Any]) -> float:
+    """As the environment's metadata say; `FRAMES_PER_S` where they do not."""
+    return float(_first(vector).metadata.get("render_fps") or FRAMES_PER_S)
+
+
+def _first(vector: VectorEnv[Any, Any, Any]) -> Any:
+    """The first of the environments that SyncVectorEnv steps, beneath whatever wraps it."""
+    return vector.unwrapped.envs[0]  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Silence standard error inside: OpenCV prints there that WebM has another tag for VP8."""
+    saved = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
