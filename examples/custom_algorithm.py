@@ -15,7 +15,6 @@ from pydantic import Field
 from distrl.algorithms.algorithm import GradientAlgorithm, Loss
 from distrl.algorithms.maths import losses
 from distrl.algorithms.maths.returns import n_step, step_discounts
-from distrl.config import RunConfig
 from distrl.config.algorithms import AlgorithmSection
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.networks.actions.family import Tensor
@@ -47,12 +46,8 @@ class MaximumEntropy(GradientAlgorithm):
         """Reward for one nat of entropy, in units of `reward_scale` times the reward."""
         value_loss_weight: float = Field(0.5, ge=0.0)
 
+    parameters: Parameters
     heads = (PolicyHeadParameters(), ValueHeadParameters())
-
-    def __init__(self, config: RunConfig) -> None:
-        super().__init__(config)
-        assert isinstance(config.algorithm, self.Parameters)  # distrl has checked the section against it
-        self.parameters = config.algorithm
 
     def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
         """Return the loss; distrl traces this once and compiles it, on TensorFlow or JAX.

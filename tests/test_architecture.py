@@ -261,6 +261,15 @@ def _is_at(path: str, place: str) -> bool:
     return path.startswith(place) if place.endswith("/") else path == place
 
 
+def algorithms_see_no_run(modules: list[Module]) -> Iterator[Violation]:
+    """Report algorithms that import the whole configuration: theirs is an `AlgorithmContext`."""
+    for module in modules:
+        if module.part == "algorithms" and module.inside != "algorithms/selection.py":
+            for name, line in imports(module):
+                if name.startswith(("distrl.config.RunConfig", "distrl.config.run.", "distrl.config.load")):
+                    yield Violation(module.path, line, "an algorithm knows its AlgorithmContext, not the whole run")
+
+
 def sizes(modules: list[Module]) -> Iterator[Violation]:
     for module in modules:
         lines = len(module.source.splitlines())
@@ -361,6 +370,7 @@ RULES: list[Callable[[list[Module]], Iterator[Violation]]] = [
     one_way_imports,
     no_cycles,
     third_party_walls,
+    algorithms_see_no_run,
     sizes,
     names,
     unsafe_calls,
@@ -406,6 +416,12 @@ BAD: list[tuple[str, str, Callable[[list[Module]], Iterator[Violation]], str]] =
         "def f():\n    import distrl.launch.x",
         one_way_imports,
         "distrl/actors/b.py:2: actors must not import launch",
+    ),
+    (
+        "algorithms/a.py",
+        "from distrl.config import RunConfig",
+        algorithms_see_no_run,
+        "distrl/algorithms/a.py:1: an algorithm knows its AlgorithmContext, not the whole run",
     ),
     (
         "metrics/a.py",

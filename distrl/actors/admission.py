@@ -53,7 +53,7 @@ class Gate:
         self._stop = stop
         self._progress = progress
         self._needs_ticket = config.algorithm.max_staleness_updates is not None
-        self._in_rounds = config.in_rounds
+        self._in_rounds = config.algorithm.rounds
         self._sync_timeout_s = config.learner.sync_timeout_s
         self._newest: UnrollHeader | None = None  # of the newest push
         self._look_at = 0.0  # monotonic seconds from when on to check whether it was lost

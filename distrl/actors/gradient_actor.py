@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from distrl.algorithms import make_algorithm
+from distrl.algorithms import context_of, make_algorithm
 from distrl.algorithms.algorithm import GradientAlgorithm, Networks
 from distrl.config import RunConfig
 from distrl.errors import ConfigError
@@ -48,7 +48,7 @@ class GradientShipper:
 
     def steer(self, config: RunConfig) -> None:
         """Change the loss's coefficients; the learner applies the learning rate."""
-        self._algorithm.steer(self._networks, config)
+        self._algorithm.steer(self._networks, context_of(config))
 
     def contribution(self, unroll: Unroll) -> Contribution:
         """Compute the gradient of one unroll."""
@@ -68,6 +68,6 @@ class GradientShipper:
 def make_shipper(config: RunConfig, spec: EnvSpec) -> GradientShipper:
     """Make the shipper of an actor of this run; raise ConfigError if the algorithm's actors ship unrolls."""
     algorithm = make_algorithm(config)
-    if not isinstance(algorithm, GradientAlgorithm) or algorithm.memory.ships != "gradients":
+    if not isinstance(algorithm, GradientAlgorithm) or algorithm.parameters.ships != "gradients":
         raise ConfigError(f"algorithm {config.algorithm.name} has no gradient actors")
     return GradientShipper(algorithm, algorithm.build(spec), spec.frames)

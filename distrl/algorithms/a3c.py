@@ -9,8 +9,7 @@ from distrl.algorithms.actor_critic import actor_critic_loss
 from distrl.algorithms.algorithm import GradientAlgorithm, Loss
 from distrl.algorithms.maths.returns import gae, step_discounts
 from distrl.algorithms.maths.rewards import learned_rewards
-from distrl.config import RunConfig
-from distrl.config.algorithms import ActorCriticSection
+from distrl.config.algorithms.actor_critics import ActorCriticSection
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.networks.actions.family import Tensor
 from distrl.types import Batch
@@ -26,13 +25,8 @@ class ActorCritic(GradientAlgorithm):
     """
 
     Parameters = ActorCriticSection
+    parameters: ActorCriticSection
     heads = (PolicyHeadParameters(), ValueHeadParameters())
-    coefficients = ("entropy_weight",)
-
-    def __init__(self, config: RunConfig) -> None:
-        super().__init__(config)
-        assert isinstance(config.algorithm, self.Parameters)
-        self.parameters = config.algorithm
 
     def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
         """Return the loss of one unroll.
@@ -63,5 +57,5 @@ class ActorCritic(GradientAlgorithm):
             batch.valid,
             value_loss_weight=parameters.value_loss_weight,
             entropy_weight=self.coefficient("entropy_weight"),
-            huber=self.config.network.replace_mse_with_huber_loss,
+            huber=self.context.network.replace_mse_with_huber_loss,
         )

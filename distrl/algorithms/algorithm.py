@@ -1,8 +1,8 @@
-"""The interface of algorithms: their use of the memory, their networks, and one update.
+"""The seam between an algorithm and everything else: its section of the configuration, its networks, and one update.
 
-    memory    read once, before the launch: how unrolls are made and how old they may be
-    build     called once, in the learner: makes the networks and the compiled step
-    update    called per batch: hops 7 to 9 of a trajectory's life
+    Parameters  read by all roles: settings, and what actors ship
+    build       once, in the learner: the networks, and the compiled step
+    update      per batch: hops 7 to 9 of a trajectory's life
 
 An algorithm whose update is a gradient step on one loss needs only `heads` and `loss`: see `GradientAlgorithm`. They
 also suffice for gradient actors, which compute the gradient themselves and ship it in place of the unroll.
@@ -11,14 +11,12 @@ also suffice for gradient actors, which compute the gradient themselves and ship
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from distrl.config import RunConfig
-from distrl.config.algorithms import AlgorithmSection
+from distrl.config.algorithms import AlgorithmContext, AlgorithmSection
 from distrl.config.heads import HeadParameters
-from distrl.config.replay import ReplayParameters
 from distrl.errors import ConfigError
 from distrl.networks.actions.family import Tensor, UndrawnFamily
 from distrl.networks.actions.joint import JointDistribution
@@ -30,46 +28,6 @@ from distrl.types import Batch, Contributions, Differentiated, EnvSpec, FloatArr
 
 Networks = dict[str, NetworkWrapper]
 """An algorithm's networks by name; actors run the policy of "main"."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemorySpec:
-    """An algorithm's use of the memory backend.
-
-    Attributes:
-        kind: stream: every unroll is trained on once, in order of arrival. replay: unrolls go into a replay memory on
-            the learner's side of the stream, and batches are sampled from it.
-        ships: Payload of actors: unrolls, or gradients of them.
-        rounds: Whether gradient actors wait for each other: one gradient of each of them makes one update.
-        unroll_length_steps: T.
-        batch_size: Unrolls, gradients, or items sampled from the replay memory, in one update. A round has one gradient
-            of every actor instead.
-        max_staleness_updates: 0: synchronous. k: nothing older than k updates. None: bounded only by the queue.
-        replay: Parameters of the replay memory; None for streams.
-    """
-
-    ships: Literal["unrolls", "gradients"] = "unrolls"
-    rounds: bool = False
-    unroll_length_steps: int
-    batch_size: int
-    max_staleness_updates: int | None
-    replay: ReplayParameters | None = None
-
-    @property
-    def kind(self) -> Literal["stream", "replay"]:
-        return "stream" if self.replay is None else "replay"
-
-    @staticmethod
-    def of(config: RunConfig) -> "MemorySpec":
-        """Return the memory's use as configured, in the section `algorithm` first."""
-        return MemorySpec(
-            ships=config.algorithm.ships,
-            rounds=config.in_rounds,
-            unroll_length_steps=config.actors.unroll_length_steps,
-            batch_size=config.batch_size,
-            max_staleness_updates=config.algorithm.max_staleness_updates,
-            replay=config.algorithm.replay_parameters,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,21 +63,19 @@ class Algorithm(ABC):
     """Base class of algorithms.
 
     Attributes:
-        Parameters: In a user's class, the section `algorithm` of its configurations. distrl's own algorithms have them
-            in `config/algorithms/`.
-        memory: Its use of the memory backend.
+        Parameters: Class of the section `algorithm`: declarations for all roles, and settings. A class of the user's
+            own may nest it; those of distrl are in `config/algorithms/`.
+        context: All that is known of the run before `build`.
+        parameters: The section `algorithm`, an instance of `Parameters`.
     """
 
     Parameters: ClassVar[type[AlgorithmSection]] = AlgorithmSection
-    memory: MemorySpec
+    parameters: AlgorithmSection
 
-    @abstractmethod
-    def __init__(self, config: RunConfig) -> None:
-        """Read the configuration; the environment is not known yet.
-
-        Args:
-            config: The run's configuration; its section `algorithm` holds the algorithm's parameters.
-        """
+    def __init__(self, context: AlgorithmContext) -> None:
+        assert isinstance(context.parameters, self.Parameters)
+        self.context = context
+        self.parameters = context.parameters
 
     @abstractmethod
     def build(self, spec: EnvSpec) -> Networks:
@@ -130,7 +86,7 @@ class Algorithm(ABC):
         """Make one update of `networks`, which `build` returned, with all its epochs.
 
         Args:
-            batch: Unrolls, or gradients if `memory.ships` is "gradients".
+            batch: Unrolls, or gradients if `parameters.ships` is "gradients".
         """
 
     def objective(self, networks: Networks) -> Objective | None:
@@ -141,15 +97,15 @@ class Algorithm(ABC):
         del networks
         return None
 
-    def steer(self, networks: Networks, config: RunConfig) -> None:
+    def steer(self, networks: Networks, context: AlgorithmContext) -> None:
         """Apply settings that operators changed, between two updates: the learning rate, and more in subclasses.
 
         Args:
-            config: The run's current configuration. Only settings of `config.live_settings` differ.
+            context: The run's current settings. Only those of `config.live_settings` differ.
         """
-        if config.network.optimizer_type != "LBFGS":
+        if context.network.optimizer_type != "LBFGS":
             for network in networks.values():
-                network.set_learning_rate(config.network.learning_rate)
+                network.set_learning_rate(context.network.learning_rate)
 
 
 class GradientAlgorithm(Algorithm):
@@ -160,26 +116,24 @@ class GradientAlgorithm(Algorithm):
     copy is published.
 
     Attributes:
-        heads: The network's heads, unless the configuration has others of the same kinds.
         has_target: Whether there is a target copy, whose outputs the loss gets as "target/<name>". The subclass moves
             it by `update_target_network`.
-        coefficients: Names of numbers in the section `algorithm` that may change while training; `loss` reads them by
-            `coefficient`.
-        config: The run's configuration.
         distribution: Joint distribution of all actions that are drawn from one; known after `build`.
     """
 
-    heads: tuple[HeadParameters, ...]
     has_target: ClassVar[bool] = False
-    coefficients: ClassVar[tuple[str, ...]] = ()
     distribution: JointDistribution
+    _step: TrainStep | None = None
+    _gradient_step: GradientStep | None = None
 
-    def __init__(self, config: RunConfig) -> None:
-        self.config = config
-        self.memory = MemorySpec.of(config)
-        self._step: TrainStep | None = None
-        self._gradient_step: GradientStep | None = None
+    def __init__(self, context: AlgorithmContext) -> None:
+        super().__init__(context)
         self._coefficients: dict[str, Any] = {}
+
+    @property
+    @abstractmethod
+    def heads(self) -> tuple[HeadParameters, ...]:
+        """The network's heads, usually a class attribute: `heads = (PolicyHeadParameters(), ValueHeadParameters())`."""
 
     @abstractmethod
     def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
@@ -196,47 +150,47 @@ class GradientAlgorithm(Algorithm):
         Raises:
             ConfigError: `network` does not fit the algorithm or the environment.
         """
+        ships_gradients, replay = self.parameters.ships == "gradients", self.parameters.replay_parameters
         network = NetworkWrapper(
-            self.config.network,
+            self.context.network,
             spec,
-            self._heads(),
+            self.configured_heads(),
             has_target=self.has_target,
-            has_global=self.memory.ships == "gradients",  # otherwise the learner alone contributes them
+            has_global=ships_gradients,  # otherwise the learner alone contributes them
             name="main",
-            seed=self.config.seed,
-            reward_normalization=self.config.algorithm.reward_normalization,
-            burn_in_steps=0 if self.memory.replay is None else self.memory.replay.item.burn_in_steps,
+            seed=self.context.seed,
+            reward_normalization=self.parameters.reward_normalization,
+            burn_in_steps=0 if replay is None else replay.item.burn_in_steps,
         )
         self._coefficients = {
-            name: network.online.add_coefficient(name, getattr(self.config.algorithm, name))
-            for name in self.coefficients
+            name: network.online.add_coefficient(name, getattr(self.parameters, name)) for name in self.parameters.live
         }
         specs = network.online.actions
         self.distribution = JointDistribution(
             {action: spec for action, spec in specs.items() if not isinstance(spec, UndrawnFamily)}
         )
-        if self.memory.ships == "gradients":
+        if ships_gradients:
             self._gradient_step = GradientStep(network.online, self.loss)
         else:
             self._step = self.train_step(network)
         return {"main": network}
 
     def coefficient(self, name: str) -> Tensor | float:
-        """Return one of `coefficients` as a variable of the step; before `build`, its configured value."""
+        """Return one of `parameters.live` as a variable of the step; before `build`, its configured value."""
         variable = self._coefficients.get(name)
-        return float(getattr(self.config.algorithm, name)) if variable is None else variable.value
+        return float(getattr(self.parameters, name)) if variable is None else variable.value
 
     def objective(self, networks: Networks) -> Objective | None:
         return networks["main"].objective(self.loss)
 
-    def steer(self, networks: Networks, config: RunConfig) -> None:
-        super().steer(networks, config)
+    def steer(self, networks: Networks, context: AlgorithmContext) -> None:
+        super().steer(networks, context)
         for name, variable in self._coefficients.items():
-            variable.assign(getattr(config.algorithm, name))
+            variable.assign(getattr(context.parameters, name))
 
     def train_step(self, network: NetworkWrapper) -> TrainStep:
         """Return the step of `update` on a batch of unrolls: one step by the gradient of `loss`."""
-        return network.train_step(self.loss, self.config.learner.replicas)
+        return network.train_step(self.loss, self.context.replicas)
 
     def update(self, networks: Networks, batch: Batch | Contributions) -> Update:
         """Make one compiled gradient step on the online copy; shipped gradients move the global copy instead."""
@@ -268,29 +222,29 @@ class GradientAlgorithm(Algorithm):
         if self._gradient_step is not None:
             self._gradient_step.reseed(seeds)
 
-    def _heads(self) -> list[HeadParameters]:
-        """Return the network's heads."""
-        return configured_heads(self.config, self.heads)
+    def configured_heads(self) -> list[HeadParameters]:
+        """Return `heads`, or those of the same kinds that the configuration has."""
+        return configured_heads(self.context, self.heads)
 
     @property
     def _takes_mean(self) -> bool:
         """Whether gradients that are applied together are averaged instead of summed."""
-        return not self.memory.rounds or (
-            self.config.network.scale_down_gradients_by_number_of_workers_for_sync_training
+        return not self.parameters.rounds or (
+            self.context.network.scale_down_gradients_by_number_of_workers_for_sync_training
         )
 
 
-def configured_heads(config: RunConfig, heads: Sequence[HeadParameters]) -> list[HeadParameters]:
+def configured_heads(context: AlgorithmContext, heads: Sequence[HeadParameters]) -> list[HeadParameters]:
     """Return an algorithm's heads, replaced by the configuration's heads of the same kinds.
 
     Raises:
         ConfigError: The configuration has a head that the algorithm lacks, a head twice or in several copies, or a
             setting of a loss that the algorithm defines.
     """
-    configured = {head.kind: head for head in config.network.heads_parameters}
-    name = config.algorithm.name
+    configured = {head.kind: head for head in context.network.heads_parameters}
+    name = context.parameters.name
     kinds = [head.kind for head in heads]
-    for head in config.network.heads_parameters:
+    for head in context.network.heads_parameters:
         where = f"network.heads_parameters: {head.kind}"
         if head.kind not in kinds:
             raise ConfigError(f"{where}: algorithm {name} has the heads {', '.join(kinds)}")

@@ -7,7 +7,7 @@ step itself; V-trace corrects for the age of the following steps, in targets and
 from distrl.algorithms.maths.returns import Returns, corrected_gae, step_discounts
 from distrl.algorithms.maths.rewards import learned_rewards
 from distrl.algorithms.ppo import Ppo
-from distrl.config.algorithms import AppoParameters
+from distrl.config.algorithms.ppo import AppoParameters
 from distrl.networks.actions.family import Tensor
 from distrl.types import Batch
 

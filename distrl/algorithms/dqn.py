@@ -12,9 +12,8 @@ from distrl.algorithms.algorithm import PRIORITIES, GradientAlgorithm, Loss, Net
 from distrl.algorithms.maths.losses import masked_mean
 from distrl.algorithms.maths.returns import batch_discounts, n_step
 from distrl.algorithms.maths.td_targets import chosen_values, greedy_values, item_priorities, mean_over_choices
-from distrl.config import RunConfig
-from distrl.config.algorithms import QLearningSection
-from distrl.config.heads import DuelingQHeadParameters, QHeadParameters
+from distrl.config.algorithms.q_learning import QLearningSection
+from distrl.config.heads import DuelingQHeadParameters, HeadParameters, QHeadParameters
 from distrl.networks.actions.family import Tensor
 from distrl.networks.actions.values import ValuesSpecs, choices_made, valued, values_of_choices
 from distrl.networks.framework.backend import Outputs
@@ -37,16 +36,15 @@ class Dqn(GradientAlgorithm):
     """
 
     Parameters = QLearningSection
+    parameters: QLearningSection
     has_target = True
+    choices: dict[str, ValuesSpecs]
+    _updates: int | None = None
+    _td_loss: Outputs | None = None
 
-    def __init__(self, config: RunConfig) -> None:
-        super().__init__(config)
-        assert isinstance(config.algorithm, self.Parameters)
-        self.parameters = config.algorithm
-        self.heads = (DuelingQHeadParameters() if self.parameters.dueling else QHeadParameters(),)
-        self.choices: dict[str, ValuesSpecs] = {}
-        self._updates: int | None = None
-        self._td_loss: Outputs | None = None
+    @property
+    def heads(self) -> tuple[HeadParameters, ...]:
+        return (DuelingQHeadParameters() if self.parameters.dueling else QHeadParameters(),)
 
     def build(self, spec: EnvSpec) -> Networks:
         """Build the Q-network and its target; raise ConfigError if they cannot serve the environment."""
@@ -129,5 +127,5 @@ class Dqn(GradientAlgorithm):
 
     def _losses(self, errors: list[Tensor]) -> Tensor:
         """Return losses of errors, float32 [T, N]: the paper's square, without ½, or Huber's, with ½."""
-        regression = huber if self.config.network.replace_mse_with_huber_loss else ops.square
+        regression = huber if self.context.network.replace_mse_with_huber_loss else ops.square
         return mean_over_choices([regression(error) for error in errors])

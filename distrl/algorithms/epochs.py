@@ -8,9 +8,8 @@ from keras import ops
 
 from distrl import nest
 from distrl.algorithms.algorithm import Loss
-from distrl.config import RunConfig
-from distrl.config.algorithms import ProximalSection
-from distrl.config.environment_checks import check_memory
+from distrl.config.algorithms import AlgorithmContext
+from distrl.config.algorithms.ppo import ProximalSection
 from distrl.networks.actions.family import Tensor
 from distrl.networks.framework.backend import Metrics, Outputs
 from distrl.networks.heads.losses import adapted_kl_coefficient
@@ -75,14 +74,11 @@ class ProximalUpdate:
     Args:
         estimates: (outputs, batch) -> estimates before the first epoch, by name; see `Ppo.estimates`.
         loss: (outputs, minibatch) -> one scalar per head, and metrics, "kl" among them; see `Ppo.surrogate_loss`.
-
-    Raises:
-        ConfigError: The network has memory, and the batch's sequences cannot be divided among the minibatches.
     """
 
     def __init__(
         self,
-        config: RunConfig,
+        context: AlgorithmContext,
         parameters: ProximalSection,
         network: NetworkWrapper,
         estimates: Callable[[Mapping[str, Tensor], Batch], dict[str, Tensor]],
@@ -92,9 +88,7 @@ class ProximalUpdate:
         self._parameters = parameters
         self._make, self._loss = estimates, loss
         self._arrange = by_sequences if online.recurrent_state else by_rows
-        if online.recurrent_state:
-            check_memory(config)
-        self._seed = config.seed
+        self._seed = context.seed
         variables = [*online.model.trainable_variables, *online.state_variables]
         self._estimates = Outputs(self._make_estimates, variables)
         self._kl = Outputs(self._measure_kl, variables)
@@ -104,7 +98,7 @@ class ProximalUpdate:
             self._objective,
             [network.part()],
             online.state_variables,
-            replicas=config.learner.replicas,
+            replicas=context.replicas,
             minibatches=minibatches,
         )
 

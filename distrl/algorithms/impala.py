@@ -9,8 +9,7 @@ from distrl.algorithms.algorithm import GradientAlgorithm, Loss
 from distrl.algorithms.maths import losses
 from distrl.algorithms.maths.returns import step_discounts, vtrace
 from distrl.algorithms.maths.rewards import learned_rewards
-from distrl.config import RunConfig
-from distrl.config.algorithms import ImpalaParameters
+from distrl.config.algorithms.actor_critics import ImpalaParameters
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.networks.actions.family import Tensor
 from distrl.networks.steps import TrainStep
@@ -28,17 +27,12 @@ class Impala(GradientAlgorithm):
     """
 
     Parameters = ImpalaParameters
+    parameters: ImpalaParameters
     heads = (PolicyHeadParameters(), ValueHeadParameters())
-    coefficients = ("entropy_weight",)
-
-    def __init__(self, config: RunConfig) -> None:
-        super().__init__(config)
-        assert isinstance(config.algorithm, self.Parameters)
-        self.parameters = config.algorithm
 
     def train_step(self, network: NetworkWrapper) -> TrainStep:
         """Return a step by the gradient of `loss` on each minibatch."""
-        return network.train_step(self.loss, self.config.learner.replicas, self.parameters.minibatches)
+        return network.train_step(self.loss, self.context.replicas, self.parameters.minibatches)
 
     def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
         """Return IMPALA's loss.
@@ -78,7 +72,7 @@ class Impala(GradientAlgorithm):
             batch.valid,
             value_loss_weight=parameters.value_loss_weight,
             entropy_weight=self.coefficient("entropy_weight"),
-            huber=self.config.network.replace_mse_with_huber_loss,
+            huber=self.context.network.replace_mse_with_huber_loss,
         )
         mean_rho = losses.masked_mean(ops.exp(ops.minimum(log_rhos, 0.0)), batch.valid)
         kl = -losses.masked_mean(log_rhos, batch.valid)

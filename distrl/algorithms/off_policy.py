@@ -1,31 +1,63 @@
 """Actor-critics from a replay memory: a policy and two critics with target copies, moved by one compiled step."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
-from distrl.algorithms.algorithm import PRIORITIES, Algorithm, MemorySpec, Networks, Update, configured_heads
+from distrl.algorithms.algorithm import PRIORITIES, Algorithm, Networks, Update, configured_heads
 from distrl.algorithms.maths.critic_losses import critic_targets, weighted_mean
 from distrl.algorithms.maths.returns import batch_discounts
-from distrl.config import RunConfig
-from distrl.config.algorithms import OffPolicySection
-from distrl.config.environment_checks import check_memory
+from distrl.config.algorithms import AlgorithmContext
+from distrl.config.algorithms.off_policy import OffPolicySection
 from distrl.config.heads import HeadParameters, QValueHeadParameters
+from distrl.errors import ConfigError
 from distrl.networks.actions.family import Tensor
 from distrl.networks.assembly import Assembly, action_input
 from distrl.networks.framework.differentiation import Objective, Part
 from distrl.networks.heads.losses import huber, squared_error
 from distrl.networks.objective import regularization
-from distrl.networks.parts.action_scales import ActionScale, action_scales
 from distrl.networks.steps import Step, held
 from distrl.networks.wrapper import NetworkWrapper
-from distrl.types import Batch, Contributions, EnvSpec
+from distrl.types import Batch, BoxSpec, Contributions, EnvSpec, FloatArray
 
 Rows = Mapping[str, Tensor]
 """Name -> [N, ...]."""
+
+
+@dataclass(frozen=True)
+class ActionScale:
+    """Maps one action from the environment's scale to [-1, 1]; both arrays are float32 [n]."""
+
+    middle: FloatArray
+    half_width: FloatArray
+
+    def __call__(self, actions: Tensor) -> Tensor:
+        """Scale actions, float32 [..., n]."""
+        return (actions - self.middle) / self.half_width
+
+
+def action_scales(spec: EnvSpec, algorithm: str) -> dict[str, ActionScale]:
+    """Return the scale of every action, each a box within bounds.
+
+    Raises:
+        ConfigError: An action has the name of an observation.
+    """
+    scales = {}
+    for name, action in spec.actions.items():
+        assert isinstance(action, BoxSpec)  # as the section's `check_actions` says
+        if (given := action_input(name)) in spec.observations:
+            raise ConfigError(
+                f"algorithm {algorithm}: action {name!r} of {spec.id} and an observation are both called {given!r}; "
+                "rename one of them"
+            )
+        low, high = np.array(action.low, np.float64), np.array(action.high, np.float64)
+        scales[name] = ActionScale((0.5 * (low + high)).astype(np.float32), (0.5 * (high - low)).astype(np.float32))
+    return scales
 
 
 class PolicyTerms(NamedTuple):
@@ -55,7 +87,6 @@ class OffPolicyActorCritic(Algorithm):
     Attributes:
         heads: The policy's heads, unless the configuration has one of the same kind.
         policy_has_target: Whether the policy has a target copy too.
-        policy_period: Updates of the critics for each move of the policy and the target copies.
         main, critic, scales, noise: Made by `build`; `noise` is the random generator of the losses.
     """
 
@@ -63,20 +94,19 @@ class OffPolicyActorCritic(Algorithm):
     heads: ClassVar[tuple[HeadParameters, ...]]
     critics: ClassVar[tuple[HeadParameters, ...]] = (QValueHeadParameters(num_output_head_copies=2),)
     policy_has_target: ClassVar[bool] = False
-    policy_period: int = 1
     parameters: OffPolicySection
     main: NetworkWrapper
     critic: NetworkWrapper
     scales: dict[str, ActionScale]
     noise: keras.random.SeedGenerator
 
-    def __init__(self, config: RunConfig) -> None:
-        assert isinstance(config.algorithm, self.Parameters)
-        self.config = config
-        self.parameters = config.algorithm
-        self.memory = MemorySpec.of(config)
-        self._step: Step | None = None
-        self._states: list[object] = []
+    _step: Step | None = None
+    _states: list[object]
+
+    @property
+    def policy_period(self) -> int:
+        """Policy and target copies move with every so manyth update of the critics."""
+        return 1
 
     @abstractmethod
     def policy_terms(self, observations: Rows) -> PolicyTerms:
@@ -92,19 +122,18 @@ class OffPolicyActorCritic(Algorithm):
         Raises:
             ConfigError: An action is not continuous within bounds, or `network` does not fit the algorithm.
         """
+        self.parameters.check_actions(spec)
         self.scales = action_scales(spec, self.parameters.name)
-        network, seed = self.config.network, self.config.seed
+        network, seed = self.context.network, self.context.seed
         self.main = NetworkWrapper(
             network,
             spec,
-            self.policy_heads(),
+            self.configured_heads(),
             has_target=self.policy_has_target,
             has_global=False,
             name="main",
             seed=seed,
         )
-        if self.main.online.recurrent_state:
-            check_memory(self.config)
         rate = self.parameters.critic_learning_rate or network.learning_rate
         of_critics = network.model_copy(update={"use_separate_networks_per_head": True, "learning_rate": rate})
         self.critic = NetworkWrapper(
@@ -116,13 +145,13 @@ class OffPolicyActorCritic(Algorithm):
         parts = [self.main.part(self.policy_period), self.critic.part(), *further]
         others = [*self.main.step_states, *self.critic.step_states, self.noise.state]
         count = self.critic.optimizer.iterations
-        self._step = Step(self.loss, parts, others, [count], replicas=self.config.learner.replicas)
+        self._step = Step(self.loss, parts, others, [count], replicas=self.context.replicas)
         self._states = [*others, count, *(variable for part in further for variable in part.trainable)]
         return {"main": self.main, "critic": self.critic}
 
-    def policy_heads(self) -> Sequence[HeadParameters]:
-        """Return the policy's heads."""
-        return configured_heads(self.config, self.heads)
+    def configured_heads(self) -> list[HeadParameters]:
+        """Return `heads`, or those of the same kinds that the configuration has."""
+        return configured_heads(self.context, self.heads)
 
     def further_parts(self) -> list[Part]:
         """Return variables that are trained beside the networks; `build` calls this once it has made them."""
@@ -148,9 +177,9 @@ class OffPolicyActorCritic(Algorithm):
     def objective(self, networks: Networks) -> Objective | None:
         return Objective(self.loss, self._states)
 
-    def steer(self, networks: Networks, config: RunConfig) -> None:
+    def steer(self, networks: Networks, context: AlgorithmContext) -> None:
         """Set the learning rate of every optimizer that has none of its own."""
-        rate = config.network.learning_rate
+        rate = context.network.learning_rate
         networks["main"].set_learning_rate(rate)
         networks["critic"].set_learning_rate(self.parameters.critic_learning_rate or rate)
 

@@ -10,8 +10,7 @@ from distrl.algorithms.epochs import Experience, ProximalUpdate, by_sequences
 from distrl.algorithms.maths import losses
 from distrl.algorithms.maths.returns import Returns, gae, step_discounts
 from distrl.algorithms.maths.rewards import learned_rewards
-from distrl.config import RunConfig
-from distrl.config.algorithms import ProximalSection
+from distrl.config.algorithms.ppo import ProximalSection
 from distrl.config.heads import HeadParameters, PPOHeadParameters, ValueHeadParameters
 from distrl.networks.actions.family import Tensor
 from distrl.networks.heads import Head
@@ -35,15 +34,9 @@ class Ppo(GradientAlgorithm):
     """
 
     Parameters: ClassVar[type[ProximalSection]] = ProximalSection
-    heads = (PPOHeadParameters(), ValueHeadParameters())
-    coefficients = ("entropy_weight",)
     parameters: ProximalSection
+    heads = (PPOHeadParameters(), ValueHeadParameters())
     _loss_heads: Sequence[Head[Any]]
-
-    def __init__(self, config: RunConfig) -> None:
-        super().__init__(config)
-        assert isinstance(config.algorithm, self.Parameters)
-        self.parameters = config.algorithm
 
     def returns(self, values: Tensor, log_rhos: Tensor, batch: Batch) -> Returns:
         """Return value targets and advantages of a batch.
@@ -148,12 +141,12 @@ class Ppo(GradientAlgorithm):
         self._loss_heads = network.online.heads
         if self.parameters.steps_per_batch == 1:
             return super().train_step(network)
-        return ProximalUpdate(self.config, self.parameters, network, self.estimates, self.surrogate_loss)
+        return ProximalUpdate(self.context, self.parameters, network, self.estimates, self.surrogate_loss)
 
-    def _heads(self) -> list[HeadParameters]:
+    def configured_heads(self) -> list[HeadParameters]:
         """Return the heads, with the losses of the algorithm's parameters."""
         parameters = self.parameters
-        policy, value = super()._heads()
+        policy, value = super().configured_heads()
         penalty = parameters.kl_penalty
         settings = {
             "clip_range": parameters.clip_range,

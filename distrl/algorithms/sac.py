@@ -4,7 +4,6 @@ A stochastic policy, two critics, and a temperature that holds the policy's entr
 """
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from keras import ops
@@ -12,8 +11,8 @@ from keras import ops
 from distrl.algorithms.algorithm import Networks
 from distrl.algorithms.maths.critic_losses import soft_value, temperature_loss
 from distrl.algorithms.off_policy import OffPolicyActorCritic, PolicyTerms, Rows
-from distrl.config import RunConfig
-from distrl.config.algorithms import SacParameters
+from distrl.config.algorithms import AlgorithmContext
+from distrl.config.algorithms.off_policy import SacParameters
 from distrl.config.heads import HeadParameters, PolicyHeadParameters
 from distrl.errors import ConfigError
 from distrl.networks.actions.family import Tensor
@@ -33,15 +32,15 @@ class Sac(OffPolicyActorCritic):
     """
 
     Parameters = SacParameters
-    heads = (PolicyHeadParameters(distribution="squashed_gaussian"),)
     parameters: SacParameters
+    heads = (PolicyHeadParameters(distribution="squashed_gaussian"),)
     _log_temperature: TrainedNumber
     _distribution: JointDistribution
 
     def further_parts(self) -> list[Part]:
         """Return the temperature."""
         parameters = self.parameters
-        rate = parameters.temperature_learning_rate or self.config.network.learning_rate
+        rate = parameters.temperature_learning_rate or self.context.network.learning_rate
         self._log_temperature = TrainedNumber("log_temperature", math.log(parameters.initial_temperature), rate)
         self.main.beside = {"temperature": self._log_temperature.variables} | self.main.beside
         self._distribution = JointDistribution(self.main.online.actions)
@@ -69,14 +68,14 @@ class Sac(OffPolicyActorCritic):
         alpha = ops.exp(self._log_temperature.variable.value)
         return soft_value(*self.values(self.critic.target, observations, actions), log_probabilities, alpha)
 
-    def steer(self, networks: Networks, config: RunConfig) -> None:
-        super().steer(networks, config)
+    def steer(self, networks: Networks, context: AlgorithmContext) -> None:
+        super().steer(networks, context)
         own = self.parameters.temperature_learning_rate
-        self._log_temperature.set_learning_rate(own or config.network.learning_rate)
+        self._log_temperature.set_learning_rate(own or context.network.learning_rate)
 
-    def policy_heads(self) -> Sequence[HeadParameters]:
+    def configured_heads(self) -> list[HeadParameters]:
         """Return the policy's head; raise ConfigError unless it is a squashed Gaussian."""
-        (head,) = super().policy_heads()
+        (head,) = super().configured_heads()
         assert isinstance(head, PolicyHeadParameters)
         if head.distribution not in ("auto", "squashed_gaussian"):
             what = f"algorithm sac needs squashed_gaussian, not {head.distribution}; leave it out"

@@ -8,8 +8,7 @@ from keras import ops
 
 from distrl.algorithms.maths.critic_losses import smoothed_actions
 from distrl.algorithms.off_policy import OffPolicyActorCritic, PolicyTerms, Rows
-from distrl.config import RunConfig
-from distrl.config.algorithms import Td3Parameters
+from distrl.config.algorithms.off_policy import Td3Parameters
 from distrl.config.heads import DeterministicPolicyHeadParameters
 from distrl.networks.actions.family import Tensor
 from distrl.networks.assembly import Assembly
@@ -25,13 +24,13 @@ class Td3(OffPolicyActorCritic):
     """
 
     Parameters = Td3Parameters
+    parameters: Td3Parameters
     heads = (DeterministicPolicyHeadParameters(),)
     policy_has_target = True
-    parameters: Td3Parameters
 
-    def __init__(self, config: RunConfig) -> None:
-        super().__init__(config)
-        self.policy_period = self.parameters.policy_every_updates
+    @property
+    def policy_period(self) -> int:
+        return self.parameters.policy_every_updates
 
     def policy_terms(self, observations: Rows) -> PolicyTerms:
         """Return the first critic's values of the policy's actions."""

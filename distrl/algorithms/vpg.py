@@ -8,9 +8,8 @@ from distrl.algorithms.maths import losses
 from distrl.algorithms.maths.monte_carlo import episodes, less_others_at_timestep, normalized_by_episode, total_returns
 from distrl.algorithms.maths.returns import Returns, gae, step_discounts
 from distrl.algorithms.maths.rewards import learned_rewards
-from distrl.config import RunConfig
-from distrl.config.algorithms import VpgParameters
-from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
+from distrl.config.algorithms.policy_gradients import VpgParameters
+from distrl.config.heads import HeadParameters, PolicyHeadParameters, ValueHeadParameters
 from distrl.errors import ConfigError
 from distrl.networks.actions.family import Tensor
 from distrl.types import Batch, EnvSpec
@@ -37,16 +36,13 @@ class Vpg(GradientAlgorithm):
     """
 
     Parameters = VpgParameters
-    coefficients = ("entropy_weight",)
+    parameters: VpgParameters
+    longest_episode_steps: int | None = None  # known after `build`
 
-    def __init__(self, config: RunConfig) -> None:
-        super().__init__(config)
-        assert isinstance(config.algorithm, self.Parameters)
-        self.parameters = config.algorithm
-        self.heads = (PolicyHeadParameters(),)
-        if self.parameters.baseline == "value":
-            self.heads += (ValueHeadParameters(),)
-        self.longest_episode_steps: int | None = None  # known after `build`
+    @property
+    def heads(self) -> tuple[HeadParameters, ...]:
+        policy = PolicyHeadParameters()
+        return (policy, ValueHeadParameters()) if self.parameters.baseline == "value" else (policy,)
 
     def build(self, spec: EnvSpec) -> Networks:
         """Build the network "main".
@@ -83,7 +79,7 @@ class Vpg(GradientAlgorithm):
             batch.valid,
             value_loss_weight=self.parameters.value_loss_weight,
             entropy_weight=self.coefficient("entropy_weight"),
-            huber=self.config.network.replace_mse_with_huber_loss,
+            huber=self.context.network.replace_mse_with_huber_loss,
         )
 
     def _returns(self, values: Tensor, batch: Batch) -> Returns:
@@ -135,7 +131,7 @@ class Vpg(GradientAlgorithm):
 
     def _check_that_episodes_end(self, spec: EnvSpec) -> None:
         """Refuse unrolls of which no row would count if all episodes had their greatest length."""
-        length, longest, rescaling = self.memory.unroll_length_steps, spec.max_episode_steps, self.parameters.rescaling
+        length, longest, rescaling = self.context.unroll_length_steps, spec.max_episode_steps, self.parameters.rescaling
         if longest is None:
             raise ConfigError(
                 f"algorithm.baseline: none learns from whole episodes, and environment {spec.id} states no limit to "

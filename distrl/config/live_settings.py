@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from distrl.config.algorithms import ExternalAlgorithmParameters
 from distrl.config.load import validated
 from distrl.config.presets import nearest
 from distrl.config.run import LOG_LEVELS, RunConfig
@@ -49,11 +48,9 @@ def steerable(config: RunConfig) -> list[Parameter]:
         rate = config.network.learning_rate
         found.append(Parameter("network.learning_rate", "number", rate, "learning rate; a schedule is scaled by it"))
     algorithm = config.algorithm
-    # An algorithm of the user's own may use such a parameter in another way.
-    if not isinstance(algorithm, ExternalAlgorithmParameters) and hasattr(algorithm, "entropy_weight"):
-        meaning = "weight of the entropy that the loss rewards"
-        found.append(Parameter("algorithm.entropy_weight", "number", algorithm.entropy_weight, meaning))
-    if algorithm.max_staleness_updates is not None and not config.in_rounds:
+    for name, meaning in algorithm.live.items():
+        found.append(Parameter(f"algorithm.{name}", "number", getattr(algorithm, name), meaning))
+    if algorithm.max_staleness_updates is not None and not algorithm.rounds:
         meaning = "updates that an unroll's weights may be old"
         found.append(Parameter(_STALENESS, "count", algorithm.max_staleness_updates, meaning))
     exploring = config.exploring

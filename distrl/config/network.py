@@ -221,7 +221,7 @@ class NetworkParameters(OptimizerParameters):
         mean = "scale_down_gradients_by_number_of_workers_for_sync_training"
         if ships == "unrolls":
             for field in ("async_training", "shared_optimizer", mean):
-                if getattr(self, field) != NetworkParameters.model_fields[field].default:
+                if self.is_changed(field):
                     raise ValueError(
                         f"network.{field} is of gradient actors; those of algorithm {algorithm} ship unrolls"
                     )

@@ -123,7 +123,7 @@ class OptimizerParameters(Section):
     @model_validator(mode="after")
     def _all_options_are_used(self) -> Self:
         for option, users in _USED_BY.items():
-            if self.optimizer_type not in users and getattr(self, option) != type(self).model_fields[option].default:
+            if self.optimizer_type not in users and self.is_changed(option):
                 names = " and ".join([", ".join(users[:-1]), users[-1]] if len(users) > 1 else users)
                 raise ValueError(f"{option} is used by {names} alone, optimizer_type is {self.optimizer_type}")
         if self.nesterov and self.momentum == 0.0:

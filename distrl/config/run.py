@@ -6,15 +6,15 @@ from typing import Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from distrl.config.algorithms import (
+    AlgorithmContext,
     AlgorithmParameters,
+    AlgorithmSection,
     ExternalAlgorithmParameters,
-    ImpalaParameters,
-    ProximalSection,
 )
+from distrl.config.algorithms.actor_critics import ImpalaParameters
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.exploration import ExplorationParameters, check_exploration
 from distrl.config.network import NetworkParameters
-from distrl.config.replay import ReplayParameters, SequenceParameters
 from distrl.config.section import Section
 from distrl.config.tensorboard import TensorBoardConfig
 
@@ -41,8 +41,9 @@ class ActorsConfig(Section):
             raise ValueError(
                 f"actors.count: {self.count} is more than actors.max_count: {self.max_count}; set one of them"
             )
-        if self.weight_mixing_rate < 1.0 and (run.algorithm.max_staleness_updates == 0 or run.in_rounds):
-            which = f"algorithm {run.algorithm.name}" if run.in_rounds else "algorithm.max_staleness_updates: 0"
+        algorithm = run.algorithm
+        if self.weight_mixing_rate < 1.0 and (algorithm.max_staleness_updates == 0 or algorithm.rounds):
+            which = f"algorithm {algorithm.name}" if algorithm.rounds else "algorithm.max_staleness_updates: 0"
             raise ValueError(
                 f"actors.weight_mixing_rate < 1 mixes old weights into every policy, which {which} forbids; "
                 "set one of them"
@@ -65,16 +66,13 @@ class MemoryConfig(Section):
     """How long a role retries when Redis is unreachable or refuses commands, before it exits with code 6."""
 
     def check(self, run: "RunConfig") -> None:
-        """Refuse a URL or a namespace that the run would not use."""
+        """Refuse settings that the run would not use."""
         for field in ("url", "namespace"):
-            if run.deterministic and _is_set(self, field):
+            if run.deterministic and self.is_changed(field):
                 raise ValueError(
                     f"memory.{field} has no use with actors.count: 0, which keeps everything in one process"
                 )
-
-    def check_rounds(self, run: "RunConfig") -> None:
-        """Refuse bounds of a queue that holds one gradient of every worker."""
-        if run.in_rounds and any(_is_set(self, field) for field in ("queue_batches", "queue_bytes")):
+        if run.algorithm.rounds and (self.is_changed("queue_batches") or self.is_changed("queue_bytes")):
             name = run.algorithm.name
             raise ValueError(f"memory.queue_batches, memory.queue_bytes: {name} queues one gradient of every worker")
 
@@ -100,14 +98,15 @@ class LearnerConfig(Section):
     """After so long without an update, the run ends with exit code 4."""
 
     def check(self, run: "RunConfig") -> None:
-        """Refuse a device that the network forbids."""
+        """Refuse settings that contradict the network or the algorithm."""
         if run.network.force_cpu and self.device == "gpu":
             raise ValueError("network.force_cpu: true contradicts learner.device: gpu; set one of them")
+        if not run.undeclared:
+            if self.replicas > 1:
+                self._check_replicas(run)
+            self._check_rounds(run.algorithm)
 
-    def check_replicas(self, run: "RunConfig") -> None:
-        """Refuse several replicas where they cannot share batches."""
-        if self.replicas == 1:
-            return
+    def _check_replicas(self, run: "RunConfig") -> None:
         if self.backend != "jax":
             raise ValueError(
                 f"learner.replicas: {self.replicas} devices need learner.backend: jax; the TensorFlow learner has one"
@@ -124,17 +123,12 @@ class LearnerConfig(Section):
                 "(learner.batch_size x actors.environments) evenly"
             )
 
-    def check_rounds(self, run: "RunConfig") -> None:
-        """Refuse settings that rounds of gradients determine, and the time-out of rounds without them."""
-        name = run.algorithm.name
-        if not run.in_rounds:
-            if _is_set(self, "sync_timeout_s"):
-                raise ValueError(f"learner.sync_timeout_s is of workers that wait for each other (a2c), not of {name}")
-            return
-        if self.batch_size is not None:
+    def _check_rounds(self, algorithm: AlgorithmSection) -> None:
+        name = algorithm.name
+        if algorithm.rounds and self.batch_size is not None:
             raise ValueError(f"learner.batch_size: {name} applies one gradient of every worker; leave it out")
-        if run.algorithm.max_staleness_updates is not None:
-            raise ValueError(f"algorithm.max_staleness_updates: {name} is synchronous in any case; leave it out")
+        if not algorithm.rounds and self.is_changed("sync_timeout_s"):
+            raise ValueError(f"learner.sync_timeout_s is of workers that wait for each other (a2c), not of {name}")
 
 
 class CheckpointConfig(Section):
@@ -173,7 +167,7 @@ class EvaluationConfig(Section):
     def _is_used(self) -> Self:
         if self.every_env_steps is None:
             for name in ("episodes", "environments"):
-                if getattr(self, name) != type(self).model_fields[name].default:
+                if self.is_changed(name):
                     raise ValueError(f"{name} is of no use while every_env_steps is null; set it, or leave {name} out")
         return self
 
@@ -193,19 +187,20 @@ class StopConfig(Section):
     """Minutes of training."""
 
     def check(self, run: "RunConfig") -> None:
-        """Refuse a condition on evaluations where there are none."""
+        """Refuse a condition on evaluations where there are none, and an end before the first update."""
         if self.evaluation_return is not None and run.evaluation.every_env_steps is None:
             raise ValueError(
                 f"stop.evaluation_return: {self.evaluation_return:g} waits for evaluations, and there are none; "
                 "set evaluation.every_env_steps"
             )
-
-    def check_replay(self, first_update_steps: int) -> None:
-        """Refuse a budget of steps that ends before the first update."""
-        if self.env_steps is not None and self.env_steps < first_update_steps:
+        replay = run.algorithm.replay_parameters
+        if self.env_steps is None or replay is None:
+            return
+        least = replay.steps_before_update(run.batch_size, run.actors.unroll_length_steps)
+        if self.env_steps < least:
             raise ValueError(
                 f"stop.env_steps: {self.env_steps} is over before anything is learned; the first update needs "
-                f"{first_update_steps} (algorithm.replay.min_size_steps, and learner.batch_size by samples_per_insert)"
+                f"{least} (algorithm.replay.min_size_steps, and learner.batch_size by samples_per_insert)"
             )
 
 
@@ -294,14 +289,21 @@ class RunConfig(Section):
         return "cpu" if self.network.force_cpu else self.learner.device
 
     @property
-    def in_rounds(self) -> bool:
-        """Whether gradient actors wait for each other: one gradient of every worker makes one update."""
-        return self.algorithm.rounds
-
-    @property
     def undeclared(self) -> bool:
         """Whether the algorithm is a user's class whose declarations have not been read yet."""
         return isinstance(self.algorithm, ExternalAlgorithmParameters) and self.algorithm.declared is None
+
+    @property
+    def algorithm_context(self) -> AlgorithmContext:
+        """All that the algorithm may know of the run."""
+        return AlgorithmContext(
+            parameters=self.algorithm,
+            network=self.network,
+            seed=self.seed,
+            unroll_length_steps=self.actors.unroll_length_steps,
+            sequences_per_batch=self.sequences_per_batch,
+            replicas=self.learner.replicas,
+        )
 
     @model_validator(mode="after")
     def _combination_is_possible(self) -> Self:
@@ -314,63 +316,18 @@ class RunConfig(Section):
 
     def _check_algorithm(self) -> None:
         """Refuse settings that contradict the algorithm."""
-        algorithm, ships = self.algorithm, self.algorithm.ships
-        self.learner.check_replicas(self)
-        self.network.check_gradient_actors(algorithm.name, ships=ships, in_rounds=self.in_rounds)
-        self.learner.check_rounds(self)
-        self.memory.check_rounds(self)
+        algorithm, actors = self.algorithm, self.actors
+        algorithm.check(self.algorithm_context)
+        self.network.check_gradient_actors(algorithm.name, ships=algorithm.ships, in_rounds=algorithm.rounds)
         if self.exploring is not None:
             # The defaults of distrl's own algorithms fit them.
             where = "exploration" if self.exploration is not None else "algorithm.declared.exploration"
             check_exploration(self.exploring, where, algorithm.name, algorithm.learns_from)
         if algorithm.replay_parameters is not None:
-            self._check_replay(algorithm.replay_parameters)
-        self._check_minibatches()
-        if ships == "gradients":
+            unroll_steps = actors.unroll_length_steps * actors.environments
+            algorithm.replay_parameters.check_capacity(max(actors.count, 1), unroll_steps)
+        if algorithm.ships == "gradients":
             self.tensorboard.check_gradient_actors(algorithm.name)
-
-    def _check_replay(self, replay: ReplayParameters) -> None:
-        actors, name = self.actors, self.algorithm.name
-        for path, value, why in (
-            ("algorithm.max_staleness_updates", self.algorithm.max_staleness_updates, "keeps unrolls of any age"),
-            ("algorithm.reward_normalization", self.algorithm.reward_normalization, "keeps rewards as they came"),
-        ):
-            if value is not None:
-                raise ValueError(f"{path}: the replay memory of {name} {why}; leave it out")
-        if self.network.optimizer_type == "LBFGS":
-            raise ValueError(f"network.optimizer_type: LBFGS needs the same batch again; {name} samples another one")
-        if isinstance(replay.item, SequenceParameters):
-            replay.item.check(actors.unroll_length_steps, has_memory=self.network.has_memory)
-        replay.check_capacity(max(actors.count, 1), actors.unroll_length_steps * actors.environments)
-        self.stop.check_replay(replay.steps_before_update(self.batch_size, actors.unroll_length_steps))
-
-    def _check_minibatches(self) -> None:
-        """Refuse minibatches that cannot be made; `check_memory` looks at those of networks with memory."""
-        algorithm, items = self.algorithm, self.sequences_per_batch
-        items_are, factors = "sequences", "learner.batch_size x actors.environments"
-        if isinstance(algorithm, ProximalSection) and algorithm.steps_per_batch > 1:
-            items *= self.actors.unroll_length_steps
-            items_are, factors = "rows", f"{factors} x actors.unroll_length_steps"
-        elif not isinstance(algorithm, ImpalaParameters) or algorithm.minibatches == 1:
-            return
-        if items % algorithm.minibatches:
-            raise ValueError(
-                f"algorithm.minibatches: {algorithm.minibatches} equal parts cannot be made of the {items} {items_are} "
-                f"of a batch ({factors}); choose a divisor"
-            )
-        if self.network.optimizer_type == "LBFGS":
-            raise ValueError(
-                f"network.optimizer_type: LBFGS needs whole batches; algorithm {algorithm.name} takes minibatches"
-            )
-        if items // algorithm.minibatches % self.learner.replicas:
-            raise ValueError(
-                f"learner.replicas: {self.learner.replicas} devices cannot share {items // algorithm.minibatches} "
-                f"{items_are} evenly, a minibatch of algorithm {algorithm.name}"
-            )
-
-
-def _is_set(section: BaseModel, field: str) -> bool:
-    return bool(getattr(section, field) != type(section).model_fields[field].default)
 
 
 def _paths(section: BaseModel, prefix: str = "") -> Iterator[str]:

@@ -7,3 +7,7 @@ class Section(BaseModel):
     """A frozen part of the configuration tree. Units are in the names; derived values are properties, never inputs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    def is_changed(self, field: str) -> bool:
+        """Whether a field has another value than its default."""
+        return bool(getattr(self, field) != type(self).model_fields[field].default)

@@ -88,11 +88,10 @@ class TensorBoardConfig(Section):
         Args:
             paths: Dotted paths of all settings of the run.
         """
-        every_s = self.histograms_every_s
-        if deterministic and every_s != type(self).model_fields["histograms_every_s"].default:
+        if deterministic and self.is_changed("histograms_every_s"):
             raise ValueError(
-                f"tensorboard.histograms_every_s: {every_s:g} has no use with actors.count: 0, where every snapshot "
-                "writes histograms; leave it out"
+                f"tensorboard.histograms_every_s: {self.histograms_every_s:g} has no use with actors.count: 0, where "
+                "every snapshot writes histograms; leave it out"
             )
         for path in paths if self.meta else ():
             for name in self.meta:
@@ -135,7 +134,7 @@ class TensorBoardConfig(Section):
     def _is_used(self) -> Self:
         if self.every_s is not None and self.every_env_steps is not None:
             raise ValueError("every_s and every_env_steps contradict each other; set one of them")
-        if not self.looks and self.histograms_every_s != type(self).model_fields["histograms_every_s"].default:
+        if not self.looks and self.is_changed("histograms_every_s"):
             raise ValueError("histograms_every_s is of no use: no label needs histograms; leave it out")
         if self.meta and not self.has("configuration", "print_configuration"):
             raise ValueError("meta is written with the label configuration or print_configuration; add one of them")

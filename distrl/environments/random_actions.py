@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from distrl.config.environment_checks import mask_of
+from distrl.config.action_masks import mask_of
 from distrl.types import ActionSpec, Array, BoolArray, DiscreteSpec, EnvSpec, MultiBinarySpec, MultiDiscreteSpec
 
 

@@ -35,8 +35,7 @@ from distrl.terminal.console import View
 from distrl.types import Unroll, Weights
 
 if TYPE_CHECKING:
-    from distrl.algorithms import Algorithm
-    from distrl.algorithms.algorithm import Networks
+    from distrl.algorithms.algorithm import Algorithm, Networks
 
 ISOLATED_S = 1.5
 WARM_UP_S = 3.0
@@ -148,7 +147,7 @@ def learning(
     algorithm: "Algorithm", networks: "Networks", frame_counts: Mapping[str, int], unrolls: list[Unroll]
 ) -> Callable[[], object]:
     """Return one update with all that learning from these unrolls takes, in any role."""
-    if algorithm.memory.ships == "unrolls":
+    if algorithm.parameters.ships == "unrolls":
         batch = stack(unrolls, frame_counts)
         return lambda: algorithm.update(networks, batch)
     # Imported here: it brings the framework.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distrl.config import RunConfig
-from distrl.config.environment_checks import check_fit, unused_mask_note
+from distrl.config.action_masks import unused_mask_note
 from distrl.config.load import LoadedConfig
 from distrl.environments.probe import probe
 from distrl.errors import ConfigError, require
@@ -35,7 +35,7 @@ def check(loaded: LoadedConfig, run_dir: Path, resume: str | None) -> Checked:
     _check_launchable(config)
     require_free(run_dir, resume)
     spec = probe(config.environment, action_mask=config.network.action_mask)
-    check_fit(config, spec)
+    config.algorithm.check_actions(spec)
     check_windows(config.network, spec)
     check_queue(config, spec)
     notes = (

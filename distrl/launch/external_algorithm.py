@@ -68,7 +68,7 @@ def try_out(request: Mapping[str, Any], parent: Parent) -> None:
     """Import the class and report its section; runs in the child."""
     loaded = LoadedConfig(RunConfig.model_validate(request["config"]), request["origins"])
     import_framework(loaded.config.learner.backend)
-    from distrl.algorithms.external import tried_out  # here: the parent is the command line, which has no Keras
+    from distrl.algorithms.selection import tried_out  # here: the parent is the command line, which has no Keras
 
     try:
         section = tried_out(loaded)

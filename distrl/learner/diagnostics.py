@@ -86,7 +86,7 @@ class Histograms:
         main = networks["main"].online
         self._activations = Activations(main)
         self._losses: LossInspection | None = None
-        if self._parameters.differentiates and algorithm.memory.ships == "unrolls":
+        if self._parameters.differentiates and algorithm.parameters.ships == "unrolls":
             objective = algorithm.objective(networks)
             if objective is None:
                 raise ConfigError(

@@ -82,7 +82,7 @@ class Learner:
     def _publish(self) -> None:
         network = self._networks["main"]
         # Gradient actors also need weights that acting does not read, such as the scales of noise.
-        gradients = self._algorithm.memory.ships == "gradients"
+        gradients = self._algorithm.parameters.ships == "gradients"
         weights = network.published_weights() if gradients else network.online.policy_weights()
         if self._acts_with_noise:
             weights = weights | network.online.noise_weights()

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Mapping
 
+from distrl.algorithms import context_of
 from distrl.config.live_settings import Value, steerable, steered_so_far
 from distrl.learner.checkpointing import Checkpointer
 from distrl.learner.preparation import Prepared
@@ -73,7 +74,7 @@ class OperatorRequests:
         self._state.settings = {path: (configured[path], value) for path, value in held.items()}
         self._settings = {**known, **missing}
         if held:
-            self._prepared.algorithm.steer(self._prepared.networks, config)
+            self._prepared.algorithm.steer(self._prepared.networks, context_of(config))
             self._prepared.staleness.updates = config.algorithm.max_staleness_updates
             log.info("from now on: %s", ", ".join(f"{path} {value}" for path, value in held.items()))
 

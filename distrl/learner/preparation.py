@@ -63,7 +63,7 @@ class Prepared:
         backend = backend.as_learner(self.backend.fence)
         schema, rounds = self._schema(), self._rounds(backend)
         tickets = Tickets(backend, self.staleness)
-        size = self.config.unrolls_at_once if self.replay else self.algorithm.memory.batch_size
+        size = self.config.unrolls_at_once
         intake = Intake(
             Inbox(backend.unrolls, size, block_s),
             backend,
@@ -90,14 +90,14 @@ class Prepared:
         """
         variables, dtype = self.networks["main"].online.variables, self.config.network.wire_dtype
         trained = {name: dtype for name, variable in variables.items() if is_mixed(variable)}
-        return Publisher(self.backend, self.algorithm.memory.batch_size, self.staleness, trained)
+        return Publisher(self.backend, self.config.batch_size, self.staleness, trained)
 
     def _schema(self) -> UnrollSchema | GradientSchema:
         """Schema of every entry of the stream."""
-        length, rows = self.algorithm.memory.unroll_length_steps, self.config.actors.environments * self.spec.rows
+        length, rows = self.config.actors.unroll_length_steps, self.config.actors.environments * self.spec.rows
         network = self.networks["main"]
         normalizes = network.rewards is not None
-        if self.algorithm.memory.ships == "gradients":
+        if self.algorithm.parameters.ships == "gradients":
             shapes = contribution_shapes(network.online)
             return GradientSchema.of(length * rows, *shapes, normalizes_rewards=normalizes)
         state = network.online.recurrent_state
@@ -112,7 +112,7 @@ class Prepared:
         )
 
     def _rounds(self, backend: Backend) -> Rounds | None:
-        if not self.algorithm.memory.rounds:
+        if not self.algorithm.parameters.rounds:
             return None
         workers = max(self.config.actors.count, 1)  # the one of deterministic mode is none of `actors.count`
         return Rounds(workers, backend.registry.control, self.config.learner.sync_timeout_s)
@@ -154,7 +154,7 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     rolled_back = ledger.trained - ledger.rolled_back - state.trained_unrolls
     if rolled_back > 0:
         backend.ledger.roll_back(rolled_back)
-    staleness = StalenessBound(algorithm.memory.max_staleness_updates)
+    staleness = StalenessBound(config.algorithm.max_staleness_updates)
     return Prepared(config, spec, run_dir, algorithm, networks, origin, backend, staleness, replay)
 
 

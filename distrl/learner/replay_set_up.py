@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from distrl.config import RunConfig
-from distrl.config.environment_checks import check_memory
 from distrl.config.replay import ReplayParameters
 from distrl.data_store import atomic, npz
 from distrl.errors import CheckpointError, ConfigError
@@ -43,13 +42,11 @@ def make_replay(
         updates: Updates at the start of the learner; with the seed they determine the random draws.
 
     Raises:
-        ConfigError: There is not enough memory, or transitions cannot be learned from with such a network.
+        ConfigError: There is not enough memory.
     """
     parameters = config.algorithm.replay_parameters
     if parameters is None:
         return None
-    if recurrent_state:
-        check_memory(config)
     schema = replay_schema(config, spec, recurrent_state)
     log.info("%s", fitting_replay(parameters, schema))
     seeds = np.random.SeedSequence(config.seed, spawn_key=(2, updates))  # (1, ...) are the actors'

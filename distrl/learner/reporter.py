@@ -113,7 +113,7 @@ class Reporter:
             "queue_entries": ledger.queued + ledger.in_flight,
             "queue_bytes": ledger.stream_bytes,
             "queue_fill": queue_fill(ledger, self._config),
-            "incomplete_rounds": self._incomplete_rounds if self._config.in_rounds else None,
+            "incomplete_rounds": self._incomplete_rounds if self._config.algorithm.rounds else None,
             "missing_workers": self._missing,
             "unsaved": self.unsaved,
             "origin": self._origin,
@@ -152,7 +152,7 @@ def bottleneck(wait_share: float) -> str:
 def queue_fill(ledger: LedgerCounts, config: RunConfig) -> float:
     """Return the fill of the stream by its nearer bound, 0 to 1; in rounds, the share of actors that have pushed."""
     waiting = ledger.queued + ledger.in_flight
-    if config.in_rounds:
+    if config.algorithm.rounds:
         return min(waiting / max(config.actors.count, 1), 1.0)
     share = max(waiting / QueueCaps.of(config).entries, ledger.stream_bytes / config.memory.queue_bytes)
     return min(share, 1.0)  # each actor may go beyond the bound by one unroll

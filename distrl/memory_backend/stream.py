@@ -77,7 +77,7 @@ class QueueCaps:
         Rounds of gradient actors need no bounds: each actor has at most one gradient in the stream. An actor that
         waited for room would block its round for ever.
         """
-        if config.in_rounds:
+        if config.algorithm.rounds:
             return QueueCaps(sys.maxsize, sys.maxsize)
         batch = config.unrolls_at_once
         return QueueCaps(config.memory.queue_batches * batch, config.memory.queue_bytes, batch)

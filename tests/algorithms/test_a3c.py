@@ -114,8 +114,8 @@ def test_the_value_loss_can_be_hubers():
 def test_what_the_memory_is_asked_for(name, rounds, asked, mean):
     network = {"scale_down_gradients_by_number_of_workers_for_sync_training": asked} if asked is False else {}
     algorithm = make(name, network)
-    memory = algorithm.memory
-    assert (memory.ships, memory.rounds, memory.batch_size) == ("gradients", rounds, 1)
+    parameters = algorithm.parameters
+    assert (parameters.ships, parameters.rounds, parameters.batch_size) == ("gradients", rounds, 1)
     assert algorithm._takes_mean is mean
 
 

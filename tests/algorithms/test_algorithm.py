@@ -4,10 +4,10 @@ import keras
 import numpy as np
 import pytest
 
-from distrl.algorithms import make_algorithm
-from distrl.algorithms.algorithm import GradientAlgorithm, Loss, MemorySpec
+from distrl.algorithms import context_of, make_algorithm
+from distrl.algorithms.algorithm import GradientAlgorithm, Loss
 from distrl.config import RunConfig
-from distrl.config.algorithms import ALGORITHMS
+from distrl.config.algorithms import ALGORITHMS, AlgorithmContext
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.errors import ConfigError
 from distrl.networks.inspection import LossInspection
@@ -20,6 +20,10 @@ def config(**sections):
     network = {"middleware_parameters": {"scheme": "Empty"}, "optimizer_type": "SGD", "learning_rate": 0.5}
     network |= sections.pop("network", {})
     return RunConfig.model_validate({"network": network, **sections})
+
+
+def context(**sections):
+    return config(**sections).algorithm_context
 
 
 def batch(steps=2, sequences=3):
@@ -48,7 +52,7 @@ class TowardsThree(GradientAlgorithm):
 
 
 def test_two_attributes_are_an_algorithm():
-    algorithm = TowardsThree(config())
+    algorithm = TowardsThree(context())
     networks = algorithm.build(SPEC)
     assert list(networks) == ["main"]
     first = algorithm.update(networks, batch()).metrics
@@ -60,7 +64,7 @@ def test_two_attributes_are_an_algorithm():
 
 
 def test_the_step_is_compiled_once():
-    algorithm = TowardsThree(config())
+    algorithm = TowardsThree(context())
     calls = []
     loss = algorithm.loss
     algorithm.loss = lambda outputs, batch: calls.append(1) or loss(outputs, batch)
@@ -71,13 +75,13 @@ def test_the_step_is_compiled_once():
 
 
 def test_without_a_target_there_is_none():
-    main = TowardsThree(config()).build(SPEC)["main"]
+    main = TowardsThree(context()).build(SPEC)["main"]
     assert list(main.copies) == ["online"]
 
 
 def test_equal_seeds_start_equal_and_others_do_not():
     first, same, other = (
-        TowardsThree(config(seed=seed)).build(SPEC)["main"].online.get_weights() for seed in (1, 1, 2)
+        TowardsThree(context(seed=seed)).build(SPEC)["main"].online.get_weights() for seed in (1, 1, 2)
     )
     np.testing.assert_array_equal(first[0], same[0])
     assert not np.array_equal(first[0], other[0])
@@ -85,19 +89,24 @@ def test_equal_seeds_start_equal_and_others_do_not():
 
 def test_update_before_build_is_an_error():
     with pytest.raises(RuntimeError, match="before build"):
-        TowardsThree(config()).update({}, batch())
+        TowardsThree(context()).update({}, batch())
 
 
-def test_memory_is_what_the_configuration_says():
-    algorithm = make_algorithm(
-        config(
-            actors={"unroll_length_steps": 20},
-            learner={"batch_size": 6},
-            algorithm={"name": "impala", "max_staleness_updates": 2},
-        )
+def test_an_algorithm_knows_its_sections_and_the_size_of_a_batch():
+    given = config(
+        seed=3,
+        actors={"unroll_length_steps": 20, "environments": 5},
+        learner={"batch_size": 6},
+        algorithm={"name": "vpg"},
     )
-    assert algorithm.memory == MemorySpec(
-        ships="unrolls", unroll_length_steps=20, batch_size=6, max_staleness_updates=2
+    found = make_algorithm(given).context
+    assert found == AlgorithmContext(
+        parameters=given.algorithm,
+        network=given.network,
+        seed=3,
+        unroll_length_steps=20,
+        sequences_per_batch=30,
+        replicas=1,
     )
 
 
@@ -120,11 +129,11 @@ class Both(TowardsThree):
 
 def test_the_configuration_changes_heads_of_the_same_kind():
     configured = [{"kind": "value", "units": [5], "loss_weight": 0.5}]
-    algorithm = Both(config(network={"heads_parameters": configured}))
+    algorithm = Both(context(network={"heads_parameters": configured}))
     main = algorithm.build(SPEC)["main"]
     assert [head.name for head in main.online.heads] == ["policy", "value"]
     assert main.online.named_weights()["main/value_head_hidden_0/kernel"].shape == (2, 5)
-    plain = Both(config(network={"heads_parameters": [{"kind": "value", "units": [5]}]}))
+    plain = Both(context(network={"heads_parameters": [{"kind": "value", "units": [5]}]}))
     losses = [one.update(one.build(SPEC), batch()).metrics["loss"] for one in (algorithm, plain)]
     assert losses[0] == pytest.approx(0.5 * losses[1])
 
@@ -141,7 +150,7 @@ def test_the_configuration_changes_heads_of_the_same_kind():
 )
 def test_heads_that_do_not_belong_to_the_algorithm_are_refused(heads, message):
     with pytest.raises(ConfigError) as raised:
-        Both(config(network={"heads_parameters": heads})).build(SPEC)
+        Both(context(network={"heads_parameters": heads})).build(SPEC)
     assert message in str(raised.value)
 
 
@@ -152,7 +161,7 @@ class HalfALoss(Both):
 
 
 def test_a_head_without_a_loss_is_an_error():
-    algorithm = HalfALoss(config())
+    algorithm = HalfALoss(context())
     networks = algorithm.build(SPEC)
     with pytest.raises(KeyError, match=r"the loss is of heads \['value'\], the network has \['policy', 'value'\]"):
         algorithm.update(networks, batch())
@@ -161,7 +170,7 @@ def test_a_head_without_a_loss_is_an_error():
 def test_rows_are_observed_after_the_update_that_they_made():
     """The loss sees what the actors saw; the next version of the weights is normalised by all rows up to here."""
     normalized = {"input_embedders_parameters": {"observation": {"normalize": True}}}
-    algorithm = TowardsThree(config(network=normalized))
+    algorithm = TowardsThree(context(network=normalized))
     networks = algorithm.build(SPEC)
     given = batch()
     given.observations["observation"][:2] = np.arange(12.0, dtype="float32").reshape(2, 3, 2)
@@ -174,7 +183,7 @@ def test_rows_are_observed_after_the_update_that_they_made():
 
 @pytest.mark.row("A21")
 def test_a_target_that_the_configuration_asks_for_stays_until_it_is_updated():
-    algorithm = TowardsThree(config(network={"create_target_network": True}))
+    algorithm = TowardsThree(context(network={"create_target_network": True}))
     main = algorithm.build(SPEC)["main"]
     algorithm.update({"main": main}, batch())
     pairs = list(zip(main.target.get_weights(), main.online.get_weights(), strict=True))
@@ -185,7 +194,7 @@ def test_a_target_that_the_configuration_asks_for_stays_until_it_is_updated():
 
 
 def test_16_bits_of_computing_learn_too():
-    algorithm = TowardsThree(config(network={"compute_dtype": "bfloat16", "learning_rate": 0.1}))
+    algorithm = TowardsThree(context(network={"compute_dtype": "bfloat16", "learning_rate": 0.1}))
     networks = algorithm.build(SPEC)
     for _ in range(60):
         metrics = algorithm.update(networks, batch()).metrics
@@ -195,8 +204,8 @@ def test_16_bits_of_computing_learn_too():
 
 def test_gradients_taken_in_one_place_and_applied_in_another_are_the_same_training():
     """The same algorithm where actors ship gradients: two attributes are still all that it needs."""
-    alone = TowardsThree(config())
-    actor, learner = (TowardsThree(config(algorithm={"name": "a3c"})) for _ in range(2))
+    alone = TowardsThree(context())
+    actor, learner = (TowardsThree(context(algorithm={"name": "a3c"})) for _ in range(2))
     whole, acting, learning = (algorithm.build(SPEC) for algorithm in (alone, actor, learner))
     assert list(acting["main"].copies) == ["global", "online"]
     for _ in range(3):
@@ -212,7 +221,7 @@ def test_gradients_taken_in_one_place_and_applied_in_another_are_the_same_traini
 
 
 def test_what_ships_unrolls_differentiates_nothing():
-    algorithm = TowardsThree(config())
+    algorithm = TowardsThree(context())
     networks = algorithm.build(SPEC)
     with pytest.raises(RuntimeError, match="ships unrolls"):
         algorithm.differentiate(networks, batch())
@@ -243,7 +252,7 @@ def paying(rewards, returns):
 
 
 def test_the_loss_sees_rewards_by_the_statistics_of_earlier_updates():
-    algorithm = TowardsRewards(config(algorithm={"reward_normalization": {"clip": 3.0}}))
+    algorithm = TowardsRewards(context(algorithm={"reward_normalization": {"clip": 3.0}}))
     networks = algorithm.build(SPEC)
     first = algorithm.update(networks, paying([1.0, 9.0], [[0.0, 4.0]])).metrics  # nothing is known yet
     assert (first["lowest"], first["highest"], first["reward_deviation"]) == (1.0, 3.0, 1.0)
@@ -258,8 +267,8 @@ def test_the_loss_sees_rewards_by_the_statistics_of_earlier_updates():
 
 def test_gradient_actors_normalise_rewards_by_what_was_published_with_the_weights():
     normalization = {"reward_normalization": {"kind": "reward"}}
-    alone = TowardsRewards(config(algorithm=normalization))
-    actor, learner = (TowardsRewards(config(algorithm={"name": "a3c", **normalization})) for _ in range(2))
+    alone = TowardsRewards(context(algorithm=normalization))
+    actor, learner = (TowardsRewards(context(algorithm={"name": "a3c", **normalization})) for _ in range(2))
     whole, acting, learning = (algorithm.build(SPEC) for algorithm in (alone, actor, learner))
     none = np.zeros(0, np.float32)
     for rewards in ([0.0, 2.0], [4.0, 9.0], [-3.0, 1.0]):
@@ -323,7 +332,7 @@ def test_what_is_changed_while_training_is_as_if_configured(section, how):
             saved = networks["main"].state_arrays()
             algorithm.update(networks, batch(sequences=4))
             networks["main"].restore(saved)
-            algorithm.steer(networks, now)
+            algorithm.steer(networks, context_of(now))
         told[name] = [algorithm.update(networks, batch(sequences=4)).metrics for _ in range(3)]
         weights[name] = networks["main"].online.get_weights()
         assert algorithm._step.traces == 1
@@ -340,7 +349,7 @@ def test_a_workers_own_optimizer_that_comes_later_has_the_new_rate():
     networks = algorithm.build(SPEC)
     main = networks["main"]
     first = main.optimizer_of(0)
-    algorithm.steer(networks, config(algorithm={"name": "a3c"}, network=network | {"learning_rate": 0.125}))
+    algorithm.steer(networks, context(algorithm={"name": "a3c"}, network=network | {"learning_rate": 0.125}))
     assert [float(main.optimizer_of(worker).learning_rate.numpy()) for worker in (0, 1)] == [0.125, 0.125]
     assert main.optimizer_of(0) is first
 
@@ -350,7 +359,7 @@ def test_what_steers_is_no_part_of_a_checkpoint():
     algorithm = make_algorithm(given)
     networks = algorithm.build(SPEC)
     before = networks["main"].state_arrays()
-    algorithm.steer(networks, config(network=STEERED["schedule"][1]))
+    algorithm.steer(networks, context(network=STEERED["schedule"][1]))
     after = networks["main"].state_arrays()
     assert {group: [*arrays] for group, arrays in after.items()} == {
         group: [*arrays] for group, arrays in before.items()
@@ -376,14 +385,14 @@ ONE_STEP = {  # one step of a whole batch, where others are possible
 
 def random_batch(spec, algorithm):
     rng = np.random.default_rng(0)
-    steps = algorithm.memory.unroll_length_steps if algorithm.memory.kind == "stream" else 1
+    steps = algorithm.context.unroll_length_steps if algorithm.parameters.replay_parameters is None else 1
     action = spec.actions["action"]
     if isinstance(action, DiscreteSpec):
         actions = rng.integers(0, action.n, (steps, 4)).astype(np.int32)
     else:
         actions = rng.uniform(-1.0, 1.0, (steps, 4, 2)).astype(np.float32)
     of_replay = {}
-    if algorithm.memory.kind == "replay":
+    if algorithm.parameters.replay_parameters is not None:
         of_replay = {"bootstrap_steps": np.ones((steps, 4), np.int32), "importance_weights": np.ones(4, np.float32)}
     return Batch(
         observations={"observation": rng.standard_normal((steps + 1, 4, 3)).astype(np.float32)},

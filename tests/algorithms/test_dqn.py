@@ -166,10 +166,10 @@ def test_of_several_actions_errors_are_averaged_after_squaring():
 
 @pytest.mark.row("G31", "D150", "A19")
 def test_the_defaults_are_the_ancestors():
-    parameters = make().config.algorithm
+    parameters = make().parameters
     assert (parameters.batch_size, parameters.target_update_every_updates) == (32, 10_000)
     assert (parameters.target_update_rate, parameters.double, parameters.discount) == (1.0, False, 0.99)
-    assert make().config.network.replace_mse_with_huber_loss is False
+    assert make().context.network.replace_mse_with_huber_loss is False
     assert parameters.replay.samples_per_insert == 32 / 4  # 4 steps per update
 
 
@@ -315,15 +315,14 @@ def test_uniform_replay_gets_no_priorities():
 
 @pytest.mark.row("G16")
 def test_apex_is_dqn_with_all_of_it():
-    config = make(name="apex").config
-    parameters = config.algorithm
+    parameters = make(name="apex").parameters
     assert (parameters.double, parameters.dueling, parameters.replay.item.n_step) == (True, True, 3)
     assert parameters.replay.sampler.kind == "prioritized"
     assert parameters.replay.samples_per_insert is None
     assert parameters.tells_priorities
-    assert not make().config.algorithm.tells_priorities
-    assert not make(name="apex", replay={"sampler": {"kind": "uniform"}}).config.algorithm.tells_priorities
-    assert config.exploring.epsilon.kind == "ladder"
+    assert not make().parameters.tells_priorities
+    assert not make(name="apex", replay={"sampler": {"kind": "uniform"}}).parameters.tells_priorities
+    assert parameters.exploration.epsilon.kind == "ladder"
     assert type(make(name="apex")) is type(make())
 
 

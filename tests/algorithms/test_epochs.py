@@ -9,7 +9,6 @@ from keras import ops
 from distrl.algorithms import make_algorithm
 from distrl.algorithms.epochs import shuffled
 from distrl.config import RunConfig
-from distrl.errors import ConfigError
 from distrl.types import ArraySpec, Batch, BoxSpec, DiscreteSpec, EnvSpec
 
 T, N = 4, 6
@@ -205,12 +204,6 @@ def test_old_outputs_of_memory_are_those_of_whole_sequences():
     metrics = algorithm.update(networks, batch).metrics
     assert metrics["mean_ratio"] == pytest.approx(1.0, abs=1e-5)
     assert metrics["kl"] == pytest.approx(0.0, abs=1e-6)
-
-
-def test_sequences_that_do_not_make_equal_parts_are_refused():
-    with pytest.raises(ConfigError, match=r"whole sequences, and 6 of them .* do not make 4 equal parts"):
-        make(network={"middleware_parameters": LSTM}, minibatches=4)
-    make(minibatches=4)  # of 24 rows
 
 
 def test_statistics_of_observations_and_rewards_move_after_the_update():

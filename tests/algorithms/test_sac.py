@@ -272,11 +272,6 @@ def test_several_boxes_are_one_action():
     ("network", "algorithm", "message"),
     [
         (
-            {"middleware_parameters": {"kind": "lstm"}},
-            {},
-            "network.middleware_parameters: algorithm sac learns from single transitions; use fc",
-        ),
-        (
             {"heads_parameters": [{"kind": "policy", "distribution": "beta"}]},
             {},
             "network.heads_parameters: policy: distribution: algorithm sac needs squashed_gaussian, not beta; leave it "

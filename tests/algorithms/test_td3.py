@@ -203,8 +203,6 @@ def test_choices_sequences_and_several_actions_are_refused():
         make(spec=EnvSpec("C", OBSERVATIONS, {"action": DiscreteSpec(2)}))
     with pytest.raises(ValueError, match=r"item\.kind: sequence; td3 learns from single transitions"):
         config(replay={"item": {"kind": "sequence"}})
-    with pytest.raises(ConfigError, match="algorithm td3 learns from single transitions; use fc"):
-        make({"middleware_parameters": {"kind": "lstm"}})
     box = BoxSpec((1,), (-1.0,), (1.0,))
     with pytest.raises(ConfigError, match="deterministic_policy"):
         make(spec=EnvSpec("R", OBSERVATIONS, {"arm": box, "hand": box}))

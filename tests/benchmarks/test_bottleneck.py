@@ -25,7 +25,7 @@ def test_every_case_is_a_configuration(name):
     case = bottleneck.CASES[name]
     config = load(preset=case.preset, sets=case.sets).config
     assert config.actors.count == 2
-    assert not config.in_rounds
+    assert not config.algorithm.rounds
 
 
 @pytest.mark.long

@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.lagged_training import LaggedWeights, lagged_backend
+from benchmarks.lagged_training import LaggedWeights, lagged_backend, without_correction
 from distrl.memory_backend.stream import QueueCaps
 
 
@@ -18,3 +18,12 @@ def test_the_reader_sees_what_was_newest_so_many_versions_ago(lag, seen):
         assert backend.weights.fetch().version == found[-1]  # asked twice, it is the same
         assert backend.weights.version() == version  # what the learner asks
     assert found == seen
+
+
+def test_without_correction_impala_sees_its_own_policys_probabilities(monkeypatch):
+    from distrl.algorithms import impala, make_algorithm
+    from distrl.config import RunConfig
+
+    monkeypatch.setattr(impala, "Impala", impala.Impala)  # which is put back after the test
+    without_correction()
+    assert type(make_algorithm(RunConfig())).__name__ == "Uncorrected"

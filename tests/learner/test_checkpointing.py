@@ -259,7 +259,7 @@ def test_training_goes_on_bit_by_bit_from_a_checkpoint(prepared, acting, toy_con
 
 
 def a_batch(made, acting):
-    publisher = Publisher(made.backend, made.algorithm.memory.batch_size, StalenessBound(None))
+    publisher = Publisher(made.backend, made.config.batch_size, StalenessBound(None))
     publisher.publish(made.networks["main"].online.named_weights(), 1, 0)
     return acting(made).collect().batch
 

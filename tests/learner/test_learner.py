@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from distrl import nest
-from distrl.algorithms.algorithm import MemorySpec
 from distrl.learner.learner import Learner, NonFiniteBatchError
 from distrl.learner.publisher import StalenessBound
 from distrl.memory_backend.codec import decode_unroll, decode_weights, encode_unroll
@@ -19,7 +18,6 @@ def learner(prepared, acting, toy_config):
 
     def make(config=None, k=None):
         made = dataclasses.replace(prepared(config or toy_config()), staleness=StalenessBound(k))
-        made.algorithm.memory = MemorySpec(unroll_length_steps=4, batch_size=2, max_staleness_updates=k)
         return Learner(made, acting(made), Waits()), made
 
     return make

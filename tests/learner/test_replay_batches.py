@@ -48,7 +48,7 @@ class QLearning(GradientAlgorithm):
     def loss(self, outputs, batch):
         q, chosen = outputs["q/q"], ops.one_hot(batch.actions["action"], 2)
         following = ops.stop_gradient(ops.max(q[1:], axis=-1))
-        target = batch.rewards + batch_discounts(batch, self.config.algorithm.discount) * following
+        target = batch.rewards + batch_discounts(batch, self.parameters.discount) * following
         errors = target - ops.sum(q[:-1] * chosen, axis=-1)  # [T, N]
         weights = 1.0 if batch.importance_weights is None else batch.importance_weights
         return Loss({"q": ops.mean(weights * errors**2)}, {PRIORITIES: ops.mean(ops.abs(errors), axis=0)})

@@ -25,12 +25,9 @@ from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader
 SPEC = EnvSpec("Toy", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
 
 
-def config_of(middleware=None, **replay):
+def config_of(**replay):
     """A configuration of an algorithm with a replay memory; validation of the whole has its own tests."""
-    tree = {"actors": {"environments": 2, "unroll_length_steps": 4}}
-    if middleware:
-        tree["network"] = {"middleware_parameters": middleware}
-    config = RunConfig.model_validate(tree)
+    config = RunConfig.model_validate({"actors": {"environments": 2, "unroll_length_steps": 4}})
 
     class WithReplay(type(config.algorithm)):
         replay: ReplayParameters
@@ -127,16 +124,8 @@ def test_elsewhere_available_memory_is_all_there_is(monkeypatch, tmp_path):
     assert available_bytes() == 40_960
 
 
-def test_streams_have_none_and_memory_wants_sequences():
+def test_streams_have_none():
     assert make_replay(RunConfig(), SPEC, {}, 0) is None
-    state, lstm = {"h": ArraySpec((3,), "float32")}, {"kind": "lstm"}
-    expected = (
-        r"algorithm\.replay\.item\.kind: transition has no recurrent state, and "
-        r"network\.middleware_parameters: lstm has memory; use sequence"
-    )
-    with pytest.raises(ConfigError, match=expected):
-        make_replay(config_of(lstm), SPEC, state, 0)
-    assert make_replay(config_of(lstm, item={"kind": "sequence"}), SPEC, state, 0) is not None
 
 
 def test_what_is_drawn_depends_on_the_seed_and_on_when_the_learner_began():

@@ -2,8 +2,7 @@
 
 from keras import ops
 
-from distrl.config.algorithms import PolicyGradientSection
-from distrl.config.algorithms.policy_gradients import RewardClipping
+from distrl.config.algorithms.policy_gradients import PolicyGradientSection, RewardClipping
 from distrl.networks.actions.family import Tensor
 
 

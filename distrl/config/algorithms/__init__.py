@@ -4,44 +4,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Discriminator, Tag
 
-from distrl.config.algorithms.actor_critics import (
-    A2cParameters,
-    A3cParameters,
-    ActorCriticSection,
-    ImpalaParameters,
-)
+from distrl.config.algorithms.actor_critics import A2cParameters, A3cParameters, ImpalaParameters
 from distrl.config.algorithms.external import Declared, ExternalAlgorithmParameters
-from distrl.config.algorithms.off_policy import OffPolicySection
-from distrl.config.algorithms.policy_gradients import PolicyGradientSection, VpgParameters
-from distrl.config.algorithms.ppo import AppoParameters, KlPenaltyParameters, PpoParameters, ProximalSection
-from distrl.config.algorithms.q_learning import ApexParameters, DqnParameters, QLearningSection
-from distrl.config.algorithms.sac import SacParameters
-from distrl.config.algorithms.section import AlgorithmSection, RewardNormalizationParameters
-from distrl.config.algorithms.td3 import Td3Parameters
+from distrl.config.algorithms.off_policy import SacParameters, Td3Parameters
+from distrl.config.algorithms.policy_gradients import VpgParameters
+from distrl.config.algorithms.ppo import AppoParameters, PpoParameters
+from distrl.config.algorithms.q_learning import ApexParameters, DqnParameters
+from distrl.config.algorithms.section import AlgorithmContext, AlgorithmSection, RewardNormalizationParameters
 
 __all__ = [
     "ALGORITHMS",
-    "A2cParameters",
-    "A3cParameters",
-    "ActorCriticSection",
+    "AlgorithmContext",
     "AlgorithmParameters",
     "AlgorithmSection",
-    "ApexParameters",
-    "AppoParameters",
     "Declared",
-    "DqnParameters",
     "ExternalAlgorithmParameters",
-    "ImpalaParameters",
-    "KlPenaltyParameters",
-    "OffPolicySection",
-    "PolicyGradientSection",
-    "PpoParameters",
-    "ProximalSection",
-    "QLearningSection",
     "RewardNormalizationParameters",
-    "SacParameters",
-    "Td3Parameters",
-    "VpgParameters",
 ]
 
 _EXTERNAL = "external"

@@ -4,7 +4,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from distrl.config.algorithms.policy_gradients import PolicyGradientSection
+from distrl.config.algorithms.policy_gradients import PolicyGradientSection, check_minibatches
+from distrl.config.algorithms.section import AlgorithmContext, LearnsFrom, Ships
 
 
 class ImpalaParameters(PolicyGradientSection):
@@ -21,25 +22,27 @@ class ImpalaParameters(PolicyGradientSection):
     """V-trace: importance weights of the policy gradient are cut to this; null: not cut."""
     trace_lambda: float = Field(1.0, ge=0.0, le=1.0)
     """V-trace: factor of the trace coefficients c; below 1, returns bootstrap earlier."""
-    value_loss_weight: float = Field(0.5, ge=0.0)
-    """Weight of the value loss beside the policy's."""
     minibatches: int = Field(1, ge=1)
     """Equal parts of a batch's sequences, one optimizer step each. Large unrolls of many environments then make as many
     optimizer steps as small ones."""
+
+    def check(self, context: AlgorithmContext) -> None:
+        super().check(context)
+        if self.minibatches > 1:
+            factors = "learner.batch_size x actors.environments"
+            check_minibatches(context, self.minibatches, context.sequences_per_batch, "sequences", factors)
 
 
 class ActorCriticSection(PolicyGradientSection):
     """Parameters of A2C and A3C: workers compute gradients of their own unrolls and share a global network."""
 
     implementation: ClassVar[str] = "distrl.algorithms.a3c:ActorCritic"
-    ships: ClassVar[Literal["unrolls", "gradients"]] = "gradients"
+    ships: ClassVar[Ships] = "gradients"
     batch_size: ClassVar[int] = 1
-    learns_from: ClassVar[Literal["own policy", "known probabilities", "anybody"]] = "own policy"
+    learns_from: ClassVar[LearnsFrom] = "own policy"
 
     gae_lambda: float = Field(1.0, ge=0.0, le=1.0)
     """Lambda of generalised advantage estimation; 1: n-step returns."""
-    value_loss_weight: float = Field(0.5, ge=0.0)
-    """Weight of the value loss beside the policy's."""
 
 
 class A3cParameters(ActorCriticSection):

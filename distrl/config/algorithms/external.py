@@ -1,10 +1,10 @@
 """The section of a user's algorithm, whose class only the learner imports."""
 
-from typing import Literal
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict, Field
 
-from distrl.config.algorithms.section import AlgorithmSection
+from distrl.config.algorithms.section import AlgorithmSection, LearnsFrom, Ships
 from distrl.config.exploration import ExplorationParameters
 from distrl.config.replay import ReplayParameters
 from distrl.config.section import Section
@@ -13,13 +13,18 @@ from distrl.config.section import Section
 class Declared(Section):
     """Declarations that all roles must know: the class attributes of the algorithm's `Parameters`."""
 
-    ships: Literal["unrolls", "gradients"] = "unrolls"
+    ships: Ships = "unrolls"
     rounds: bool = False
     batch_size: int = Field(4, ge=1)
     exploration: ExplorationParameters | None = None
     replay: ReplayParameters | None = None
-    learns_from: Literal["own policy", "known probabilities", "anybody"] = "known probabilities"
+    learns_from: LearnsFrom = "known probabilities"
     tells_priorities: bool = False
+
+
+def _declaration(name: str) -> Any:
+    """Return a property: what the class declares under this name, or the default until it has been imported."""
+    return property(lambda section: getattr(section.declared or Declared(), name))
 
 
 class ExternalAlgorithmParameters(AlgorithmSection):
@@ -37,34 +42,10 @@ class ExternalAlgorithmParameters(AlgorithmSection):
     """Declarations of the class. Filled in before the launch; other values are refused."""
 
     # Other sections have class attributes; this one has the class' declarations.
-    @property
-    def ships(self) -> Literal["unrolls", "gradients"]:  # type: ignore[override]
-        return self._said.ships
-
-    @property
-    def rounds(self) -> bool:  # type: ignore[override]
-        return self._said.rounds
-
-    @property
-    def batch_size(self) -> int:  # type: ignore[override]
-        return self._said.batch_size
-
-    @property
-    def exploration(self) -> ExplorationParameters | None:  # type: ignore[override]
-        return self._said.exploration
-
-    @property
-    def learns_from(self) -> Literal["own policy", "known probabilities", "anybody"]:  # type: ignore[override]
-        return self._said.learns_from
-
-    @property
-    def tells_priorities(self) -> bool:
-        return self._said.tells_priorities
-
-    @property
-    def replay_parameters(self) -> ReplayParameters | None:
-        return self._said.replay
-
-    @property
-    def _said(self) -> Declared:
-        return self.declared or Declared()
+    ships: ClassVar[Any] = _declaration("ships")
+    rounds: ClassVar[Any] = _declaration("rounds")
+    batch_size: ClassVar[Any] = _declaration("batch_size")
+    exploration: ClassVar[Any] = _declaration("exploration")
+    learns_from: ClassVar[Any] = _declaration("learns_from")
+    tells_priorities: ClassVar[Any] = _declaration("tells_priorities")
+    replay_parameters: ClassVar[Any] = _declaration("replay")

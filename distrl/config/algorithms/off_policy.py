@@ -1,18 +1,22 @@
-"""Parameters that actor-critics share which learn continuous actions from a replay memory."""
+"""Parameters of SAC and TD3: actor-critics that learn continuous actions from a replay memory."""
 
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from distrl.config.algorithms.section import AlgorithmSection
+from distrl.config.algorithms.section import AlgorithmContext, AlgorithmSection, LearnsFrom
+from distrl.config.exploration import ExplorationParameters, GaussianNoiseParameters, PolicySamplingParameters
 from distrl.config.replay import ReplayParameters
+from distrl.config.schedules import ConstantSchedule
+from distrl.errors import ConfigError
+from distrl.types import BoxSpec, EnvSpec
 
 
 class OffPolicySection(AlgorithmSection):
     """The replay memory, the critics and their target copies."""
 
     batch_size: ClassVar[int] = 256
-    learns_from: ClassVar[Literal["own policy", "known probabilities", "anybody"]] = "anybody"
+    learns_from: ClassVar[LearnsFrom] = "anybody"
 
     replay: ReplayParameters = ReplayParameters(capacity_steps=1_000_000, samples_per_insert=256.0)
     """Updates per environment step are samples_per_insert / learner.batch_size: one by default."""
@@ -21,8 +25,68 @@ class OffPolicySection(AlgorithmSection):
     target_update_rate: float = Field(0.005, gt=0.0, le=1.0)
     """Rate of the target copies: target = rate * online + (1 - rate) * target."""
 
+    def check(self, context: AlgorithmContext) -> None:
+        if context.network.has_memory:
+            raise ValueError(
+                f"network.middleware_parameters: algorithm {self.name} learns from single transitions; use fc"
+            )
+        super().check(context)
+
+    def check_actions(self, spec: EnvSpec) -> None:
+        for name, action in spec.actions.items():
+            what = f"algorithm {self.name}: action {name!r} of {spec.id}"
+            if not isinstance(action, BoxSpec):
+                raise ConfigError(f"{what} is {action.kind}, which it does not take; use algorithm impala")
+            if None in (*action.low, *action.high):
+                raise ConfigError(
+                    f"{what} has no bounds; bound the environment's action space, or use algorithm impala"
+                )
+            if any(low == high for low, high in zip(action.low, action.high, strict=True)):
+                raise ConfigError(
+                    f"{what} has equal lower and upper bounds; remove such actions from the environment's space"
+                )
+
     @model_validator(mode="after")
     def _samples_transitions(self) -> Self:
         if self.replay.item.kind != "transition":
             raise ValueError(f"replay.item.kind: {self.replay.item.kind}; {self.name} learns from single transitions")
         return self
+
+
+class SacParameters(OffPolicySection):
+    """SAC (Haarnoja et al. 2018, arXiv:1812.05905): off-policy, continuous actions, entropy held at a target.
+
+    The optimizer of the policy is the section `network`'s; the critics have another one like it, the temperature Adam.
+    """
+
+    implementation: ClassVar[str] = "distrl.algorithms.sac:Sac"
+    exploration: ClassVar[ExplorationParameters | None] = PolicySamplingParameters(random_steps=1_000)
+
+    name: Literal["sac"] = "sac"
+    temperature_learning_rate: float | None = Field(None, gt=0.0)
+    """null: as network.learning_rate."""
+    initial_temperature: float = Field(1.0, gt=0.0)
+    """Factor of the entropy beside the return, before it is tuned."""
+    target_entropy: float | None = None
+    """In nats, of actions scaled to [-1, 1], all of them together. null: -1 for each number in them."""
+
+
+class Td3Parameters(OffPolicySection):
+    """TD3 (Fujimoto et al. 2018, arXiv:1802.09477): off-policy, continuous actions, a deterministic policy.
+
+    The optimizer of the policy is the section `network`'s; the critics have another one like it. The policy takes one
+    action of real numbers within bounds.
+    """
+
+    implementation: ClassVar[str] = "distrl.algorithms.td3:Td3"
+    exploration: ClassVar[ExplorationParameters | None] = GaussianNoiseParameters(
+        stddev=ConstantSchedule(value=0.05), random_steps=1_000
+    )
+
+    name: Literal["td3"] = "td3"
+    policy_every_updates: int = Field(2, ge=1)
+    """Updates of the critics for each update of the policy and the target copies."""
+    target_noise: float = Field(0.2, ge=0.0)
+    """Standard deviation of the noise on the target policy's actions, which are scaled to [-1, 1]."""
+    target_noise_clip: float = Field(0.5, ge=0.0)
+    """The noise is clipped to +- this."""

@@ -1,10 +1,11 @@
 """Parameters that all policy gradients share, and those of VPG."""
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from distrl.config.algorithms.section import AlgorithmSection
+from distrl.config.algorithms.section import AlgorithmContext, AlgorithmSection, LearnsFrom
 
 RewardClipping = Literal["clamp_one", "soft_asymmetric"]
 
@@ -12,11 +13,38 @@ RewardClipping = Literal["clamp_one", "soft_asymmetric"]
 class PolicyGradientSection(AlgorithmSection):
     """Fields of algorithms that learn a policy from whole unrolls with single rewards."""
 
+    masked_head: ClassVar[Literal["policy", "ppo"] | None] = "policy"
+    live: ClassVar[Mapping[str, str]] = {"entropy_weight": "weight of the entropy that the loss rewards"}
+
     reward_clipping: RewardClipping | None = None
     """After reward_normalization and before reward_scale. clamp_one: cut to +- 1. soft_asymmetric: squashed to +- 5,
     losses to 0.3 of that (Espeholt et al. 2018, for DMLab). null: none."""
     entropy_weight: float = Field(0.01, ge=0.0)
     """Weight of the policy's entropy, which the loss rewards."""
+    value_loss_weight: float = Field(0.5, ge=0.0)
+    """Weight of the value loss beside the policy's."""
+
+
+def check_minibatches(context: AlgorithmContext, minibatches: int, items: int, items_are: str, factors: str) -> None:
+    """Refuse minibatches that cannot be made of a batch.
+
+    Args:
+        items: Number of `items_are` in a batch.
+        factors: Where that number comes from.
+    """
+    if items % minibatches:
+        raise ValueError(
+            f"algorithm.minibatches: {minibatches} equal parts cannot be made of the {items} {items_are} of a batch "
+            f"({factors}); choose a divisor"
+        )
+    name = context.parameters.name
+    if context.network.optimizer_type == "LBFGS":
+        raise ValueError(f"network.optimizer_type: LBFGS needs whole batches; algorithm {name} takes minibatches")
+    if items // minibatches % context.replicas:
+        raise ValueError(
+            f"learner.replicas: {context.replicas} devices cannot share {items // minibatches} {items_are} evenly, a "
+            f"minibatch of algorithm {name}"
+        )
 
 
 Rescaler = Literal[
@@ -35,7 +63,7 @@ class VpgParameters(PolicyGradientSection):
     """Vanilla policy gradient: REINFORCE (Williams 1992), with a baseline or without."""
 
     implementation: ClassVar[str] = "distrl.algorithms.vpg:Vpg"
-    learns_from: ClassVar[Literal["own policy", "known probabilities", "anybody"]] = "own policy"
+    learns_from: ClassVar[LearnsFrom] = "own policy"
 
     name: Literal["vpg"] = "vpg"
     max_staleness_updates: int | None = Field(0, ge=0)
@@ -49,8 +77,6 @@ class VpgParameters(PolicyGradientSection):
     future_return_normalized_by_timestep."""
     gae_lambda: float | None = Field(None, ge=0.0, le=1.0)
     """Lambda of generalised advantage estimation; null: the advantage is the return minus the value."""
-    value_loss_weight: float = Field(0.5, ge=0.0)
-    """Weight of the value loss beside the policy's."""
 
     @property
     def rescaling(self) -> Rescaler:
@@ -84,7 +110,7 @@ class VpgParameters(PolicyGradientSection):
             raise ValueError(f"{what} needs a baseline, which is {self.baseline}; set baseline: value, or leave it out")
         if self.rescaler in _OF_A_BASELINE:
             raise ValueError(f"rescaler: {self.rescaler} needs a baseline, which is none; set baseline: value")
-        if self.value_loss_weight != VpgParameters.model_fields["value_loss_weight"].default:
+        if self.is_changed("value_loss_weight"):
             raise ValueError(
                 f"value_loss_weight: {self.value_loss_weight} is of a baseline, which is none; leave it out"
             )

@@ -4,7 +4,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from distrl.config.algorithms.policy_gradients import PolicyGradientSection
+from distrl.config.algorithms.policy_gradients import PolicyGradientSection, check_minibatches
+from distrl.config.algorithms.section import AlgorithmContext
 from distrl.config.section import Section
 
 
@@ -21,6 +22,7 @@ class ProximalSection(PolicyGradientSection):
     """Parameters of PPO and APPO."""
 
     batch_size: ClassVar[int] = 2
+    masked_head: ClassVar[Literal["policy", "ppo"] | None] = "ppo"
 
     gae_lambda: float = Field(0.95, ge=0.0, le=1.0)
     """Lambda of generalised advantage estimation."""
@@ -41,15 +43,24 @@ class ProximalSection(PolicyGradientSection):
     """Clip the value this far around the old one and take the larger of both losses; null: do not."""
     value_target_mix: float = Field(1.0, gt=0.0, le=1.0)
     """Value targets are old + this * (new - old)."""
-    value_loss_weight: float = Field(0.5, ge=0.0)
-    """Weight of the value loss beside the policy's."""
     entropy_weight: float = Field(0.0, ge=0.0)
-    """Weight of the policy's entropy, which the loss rewards."""
 
     @property
     def steps_per_batch(self) -> int:
         """Optimizer steps that one batch makes, unless it is left early."""
         return self.epochs * self.minibatches
+
+    def check(self, context: AlgorithmContext) -> None:
+        super().check(context)
+        if self.steps_per_batch == 1:
+            return
+        items, items_are, factors = context.sequences_per_batch, "sequences", "learner.batch_size x actors.environments"
+        if context.network.has_memory:
+            factors = f"{factors}; a network with memory learns from whole sequences"
+        else:
+            items *= context.unroll_length_steps
+            items_are, factors = "rows", f"{factors} x actors.unroll_length_steps"
+        check_minibatches(context, self.minibatches, items, items_are, factors)
 
     @model_validator(mode="after")
     def _steps_have_what_holds_them(self) -> Self:
@@ -74,7 +85,6 @@ class PpoParameters(ProximalSection):
 
     name: Literal["ppo"] = "ppo"
     max_staleness_updates: int | None = Field(0, ge=0)
-    """0: synchronous. k: an unroll older than k updates is never trained on. null: bounded by the queue alone."""
 
 
 class AppoParameters(ProximalSection):
@@ -84,10 +94,7 @@ class AppoParameters(ProximalSection):
 
     name: Literal["appo"] = "appo"
     epochs: int = Field(1, ge=1)
-    """Passes of an update through its batch."""
     minibatches: int = Field(1, ge=1)
-    """Equal parts of an epoch, one optimizer step each: of all rows of the batch, or of its sequences where the network
-    has memory."""
     correction: Literal["vtrace", "none"] = "vtrace"
     """Correction of targets and advantages for the age of unrolls. none: generalised advantages without one."""
     rho_bar: float | None = Field(1.0, gt=0.0)

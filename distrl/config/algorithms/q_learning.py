@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from distrl.config.algorithms.section import AlgorithmSection
+from distrl.config.algorithms.section import AlgorithmSection, LearnsFrom
 from distrl.config.exploration import EpsilonGreedyParameters, EpsilonLadder, ExplorationParameters
 from distrl.config.replay import (
     ItemParameters,
@@ -13,6 +13,8 @@ from distrl.config.replay import (
     SamplerParameters,
     TransitionParameters,
 )
+from distrl.errors import ConfigError
+from distrl.types import BoxSpec, EnvSpec
 
 
 class QLearningSection(AlgorithmSection):
@@ -20,7 +22,7 @@ class QLearningSection(AlgorithmSection):
 
     implementation: ClassVar[str] = "distrl.algorithms.dqn:Dqn"
     batch_size: ClassVar[int] = 32
-    learns_from: ClassVar[Literal["own policy", "known probabilities", "anybody"]] = "anybody"
+    learns_from: ClassVar[LearnsFrom] = "anybody"
     exploration: ClassVar[ExplorationParameters | None] = EpsilonGreedyParameters()
 
     double: bool = False
@@ -38,6 +40,12 @@ class QLearningSection(AlgorithmSection):
     def prioritized(self) -> bool:
         """Whether items are sampled by their TD errors."""
         return self.replay.sampler.kind == "prioritized"
+
+    def check_actions(self, spec: EnvSpec) -> None:
+        for name, action in spec.actions.items():
+            if isinstance(action, BoxSpec):
+                what = f"algorithm {self.name}: action {name!r} of {spec.id}"
+                raise ConfigError(f"{what} is {action.kind}, and only choices have values; use algorithm sac or ppo")
 
 
 class DqnParameters(QLearningSection):

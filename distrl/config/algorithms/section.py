@@ -1,12 +1,19 @@
-"""Parameters of every algorithm."""
+"""Parameters of every algorithm, and the parts of a run that an algorithm may read."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from distrl.config.exploration import ExplorationParameters
-from distrl.config.replay import ReplayParameters
+from distrl.config.network import NetworkParameters
+from distrl.config.replay import ReplayParameters, SequenceParameters
 from distrl.config.section import Section
+from distrl.types import EnvSpec
+
+Ships = Literal["unrolls", "gradients"]
+LearnsFrom = Literal["own policy", "known probabilities", "anybody"]
 
 
 class RewardNormalizationParameters(Section):
@@ -34,14 +41,19 @@ class AlgorithmSection(Section):
         rounds: Gradient actors wait for each other: one gradient of every worker makes one update.
         learns_from: Whose actions it can learn from: its own policy's alone, those of any policy whose probabilities
             travel with them, or anybody's.
+        masked_head: Kind of its head that takes an action mask; None: it has no such head.
+        live: Numbers that operators may change while a run trains -> meaning. A `GradientAlgorithm` reads them by
+            `coefficient`.
     """
 
     implementation: ClassVar[str]
-    ships: ClassVar[Literal["unrolls", "gradients"]] = "unrolls"
+    ships: ClassVar[Ships] = "unrolls"
     batch_size: ClassVar[int] = 4
     exploration: ClassVar[ExplorationParameters | None] = None
-    learns_from: ClassVar[Literal["own policy", "known probabilities", "anybody"]] = "known probabilities"
+    learns_from: ClassVar[LearnsFrom] = "known probabilities"
     rounds: ClassVar[bool] = False
+    masked_head: ClassVar[Literal["policy", "ppo"] | None] = None
+    live: ClassVar[Mapping[str, str]] = {}
 
     name: str
     discount: float = Field(0.99, ge=0.0, le=1.0)
@@ -69,3 +81,61 @@ class AlgorithmSection(Section):
         if self.reward_normalization is None:
             return None
         return self.discount if self.reward_normalization.kind == "discounted_return" else 0.0
+
+    def check(self, context: "AlgorithmContext") -> None:
+        """Refuse a network or a batch that the algorithm cannot train.
+
+        Raises:
+            ValueError: It cannot; one line.
+        """
+        if self.rounds and self.max_staleness_updates is not None:
+            raise ValueError(f"algorithm.max_staleness_updates: {self.name} is synchronous in any case; leave it out")
+        replay = self.replay_parameters
+        if replay is None:
+            return
+        for field, why in (
+            ("max_staleness_updates", "keeps unrolls of any age"),
+            ("reward_normalization", "keeps rewards as they came"),
+        ):
+            if getattr(self, field) is not None:
+                raise ValueError(f"algorithm.{field}: the replay memory of {self.name} {why}; leave it out")
+        network = context.network
+        if network.optimizer_type == "LBFGS":
+            raise ValueError(
+                f"network.optimizer_type: LBFGS needs the same batch again; {self.name} samples another one"
+            )
+        if isinstance(replay.item, SequenceParameters):
+            replay.item.check(context.unroll_length_steps, has_memory=network.has_memory)
+        elif network.has_memory:
+            raise ValueError(
+                "algorithm.replay.item.kind: transition has no recurrent state, and network.middleware_parameters: "
+                f"{network.middleware_parameters.kind} has memory; use sequence"
+            )
+
+    def check_actions(self, spec: EnvSpec) -> None:
+        """Refuse an environment whose actions the algorithm cannot choose; any by default.
+
+        Raises:
+            ConfigError: It cannot.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlgorithmContext:
+    """All that an algorithm may know of its run.
+
+    Attributes:
+        parameters: The section `algorithm`; in an algorithm's constructor an instance of its class' `Parameters`.
+        network: The section `network`.
+        seed: Root of all randomness.
+        unroll_length_steps: T.
+        sequences_per_batch: N: unrolls in a batch x environments of an actor; of a replay memory, what is sampled.
+        replicas: Devices that share every batch.
+    """
+
+    parameters: AlgorithmSection
+    network: NetworkParameters
+    seed: int
+    unroll_length_steps: int
+    sequences_per_batch: int
+    replicas: int

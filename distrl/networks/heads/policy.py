@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import keras
 from keras import ops
 
-from distrl.config.environment_checks import check_mask
+from distrl.config.action_masks import check_mask
 from distrl.config.heads import PolicyHeadParameters, PolicySection, PPOHeadParameters
 from distrl.errors import ConfigError
 from distrl.networks.actions import FamilySpec, drawn_by

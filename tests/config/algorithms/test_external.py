@@ -44,8 +44,8 @@ def test_what_every_algorithm_has_is_checked_at_once(sets, line):
 def test_what_the_class_declares_is_what_the_run_goes_by():
     undeclared, declared = config(), config(DECLARED)
     assert (undeclared.undeclared, declared.undeclared) == (True, False)
-    assert (undeclared.algorithm.ships, undeclared.in_rounds, undeclared.batch_size) == ("unrolls", False, 4)
-    assert (declared.algorithm.ships, declared.in_rounds, declared.batch_size) == ("gradients", True, 7)
+    assert (undeclared.algorithm.ships, undeclared.algorithm.rounds, undeclared.batch_size) == ("unrolls", False, 4)
+    assert (declared.algorithm.ships, declared.algorithm.rounds, declared.batch_size) == ("gradients", True, 7)
     assert declared.algorithm.learns_from == "own policy"
     replay = {"replay": {"capacity_steps": 5_000}, "exploration": {"kind": "epsilon_greedy"}}
     replaying = config(replay, actors={"environments": 2})
@@ -56,7 +56,7 @@ def test_what_the_class_declares_is_what_the_run_goes_by():
 
 def test_what_goes_with_the_class_is_known_once_it_has_been_asked():
     assert config(network={"async_training": False}).undeclared
-    assert config(DECLARED, network={"async_training": False}).in_rounds
+    assert config(DECLARED, network={"async_training": False}).algorithm.rounds
     with pytest.raises(ValueError, match=rf"network\.async_training is of gradient actors; those of algorithm {NAME}"):
         config({}, network={"async_training": False})
 

@@ -10,10 +10,11 @@ from pydantic import Field, SecretStr, field_validator
 
 from distrl.algorithms import make_algorithm
 from distrl.algorithms.a3c import ActorCritic
-from distrl.algorithms.algorithm import Algorithm, GradientAlgorithm, MemorySpec
-from distrl.algorithms.external import effective_section, external_class, tried_out
+from distrl.algorithms.algorithm import Algorithm, GradientAlgorithm
+from distrl.algorithms.impala import Impala
+from distrl.algorithms.selection import effective_section, external_class, tried_out
 from distrl.config import RunConfig
-from distrl.config.algorithms import AlgorithmSection, Declared
+from distrl.config.algorithms import AlgorithmSection, Declared, ImpalaParameters
 from distrl.config.exploration import EpsilonGreedyParameters, GreedyParameters, PolicySamplingParameters
 from distrl.config.heads import PolicyHeadParameters
 from distrl.config.load import load
@@ -33,10 +34,6 @@ class Mine(ActorCritic):
         ships = "gradients"
         batch_size = 3
         depth: int = Field(2, ge=1)
-
-    def __init__(self, config):
-        GradientAlgorithm.__init__(self, config)
-        self.parameters = config.algorithm
 
 
 class Wrong(Mine):
@@ -73,17 +70,6 @@ def declaring(**attributes):
     return type("Declaring", (Mine,), {"Parameters": type("Parameters", (AlgorithmSection,), attributes)})
 
 
-def remembering(**changes):
-    """A class whose memory is not what its parameters say."""
-
-    class Remembering(Mine):
-        def __init__(self, config):
-            super().__init__(config)
-            self.memory = MemorySpec(**(vars(self.memory) | changes))
-
-    return Remembering
-
-
 class Raising(Mine):
     class Parameters(AlgorithmSection):
         depth: int = Field(2, validate_default=True)
@@ -98,6 +84,12 @@ class Secret(Mine):
     class Parameters(AlgorithmSection):
         token: SecretStr = SecretStr("")
         rate: float = 0.5
+
+
+class Parting(Impala):
+    class Parameters(ImpalaParameters):
+        name: str
+        minibatches: int = 5
 
 
 @pytest.fixture(autouse=True)
@@ -115,9 +107,9 @@ def loaded(name, *sets):
 def test_the_class_sees_its_own_parameters():
     algorithm = make_algorithm(loaded("user_module:Mine", "algorithm.depth=5", "algorithm.discount=0.5").config)
     assert type(algorithm) is Mine
-    assert type(algorithm.config.algorithm) is Mine.Parameters
+    assert type(algorithm.parameters) is Mine.Parameters
     assert (algorithm.parameters.depth, algorithm.parameters.discount) == (5, 0.5)
-    assert (algorithm.parameters.name, algorithm.memory.ships) == ("user_module:Mine", "gradients")
+    assert (algorithm.parameters.name, algorithm.parameters.ships) == ("user_module:Mine", "gradients")
 
 
 def test_the_section_is_filled_in():
@@ -125,7 +117,7 @@ def test_the_section_is_filled_in():
     assert (section.depth, section.discount, section.name) == (2, 0.5, "user_module:Mine")
     assert section.declared == Declared(ships="gradients", batch_size=3)
     again = make_algorithm(RunConfig.model_validate({"algorithm": section.model_dump(mode="json")}))
-    assert again.memory.batch_size == 3
+    assert again.parameters.batch_size == 3
 
 
 @pytest.mark.parametrize(
@@ -137,7 +129,7 @@ def test_the_section_is_filled_in():
         ),
         ("user_module:number", "algorithm user_module:number is no distrl.algorithms.algorithm:Algorithm or Gradient"),
         ("keras:Model", "algorithm keras:Model is no distrl.algorithms.algorithm:Algorithm"),
-        ("user_module:Algorithm", "algorithm user_module:Algorithm lacks __init__, build, update"),
+        ("user_module:Algorithm", "algorithm user_module:Algorithm lacks build, update"),
         (
             "user_module:Wrong",
             "algorithm user_module:Wrong: Parameters is no distrl.config.algorithms:AlgorithmSection",
@@ -194,7 +186,11 @@ NOT_ITS_POLICY = (
 @pytest.mark.parametrize(
     ("class_", "line"),
     [
-        (Headless, "algorithm user_module:Tried has no heads; every GradientAlgorithm has, for example heads = ("),
+        (Headless, "algorithm user_module:Tried lacks heads, which every algorithm of its kind has"),
+        (
+            type("Empty", (Headless,), {"heads": ()}),
+            "algorithm user_module:Tried has no heads; every GradientAlgorithm",
+        ),
         (type("Odd", (Headless,), {"heads": ("policy",)}), "algorithm user_module:Tried has no heads; every"),
         (
             declaring(ships="unrols"),
@@ -208,12 +204,13 @@ NOT_ITS_POLICY = (
         ),
         (Raising, "algorithm user_module:Tried: RuntimeError: no idea"),
         (
-            remembering(unroll_length_steps=7),
-            "algorithm user_module:Tried: memory has unroll_length_steps 7, its Parameters and the configuration say ",
+            type("Odd", (Mine,), {"__init__": lambda self: None}),
+            "algorithm user_module:Tried: TypeError: ",
         ),
-        (remembering(batch_size=7), "algorithm user_module:Tried: memory has batch_size 7, its Parameters and the"),
-        (remembering(max_staleness_updates=0), "algorithm user_module:Tried: memory has max_staleness_updates 0, its "),
-        (remembering(replay=ReplayParameters()), "algorithm user_module:Tried: memory has replay {'capacity_steps': "),
+        (
+            Parting,
+            "algorithm user_module:Tried: ValueError: algorithm.minibatches: 5 equal parts cannot be made of the ",
+        ),
         (
             declaring(learns_from="own policy", exploration=GreedyParameters()),
             f"algorithm.declared.exploration.kind: greedy {NOT_ITS_POLICY}: leave it out",
@@ -288,7 +285,7 @@ def test_the_example_is_its_twin(steps):
     logits, values = (rng.normal(size=size).astype("float32") for size in ((10, 5, 3), (10, 5)))
     sets = [f"algorithm.steps={steps}", "algorithm.temperature=0.3", "algorithm.reward_scale=0.5"]
     algorithm = make_algorithm(loaded(EXAMPLE, *sets, "algorithm.discount=0.9").config)
-    assert algorithm.memory.max_staleness_updates == 0
+    assert algorithm.parameters.max_staleness_updates == 0
     algorithm.distribution = JointDistribution({"action": CategoricalSpec(3)})
     terms, metrics = algorithm.loss({"policy/action": logits, "value": values}, batch)
     policy, value, entropy = twin(

@@ -1,22 +1,47 @@
-"""Users' algorithms: classes in their own files, selected by package.module:Class."""
+"""From a configuration to its algorithm: a built-in one, or a class of the user's own, named package.module:Class."""
 
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
-from typing import Any
+from dataclasses import replace
+from importlib import import_module
 
 from pydantic import create_model
 
-from distrl.algorithms.algorithm import Algorithm, GradientAlgorithm, MemorySpec
+from distrl.algorithms.algorithm import Algorithm, GradientAlgorithm
 from distrl.config import RunConfig
-from distrl.config.algorithms import AlgorithmSection, Declared, ExternalAlgorithmParameters
+from distrl.config.algorithms import AlgorithmContext, AlgorithmSection, Declared, ExternalAlgorithmParameters
 from distrl.config.heads import HeadSection
 from distrl.config.load import LoadedConfig, validated
-from distrl.config.replay import ReplayParameters
 from distrl.config.section import Section
 from distrl.errors import ConfigError, DistrlError
 from distrl.user_classes import own_class
+
+
+def make_algorithm(config: RunConfig) -> Algorithm:
+    """Make the algorithm that `config.algorithm.name` selects.
+
+    Raises:
+        ConfigError: It is a class of the user's own that cannot be imported, or is no `Algorithm`.
+    """
+    return algorithm_class(config.algorithm)(context_of(config))
+
+
+def algorithm_class(section: AlgorithmSection) -> type[Algorithm]:
+    """Return the class that a section `algorithm` selects."""
+    if isinstance(section, ExternalAlgorithmParameters):
+        return external_class(section.name)
+    module, _, name = section.implementation.partition(":")
+    class_: type[Algorithm] = getattr(import_module(module), name)
+    return class_
+
+
+def context_of(config: RunConfig) -> AlgorithmContext:
+    """Return all that the algorithm may know of the run; `parameters` is an instance of its class' `Parameters`."""
+    context, section = config.algorithm_context, config.algorithm
+    if not isinstance(section, ExternalAlgorithmParameters):
+        return context
+    return replace(context, parameters=_own_parameters(LoadedConfig(config, {}), external_class(section.name)))
 
 
 def external_class(name: str) -> type[Algorithm]:
@@ -50,16 +75,13 @@ def tried_out(loaded: LoadedConfig) -> ExternalAlgorithmParameters:
     """
     name = loaded.config.algorithm.name
     with _in_one_line(name):
-        class_ = external_class(name)
-        section = effective_section(loaded, class_)
+        section = effective_section(loaded, external_class(name))
         config = loaded.with_algorithm(section.model_dump(mode="json"), {}).config
-        _check_instance(class_(with_own_parameters(config, class_)), config)
+        algorithm = make_algorithm(config)
+        algorithm.parameters.check(algorithm.context)
+        if isinstance(algorithm, GradientAlgorithm):
+            _check_heads(name, algorithm.heads)
     return section
-
-
-def with_own_parameters(config: RunConfig, class_: type[Algorithm]) -> RunConfig:
-    """Return the configuration for the class: `algorithm` is an instance of its `Parameters`."""
-    return config.model_copy(update={"algorithm": _parameters(LoadedConfig(config, {}), class_)})
 
 
 def effective_section(loaded: LoadedConfig, class_: type[Algorithm]) -> ExternalAlgorithmParameters:
@@ -69,7 +91,7 @@ def effective_section(loaded: LoadedConfig, class_: type[Algorithm]) -> External
         ConfigError: A key is unknown, a value is wrong or cannot be serialised, or a declaration is invalid; the
             message is one line.
     """
-    parameters = _parameters(loaded, class_)
+    parameters = _own_parameters(loaded, class_)
     name, written = parameters.name, parameters.model_dump(mode="json")
     again = type(parameters).model_validate(written)
     for key in type(parameters).model_fields:
@@ -78,15 +100,7 @@ def effective_section(loaded: LoadedConfig, class_: type[Algorithm]) -> External
                 f"algorithm {name}: parameter {key}, {type(getattr(parameters, key)).__name__}, is another one when it "
                 "is read back from a run's config.yaml; declare it as plain data, and read secrets from the environment"
             )
-    said = {
-        "ships": parameters.ships,
-        "rounds": parameters.rounds,
-        "batch_size": parameters.batch_size,
-        "exploration": parameters.exploration,
-        "replay": parameters.replay_parameters,
-        "learns_from": parameters.learns_from,
-        "tells_priorities": parameters.tells_priorities,
-    }
+    said = {name: getattr(parameters, name, None) for name in Declared.model_fields}
     try:
         declared = validated(Declared, said, dict.fromkeys(said, "its Parameters"))
     except ConfigError as error:
@@ -94,7 +108,7 @@ def effective_section(loaded: LoadedConfig, class_: type[Algorithm]) -> External
     return ExternalAlgorithmParameters(**written, declared=declared)
 
 
-def _parameters(loaded: LoadedConfig, class_: type[Algorithm]) -> AlgorithmSection:
+def _own_parameters(loaded: LoadedConfig, class_: type[Algorithm]) -> AlgorithmSection:
     # Under the section's name, so that messages have the whole path.
     root = create_model("root", __base__=Section, algorithm=(class_.Parameters, ...))
     given = loaded.config.algorithm.model_dump(mode="json", exclude={"declared"}, exclude_unset=True)
@@ -113,28 +127,9 @@ def _in_one_line(name: str) -> Iterator[None]:
         raise ConfigError(f"algorithm {name}: {type(error).__name__}: {' '.join(str(error).split())}") from error
 
 
-def _check_instance(algorithm: Algorithm, config: RunConfig) -> None:
-    """Refuse an instance that the learner could not use, or whose memory differs from the section's declarations."""
-    name = config.algorithm.name
-    if isinstance(algorithm, GradientAlgorithm):
-        heads = getattr(algorithm, "heads", ())
-        if not (isinstance(heads, Sequence) and heads and all(isinstance(head, HeadSection) for head in heads)):
-            raise ConfigError(
-                f"algorithm {name} has no heads; every GradientAlgorithm has, "
-                "for example heads = (PolicyHeadParameters(), ValueHeadParameters()) of distrl.config.heads"
-            )
-    found, said = algorithm.memory, MemorySpec.of(config)
-    for field in (field.name for field in fields(MemorySpec)):
-        of_class, of_section = (_plain(getattr(memory, field)) for memory in (found, said))
-        if of_class != of_section:
-            raise ConfigError(
-                f"algorithm {name}: memory has {field} {of_class!r}, its Parameters and the configuration say "
-                f"{of_section!r}; declare it there, and take MemorySpec.of(config)"
-            )
-
-
-def _plain(value: Any) -> Any:
-    """Return the replay memory's settings without those of a user's subclass, or another value unchanged."""
-    if isinstance(value, ReplayParameters):
-        return value.model_dump(mode="json", include=set(ReplayParameters.model_fields))
-    return value
+def _check_heads(name: str, heads: object) -> None:
+    if not (isinstance(heads, Sequence) and heads and all(isinstance(head, HeadSection) for head in heads)):
+        raise ConfigError(
+            f"algorithm {name} has no heads; every GradientAlgorithm has, "
+            "for example heads = (PolicyHeadParameters(), ValueHeadParameters()) of distrl.config.heads"
+        )

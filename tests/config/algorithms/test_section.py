@@ -1,0 +1,73 @@
+"""Networks and environments that an algorithm cannot train are refused by its section."""
+
+import pytest
+
+from distrl.config import RunConfig
+from distrl.errors import ConfigError
+from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec
+
+CHOICE = {"action": DiscreteSpec(2)}
+REAL = {"action": BoxSpec((1,), (-1.0,), (1.0,))}
+LSTM = {"middleware_parameters": {"kind": "lstm"}}
+SEQUENCES = {"replay": {"item": {"kind": "sequence"}}}
+
+
+def make(algorithm, network=None, **sections):
+    return RunConfig.model_validate({"algorithm": algorithm, "network": network or {}, **sections})
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "environments", "message"),
+    [
+        ({"name": "sac"}, 64, r"algorithm sac learns from single transitions; use fc"),
+        ({"name": "td3"}, 64, r"algorithm td3 learns from single transitions; use fc"),
+        ({"name": "dqn"}, 64, "transition has no recurrent state, and .*: lstm has memory; use sequence"),
+        (
+            {"name": "ppo", "minibatches": 4},
+            3,
+            r"algorithm.minibatches: 4 equal parts cannot be made of the 6 sequences of a batch "
+            r"\(.*; a network with memory learns from whole sequences\)",
+        ),
+    ],
+)
+def test_a_network_with_memory_is_refused_where_it_cannot_be_trained(algorithm, environments, message):
+    with pytest.raises(ValueError, match=message):
+        make(algorithm, LSTM, actors={"environments": environments})
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "environments"),
+    [({"name": "dqn", **SEQUENCES}, 64), ({"name": "ppo", "minibatches": 4}, 4), ({"name": "impala"}, 3)],
+)
+def test_a_network_with_memory_is_taken_where_it_can(algorithm, environments):
+    make(algorithm, LSTM, actors={"environments": environments})
+
+
+@pytest.mark.parametrize(
+    ("name", "action", "message"),
+    [
+        ("sac", DiscreteSpec(2), "is discrete, which it does not take; use algorithm impala"),
+        (
+            "sac",
+            BoxSpec((1,), (0.0,), (None,)),
+            "has no bounds; bound the environment's action space, or use algorithm impala",
+        ),
+        (
+            "td3",
+            BoxSpec((2,), (-1.0, 1.0), (1.0, 1.0)),
+            "has equal lower and upper bounds; remove such actions from the environment's space",
+        ),
+        ("dqn", BoxSpec((1,), (-1.0,), (1.0,)), "is box, and only choices have values; use algorithm sac or ppo"),
+    ],
+)
+def test_actions_that_it_cannot_choose_are_refused_by_name(name, action, message):
+    spec = EnvSpec("Arm-v0", {"observation": ArraySpec((3,), "float32")}, {"action": action})
+    with pytest.raises(ConfigError) as refused:
+        make({"name": name}).algorithm.check_actions(spec)
+    assert str(refused.value) == f"algorithm {name}: action 'action' of Arm-v0 {message}"
+
+
+@pytest.mark.parametrize(("name", "actions"), [("sac", REAL), ("dqn", CHOICE), ("ppo", REAL), ("impala", CHOICE)])
+def test_other_actions_are_not(name, actions):
+    spec = EnvSpec("Arm-v0", {"observation": ArraySpec((3,), "float32")}, actions)
+    make({"name": name}).algorithm.check_actions(spec)

@@ -1,0 +1,45 @@
+"""Observations that mask actions."""
+
+import pytest
+
+from distrl.config import RunConfig
+from distrl.config.action_masks import unused_mask_note
+from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec
+
+REAL = EnvSpec("R", {"observation": ArraySpec((3,), "float32")}, {"action": BoxSpec((1,), (-1.0,), (1.0,))})
+
+
+def config(algorithm, network=None):
+    return RunConfig.model_validate({"algorithm": algorithm, "network": network or {}})
+
+
+def with_mask(name="action_mask", choices=6):
+    return EnvSpec("M", {name: ArraySpec((6,), "int8")}, {"action": DiscreteSpec(choices)})
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "advice"),
+    [
+        ("impala", "network.heads_parameters=[{kind: policy, action_mask: board/action_mask}]"),
+        ("ppo", "network.heads_parameters=[{kind: ppo, action_mask: board/action_mask}]"),
+        ("dqn", "algorithm dqn does not take: its policy may choose what is forbidden; use impala or ppo"),
+    ],
+)
+def test_a_mask_that_no_head_takes_is_reported_with_the_setting(algorithm, advice):
+    note = unused_mask_note(config({"name": algorithm}), with_mask("board/action_mask"))
+    assert note is not None
+    assert note.endswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "network", "spec"),
+    [
+        ("ppo", {"heads_parameters": [{"kind": "ppo", "action_mask": "action_mask"}]}, with_mask()),
+        ("impala", {}, with_mask("allowed")),
+        ("impala", {}, with_mask(choices=5)),
+        ("impala", {}, REAL),
+        ("my.module:Class", {}, with_mask()),
+    ],
+)
+def test_a_mask_that_is_taken_and_what_is_no_mask_are_not(algorithm, network, spec):
+    assert unused_mask_note(config({"name": algorithm}, network), spec) is None
