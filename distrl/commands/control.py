@@ -117,7 +117,7 @@ def checkpoint(job: RunOptions) -> None:
     Example: [cyan]distrl checkpoint[/]
     """
     _run_errand("checkpoint", lambda steering: steering.checkpoint(), job)
-    typer.echo("all that was learned when you asked is in a checkpoint")
+    typer.echo("a checkpoint holds all updates up to your request")
 
 
 @takes(RunOptions)
@@ -127,7 +127,7 @@ def evaluate_now(job: RunOptions) -> None:
     Example: [cyan]distrl evaluate-now[/] (a run that has ended: [cyan]distrl evaluate DIR[/])
     """
     _run_errand("evaluation", lambda steering: steering.evaluate(), job)
-    typer.echo("evaluated; distrl status and the run's events tell what came of it")
+    typer.echo("evaluated; distrl status and logs/events.log show the result")
 
 
 @takes(RunOptions)
@@ -189,6 +189,6 @@ def _run_errand(
 
     with _steering(job) as steering:
         number = ask(steering)
-        with Console(stderr=True).status(f"{errand} asked for; waiting for it (Ctrl-C leaves it to the run) …"):
+        with Console(stderr=True).status(f"{errand} requested; waiting for it (after Ctrl-C the run still does it) …"):
             while not steering.is_done(errand, number):
                 time.sleep(POLL_S)

@@ -100,7 +100,7 @@ def _of_roles(before: Look, now: Look) -> Iterator[Finding]:
             "warning", "actors", "none has reported yet", "see logs/actor-0.log, or join one: distrl actor -h"
         )
     elif short:
-        told = f"{role_states(_rows(actors))}, {wanted} asked for"
+        told = f"{role_states(_rows(actors))}, {wanted} requested"
         yield Finding("warning", "actors", told, "they come one after the other")
     else:
         yield Finding("ok", "actors", role_states(_rows(actors)))

@@ -60,6 +60,11 @@ class Monitor:
             for path, setting in settings.items():
                 self._view.event(f"{path}: {setting.text}")
 
+    def scaled(self, actors: int) -> None:
+        """Show this as the number of actors that the run must have."""
+        parameters = self._config.actors.model_copy(update={"count": actors})
+        self._config = self._config.model_copy(update={"actors": parameters})
+
     @property
     def updates(self) -> int:
         return int(self.latest.get("updates") or 0)

@@ -290,6 +290,7 @@ class Supervisor:
         if self._scaling_from is None:
             self._scaling_from = self._target
         self._target = target
+        self._monitor.scaled(target)
         retired = [self.fleet.retire(member.role) for member in self.fleet.actors[target:]]
         end(retired, ACTOR_GRACE_S)
         for member in retired:

@@ -26,7 +26,7 @@ def print_status(
     """Print a running job: requests of operators, progress, roles with the ages of their heartbeats, all unrolls."""
     console = Console(highlight=False)
     asked = f"stopping ({control.stop})" if control.stop is not None else "paused" if control.paused else "running"
-    target = "" if control.target_actors is None else f", {control.target_actors} actors asked for"
+    target = "" if control.target_actors is None else f", {control.target_actors} actors requested"
     console.print(f"[bold]{run_id}[/]  {asked}{target}")
     if not snapshot:
         console.print("no update yet")

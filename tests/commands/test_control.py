@@ -158,7 +158,7 @@ def test_status_of_a_running_job(capsys, backend, workplace, monkeypatch):
     assert code == 0
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert lines == [
-        "r1 paused, 2 actors asked for",
+        "r1 paused, 2 actors requested",
         "steps 320,512 · 161,203/s · updates 1,204 · no episode finished yet · bottleneck actors",
         "role state steps/s version last step silent MB starts host pid",
         "learner training 161,203 1,205 0.0 s ago 0.0 s 800 1 box 11",
@@ -295,7 +295,7 @@ def test_on_a_real_redis(capsys, workplace):
         assert run(capsys, "scale", "4", "--run", "first")[0] == 0
         assert run(capsys, "pause", "--redis-url", redis.url, "--run-id", "r1")[0] == 0
         assert real.registry.control() == Control(paused=True, target_actors=4)
-        assert "actors asked for" in run(capsys, "status", "--run", "first")[1]
+        assert "actors requested" in run(capsys, "status", "--run", "first")[1]
         code, _, err = run(capsys, "stop", "--redis-url", redis.url, "--run-id", "unknown")
         assert (code, len(err.splitlines())) == (6, 1)
         assert "unknown" in err
@@ -366,7 +366,7 @@ def test_what_cannot_be_set_changes_nothing(capsys, configured, workplace, argum
 @pytest.mark.parametrize(
     ("command", "errand", "said"),
     [
-        ("checkpoint", "checkpoint", "all that was learned when you asked is in a checkpoint"),
+        ("checkpoint", "checkpoint", "a checkpoint holds all updates up to your request"),
         ("evaluate-now", "evaluation", "evaluated"),
     ],
 )

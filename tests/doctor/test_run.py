@@ -95,7 +95,7 @@ def test_roles_that_are_not_there(look):
     assert ("warning", "learner", "has not reported yet") in found
     assert ("warning", "actors", "none has reported yet") in found
     few = look(control=Control(target_actors=4))
-    assert ("warning", "actors", "2 actors acting, 4 asked for") in told(few, later(few))
+    assert ("warning", "actors", "2 actors acting, 4 requested") in told(few, later(few))
 
 
 @pytest.mark.parametrize("reason", DROP_REASONS)

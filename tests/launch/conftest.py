@@ -68,10 +68,12 @@ class ScriptedView:
     def __init__(self) -> None:
         self.events: list[str] = []
         self.roles: list[dict[str, Any]] = []
+        self.wanted = 0
         self.script: list[Callable[[], object]] = []
 
     def update(self, snapshot: object, roles: Sequence[dict[str, Any]], config: RunConfig) -> None:
         self.roles = list(roles)
+        self.wanted = config.actors.count
         assert self.script, "the script is at its end and the run goes on"
         self.script.pop(0)()
 

@@ -415,10 +415,11 @@ def test_an_actor_that_waits_is_not_hung_however_long(world):
 
 
 def test_scaling_adds_after_the_highest_id_and_retires_the_highest(world):
-    present = []
+    present, wanted = [], []
 
     def look():
         present.append([handle.role.id for handle in world.launcher.started if handle.code is None][1:])
+        wanted.append(world.view.wanted)
 
     outcome = world.run(
         world.beats(Role("actor", 1)),
@@ -437,6 +438,7 @@ def test_scaling_adds_after_the_highest_id_and_retires_the_highest(world):
     )
     assert outcome.exit_code == 0
     assert present == [[0, 1, 2, 3], [0], [0], [0, 1], [0, 1]]
+    assert wanted == [4, 1, 1, 2, 2]  # which the view shows beside the number that is up
     assert [event for event in world.view.events if "scaled" in event] == [
         "scaled from 2 to 4 actors",
         "scaled from 4 to 1 actors",
