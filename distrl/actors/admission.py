@@ -65,7 +65,7 @@ class Gate:
         self._look_at = time.monotonic() + self._sync_timeout_s
 
     def wait(self, admission: Admission, version: int) -> Admission | None:
-        """Wait until the next unroll may start under weights of `version`; return the newest admission, None to stop."""
+        """Wait until the next unroll may start under weights of `version`; return the newest admission, or None."""
         pause_s = POLL_S
         while not (self._stop() or admission.stop):
             obstacle = self._obstacle(admission, version)

@@ -20,9 +20,9 @@ from distrl.errors import StalledError
 from distrl.learner.origin import Place
 from distrl.learner.prefetch import Source, T
 from distrl.learner.preparation import prepare
-from distrl.learner.reporter import Snapshot
 from distrl.learner.session import Session
 from distrl.memory_backend.backend import Backend
+from distrl.metrics.snapshot import Snapshot
 from distrl.roles.description import RunDescription
 
 

@@ -17,10 +17,9 @@ from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import Evaluation, RoleStatus, blocked_share, rates_while_paused
 from distrl.metrics.phrases import return_words
 from distrl.metrics.sinks import CsvSink, TensorBoardSink, meta_text, settings_text
+from distrl.metrics.snapshot import Snapshot
 from distrl.roles.plan import Role
 from distrl.terminal.console import View
-
-Snapshot = dict[str, float | int | str | None]
 
 
 class Monitor:

@@ -13,11 +13,12 @@ from pathlib import Path
 from distrl.config.run import LogLevel
 from distrl.errors import DistrlError
 from distrl.interrupt import Interrupt
-from distrl.launch.monitor import Monitor, Snapshot
+from distrl.launch.monitor import Monitor
 from distrl.launch.outcome import Outcome
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import RoleStatus
 from distrl.memory_backend.stream import QueueCaps
+from distrl.metrics.snapshot import Snapshot
 from distrl.roles.description import RunDescription
 from distrl.roles.framework import select_framework
 from distrl.roles.join import memory_mb

@@ -5,7 +5,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from distrl.config import RunConfig
@@ -52,12 +52,12 @@ def train(
     Raises:
         ConfigError, CheckpointError, MemoryBackendError: Before anything was launched.
     """
-    clock = _Clock()
+    began = time.time(), time.monotonic()
     checked = check(loaded, run_dir, resume)
     with open_run_directory(run_dir, resume) as opened:
         try:
             with written_config(run_dir, checked.loaded) as keep_config:
-                launch = _Launch(checked, run_dir, opened, view, head_start, interrupt, clock)
+                launch = _Launch(checked, run_dir, opened, view, head_start, interrupt, began)
                 summary = launch.run(keep_config)
         except ConfigError:
             if opened.was_empty:
@@ -75,14 +75,6 @@ def _remove_refused(run_dir: Path) -> None:
 
 
 @dataclass(frozen=True)
-class _Clock:
-    """Start of the command, by the wall clock and by the monotonic clock."""
-
-    unix_s: float = field(default_factory=time.time)
-    monotonic_s: float = field(default_factory=time.monotonic)
-
-
-@dataclass(frozen=True)
 class _Launch:
     """One training in its run directory."""
 
@@ -92,7 +84,7 @@ class _Launch:
     view: View
     head_start: HeadStart | None
     interrupt: Interrupt | None
-    clock: _Clock
+    began: tuple[float, float]  # by the wall clock and by the monotonic clock
 
     def run(self, keep_config: Callable[[bool], None]) -> Summary:
         """Train, and write a summary however the training ends."""
@@ -131,8 +123,8 @@ class _Launch:
     def _sum_up(self, description: RunDescription, monitor: Monitor, outcome: Outcome) -> Summary:
         """Write the summary and show the closing lines. A failure to write it is the run's error, unless it has one."""
         monitor.close()
-        wall_s = time.monotonic() - self.clock.monotonic_s
-        summary = summarize(description, self.opened, monitor, outcome, self.clock.unix_s, wall_s)
+        started, began_at = self.began
+        summary = summarize(description, self.opened, monitor, outcome, started, time.monotonic() - began_at)
         try:
             summary.write(self.run_dir / "summary.json")
         except OSError as error:

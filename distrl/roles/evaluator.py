@@ -24,16 +24,14 @@ class EvaluatorRole(JoinedRole):
 
     def __init__(self, role: Role, address: RunAddress, stop: threading.Event) -> None:
         super().__init__(role, address, stop)
+        if self._run.config.evaluation.every_env_steps is None:
+            raise ConfigError(f"run {address.run_id} has no evaluation.every_env_steps: nothing to evaluate")
         self._incarnation = self._backend.registry.register_evaluator()
         self._evaluator: PublishedEvaluator | None = None
 
     def _work(self, cleanup: ExitStack) -> None:
         """Evaluate until stopped, or until another evaluator has taken over."""
         config = self._run.config
-        if config.evaluation.every_env_steps is None:
-            raise ConfigError(
-                f"run {self._run.description.run_id} has no evaluation.every_env_steps: nothing to evaluate"
-            )
         environment = make_environment(config.environment, config.evaluation.environments_used, self._incarnation)
         cleanup.callback(environment.close)
         self._enter("waiting: policy")
