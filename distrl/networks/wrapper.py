@@ -33,7 +33,6 @@ class NetworkWrapper:
     """The copies of one network and the optimizer that moves them. All copies start equal.
 
     Attributes:
-        statistics: Statistics of normalised inputs and rewards.
         rewards: Normalisation of rewards; None: rewards are not normalised.
         beside: Group -> name -> variable that an algorithm adds, saved with the weights.
 
@@ -41,7 +40,6 @@ class NetworkWrapper:
         has_target: Create a target copy, also without `network.create_target_network`.
         shared_global: The global copy of another worker, to share.
         seed: Equal seeds give bit-equal weights.
-        reward_normalization: How rewards are normalised; None: they are not.
         burn_in_steps: Rows at the start of a sequence that losses do not see; see `objective.outputs_of`.
     """
 
@@ -196,7 +194,6 @@ class NetworkWrapper:
         Args:
             gradients: In the network's order; None: the accumulated gradients of the online copy.
             additional_inputs: See `Architecture.update_statistics`.
-            scaler: Factor of the gradients; the caller's arrays stay as they are.
             worker: Origin of the gradients, if every worker has its own optimizer; None: this process.
 
         Raises:
@@ -238,11 +235,7 @@ class NetworkWrapper:
         importance_weights: Array | None = None,
         use_inputs_for_apply_gradients: bool = False,
     ) -> Accumulated:
-        """Replace the accumulated gradients by those of one batch, then `apply_gradients_and_sync_networks`.
-
-        Args:
-            use_inputs_for_apply_gradients: Pass `inputs` on as additional inputs.
-        """
+        """Replace the accumulated gradients by those of one batch, then `apply_gradients_and_sync_networks`."""
         accumulated = self.online.accumulate_gradients(
             inputs, targets, additional_fetches, importance_weights, no_accumulation=True
         )

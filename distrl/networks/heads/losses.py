@@ -1,6 +1,7 @@
 """Losses of heads: pure functions in `keras.ops`, elementwise or over the last axes, without means over the batch.
 
-Algorithms share them. They stop no gradient; the caller decides which arguments are constants.
+Arguments and results are float32 [...], all of one shape, unless a docstring says otherwise. Algorithms share these
+functions. They stop no gradient; the caller decides which arguments are constants.
 """
 
 from collections.abc import Callable
@@ -17,27 +18,12 @@ Regression: TypeAlias = Callable[[Tensor], Tensor]
 
 
 def squared_error(errors: Tensor) -> Tensor:
-    """Half the squared error, ``e^2 / 2``: with the half it agrees with `huber` near 0, and its gradient is e.
-
-    Args:
-        errors: float32 [...]. Target minus prediction, or the reverse.
-
-    Returns:
-        float32 [...].
-    """
+    """Half the squared error, ``e^2 / 2``: with the half it agrees with `huber` near 0, and its gradient is e."""
     return 0.5 * ops.square(errors)
 
 
 def huber(errors: Tensor, delta: float = 1.0) -> Tensor:
-    """Huber's loss: ``e^2 / 2`` up to |e| = delta, then ``delta (|e| - delta / 2)`` (Huber 1964; Mnih et al. 2015).
-
-    Args:
-        errors: float32 [...].
-        delta: The error at which squared becomes linear.
-
-    Returns:
-        float32 [...].
-    """
+    """Huber's loss: ``e^2 / 2`` up to |e| = delta, then ``delta (|e| - delta / 2)`` (Huber 1964; Mnih et al. 2015)."""
     size = ops.abs(errors)
     within = ops.minimum(size, delta)
     return within * (size - 0.5 * within)  # both branches at once: no gradient of a branch not taken
@@ -52,14 +38,9 @@ def clipped_regression(
     in one round of updates.
 
     Args:
-        values: float32 [...].
-        old_values: float32 [...]. Before the round of updates.
-        targets: float32 [...].
-        clip_range: c above.
-        regression: l above.
-
-    Returns:
-        float32 [...].
+        old_values: V_old, from before the round of updates.
+        clip_range: c.
+        regression: l.
     """
     clipped = old_values + ops.clip(values - old_values, -clip_range, clip_range)
     return ops.maximum(regression(targets - values), regression(targets - clipped))
@@ -91,12 +72,9 @@ def quantile_huber(errors: Tensor, fractions: Tensor, kappa: float = 1.0) -> Ten
     """Asymmetric Huber loss ``|tau - 1{u < 0}| L_kappa(u) / kappa`` (Dabney et al. 2018, equation 10).
 
     Args:
-        errors: float32 [...]. u: target minus quantile.
-        fractions: float32, broadcasts against `errors`. tau, in (0, 1).
+        errors: u: target minus quantile.
+        fractions: tau, in (0, 1); broadcasts against `errors`.
         kappa: The error at which squared becomes linear.
-
-    Returns:
-        float32 [...].
     """
     above = ops.cast(errors < 0.0, "float32")
     return ops.abs(fractions - above) * huber(errors, kappa) / kappa
@@ -119,15 +97,7 @@ def quantile_regression(quantiles: Tensor, targets: Tensor, kappa: float = 1.0) 
 
 
 def policy_gradient(log_probabilities: Tensor, advantages: Tensor) -> Tensor:
-    """``-A log pi(a)`` (Williams 1992).
-
-    Args:
-        log_probabilities: float32 [...].
-        advantages: float32 [...].
-
-    Returns:
-        float32 [...].
-    """
+    """``-A log pi(a)`` (Williams 1992)."""
     return -log_probabilities * advantages
 
 
@@ -135,12 +105,8 @@ def clipped_surrogate(ratios: Tensor, advantages: Tensor, clip_range: float) -> 
     """PPO's objective, to be maximised: ``min(r A, clip(r, 1 - c, 1 + c) A)`` (Schulman et al. 2017, equation 7).
 
     Args:
-        ratios: float32 [...]. Likelihood of the action under the new policy over that under the old one.
-        advantages: float32 [...].
-        clip_range: c above.
-
-    Returns:
-        float32 [...].
+        ratios: r: likelihood of the action under the new policy over that under the old one.
+        clip_range: c.
     """
     clipped = ops.clip(ratios, 1.0 - clip_range, 1.0 + clip_range)
     return ops.minimum(ratios * advantages, clipped * advantages)
@@ -158,13 +124,10 @@ def adapted_kl_coefficient(coefficient: Tensor, kl: Tensor, target: float, initi
     its target.
 
     Args:
-        coefficient: float32 scalar. Coefficient of the round that ends.
-        kl: float32 scalar. Mean KL(old || new) at its end.
+        coefficient: float32 []. That of the round that ends.
+        kl: float32 []. Mean KL(old || new) at its end.
         target: Target of that mean.
         initial: The coefficient of the first round.
-
-    Returns:
-        float32 scalar.
     """
     lowered = ops.where(kl < 0.7 * target, coefficient / 1.5, coefficient)
     adapted = ops.where(kl > 1.3 * target, coefficient * 1.5, lowered)
@@ -175,7 +138,7 @@ def naf_value(value: Tensor, mu: Tensor, lower: Tensor, actions: Tensor) -> Tens
     """``Q(s, a) = V - (a - mu)^T L L^T (a - mu) / 2`` (Gu et al. 2016, equations 5 to 7).
 
     Args:
-        value: float32 [...].
+        value: V, float32 [...].
         mu: float32 [..., n]. The best action.
         lower: float32 [..., n, n]. L: lower triangular, its diagonal positive.
         actions: float32 [..., n].
