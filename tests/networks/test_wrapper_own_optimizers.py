@@ -4,7 +4,7 @@ import keras
 import numpy as np
 
 from distrl.config.optimizers import OptimizerParameters
-from distrl.networks.framework.own_optimizers import OwnOptimizers
+from distrl.networks.wrapper import OwnOptimizers
 
 ONE = [np.ones(1, np.float32)]
 
