@@ -330,7 +330,6 @@ class Assembly:
         self._mixes[how](rate)
 
     def names_of(self, variables: Sequence[Any]) -> list[str]:
-        """Return the names of these variables, in their order."""
         names = {id(variable): name for name, variable in self.variables.items()}
         return [names[id(variable)] for variable in variables]
 
@@ -414,7 +413,6 @@ class Assembly:
         return self._named(self.model.weights)
 
     def _read(self, variables: Mapping[str, Any]) -> dict[str, Array]:
-        """Return copies by name, in one transfer."""
         names = tuple(variables)
         if names not in self._reads:
             self._reads[names] = compiled_read(list(variables.values()))

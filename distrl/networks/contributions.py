@@ -36,7 +36,6 @@ class GradientStep:
 
     @property
     def traces(self) -> int:
-        """Number of compilations: one per batch shape."""
         return self._gradients.traces
 
     def __call__(self, batch: Batch) -> Differentiated:

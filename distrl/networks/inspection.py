@@ -46,7 +46,6 @@ class LossInspection:
 
     @property
     def traces(self) -> int:
-        """Number of compilations: one per batch shape."""
         return self._compiled.traces
 
     def __call__(self, batch: Batch) -> Differential:
@@ -97,7 +96,6 @@ class ReluZeros:
 
     @property
     def traces(self) -> int:
-        """Number of compilations: one per batch shape."""
         return self._compiled.traces
 
     def __call__(self, batch: Batch) -> dict[str, float]:

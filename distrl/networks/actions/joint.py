@@ -69,16 +69,11 @@ class ActionSelector:
 class JointDistribution:
     """All actions of an environment at once, independent of each other given the observation.
 
-    Attributes:
-        specs: Action -> its distribution.
-
     Args:
-        specs: Action -> its distribution.
         head: The policy head whose outputs these are.
     """
 
     def __init__(self, specs: Mapping[str, FamilySpec], head: str = "policy") -> None:
-        self.specs = dict(specs)
         self._sizes = {policy_output(action, head): spec.parameters_size for action, spec in specs.items()}
         self._parts = {action: (policy_output(action, head), spec.distribution()) for action, spec in specs.items()}
 

@@ -49,7 +49,6 @@ class Gradients:
         function: Traced once per shape of its data.
         trainable: Variables by which the loss is differentiated.
         others: Variables that `function` may assign.
-        clip: All gradients -> clipped ones.
     """
 
     def __init__(
@@ -61,7 +60,6 @@ class Gradients:
 
     @property
     def traces(self) -> int:
-        """Number of traces."""
         return self._loss.traces
 
     def __call__(self, data: Any) -> tuple[float, dict[str, Array], list[Array]]:
@@ -89,7 +87,6 @@ class Outputs:
 
     @property
     def traces(self) -> int:
-        """Number of traces."""
         return self._loss.traces
 
     def __call__(self, data: Any) -> dict[str, Array]:

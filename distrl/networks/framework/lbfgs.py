@@ -36,7 +36,7 @@ def minimise(
             of the gradient is larger. The default is about the resolution of a loss in float32.
 
     Returns:
-        The new weights, in the shapes and dtypes of the given ones, and the search.
+        The new weights and the search.
 
     Raises:
         MissingExtraError: SciPy is not installed.

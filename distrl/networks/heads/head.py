@@ -32,8 +32,6 @@ class Head(ABC, Generic[Parameters]):
     """One head of one network copy. `build` is called once; `loss` and `fetches` are pure functions of its outputs.
 
     Attributes:
-        parameters: The head's configuration.
-        spec: The environment's.
         network: The configuration of the network that the head belongs to.
         name: First part of the outputs' names, `<name>` or `<name>/<part>`, and of the layers', `<name>_head…`; unique
             within the network.

@@ -75,14 +75,11 @@ class RecurrentMiddleware:
         self._sequence = keras.layers.RNN(restarting, return_sequences=True, return_state=True)
 
     def step(self, embedding: Any, state: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Compute one step of every environment.
+        """Return features [batch, cells] of one step, and the state after it, not yet restarted.
 
         Args:
             embedding: [batch, width].
             state: Name -> float32 [batch, width], before the step.
-
-        Returns:
-            Features [batch, cells], and the state after the step, not yet restarted.
         """
         features, after = self._cell(embedding, [state[name] for name in self.state])
         return features, dict(zip(self.state, after, strict=True))
@@ -137,14 +134,10 @@ PATH = "network.middleware_parameters.blocks"
 
 
 def build(embeddings: Mapping[str, Any], parameters: GraphMiddlewareParameters, *, seed: int, prefix: str = "") -> Any:
-    """Return the result of the block `output`.
+    """Return the result of the block `output`, [batch, features]; layers are called ``<prefix>middleware_<block>_…``.
 
     Args:
         embeddings: Observation name -> Keras tensor float32 [batch, width].
-        parameters: The blocks; layers are called ``<prefix>middleware_<block>_…``.
-
-    Returns:
-        Keras tensor float32 [batch, features].
 
     Raises:
         ConfigError: A block names an unknown input, has the name of an observation, or does not fit its inputs; or no

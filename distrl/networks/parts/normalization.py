@@ -37,7 +37,6 @@ class ObservationNormalization(keras.layers.Layer):  # type: ignore[misc]
         super().__init__(name=name, dtype="float32")
 
     def build(self, shape: Any) -> None:
-        """Create mean and variance, float32, in the shape of one observation."""
         self.mean = self.add_weight(shape=shape[1:], initializer="zeros", trainable=False, name="mean")
         self.variance = self.add_weight(shape=shape[1:], initializer="ones", trainable=False, name="variance")
 
@@ -88,7 +87,6 @@ class RunningMoments:
         return {"count": np.array(self.count), "mean": self.mean.copy(), "squares": self.squares.copy()}
 
     def restore(self, state: dict[str, Array]) -> None:
-        """Restore what `state` returned."""
         self.count = float(state["count"])
         self.mean, self.squares = state["mean"].copy(), state["squares"].copy()
 
@@ -213,7 +211,7 @@ class Statistics:
             self._write(name)
 
     def observe_rewards(self, moments: Mapping[str, Array]) -> None:
-        """Merge the reward moments of actors; do nothing if rewards are not normalised."""
+        """Merge the reward moments of actors, if rewards are normalised."""
         if self.rewards is not None:
             self.rewards.observe(moments)
 
@@ -243,6 +241,5 @@ class Statistics:
             self.rewards.restore(dict(state["rewards"]))
 
     def _write(self, name: str) -> None:
-        """Write mean and variance of one input into every copy."""
         moments = self.moments[name]
         self._writes[name]([moments.mean.astype(np.float32), moments.variance.astype(np.float32)])

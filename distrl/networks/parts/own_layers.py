@@ -48,7 +48,6 @@ class NoisyDense(keras.layers.Layer):  # type: ignore[misc]
         return [self.kernel_sigma, self.bias_sigma] if self.use_bias else [self.kernel_sigma]
 
     def build(self, input_shape: tuple[Any, ...]) -> None:
-        """Create the weights for inputs of this shape."""
         inputs = input_shape[-1]
         bound = float(inputs) ** -0.5
         sigma = keras.initializers.Constant(self.sigma0 * bound)
@@ -73,7 +72,6 @@ class NoisyDense(keras.layers.Layer):  # type: ignore[misc]
         return outputs if self.activation is None else self.activation(outputs)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """[..., p] -> [..., units]."""
         return (*input_shape[:-1], self.units)
 
     def _draw(self, count: int) -> Any:
@@ -101,7 +99,6 @@ class Dropout(keras.layers.Layer):  # type: ignore[misc]
         return keras.random.dropout(inputs, self.rate, seed=self.noise)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """[...] -> [...]."""
         return input_shape
 
 
@@ -143,7 +140,6 @@ class SequenceLSTM(keras.layers.Layer):  # type: ignore[misc]
         )
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Create the weights for inputs of this shape."""
         self.lstm.build(input_shape)
 
     def call(self, inputs: Any, training: bool = False) -> Any:
@@ -156,5 +152,4 @@ class SequenceLSTM(keras.layers.Layer):  # type: ignore[misc]
         return outputs * keras.ops.cast(mask, outputs.dtype)[..., None] if self.return_sequences else outputs
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """[batch, length, width] -> [batch, units] or [batch, length, units]."""
         return (*input_shape[:-1], self.units) if self.return_sequences else (input_shape[0], self.units)

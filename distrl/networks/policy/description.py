@@ -134,7 +134,6 @@ class BundleDescription:
         return {sigma: replace(weights[mean], name=sigma) for mean, sigma in pairs}
 
     def to_json(self) -> str:
-        """Return one line of JSON."""
         return _DESCRIPTION.dump_json(self).decode()
 
     @staticmethod

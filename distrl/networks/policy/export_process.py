@@ -43,12 +43,10 @@ class ExportRequest:
     path: str
 
     def to_json(self) -> Any:
-        """Return the request as JSON can hold it."""
         return _REQUEST.dump_python(self, mode="json")
 
     @staticmethod
     def from_json(request: Any) -> "ExportRequest":
-        """Invert `to_json`."""
         return _REQUEST.validate_python(request)
 
 

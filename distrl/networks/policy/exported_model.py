@@ -44,7 +44,6 @@ class Exported:
     format: int = EXPORT_FORMAT
 
     def to_json(self) -> str:
-        """Return one line of JSON."""
         return _EXPORTED.dump_json(self).decode()
 
 

@@ -17,7 +17,6 @@ class WeightsSaver:
     """Saves weights by name in ``<name>.npz``.
 
     Args:
-        name: Path of the file within a directory, without its suffix.
         statistics: Moments of normalised inputs by name, saved with the weights.
         restored: Called after the weights have been restored.
     """
