@@ -32,11 +32,14 @@ def assert_told_everywhere(run, summary):
     assert (run.run_dir / "checkpoints" / "best").exists()
 
 
+@pytest.mark.row("D43")
 def test_evaluations_go_on_although_the_evaluator_is_killed_and_ctrl_c_ends_all(
     start_run, endless, assert_ended_cleanly
 ):
-    run = start_run(*endless, *EVALUATING, *SAVING, "--set", "stop.evaluation_return=1e9")
+    run = start_run(*endless, *EVALUATING, *SAVING, "--set", "stop.evaluation_return=1e9", "--actors", "4")
     run.wait_until(lambda: evaluations(run), "a first evaluation")
+    roles = sorted(f"{role.role} {role.id}" for role in run.backend.registry.roles())
+    assert roles == ["actor 0", "actor 1", "actor 2", "actor 3", "evaluator 0", "learner 0"]
     first = evaluations(run)[0][1]
     run.kill("evaluator")
     run.wait_until(lambda: run.role("evaluator").incarnation == 2, "another evaluator")
