@@ -35,13 +35,13 @@ settings.load_profile("distrl" if os.environ.get("KERAS_BACKEND", "tensorflow") 
 
 
 FIRST_PORT, PORTS_EACH, PORT_SHARES = 20_000, 500, 20
-"""Below those that systems give out by themselves, so that nobody else gets them meanwhile; each worker has its own."""
+"""Ports below the ephemeral ones, so that no other program gets them meanwhile; each worker has its own."""
 _handed_out = count()
 
 
 @pytest.fixture
 def free_port() -> int:
-    """A port that no other test of this run is given, and that nobody listens on."""
+    """Return a port that no other test of this run gets and that no program listens on."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
     first = FIRST_PORT + int(worker) % PORT_SHARES * PORTS_EACH
     # Where in its share a process begins depends on the process: several runs may go on at once on one machine.

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class Events(NamedTuple):
-    """What the files of one folder hold: (tag, step) -> scalar or histogram, and tag -> text."""
+    """Content of the files of one folder: (tag, step) -> scalar or histogram, and tag -> text."""
 
     scalars: dict
     histograms: dict
@@ -16,7 +16,7 @@ class Events(NamedTuple):
 
 
 def read_events(folder):
-    """Of all files right in the folder."""
+    """Read all files directly in the folder."""
     import tensorflow as tf
 
     found = Events({}, {}, {})

@@ -81,7 +81,7 @@ def make_run(
     folder: Path,
     *,
     rows: Any = ROWS,
-    summary: dict[str, Any] | None = {},  # noqa: B006  nobody changes it
+    summary: dict[str, Any] | None = {},  # noqa: B006  it is never changed
     sets: tuple[str, ...] = (),
     manifest: dict[str, Any] | None = None,
     pid: int | None = None,

@@ -69,7 +69,7 @@ PAYLOADS = {content: payload(content) for content in CONTENTS}
 
 
 class Weights:
-    """What a checkpoint holds of a learner.
+    """The content of a learner's checkpoint.
 
     Attributes:
         applied: Producer -> highest sequence in the weights.
@@ -118,7 +118,7 @@ class Side:
         forge(self.backend, fields)
 
     def collect(self):
-        """What of the made must be the same on both sides; None where there is nothing to train on."""
+        """Return the parts of a batch that must be the same on both sides; None without a batch."""
         made = self.feed.collect()
         if made is None:
             return None

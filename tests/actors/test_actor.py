@@ -120,7 +120,7 @@ class Run:
         self.learner.weights.publish(version, encode_weights(Weights(version, arrays)), env_steps)
 
     def unrolls(self):
-        """What was pushed since the last call."""
+        """Return the pushes since the last call."""
         spec = self.opened[0].spec
         schema = UnrollSchema.of(spec, T, B, {})
         entries = self.backend.unrolls.take(1000, 0.0)

@@ -80,7 +80,7 @@ def test_random_is_uniform_where_there_are_bounds():
 
 @pytest.mark.row("G33")
 def test_a_baseline_is_worth_what_chance_is():
-    """Of n = 4 symbols chance names one in four: 8 steps pay 2."""
+    """Chance names one of n = 4 symbols in four steps: 8 steps pay 2."""
     environment = VectorEnvironment(EnvironmentConfig(id="distrl.environments.worlds.toy:Identity"), 10)
     random = MemorylessPolicy(RandomActions(environment.spec, np.random.default_rng(0)))
     constant = ConstantPolicy(environment.spec.actions, {"action": 3})

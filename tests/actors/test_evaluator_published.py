@@ -1,4 +1,4 @@
-"""PublishedEvaluator: which weights are evaluated, when, and what nobody else notices."""
+"""PublishedEvaluator: which weights are evaluated and when, without any effect on the training."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Gradient actors: the gradient is of the weights that acted, and whoever has contributed waits for the next round."""
+"""Gradient actors: the gradient is of the weights that acted, and an actor waits for the next round after its own."""
 
 import threading
 import time

@@ -11,13 +11,13 @@ YES, NO = True, False
 
 
 def moments(rewards, ended, valid, discount=0.5):
-    """Of one unroll of one environment."""
+    """Return the moments of one unroll of one environment."""
     column = [np.array(rows)[:, None] for rows in (rewards, ended, valid)]
     return DiscountedReturns(discount, 1).moments(column[0].astype(np.float32), *column[1:])
 
 
 def of(returns):
-    """What `moments` must say of these returns."""
+    """Return the expected moments of these returns."""
     returns = np.array(returns, np.float64)
     return {"count": len(returns), "mean": returns.mean(), "squares": ((returns - returns.mean()) ** 2).sum()}
 

@@ -185,7 +185,7 @@ def test_dueling_selects_the_head():
 
 @pytest.mark.row("G14")
 def test_an_update_moves_values_towards_their_targets():
-    """Everything terminates: values become the rewards, those of choices that nobody made stay apart."""
+    """Everything terminates: values become the rewards; those of choices that were never made stay different."""
     algorithm = make(target_update_every_updates=1, target_update_rate=0.05)
     networks = algorithm.build(SPEC)
     rewards = np.array([1.0, -1.0, 2.0, 0.5], np.float32)
@@ -232,7 +232,7 @@ def test_when_and_how_far_the_target_network_moves(every, rate):
 
 
 def test_a_resumed_training_goes_on_counting():
-    """Of a training resumed after two of three updates, the next one moves the target."""
+    """In a training resumed after two of three updates, the next one moves the target."""
     first = make(target_update_every_updates=3)
     networks, batch = first.build(SPEC), transitions([1.0, 2.0])
     for _ in range(2):

@@ -168,7 +168,7 @@ def test_each_loss_moves_its_own_variables_alone(fresh):
 
 
 def test_rates_are_those_of_the_section():
-    """Of the target copy, of each optimizer, and of the temperature, which falls while entropy exceeds its target."""
+    """The target copy, each optimizer, and the temperature move; it falls while entropy exceeds its target."""
     rates = {"target_update_rate": 0.25, "critic_learning_rate": 0.002, "temperature_learning_rate": 0.1}
     algorithm, networks = make(target_entropy=-20.0, **rates)
     main, critic = networks["main"], networks["critic"]

@@ -52,7 +52,7 @@ def flags(text):
 
 
 def weights_of(algorithm, batch, values=None):
-    """What each row's log pi is multiplied by, over the number of rows that count: the loss' derivative, negated."""
+    """Return the factor of each row's log pi over the number of rows that count: the loss' negated derivative."""
     length, sequences = batch.rewards.shape
     log_ratios = tf.Variable(np.zeros((length + 1, sequences, 2), "float32"))
     outputs = {LOGITS: log_ratios} | ({} if values is None else {"value": np.array(values, "float32")[:, None]})
@@ -132,7 +132,7 @@ def test_with_a_baseline_only_a_termination_leaves_nothing(ended, advantage):
 
 
 def test_without_a_baseline_an_episode_that_the_unroll_cuts_does_not_count_even_if_it_is_seen_to_end():
-    """Of the last two rows only that which ends at once would be whole: counting it would favour ending."""
+    """Only the last row, which ends at once, would be whole: counting it would favour ending."""
     survives = make_batch([1, 1, 1, 1])
     ends = survives._replace(terminated=flags("...x"))
     algorithm = make(length=4, rescaler="future_return", **WITHOUT)

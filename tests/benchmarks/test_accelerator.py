@@ -9,7 +9,7 @@ from benchmarks.speed import NOTHING
 
 
 def of_preset(name):
-    """What the case's network takes of one stack of four frames of 84 x 84, from a model built as the learner's is."""
+    """Return the operations of the case's network on one stack of four frames of 84 x 84, from the learner's model."""
     from distrl.algorithms import make_algorithm
     from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 

@@ -1,4 +1,4 @@
-"""What endurance tests have measured, in a table; and that every file that is named has such tests."""
+"""The table of endurance measurements; and every named file has such tests."""
 
 import json
 import sys

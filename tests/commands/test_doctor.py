@@ -27,7 +27,7 @@ def workplace(tmp_path, monkeypatch):
 
 @pytest.fixture
 def machine(monkeypatch):
-    """What is found on the machine, and which Redis was asked about; tests change the former."""
+    """Findings about the machine, which tests change, and the Redis that was examined."""
     found, asked = [GOOD], []
     monkeypatch.setattr(machine_doctor, "examine_machine", lambda runs: iter(found))
     monkeypatch.setattr(redis, "examine_redis", lambda url: iter(asked.append(url) or ()))

@@ -27,7 +27,7 @@ HERE = "127.0.0.1"
 
 @pytest.fixture
 def served(monkeypatch):
-    """What serve-env asks for, without serving."""
+    """Return serve-env's requests, without serving."""
     calls = []
 
     def double(environment, **arguments):

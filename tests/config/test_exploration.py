@@ -1,4 +1,4 @@
-"""What exploration may be configured for which algorithm; every refusal is one line."""
+"""Explorations that each algorithm allows; every refusal is one line."""
 
 import re
 from pathlib import Path

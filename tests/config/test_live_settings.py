@@ -1,4 +1,4 @@
-"""What may change while a run goes on: which paths there are, what is refused, and what becomes of the rest."""
+"""Settings that may change while a run goes on: their paths, refused changes, and the effect of the others."""
 
 import pytest
 

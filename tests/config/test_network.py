@@ -166,7 +166,7 @@ class Observed:
         return encode_weights(weights, dict.fromkeys(weights.arrays, self.parameters.wire_dtype))
 
     def run(self):
-        """What the rest of a run's configuration makes of it."""
+        """Return the network's parameters within a whole configuration."""
         return RunConfig(network=self.parameters).device
 
     def algorithms_heads(self):
@@ -327,7 +327,7 @@ def observe(effect, parameters, spec, made):
 
 
 SEEN = {}
-"""What was observed of configurations that several fields are changed in."""
+"""Observed results of configurations with several changed fields."""
 
 
 def assert_has_an_effect(change, before, after, spec, made=({"kind": "policy"}, {"kind": "value"}), made_after=None):

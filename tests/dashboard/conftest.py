@@ -24,7 +24,7 @@ CONFIGURATION = dump(load("cartpole-impala"))
 
 @pytest.fixture(scope="session")
 def dead_pid() -> int:
-    """Of a process that has ended."""
+    """Return the number of a process that has ended."""
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
     return process.pid

@@ -1,4 +1,4 @@
-"""The whole application, over HTTP: what every address answers, and that nothing anybody sends is a server's error."""
+"""The whole application over HTTP: the answer of every address, and no request causes a server's error."""
 
 import json
 import os
@@ -224,7 +224,7 @@ USUAL = ("loss", "steps", "time", "10", "1", "*", "iqm", "mean", "seed", "-name"
 
 @pytest.fixture
 def client(root, make_run):
-    """Of runs in every state, some of them damaged; errors of the server are answers here, not exceptions."""
+    """A dashboard over runs in every state, some of them damaged; errors of the server are answers, not exceptions."""
     make_run("a")
     make_run("odd")
     (make_run("odd table") / "metrics.csv").write_bytes(b"\xff\0,\n1\n")

@@ -28,7 +28,7 @@ def system(monkeypatch, tmp_path):
 
 @pytest.fixture
 def versions(monkeypatch):
-    """What is installed, by name; a test changes it."""
+    """Installed packages by name; tests change them."""
     there = {"numpy": "2.2.0", "redis": "8.1", "keras": "3.15.2", "tensorflow-cpu": "2.21.0"}
     monkeypatch.setattr(machine_doctor, "installed", there.get)
     return there

@@ -30,7 +30,7 @@ def look():
 
 
 def later(found, **counts):
-    """The same some seconds later: everybody has told of itself, and unrolls were used."""
+    """The same run some seconds later: all roles have sent heartbeats, and unrolls were used."""
     roles = [replace(role, beat=role.beat + 3) for role in found.roles]
     counts = counts or {"produced": found.counts.produced + 7, "trained": found.counts.trained + 7}
     return replace(found, roles=roles, counts=replace(found.counts, **counts))

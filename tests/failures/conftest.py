@@ -109,7 +109,7 @@ class Run:
 
     @property
     def told(self) -> str:
-        """What the user has seen."""
+        """Output that the user has seen."""
         return self.output.read_text() + self.errors.read_text()
 
     @property
@@ -173,14 +173,14 @@ def endless(cartpole: list[str]) -> list[str]:
 
 @pytest.fixture
 def slow_steps() -> list[str]:
-    """Of any algorithm: two actors in an environment that sleeps, and an update of every unroll of eight steps."""
+    """Settings for any algorithm: two actors in an environment that sleeps, and an update per unroll of eight steps."""
     shape = sets("actors.count=2", "actors.environments=1", "actors.unroll_length_steps=8", "learner.batch_size=1")
     return ["--env", "benchmarks.sleeping:Sleeping", "--set", "environment.kwargs={step_s: 0.005}", *shape]
 
 
 @pytest.fixture
 def unhurried(endless: list[str]) -> list[str]:
-    """Endless as well, in an environment that sleeps, so that whoever acts on the run has the processor."""
+    """Endless as well, in an environment that sleeps, so that commands on the run have the processor."""
     steps = ["--set", "environment.kwargs={step_s: 0.005}", "--set", "actors.unroll_length_steps=8"]
     steps += ["--set", "algorithm.minibatches=1"]
     return [*endless, "--env", "benchmarks.sleeping:Sleeping", "--set", "actors.environments=1", *steps]

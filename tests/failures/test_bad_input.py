@@ -1,4 +1,4 @@
-"""What a user can get wrong: one line that says what, and what would be right; and the right exit code."""
+"""Mistakes of users: one line that names the mistake and the remedy, and the right exit code."""
 
 import subprocess
 from pathlib import Path

@@ -69,7 +69,7 @@ def dashboard(tmp_path, free_port):
 
 @pytest.fixture
 def tab(browser):
-    """A page, and what it complained of, and whom it asked."""
+    """A page, its errors, and the hosts that it requested."""
     page = browser.new_page()
     page.set_default_timeout(PATIENCE_MS)
     page.complaints, page.asked = [], set()

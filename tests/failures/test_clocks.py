@@ -1,4 +1,4 @@
-"""Clocks that somebody sets: no role and no unroll expires, because nobody asks what time it is to know how long."""
+"""Clocks that are set during a run: no role and no unroll expires, because durations never use the time of day."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 
 class Clock:
-    """What the processes that are started with `variables` take for the time; `shift` sets it."""
+    """The clock of processes that are started with `variables`; `shift` sets it."""
 
     def __init__(self, path):
         self._path = path

@@ -112,7 +112,7 @@ def test_a_learner_that_dies_wherever_it_hurts_goes_on(start_run, slow_steps, tm
     [pytest.param(5.0, 20.0, marks=pytest.mark.long), pytest.param(60.0, 3600.0, marks=endurance(4500))],
 )
 def test_nothing_grows_while_roles_die_and_come_back(start_run, unhurried, measured, every_s, length_s):
-    """Of an hour with a kill a minute, what survives takes no more than at its beginning.
+    """After an hour with a kill a minute, surviving processes take no more than at the beginning.
 
     The second actor is killed again and again; learner, first actor, Redis and the run's own command live on.
     """

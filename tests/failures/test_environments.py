@@ -22,7 +22,7 @@ from distrl.environments.worlds.toy import StepCounter
 
 
 class HangsOnce(StepCounter):
-    """The first of all instances to come to its 400th step hangs there; nobody after it does."""
+    """The first of all instances to come to its 400th step hangs there; no later one does."""
 
     def __init__(self, flag):
         super().__init__(truncate_at_steps=20, terminate_at_steps=None)
@@ -41,7 +41,7 @@ class HangsOnce(StepCounter):
 
 
 class HangsInReset(StepCounter):
-    """The second of all first resets, which is an actor's and not the probe's, hangs; nobody after it does."""
+    """The second of all first resets, which is an actor's and not the probe's, hangs; no later one does."""
 
     def __init__(self, flag):
         super().__init__()
@@ -241,9 +241,9 @@ STRANGE = {
     "range": "",
     "space": "ValueError: observation 'observation': ",
 }
-"""What the hundredth step is -> why it is refused."""
+"""Kind of the hundredth step -> the reason why it is refused."""
 WHOLE_UNROLLS = {"sync": 7, "async": 7, "own": 6}
-"""Of 16 rows each, before that step; in those of single environments a reset is a row and no step."""
+"""Unrolls of 16 rows before that step; in single environments a reset is a row and no step."""
 IN_CI = {("raises", "own"), ("shape", "sync")}
 
 

@@ -63,7 +63,7 @@ def test_a_round_goes_on_without_a_killed_worker_whose_replacement_joins_again(s
     assert log.count("actor 1 is back") == 1
     counts = applied(run.run_dir)
     assert counts.keys() == {(0, 1), (1, 1), (1, 2), (2, 1)}
-    # One gradient of everybody in each round. Until the learner has read the replacement's first one, no round waits
+    # One gradient of every actor in each round. Until the learner has read the replacement's first one, no round waits
     # for it: that one may be too old, and so may the next, for the one round that was already complete in the queue.
     assert counts[0, 1] == counts[2, 1] == summary.updates
     assert summary.dropped["stale"] <= 2

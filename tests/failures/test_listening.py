@@ -1,4 +1,4 @@
-"""What a run that nobody has configured opens to others: nothing beyond this machine, and no secret on the disk."""
+"""A run with default settings opens nothing to other machines, and writes no secret to the disk."""
 
 import os
 import socket
@@ -18,14 +18,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.redis]
 ACCEPTS = 0x10000
 """__SO_ACCEPTCON in the flags of /proc/net/unix."""
 LISTEN, ANYWHERE = "0A", "07"
-"""States in /proc/net: of a TCP socket that listens, and of a UDP socket that takes from anybody."""
+"""States in /proc/net: of a TCP socket that listens, and of a UDP socket that receives from any host."""
 
 
 class Socket(NamedTuple):
     """One that takes connections or datagrams.
 
     Attributes:
-        place: An address and port, or the path of a unix socket; '' for one without a name, which nobody can find.
+        place: An address and port, or the path of a unix socket; '' for one without a name, which is unreachable.
     """
 
     kind: str
@@ -69,7 +69,7 @@ def _address(field):
 
 
 def is_private(found):
-    """Whether nobody but this user, on this machine, can connect."""
+    """Return whether only this user, on this machine, can connect."""
     if found.kind != "unix":
         return found.place.rpartition(":")[0] in ("127.0.0.1", "::1")
     if not found.place or found.place.startswith("@"):  # an abstract one has no permissions: all users can connect

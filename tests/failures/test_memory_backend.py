@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 
 class Server:
-    """A redis-server that is nobody's, as one on another host would be; it keeps nothing on disk."""
+    """A redis-server that belongs to no run, like one on another host; it keeps nothing on disk."""
 
     def __init__(self, directory: Path) -> None:
         self.socket = directory / "redis.sock"
@@ -120,7 +120,7 @@ def test_a_redis_elsewhere_is_given_up_after_its_time_by_every_role(start_run, u
     actor.wait(timeout=100)
     assert actor.returncode == 6
     assert not any(map(run.alive, pids))
-    # Each by itself, and for the same reason: nobody was killed.
+    # Each role by itself, and for the same reason: none was killed.
     logs = [*(run.run_dir / "logs" / f"{role}.log" for role in ("learner", "actor-0", "actor-1"))]
     for log in (*logs, run.run_dir.parent / "guest.err"):
         assert f"distrl: error: {words}" in log.read_text(), log
@@ -129,7 +129,7 @@ def test_a_redis_elsewhere_is_given_up_after_its_time_by_every_role(start_run, u
 
 @pytest.mark.long
 def test_a_redis_that_comes_back_empty_ends_the_run_with_6_and_costs_no_update(start_run, unhurried, server, guest):
-    """It is there, and the run is not: neither is anything begun anew, nor does anybody take it for another learner."""
+    """Redis is back without the run: nothing begins anew, and no role takes it for another learner."""
     run = start_run(*unhurried, "--redis-url", server.url, "--set", "checkpoint.every_s=null")
     run.wait_for_updates(3)
     actor = guest(run, server.url)

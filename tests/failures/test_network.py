@@ -54,7 +54,7 @@ def test_nothing_is_lost_on_a_bad_network_but_what_it_spoilt(start_run, unhurrie
         time.sleep(choice.uniform(0.1, 0.5))
         network.delay_s, network.loses_replies, network.spoil = 0.0, False, lambda _name, piece: piece
         run.wait_for_updates(before + 10)
-    assert run.pids == pids  # nobody was started again
+    assert run.pids == pids  # no role was started again
     run.process.terminate()
     summary = run.finish()
     assert (summary.exit_code, summary.stop_reason, summary.restarts, summary.imbalance) == (0, "SIGTERM", 0, 0)

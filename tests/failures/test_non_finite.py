@@ -1,4 +1,4 @@
-"""A loss that is not finite is never applied and never published, and whoever looks for the cause finds the batch."""
+"""A loss that is not finite is never applied and never published; its batch is saved for the search for the cause."""
 
 import re
 

@@ -21,7 +21,7 @@ COUNTED = ("updates", "env_steps", "trained_steps", "episodes", "weights_version
 UNROLLS = ("produced", "trained", "queued", "in_flight", "lost", "foreign")
 STILL = {"env_steps_per_s", "updates_per_s", "episodes_per_s", "wire_bytes_per_s", "learner_wait_share"}
 ELSEWHERE = {metric.name for metric in METRICS if metric.source == "supervisor"} | STILL
-"""What page, /metrics and status ask of the roles themselves, as they are now: paused, they make no steps."""
+"""Numbers that page, /metrics and status read from the roles as they are now: paused, they make no steps."""
 AVERAGED = {"env_steps_per_s", "updates_per_s", "wall_s"}
 """Numbers of the summary that the last row has of its own interval, or of the training alone."""
 
@@ -31,7 +31,7 @@ def last_row(run):
 
 
 def newest_points(run, row):
-    """Of TensorBoard, by the names of the table; whose axis the environment steps are."""
+    """Read TensorBoard's numbers by the names of the table; its axis is environment steps."""
     newest = {}
     for (tag, step), value in read_events(run.run_dir / "tensorboard").scalars.items():
         newest[tag] = (step, value) if tag not in newest or step >= newest[tag][0] else newest[tag]
@@ -45,7 +45,7 @@ def told_by_prometheus(client):
 
 
 def the_same(told, row, names):
-    """Of what both know, float32 in TensorBoard; and that they know it."""
+    """Check that both have the number and agree on it; TensorBoard has float32."""
     known = {name: row[name] for name in names if row[name] == row[name]}
     assert len(known) > len(names) / 2
     assert {name: told[name] for name in known} == {

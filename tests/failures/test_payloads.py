@@ -1,4 +1,4 @@
-"""What strangers push into the stream is counted, kept for the operator, and never executed."""
+"""Foreign entries of the stream are counted, kept for the operator, and never executed."""
 
 import pickle
 from pathlib import Path

@@ -50,7 +50,7 @@ def test_a_redis_that_comes_back_is_trained_on(start_run, unhurried, own_redis, 
         server.start()
         before = run.updates
         back_s.append(run.timed_until(lambda before=before: run.updates > before + 20, "it learns again"))
-    assert run.pids == pids  # nobody was started again
+    assert run.pids == pids  # no role was started again
     run.process.terminate()
     summary = run.finish()
     assert (summary.exit_code, summary.stop_reason, summary.restarts, summary.imbalance) == (0, "SIGTERM", 0, 0)

@@ -30,7 +30,7 @@ def test_a_run_goes_on_with_more_or_fewer_actors_and_past_a_damaged_checkpoint(
     run.wait_for_updates(60)
     run_dir = run.run_dir
 
-    # Nobody else may train in the directory of a run that is alive.
+    # No other command may train in the directory of a live run.
     taken = distrl_command("train", "--run-dir", str(run_dir), "--resume", "auto")
     assert (taken.returncode, taken.stderr.count("\n")) == (2, 1)
     assert f"the run in {run_dir} has not ended; stop it first" in taken.stderr
@@ -74,7 +74,7 @@ def test_a_run_goes_on_with_more_or_fewer_actors_and_past_a_damaged_checkpoint(
     assert (third.exit_code, third.updates) == (0, second.updates + 30)
     assert third.trained == third.updates - loaded.step
 
-    # All are damaged: nothing is started anew over what somebody may still repair.
+    # All are damaged: nothing starts anew over files that a user may still repair.
     for checkpoint in (run_dir / "checkpoints").glob("ckpt-*"):
         damage(checkpoint)
     for resume in (("--resume", str(run_dir)), ("--run-dir", str(run_dir), "--resume", "auto")):

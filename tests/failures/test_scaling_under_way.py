@@ -30,7 +30,7 @@ def test_scaling_up_and_down_loses_nothing_and_leaves_nothing(
         )
 
     def left_behind():
-        """What one actor more would add to: processes, descriptors of the run's command, keys, clients."""
+        """Return counts that one more actor increases: processes, descriptors of the run's command, keys, clients."""
         client = run.backend.engine
         children = psutil.Process(run.process.pid).children()
         clients = client.call("CLIENT", "LIST").count(b"\n")

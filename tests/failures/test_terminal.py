@@ -1,4 +1,4 @@
-"""What becomes of a run when its terminal closes, its reader leaves, or somebody is in a hurry."""
+"""A run whose terminal closes, whose reader leaves, or that gets a second signal."""
 
 import contextlib
 import fcntl

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 
 def where(run) -> list[str]:
-    """What a role that is started by hand joins."""
+    """A run that a role started by hand joins."""
     record = json.loads((run.run_dir / "run.json").read_text())
     return ["--redis-url", record["redis_url"], "--run-id", record["run_id"]]
 
@@ -75,7 +75,7 @@ def test_a_second_learner_is_refused_while_the_first_lives_and_changes_nothing(s
 
 @pytest.mark.long
 def test_a_learner_whose_run_was_taken_over_publishes_and_saves_nothing_more(start_run, unhurried):
-    """Somebody holds a newer token: as a second learner does from the moment on at which it is ready."""
+    """Another learner holds a newer token, as a second learner does once it is ready."""
     run = start_run(*unhurried, "--set", "checkpoint.every_updates=5")
     run.wait_for_updates(10)
     os.kill(run.role("learner").pid, signal.SIGSTOP)
@@ -122,7 +122,7 @@ def test_a_learner_started_by_hand_takes_over_from_one_that_is_silent_and_keeps_
 
 @pytest.mark.long
 def test_an_actor_started_by_hand_ends_with_the_run_however_that_ended(start_run, unhurried, redis_url, by_hand):
-    """Nobody has asked it to: the run has failed, and Redis, which is not the run's own, is still there."""
+    """Without a request: the run has failed, and Redis, which is not the run's own, is still there."""
     run = start_run(*unhurried, "--redis-url", redis_url)
     run.wait_for_updates(1)
     guest, words = by_hand("actor", run, "--id", "7")

@@ -74,7 +74,7 @@ def test_an_older_and_a_newer_role_are_refused_and_the_run_goes_on(start_run, un
                 f"run {run_id} speaks protocol {PROTOCOL_VERSION}, this distrl {protocol}; "
                 "use one version of distrl for all roles"
             )
-    # Nobody was registered, and nothing was asked of the run.
+    # No role was registered, and the run got no request.
     assert run.backend.registry.register_actor(7) == 1
     asked = command(run, "stop", root)
     assert (asked.returncode, "speaks protocol" in refusal(asked)) == (6, True)
@@ -91,7 +91,7 @@ def test_an_older_and_a_newer_role_are_refused_and_the_run_goes_on(start_run, un
 
 @pytest.mark.long
 def test_a_role_whose_settings_this_run_has_not_is_refused_as_another_version_is(start_run, unhurried, install):
-    """The protocol is the same, and a setting is new: nobody has thought of counting it up."""
+    """The protocol is the same and a setting is new, because the version was not incremented."""
     run = start_run(*unhurried)
     run.wait_for_updates(3)
     other = install("other")

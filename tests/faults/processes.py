@@ -1,4 +1,4 @@
-"""What processes take."""
+"""Resources that processes use."""
 
 import time
 from typing import NamedTuple
@@ -20,7 +20,7 @@ class Taken(NamedTuple):
 
 
 def cpu_share(pid: int, for_s: float) -> float:
-    """Of one core, over the next seconds."""
+    """Return the share of one core over the next seconds."""
     process, began = psutil.Process(pid), time.monotonic()
     before = sum(process.cpu_times()[:2])
     time.sleep(for_s)
@@ -28,7 +28,7 @@ def cpu_share(pid: int, for_s: float) -> float:
 
 
 def slope_per_h(times_s: list[float], values: list[float]) -> float:
-    """Of the least-squares line."""
+    """Return the slope of the least-squares line."""
     mean_t, mean_v = sum(times_s) / len(times_s), sum(values) / len(values)
     squares = sum((t - mean_t) ** 2 for t in times_s)
     return 3600.0 * sum((t - mean_t) * (v - mean_v) for t, v in zip(times_s, values, strict=True)) / squares

@@ -75,7 +75,7 @@ def test_the_learners_part_is_whatever_learning_takes_in_whichever_role(monkeypa
 @pytest.mark.slow
 @pytest.mark.redis
 def test_a_report_adds_up(monkeypatch, tmp_path):
-    """Of unrolls so small that there are some in every second, however busy the machine is."""
+    """Settings with unrolls so small that some come in every second, however busy the machine is."""
     monkeypatch.setattr(bench, "ISOLATED_S", 0.1)
     monkeypatch.setattr(bench, "WARM_UP_S", 1.0)
     sets = [

@@ -59,7 +59,7 @@ def test_one_role_after_the_other_is_killed_and_comes_back(backend, killed):
     kills = Chaos(backend, {"actor"}, 15.0, random.Random(0)).run(10.0, 60.0, told.append)
     assert len(kills) == len(killed[0]) == 6
     assert all(2.0 <= kill.back_after_s < 2.3 for kill in kills)
-    assert {kill.name for kill in kills} <= {"actor 0", "actor 1", "actor 2"}  # not the learner, and nobody elsewhere
+    assert {kill.name for kill in kills} <= {"actor 0", "actor 1", "actor 2"}  # not the learner, no role elsewhere
     assert told[0] == f"killing {kills[0].name} (process {kills[0].pid})"
     assert told[1] in {f"  back after {seconds} s" for seconds in (2.0, 2.1, 2.2)}
 
@@ -102,7 +102,7 @@ def test_nobody_is_killed_of_a_run_that_stops(backend, killed):
 
 
 def test_a_run_that_stops_meanwhile_owes_nobody(backend, killed, monkeypatch):
-    """Who was killed last could not come back."""
+    """The role that was killed last could not come back."""
     killed[1].update(role.pid for role in ROLES)
     sleep, calls = chaos.time.sleep, []
 

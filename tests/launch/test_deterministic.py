@@ -159,7 +159,7 @@ def test_a_resumed_run_of_several_epochs_goes_on_bit_by_bit(tmp_path):
 
 @pytest.mark.row("Q03")
 def test_a_resumed_run_whose_actor_mixes_weights_goes_on_bit_by_bit(tmp_path):
-    """What the actor has mixed is in no checkpoint: both runs begin anew with the learner's weights."""
+    """No checkpoint holds the actor's mixed weights: both runs begin anew with the learner's weights."""
     assert_that_halves_make_a_whole(tmp_path, "impala", 0.3, learning_rate=0.05)
 
 

@@ -15,7 +15,7 @@ from distrl.launch.processes import ProcessLauncher
 from distrl.roles.plan import Role
 from tests.launched_run import run_in
 
-# In the child's place: it says something at once, and then what it is told, to whom it is told to.
+# In the child's place: it prints a line at once, then the line that it gets, to the given stream.
 CHILD = """#!{python}
 import os, sys
 sys.argv = sys.argv[4:]

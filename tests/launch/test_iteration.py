@@ -1,4 +1,4 @@
-"""A training to iterate over: what it tells comes in order, and whoever leaves the loop ends it."""
+"""A training to iterate over: snapshots come in order, and leaving the loop ends it."""
 
 import subprocess
 import sys

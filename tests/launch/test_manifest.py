@@ -29,7 +29,7 @@ def test_a_commit_and_whether_files_differ_from_it(checkout):
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=checkout, capture_output=True, text=True, check=True).stdout
     assert commit(checkout) == head[:12]
     (checkout / "runs").mkdir()
-    (checkout / "runs/a").touch()  # nobody tracks it
+    (checkout / "runs/a").touch()  # not tracked
     assert commit(checkout) == head[:12]
     (checkout / "own.py").write_text("x = 2\n")
     assert commit(checkout) == f"{head[:12]}+"

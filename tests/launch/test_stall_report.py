@@ -1,4 +1,4 @@
-"""What is left of a run that makes no progress: numbers, who is silent, and where everybody is."""
+"""The report of a run that makes no progress: numbers, silent roles, and the stacks of all roles."""
 
 import pytest
 

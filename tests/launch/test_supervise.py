@@ -26,7 +26,7 @@ def test_the_learners_own_stop_ends_the_run_in_its_own_time(world):
         world.dies(LEARNER, 0),
     )
     assert (outcome.exit_code, outcome.stop_reason, outcome.error) == (0, "mean_return", None)
-    assert asked == [[], []]  # nobody hurries a learner that is saving
+    assert asked == [[], []]  # a learner that is saving is not asked again
     assert world.launcher.of(ACTOR)[0].asked == ["terminate"]
     assert world.view.events == []
 
@@ -560,7 +560,7 @@ def test_the_learners_start_and_its_first_update_have_a_clock_each(world, clock,
 
 
 def test_a_stall_is_told_where_the_disk_does_not_take_the_report(world):
-    (world.run_dir / "logs" / "stall.txt").mkdir()  # which nobody can write over
+    (world.run_dir / "logs" / "stall.txt").mkdir()  # cannot be written over
     outcome = world.run(nothing, lambda: time.sleep(0.1), nothing, nothing, learner={"stall_timeout_s": 0.05})
     assert (outcome.exit_code, outcome.stop_reason) == (4, "stalled")
     assert "as they cannot be written: [Errno 21] Is a directory" in outcome.error

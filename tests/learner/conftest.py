@@ -115,7 +115,7 @@ class SmallRun:
             receipt.settle()
 
     def remember(self):
-        """What a Redis would have on its disk now."""
+        """Return the data that a Redis would have on its disk now."""
         keys, held = self.backend._run.keys, self.backend.engine._store.data
         return {key: copy.deepcopy(held[key]) for key in (keys.unrolls, keys.ledger, keys.highest) if key in held}
 

@@ -108,7 +108,7 @@ def test_due_when_somebody_wants_it_until_that_is_there(folder, clock):
     assert (checkpointer.due, checkpointer.holds(7)) == (True, False)
     save(checkpointer)
     assert (checkpointer.due, checkpointer.holds(7)) == (False, True)
-    state.updates = 9  # nobody wanted these
+    state.updates = 9  # not requested
     assert (checkpointer.due, checkpointer.holds(8)) == (False, False)
 
 

@@ -1,4 +1,4 @@
-"""What the learner looks at beside training: an event file has the tags of its labels, and without a label none."""
+"""Diagnostics of the learner: an event file has the tags of its labels, and without a label none."""
 
 import numpy as np
 import pytest

@@ -477,7 +477,7 @@ def test_without_bounded_staleness_there_are_no_tickets(run):
 
 
 class SlowModel:
-    """What a feed and its learner should do, on plain lists. `stream` holds what nobody has acknowledged, in order."""
+    """A model of intake and learner on plain lists. `stream` holds the unacknowledged entries, in order."""
 
     def __init__(self, k, batch_size):
         self.k, self.batch_size = k, batch_size
@@ -746,7 +746,7 @@ def test_a_round_goes_on_without_whom_it_has_waited_for_long_enough(run):
 
 
 def test_a_round_that_redis_lost_whole_is_made_of_the_gradients_that_follow(run):
-    """The first push of everybody was lost with all that was counted; they looked for it and sent another one."""
+    """The first push of every actor was lost with all counts; the actors noticed and sent another one."""
     for actor in (0, 1, 2):
         push_gradient(run, actor, 1, value=1.0 + actor)
     feed = gradient_feed(run, rounds=3)

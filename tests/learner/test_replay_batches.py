@@ -317,7 +317,7 @@ def test_a_resumed_run_that_fills_its_memory_anew_stays_within_its_steps(q_run, 
 
 
 def test_lags_are_of_the_moment_at_which_an_unroll_comes_in(q_run):
-    """Of weights that were published while the unroll waited, the feed's thread could not know."""
+    """The thread of the intake could not know weights that were published while the unroll waited."""
     run = q_run(samples_per_insert=None)
     run.learner.start()
     source, waiting = run.learner._batches._arrivals, []

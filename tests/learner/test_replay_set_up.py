@@ -1,4 +1,4 @@
-"""What a replay memory takes, whether it fits, and its file beside the checkpoint."""
+"""Size of a replay memory, whether it fits, and its file beside the checkpoint."""
 
 import logging
 

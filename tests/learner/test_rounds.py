@@ -1,4 +1,4 @@
-"""Rounds: over when everybody has answered, or in time without the rest; nobody costs more than one time-out."""
+"""Rounds are over when all actors have answered, or at the time-out; a dead actor costs one time-out."""
 
 import logging
 from types import SimpleNamespace

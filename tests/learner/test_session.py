@@ -235,7 +235,7 @@ def test_another_run_from_the_checkpoint_goes_on_with_its_counters(train):
     second = train(stop__updates=5, run_id="later")
     state = second.state
     assert (state.updates, state.env_steps, state.episodes) == (3, 36, 12)
-    # In a new run nothing was published, nobody has pushed, and nothing of it was trained on.
+    # In a new run nothing was published, pushed or trained on.
     assert (state.weights_version, state.applied, state.trained_unrolls) == (4, {}, 0)
     assert second.run() == "updates"
     assert (state.updates, state.env_steps, state.weights_version) == (5, 60, 6)

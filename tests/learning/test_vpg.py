@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
 
 def greedy_returns(folder, episodes=100):
-    """Of so many greedy episodes of CartPole by the policy whose files `folder` holds."""
+    """Return the mean return of greedy episodes of CartPole by the policy in `folder`."""
     policy = Policy(PolicyBundle((folder / "graph.onnx").read_bytes(), (folder / "description.json").read_text()))
     policy.set_weights(decode_weights((folder / "weights.msgpack").read_bytes()))
     environment, select = VectorEnvironment(EnvironmentConfig(), episodes), ActionSelector(policy.distributions)

@@ -79,7 +79,7 @@ class Run:
         forge(self.backend, fields)
 
     def dead(self):
-        """What is kept of rejected entries, values as bytes."""
+        """Return the kept fields of rejected entries, values as bytes."""
         return rejected(self.backend)
 
     def close(self):

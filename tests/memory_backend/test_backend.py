@@ -64,13 +64,13 @@ class Model:
         self.expected["produced"] += 1
 
     def push_again(self, _):
-        """What a retried push leaves."""
+        """Leave the copies of a retried push."""
         if self.sequence:
             self.sequence -= 1
             self.push(5)
 
     def skip(self, count):
-        """What a Redis failure leaves."""
+        """Leave the state after a Redis failure."""
         self.sequence += count
 
     def forge(self, size):

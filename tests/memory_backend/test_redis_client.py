@@ -530,7 +530,7 @@ def test_a_fence_taken_since_the_last_operation_is_noticed(redis_run):
 
 @pytest.mark.parametrize("used", [True, False])
 def test_a_run_that_is_gone_is_no_other_learners(redis_run, used):
-    """Who is fenced out leaves the checkpoints alone; here nobody else has newer ones."""
+    """A fenced learner leaves the checkpoints alone; here no other learner has newer ones."""
     backend = redis_run.backend
     learner = backend.become_learner()
     if used:  # the token is watched, and read already
@@ -543,7 +543,7 @@ def test_a_run_that_is_gone_is_no_other_learners(redis_run, used):
 
 
 def test_a_fence_taken_before_a_refused_read_is_noticed_after_it(redis_run):
-    """What was refused had begun to watch anew: a token of before says nothing any more."""
+    """The refused operation had begun to watch anew: an earlier token is out of date."""
     backend, usurper = redis_run.backend, redis_run.connect()
     learner, keys = backend.become_learner(), backend._run.keys
     learner.tickets.issue(1)

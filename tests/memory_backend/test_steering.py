@@ -1,4 +1,4 @@
-"""What operators ask, whoever they are: it is checked, written down with who asked, and changes the control hash."""
+"""Requests of operators are checked, recorded with their author, and change the control hash."""
 
 import json
 

@@ -386,7 +386,7 @@ def test_suspicions_are_counted_until_they_are_absolved(run):
         1,
     ]
     successor.unrolls.absolve("5-0")
-    successor.unrolls.absolve("7-0")  # nobody suspected it
+    successor.unrolls.absolve("7-0")  # it was not suspected
     assert [successor.unrolls.suspect("5-0"), successor.unrolls.suspect("6-0")] == [1, 2]
 
 

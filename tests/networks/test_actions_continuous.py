@@ -35,7 +35,7 @@ def f32(*rows):
 
 
 def gradient(function, x):
-    """Of sum(function(x)): the backend's own; central differences on NumPy, which has none."""
+    """Return the gradient of sum(function(x)): the backend's own; central differences on NumPy, which has none."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 

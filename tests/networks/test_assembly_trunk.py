@@ -64,7 +64,7 @@ class Acting:
         self.policy.set_weights(Weights(1, network.policy_weights()))
 
     def step_by_step(self, observations, state, valid):
-        """What an actor computes row by row: outputs of all T+1 rows by name."""
+        """Compute row by row, as an actor does: outputs of all T+1 rows by name."""
         steps = []
         for row in range(len(valid) + 1):
             output = self.policy.step({name: rows[row] for name, rows in observations.items()}, state)

@@ -1,4 +1,4 @@
-"""What a gradient actor computes: the gradient that the learner's own step would take, and nothing of its own moves."""
+"""A gradient actor computes the gradient that the learner's own step would take; its own weights do not move."""
 
 import numpy as np
 import pytest

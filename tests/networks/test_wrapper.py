@@ -462,7 +462,7 @@ def statistics(copy):
 
 
 def test_valid_rows_alone_are_observed_and_every_copy_gets_them(wrap, batch_for):
-    """The last row T is the first of the next unroll; rows after an episode's end are nobody's observation."""
+    """The last row T is the first of the next unroll; rows after an episode's end do not count as observations."""
     network = wrap(True, True, **NORMALIZED)
     batch = batch_for(network.online, 5, 4)
     poisoned = {"observation": batch.observations["observation"].copy()}

@@ -239,7 +239,7 @@ def test_sequences_hold_no_sums_so_that_their_discount_may_change(tmp_path):
 
 
 def test_a_memory_of_other_sequences_is_refused(tmp_path):
-    """Of six steps each; of the same number of them, with and without a burn-in."""
+    """Sequences of six steps each, the same number of them with and without a burn-in."""
     state = make(12, 6, item={"kind": "sequence", "length_steps": 4, "overlap_steps": 2}).state_arrays()
     for other in ({"length_steps": 2}, {"length_steps": 4, "overlap_steps": 2, "burn_in_steps": 1}):
         with pytest.raises(CheckpointError, match="configure it as it was, or remove the file"):

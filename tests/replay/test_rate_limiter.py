@@ -1,4 +1,4 @@
-"""Who waits: exactly as often sampled as said, counted in steps."""
+"""The rate limiter: steps are sampled exactly as often as configured."""
 
 import pytest
 

@@ -24,7 +24,7 @@ def test_sums_prefixes_and_the_least_of_1_2_3_4():
 
 @pytest.mark.row("J12")
 def test_draws_are_stratified():
-    """Of priorities 1 … 4 and four draws, one comes from each quarter of the sum, which is 2.5 wide."""
+    """With priorities 1 … 4 and four draws, one comes from each quarter of the sum, which is 2.5 wide."""
     tree, rng = tree_of([1, 2, 3, 4]), np.random.default_rng(0)
     allowed = [{0, 1}, {1, 2}, {2, 3}, {3}]  # [0, 2.5), [2.5, 5), [5, 7.5), [7.5, 10)
     draws = np.stack([tree.sample(rng, 4) for _ in range(200)])

@@ -100,7 +100,7 @@ def test_an_evaluator_from_its_start_to_the_end_of_the_run(described_run, redis_
     wait_until(lambda: len(backend.registry.evaluations("0")) == 2)
     assert [one.env_steps for _, one in backend.registry.evaluations("0")] == [130, 200]
 
-    # Once more, because somebody asks; not because anything is due.
+    # Once more, on request; nothing is due.
     number = backend.registry.demand("evaluation")
     wait_until(lambda: backend.registry.control().evaluation.done == number)
     assert [one.weights_version for _, one in backend.registry.evaluations("0")] == [2, 4, 4]

@@ -1,4 +1,4 @@
-"""What all roles share: heartbeats that go out whatever the role does, and that bring the news of a stop."""
+"""Shared parts of roles: heartbeats that continue whatever the role does, and that learn of a stop."""
 
 import errno
 import logging

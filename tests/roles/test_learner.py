@@ -28,7 +28,7 @@ def test_a_learner_trains_to_its_stop_condition_and_says_so_to_all(described_run
     assert learner.run() == "updates"
     assert backend.registry.control().stop == "updates"
     acting.join(timeout=60)
-    assert not acting.is_alive()  # nobody but the registry told it
+    assert not acting.is_alive()  # it learned of the stop from the registry
 
     counts = backend.ledger.counts()
     assert (counts.trained, counts.imbalance) == (10, 0)

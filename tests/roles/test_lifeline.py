@@ -1,4 +1,4 @@
-"""Whoever holds a lifeline ends with its parent, also when that was killed."""
+"""A process with a lifeline ends with its parent, also when that was killed."""
 
 import os
 import signal

@@ -31,7 +31,7 @@ ALLOWED |= {"svg", "g", "defs", "clippath", "rect", "path", "use", "text"}
 
 
 class Reader(HTMLParser):
-    """What a browser would make of a page: its elements, attributes and text."""
+    """A page as a browser parses it: its elements, attributes and text."""
 
     def __init__(self, page):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What tests of this folder share: the payload generator, and processes with an audit hook."""
+"""Fixtures of this folder: the payload generator, and processes with an audit hook."""
 
 import importlib
 import json

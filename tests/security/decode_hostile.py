@@ -87,7 +87,7 @@ def watch_the_library(watch):
 
 
 def settled_mb():
-    """What the process takes without what the allocator keeps at hand."""
+    """Return the memory of the process without the allocator's free lists."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     return memory_mb("VmRSS")

@@ -47,7 +47,7 @@ TRAP = "DISTRL_TRAP_SPRUNG"
 
 
 class Target(NamedTuple):
-    """What a learner decodes: with which header and schema, and what actors really send."""
+    """A learner's input: the header and schema, and payloads that actors really send."""
 
     header: UnrollHeader
     schema: UnrollSchema | GradientSchema
@@ -248,7 +248,7 @@ def _another_value(rng: np.random.Generator, payload: bytes) -> bytes:
 
 
 def _another_schema(rng: np.random.Generator, payload: bytes) -> bytes:
-    """What the strict decoder lets pass and the run's schema must not."""
+    """Yield trees that the strict decoder accepts and the run's schema must refuse."""
     tree = dict(wire.unpack(payload))  # type: ignore[arg-type]
     name = list(tree)[rng.integers(len(tree))]
     choices: list[Any] = [None, 1, -1.5, "text", b"bytes", (), {}, np.float32(1.0), np.zeros((0, 3)), ((1, 2), "x")]

@@ -1,4 +1,4 @@
-"""Checkpoints, policies and configurations that somebody has forged, hashes and all: refused, nothing runs, nothing is
+"""Checkpoints, policies and configurations forged with valid hashes: refused, nothing runs, nothing is
 read from elsewhere, and what was valid before is used."""
 
 import hashlib
@@ -248,7 +248,7 @@ def test_a_forged_checkpoint_is_passed_over_and_the_valid_one_before_it_used(wat
 
 
 def test_the_hook_notices_what_numpy_would_have_run(watched, tmp_path):
-    """The archives are real: whoever lets NumPy unpickle runs them."""
+    """The archives are real: NumPy with pickle allowed runs them."""
     good, forged = tmp_path / "good.npz", tmp_path / "forged.npz"
     good.write_bytes(npz.encode({"w": np.ones(2)}))
     forged.write_bytes(ARCHIVES["an array of objects"])

@@ -260,7 +260,7 @@ def test_strangers_in_a_real_stream_are_counted_kept_and_do_not_stop_the_next_un
             pushed.append(hostile.payload)
         header = UnrollHeader(*learner.actor, 0, 1, target.header.env_steps)
         backend.unrolls.push(header, target.genuine[0])
-        assert backend.ledger.counts().imbalance == 0  # before anybody has looked at them
+        assert backend.ledger.counts().imbalance == 0  # before they are judged
         assert learner.use_all() == 1
         fates, foreign = learner.counts()
         assert (foreign, fates["trained"], fates.total() - 1) == (len(pushed), 1, len(pushed))

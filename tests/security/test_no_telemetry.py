@@ -1,4 +1,4 @@
-"""What distrl is made of tells nobody that it is used."""
+"""Neither distrl nor its libraries send telemetry."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What `load_policy` gives acts as the learner's network does, on an environment's own terms."""
+"""A loaded policy acts as the learner's network does, on an environment's own terms."""
 
 import hashlib
 import subprocess
@@ -171,7 +171,7 @@ def test_raw_observations_are_processed_and_actions_mapped_back(made):
 
 
 def test_it_plays_what_gymnasium_makes(made):
-    """What `act` returns goes into `step` as it is; every one of five kinds of action."""
+    """The result of `act` goes into `step` unchanged, for each of five kinds of action."""
     _, _, path = made(mixed_spec())
     policy, environment = load_policy(path), Mixed()
     observation, _ = environment.reset(seed=1)
@@ -230,7 +230,7 @@ def test_files_that_are_none(made, tmp_path):
 
 @pytest.mark.parametrize("location", ["secret", "/proc/self/environ"])
 def test_a_model_that_reads_other_files_is_refused(made, monkeypatch, location):
-    """Although its description vouches for it, by whoever has put it together."""
+    """Refused although its description has the right hash, as a forger's would."""
     _, _, path = made(DISCRETE)
     monkeypatch.chdir(path.parent)
     np.zeros((4, 4), np.float32).tofile("secret")

@@ -19,7 +19,7 @@ from distrl.types import BoxSpec, DiscreteSpec, MultiBinarySpec, MultiDiscreteSp
 
 ROWS = 100_000
 CHI_SQUARE_3 = 16.27
-"""Of chi-square with 3 degrees of freedom; passed by chance once in a thousand."""
+"""Quantile of chi-square with 3 degrees of freedom, exceeded by chance once in a thousand."""
 LOW, HIGH = (-2.0, 0.5), (2.0, 3.5)
 BOX = BoxSpec((2,), LOW, HIGH)
 KINDS = {

@@ -65,7 +65,7 @@ def test_normalised_by_episode_by_hand():
 
 @pytest.mark.row("D162")
 def test_normalised_by_timestep_by_hand():
-    """Two episodes, G = [2.75, 3.5, 3] and [5, 2]: each less the other's; nobody is there to compare step 2 with."""
+    """Two episodes, G = [2.75, 3.5, 3] and [5, 2]: each minus the other's; step 2 has no other to compare with."""
     found = find((0, 0, 1, 2, 3, 0, 4, 2, 0), "x...x..x.", ".x...x..x", longest_steps=3)
     assert column(found.returns)[2:] == [2.75, 3.5, 3.0, 0.0, 5.0, 2.0, 0.0]
     rescaled, learned = less_others_at_timestep(found)

@@ -1,4 +1,4 @@
-"""What PPO's and APPO's parameters are where nothing is said, and what cannot work."""
+"""Defaults of PPO's and APPO's parameters, and combinations that cannot work."""
 
 import pytest
 

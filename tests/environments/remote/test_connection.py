@@ -101,7 +101,7 @@ def test_listening_for_others_needs_a_token(host, open_to_all):
 
 
 def test_a_host_without_an_address_cannot_be_listened_on():
-    nowhere = Address("x" * 64, 1)  # longer than a name may be, so nobody is asked
+    nowhere = Address("x" * 64, 1)  # longer than a name may be, so that no resolver is asked
     with pytest.raises(ConfigError, match=r"cannot listen on xxx.*label"):
         check_listening(nowhere, None)
     with pytest.raises(ConfigError, match=r"cannot listen on xxx.*label"):
@@ -183,7 +183,7 @@ def accepted(port, token=None, wait_s=LONG_S):
 
 
 def persistently(port, greeting, errors=None):
-    """Dials until somebody listens and says ok, as an environment does."""
+    """Dial until the other side listens and says ok, as an environment does."""
     while True:
         try:
             return call(port, greeting)
@@ -251,7 +251,7 @@ def test_of_too_many_who_say_nothing_the_oldest_makes_room(free_port):
 
 def test_a_connection_that_cannot_be_accepted_does_not_end_the_wait(monkeypatch):
     class Short:
-        """Has room for nobody, and is then there no longer."""
+        """Refuse a client for lack of room, then end."""
 
         def __enter__(self):
             return self

@@ -288,7 +288,7 @@ def test_a_broken_connection_ends_the_episode_as_truncated_and_the_next_reset_co
     assert [environment.step(0)[1] for _ in range(2)] == [1.0, 2.0]
     with caplog.at_level(logging.WARNING, "distrl"):
         observation, reward, terminated, truncated, info = environment.step(0)
-    # The last known observation, no reward, no termination: nothing is learned of what nobody has seen.
+    # The last known observation, no reward, no termination: nothing is learned from the unknown step.
     assert (observation.tolist(), reward, terminated, truncated) == ([2.0], 0.0, False, True)
     assert info == {"connection_lost": True}
     assert environment.lost_episodes == 1

@@ -105,7 +105,7 @@ def test_a_header_beyond_the_limit_is_refused_before_anything_is_read(pair, leng
             receive(channel)
 
 
-# What somebody may send instead of a message, and what is said of it.
+# Bytes that a peer may send instead of a message, and the error.
 GARBAGE = {
     "no digits": (b"GET / HTTP/1.1\r\n\r\n", r"b'GET / HT' where a length in 8 digits"),
     "negative": (b"-0000001x", "where a length"),

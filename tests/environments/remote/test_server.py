@@ -1,4 +1,4 @@
-"""Environments served on real sockets: clients next to each other, and hostile ones that harm nobody else."""
+"""Environments served on real sockets: clients next to each other, and hostile ones that harm no other client."""
 
 import socket
 import threading

@@ -34,7 +34,7 @@ SPACES = [
 
 
 def told(space):
-    """The description as somebody on another machine gets it."""
+    """Return the description as another machine gets it."""
     plain = wire.unpack(wire.pack({"observation_space": described(space, "x"), "action_space": described(space, "x")}))
     return read_spaces(plain, "there").observation_space
 

@@ -59,7 +59,7 @@ def test_a_truncated_game_shows_its_true_screen_and_the_next_begins():
 
 
 def test_games_end_apart_from_each_other():
-    """Of two games one is truncated while the other has begun later, as it was over before."""
+    """One of two games is truncated; the other has begun later, because an earlier one was over."""
     terminated, truncated, equal = compare(both(max_frames_per_episode=700), 250, seed=4)
     assert terminated.any()
     assert truncated.any()

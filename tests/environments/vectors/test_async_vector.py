@@ -145,7 +145,7 @@ def workers(environment: VectorEnvironment) -> list[psutil.Process]:
 
 
 def gone(processes: list[psutil.Process]) -> bool:
-    """Ended, or about to be reaped by whoever inherited them."""
+    """Return whether they have ended, or wait to be reaped by the process that inherited them."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes):

@@ -129,7 +129,7 @@ def test_reset_abandons_open_episodes() -> None:
 
 
 def test_a_step_that_ends_an_episode_both_ways_is_told_as_truncated() -> None:
-    """What the documentation says of EnvPool; gymnasium sets both flags. 200 poles are pushed to the right."""
+    """EnvPool as documented; gymnasium sets both flags. 200 poles are pushed to the right."""
     environment = VectorEnvironment(config("CartPole-v1", max_episode_steps=9), 200)
     environment.reset(0)
     for _ in range(9):

@@ -46,7 +46,7 @@ def rollout(environment: RandomEnv, seed: int | None) -> list[float]:
     for _ in range(40):
         observation, reward, terminated, _, _ = environment.step(environment.action_space.sample())
         numbers += [*observation, reward, float(terminated)]
-        environment.observation_space.sample()  # nobody else's draws may change what comes
+        environment.observation_space.sample()  # other draws must not change the results
         if terminated:
             numbers += [*environment.reset()[0]]
     return numbers

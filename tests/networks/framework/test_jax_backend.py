@@ -79,7 +79,7 @@ def loss(outputs, batch):
 
 
 def batches(network, count):
-    """Of the first quarter of the sequences few rows are valid, of the last all; rewards differ by quarter too."""
+    """In the first quarter of the sequences few rows are valid, in the last all; rewards differ by quarter too."""
     rng = np.random.default_rng(0)
     shares = np.repeat([0.1, 0.4, 0.7, 1.0], N // 4)
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""Keras comes without what nobody uses, and the collector rests only while it is told to."""
+"""Keras is imported without unused packages, and the collector is off only inside the context."""
 
 import gc
 import json

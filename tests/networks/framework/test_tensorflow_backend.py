@@ -1,4 +1,4 @@
-"""What TensorFlow alone does; test_backend.py has what both do."""
+"""Functions of TensorFlow alone; test_backend.py tests those of both frameworks."""
 
 import subprocess
 import sys

@@ -107,7 +107,7 @@ def test_every_structure_keeps_the_names_of_its_own_results():
 
 
 def test_nothing_shares_memory_with_what_went_in():
-    """Of arrays at multiples of 64 bytes TensorFlow would take the memory itself, and leave it to variables."""
+    """TensorFlow would use the memory of arrays at multiples of 64 bytes itself, and share it with variables."""
     memory, kept = np.zeros(128, np.uint8), tf.Variable(np.ones(4, np.float32))
     start = -memory.ctypes.data % 64
     given_array = memory[start : start + 16].view(np.float32)

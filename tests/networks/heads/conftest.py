@@ -63,7 +63,7 @@ class Built:
             step()
 
     def gradients(self, function, **inputs):
-        """Of function(outputs), with respect to the trainable weights by path and to the outputs by name."""
+        """Return gradients of function(outputs) by the trainable weights by path and by the outputs by name."""
         variables = self.model.trainable_variables
         with tf.GradientTape() as tape:
             outputs = self.model(inputs)

@@ -156,7 +156,7 @@ def rewards_batch(rewards, valid=None, moments=None):
 
 
 def of_rewards(kind, *parts, clip=5.0):
-    """What normalises rewards after these unrolls' numbers: discounted returns, or rewards."""
+    """Return the normalisation of rewards after these unrolls' numbers: discounted returns, or rewards."""
     normalization = RewardNormalization(RewardNormalizationParameters(kind=kind, clip=clip))
     for part in parts:
         told = moments_of(np.float64(part), shape=()).state()

@@ -1,4 +1,4 @@
-"""What a network normalises by: told by batches and by others, the same in every copy, saved and restored."""
+"""Statistics of a network: from batches and from others, the same in every copy, saved and restored."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What is exported computes what the network computes, for every kind of network and any weights."""
+"""Exported graphs compute the network's outputs, for every kind of network and any weights."""
 
 import hashlib
 import logging
