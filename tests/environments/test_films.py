@@ -125,7 +125,7 @@ def test_a_game_shows_its_screen_without_being_told():
 
 
 def vector(render, **metadata):
-    """What surrounds an environment that renders as `render` does."""
+    """Wrap an environment that renders as `render` does."""
     first = SimpleNamespace(render=render, metadata=metadata)
     return SimpleNamespace(unwrapped=SimpleNamespace(envs=[first, SimpleNamespace(render=pytest.fail)]))
 
