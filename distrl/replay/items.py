@@ -137,7 +137,7 @@ class Sequences(Items):
         return Batch(
             observations=ring.consecutive(slot, rows, environment, steps["valid"]),
             **steps,
-            recurrent_state=ring.group("recurrent_state", slot, number, environment),
+            recurrent_state=ring.recurrent_state(slot, number, environment),
             importance_weights=importance_weights,
         )
 

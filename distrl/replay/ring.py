@@ -73,51 +73,54 @@ class UnrollRing:
     def taken(self, path: str, slot: Indices, rows: Indices, environment: Indices) -> Array:
         """[slots, rows, B, ...] -> [R, N, ...]."""
         array = self.arrays[path]
-        flat = array.reshape(-1, *array.shape[3:])
-        found: Array = flat[(slot * array.shape[1] + rows) * array.shape[2] + environment]
-        return found
-
-    def group(self, name: str, slot: Indices, rows: Indices, environment: Indices) -> dict[str, Array]:
-        """`taken` of all arrays of a group by name: actions [T], recurrent_state [S]."""
-        return {
-            key: self.taken(f"{name}/{position}", slot, rows, environment)
-            for position, key in enumerate(_groups(self._schema)[name])
-        }
+        return _entries(array, (slot * array.shape[1] + rows) * array.shape[2] + environment)
 
     def steps(self, slot: Indices, rows: Indices, environment: Indices) -> dict[str, Any]:
         """Arguments of a `Batch`: actions, and the arrays of `STEP_FIELDS`."""
-        steps = step_arguments(lambda path: self.taken(path, slot, rows, environment))
-        return steps | {"actions": self.group("actions", slot, rows, environment)}
+        at = (
+            slot * self._schema.unroll_length_steps + rows
+        ) * self._schema.environments + environment  # of all of them
+        actions = enumerate(self._schema.actions)
+        return step_arguments(lambda name: _entries(self.arrays[name], at)) | {
+            "actions": {name: _entries(self.arrays[f"actions/{position}"], at) for position, name in actions}
+        }
+
+    def recurrent_state(self, slot: Indices, number: Indices, environment: Indices) -> dict[str, Array]:
+        """The states with these numbers in their unrolls, [N, ...] by name."""
+        states = enumerate(self._schema.recurrent_state)
+        return {name: self.taken(f"recurrent_state/{at}", slot, number, environment) for at, name in states}
 
     def observations(self, slot: Indices, rows: Indices, environment: Indices) -> dict[str, Array]:
         """Observations by name; stacks of frames are made again."""
-        found = {}
-        for position, name in enumerate(self._schema.observations):
-            path, count = f"observations/{position}", self._schema.frames.get(name, 1)
-            at = rows
-            if count > 1:
-                reach = self._reach(slot, rows, environment, count)
-                ages = np.arange(count - 1, -1, -1).reshape(-1, 1, 1)  # in the order of time
-                # A frame from before the episode is its first one instead, as `frames.advanced` fills a new stack.
-                at = rows + count - 1 - np.minimum(ages, reach)  # [count, R, N]
-            found[name] = self.taken(path, slot, at, environment)
-            if count > 1:
-                stacks = frames.joined(found[name].reshape(count, -1, *found[name].shape[3:]))
-                found[name] = stacks.reshape(*rows.shape, *stacks.shape[1:])
-        return found
+        return {
+            name: self._stacks(position, slot, rows, environment, self._schema.frames.get(name, 1))
+            for position, name in enumerate(self._schema.observations)
+        }
 
     def consecutive(self, slot: Indices, rows: Indices, environment: Indices, valid: BoolArray) -> dict[str, Array]:
         """`observations` of consecutive rows [T + 1, N], whose first T are `valid`, bool [T, N]: faster for stacks."""
-        first = self.observations(slot, rows[:1], environment)
         found = {}
         for position, name in enumerate(self._schema.observations):
             count = self._schema.frames.get(name, 1)
             longer = rows[0] + np.arange(len(valid) + count)[:, None]
             found[name] = self.taken(f"observations/{position}", slot, longer, environment)
             if count > 1:
-                found[name][:count] = frames.split(first[name][0], count)
+                first = self._stacks(position, slot, rows[:1], environment, count)[0]
+                found[name][:count] = frames.split(first, count)
                 found[name] = frames.rebuilt(found[name], valid, count)
         return found
+
+    def _stacks(self, position: int, slot: Indices, rows: Indices, environment: Indices, count: int) -> Array:
+        """Observations [R, N, ...] of one name, of which stacks of `count` frames are made again."""
+        path = f"observations/{position}"
+        if count == 1:
+            return self.taken(path, slot, rows, environment)
+        reach = self._reach(slot, rows, environment, count)
+        ages = np.arange(count - 1, -1, -1).reshape(-1, 1, 1)  # in the order of time
+        # A frame from before the episode is its first one instead, as `frames.advanced` fills a new episode's stack.
+        singles = self.taken(path, slot, rows + count - 1 - np.minimum(ages, reach), environment)  # [count, R, N, ...]
+        stacks = frames.joined(singles.reshape(count, -1, *singles.shape[3:]))
+        return stacks.reshape(*rows.shape, *stacks.shape[1:])
 
     def _reach(self, slot: Indices, rows: Indices, environment: Indices, count: int) -> Indices:
         """How many rows before each one its episode began, as far as stacks of `count` frames reach, [R, N]."""
@@ -129,6 +132,12 @@ class UnrollRing:
             begins = (before >= 0) & ~valid[slot, np.maximum(before, 0), environment]
             reach[begins] = age - 1
         return reach
+
+
+def _entries(array: Array, at: Indices) -> Array:
+    """[slots, rows, B, ...], and places in the first three axes as one -> [*at, ...]."""
+    entries: Array = array.reshape(-1, *array.shape[3:])[at]
+    return entries
 
 
 def _groups(schema: UnrollSchema) -> dict[str, Mapping[str, Form]]:

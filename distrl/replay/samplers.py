@@ -71,7 +71,7 @@ class UniformSampler:
         self._filled = max(self._filled, slot + 1)
 
     def draw(self, rng: np.random.Generator, count: int, env_steps: int) -> Drawn:
-        # What is not there is drawn again. Rows that are not valid follow one that is: at most half of them are gone.
+        # A place without an item is drawn again. Most have one: rows that are not valid follow one that is.
         places, flat = self._filled * self._present.shape[1], self._present.reshape(-1)
         positions = rng.integers(places, size=count)
         while (absent := np.flatnonzero(~flat[positions])).size:

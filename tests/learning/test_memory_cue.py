@@ -38,6 +38,26 @@ def test_epochs_over_whole_sequences_remember_it_as_well(trained):
     assert summary.env_steps <= 1_000_000
 
 
+@pytest.mark.row("J09", "R03")
+def test_q_learning_over_prioritised_sequences_remembers_it(trained):
+    """Overlapping sequences with a burn-in; the cue is four steps old when it pays."""
+    item = "{kind: sequence, length_steps: 20, overlap_steps: 10, burn_in_steps: 4}"
+    replay = f"{{capacity_steps: 20000, item: {item}, sampler: {{kind: prioritized}}}}"
+    algorithm = f"algorithm={{name: dqn, double: true, target_update_every_updates: 50, replay: {replay}}}"
+    epsilon = "{kind: linear, start: 1.0, end: 0.02, steps: 15000}"
+    sets = [
+        algorithm,
+        "environment.kwargs={delay_steps: 4}",
+        f"exploration={{kind: epsilon_greedy, epsilon: {epsilon}}}",
+        "network.clip_gradients=10.0",
+        "actors={count: 0, environments: 8, unroll_length_steps: 40}",
+        "learner.batch_size=32",
+        "stop.env_steps=60000",
+    ]
+    summary = trained(*(argument for each in sets for argument in ("--set", each)))
+    assert summary.stop_reason == "mean_return"
+
+
 @pytest.mark.long
 def test_without_memory_the_cue_is_guessed(trained, tmp_path):
     without = "network.middleware_parameters={kind: fc, scheme: [32]}"
