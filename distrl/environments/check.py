@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Discriminator, TypeAdapter
+from pydantic import Discriminator, TypeAdapter
 
 from distrl.child import Child, Parent, ending, with_detail
-from distrl.config.environment import EnvironmentConfig
+from distrl.config.environment import EnvironmentConfig, Vectorization
+from distrl.config.section import Section
 from distrl.errors import ConfigError, DistrlError, EnvironmentFailedError, MissingExtraError
 from distrl.types import Array, ArraySpec, EnvSpec
 
@@ -27,9 +28,7 @@ EPISODE_S = 5.0
 SPEED_S = 1.0
 """Duration of the measurement of one back end, at most half of a stage's time-out."""
 _ACTIONS = 64
-BACK_ENDS: tuple[str, ...] = tuple(
-    name for name in get_args(EnvironmentConfig.model_fields["vectorization"].annotation) if name != "auto"
-)
+BACK_ENDS: tuple[str, ...] = tuple(name for name in get_args(Vectorization) if name != "auto")
 SLOW_S = 2.0
 """A stage that takes longer is reported as progress."""
 START_S = 60.0
@@ -37,18 +36,14 @@ START_S = 60.0
 _POLL_S = 0.05
 
 
-class _Finding(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Stage(_Finding):
+class Stage(Section):
     """The next thing to happen, in words that follow "while"."""
 
     kind: Literal["stage"] = "stage"
     doing: str
 
 
-class Spaces(_Finding):
+class Spaces(Section):
     """The environment could be made: its spec, and the back end that `vectorization` selects."""
 
     kind: Literal["spaces"] = "spaces"
@@ -56,7 +51,7 @@ class Spaces(_Finding):
     vectorization: str
 
 
-class Processed(_Finding):
+class Processed(Section):
     """Observations after one step of `environment.preprocessing`; "environment": before the first."""
 
     kind: Literal["processed"] = "processed"
@@ -64,7 +59,7 @@ class Processed(_Finding):
     observations: dict[str, ArraySpec]
 
 
-class Seen(_Finding):
+class Seen(Section):
     """The first observation of that name: as text, or in a file if files were asked for."""
 
     kind: Literal["seen"] = "seen"
@@ -83,7 +78,7 @@ _ENDS: dict[tuple[bool, bool], End] = {
 }
 
 
-class Episode(_Finding):
+class Episode(Section):
     """One episode with random actions.
 
     Attributes:
@@ -99,7 +94,7 @@ class Episode(_Finding):
     odd: tuple[str, ...] = ()
 
 
-class Speed(_Finding):
+class Speed(Section):
     """Steps per second of all environments together, or why there are none."""
 
     kind: Literal["speed"] = "speed"
@@ -112,7 +107,7 @@ Finding = Annotated[Stage | Spaces | Processed | Seen | Episode | Speed, Discrim
 FINDING: TypeAdapter[Finding] = TypeAdapter(Finding)
 
 
-class Request(_Finding):
+class Request(Section):
     """The task of one child.
 
     Attributes:
