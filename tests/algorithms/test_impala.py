@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from distrl.algorithms import impala
-from distrl.algorithms.impala import Impala
+from distrl.algorithms import impala, make_algorithm
 from distrl.config import RunConfig
 from distrl.networks.actions.bernoulli import BernoulliSpec
 from distrl.networks.actions.categorical import CategoricalSpec
@@ -19,7 +18,7 @@ LOGITS = "policy/action"
 
 
 def make(network=None, actions=None, **algorithm):
-    algorithm = Impala(RunConfig.model_validate({"algorithm": algorithm, "network": network or {}}))
+    algorithm = make_algorithm(RunConfig.model_validate({"algorithm": algorithm, "network": network or {}}))
     algorithm.distribution = JointDistribution(actions or {"action": CategoricalSpec(2)})  # which `build` knows
     return algorithm
 

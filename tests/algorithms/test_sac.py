@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from distrl.algorithms import make_algorithm
-from distrl.algorithms.sac import Sac
 from distrl.config import RunConfig
 from distrl.errors import CheckpointError, ConfigError
 from distrl.networks.framework.backend import Gradients
@@ -303,4 +302,4 @@ def test_sequences_are_refused():
 
 def test_update_before_build_is_an_error():
     with pytest.raises(RuntimeError, match="before build"):
-        Sac(config()).update({}, transitions())
+        make_algorithm(config()).update({}, transitions())

@@ -33,8 +33,8 @@ class Steered:
     def __init__(self):
         self.taken = []
 
-    def steer(self, networks, config):
-        self.taken.append(config)
+    def steer(self, networks, context):
+        self.taken.append(context)
 
 
 def requests(config, state, backend):
@@ -64,10 +64,10 @@ def test_settings_are_taken_over_once_and_remembered(run, steered):
     run.backend.registry.set_control(settings={RATE: 0.5})
     made.attend()
     made.attend()
-    assert [config.network.learning_rate for config in made.taken] == [0.5]
+    assert [context.network.learning_rate for context in made.taken] == [0.5]
     run.backend.registry.set_control(settings={WEIGHT: 0.25})
     made.attend()
-    assert (made.taken[-1].network.learning_rate, made.taken[-1].algorithm.entropy_weight) == (0.5, 0.25)
+    assert (made.taken[-1].network.learning_rate, made.taken[-1].parameters.entropy_weight) == (0.5, 0.25)
     assert made._state.settings == {RATE: (0.01, 0.5), WEIGHT: (0.01, 0.25)}
     assert LearnerState.from_meta(made._state.to_meta()).settings == made._state.settings
 
@@ -76,7 +76,7 @@ def test_a_resumed_training_goes_on_with_them_and_tells_everybody(run, steered):
     state = LearnerState(run_id="r", settings={RATE: (0.01, 0.5), WEIGHT: (0.01, 0.25)})
     made = steered(state)
     made.begin()
-    assert (made.taken[0].network.learning_rate, made.taken[0].algorithm.entropy_weight) == (0.5, 0.25)
+    assert (made.taken[0].network.learning_rate, made.taken[0].parameters.entropy_weight) == (0.5, 0.25)
     assert run.backend.registry.control().settings == {RATE: 0.5, WEIGHT: 0.25}
 
 
@@ -84,7 +84,7 @@ def test_whoever_resumes_with_another_value_wants_that_one(run, steered):
     state = LearnerState(run_id="r", settings={RATE: (0.02, 0.5), WEIGHT: (0.01, 0.25)})  # it was 0.02 then
     made = steered(state)
     made.begin()
-    assert (made.taken[0].network.learning_rate, made.taken[0].algorithm.entropy_weight) == (0.01, 0.25)
+    assert (made.taken[0].network.learning_rate, made.taken[0].parameters.entropy_weight) == (0.01, 0.25)
     assert made._state.settings == {WEIGHT: (0.01, 0.25)}
     assert run.backend.registry.control().settings == {WEIGHT: 0.25}
 
@@ -93,7 +93,7 @@ def test_what_this_run_was_told_is_newer_than_its_checkpoint(run, steered):
     run.backend.registry.set_control(settings={RATE: 0.125})
     made = steered(LearnerState(run_id="r", settings={RATE: (0.01, 0.5)}))
     made.begin()
-    assert [config.network.learning_rate for config in made.taken] == [0.125]
+    assert [context.network.learning_rate for context in made.taken] == [0.125]
 
 
 def test_what_was_overridden_once_does_not_come_back(run, steered):
@@ -114,7 +114,7 @@ def test_what_redis_has_forgotten_is_put_back(run, steered):
     run.backend.registry.set_control(settings={WEIGHT: 0.25})
     made.attend()
     assert run.backend.registry.control().settings == {RATE: 0.5, WEIGHT: 0.25}
-    assert (made.taken[-1].network.learning_rate, made.taken[-1].algorithm.entropy_weight) == (0.5, 0.25)
+    assert (made.taken[-1].network.learning_rate, made.taken[-1].parameters.entropy_weight) == (0.5, 0.25)
 
 
 def test_a_second_demand_waits_for_a_checkpoint_of_its_own(run, steered):
@@ -152,7 +152,7 @@ def test_what_cannot_be_is_told_of_and_not_taken_over(run, steered, caplog):
         made.attend()
     run.backend.registry.set_control(settings={WEIGHT: 0.25})  # which can be
     made.attend()
-    assert [config.algorithm.entropy_weight for config in made.taken] == [0.25]
+    assert [context.parameters.entropy_weight for context in made.taken] == [0.25]
     assert [record.message for record in caplog.records][:1] == [
         "not taken over: network.learning_rate: -1.0 (from the request) must be greater than 0"
     ]
