@@ -50,6 +50,14 @@ def inside(run_dir: Path, *parts: str) -> Path:
     return resolved
 
 
+def own_file(run_dir: Path, *parts: str) -> Path | None:
+    """Return the path of a regular file of a run, or None if there is none."""
+    try:
+        return inside(run_dir, *parts)
+    except NotThereError:
+        return None
+
+
 def id_of(path: str) -> str:
     """Return the id of a run in addresses, a hash of its path below the root."""
     return hashlib.sha256(path.encode(errors="surrogateescape")).hexdigest()[:16]
@@ -58,7 +66,7 @@ def id_of(path: str) -> str:
 def log_names(run_dir: Path) -> list[str]:
     """Return the names of the roles' logs, logs/*.log without the suffix."""
     names = sorted(path.stem for path in (run_dir / "logs").glob("*.log") if path.stem != "events")
-    return [name for name in names if _ROLE.fullmatch(name) and _is_inside(run_dir, "logs", f"{name}.log")]
+    return [name for name in names if _ROLE.fullmatch(name) and own_file(run_dir, "logs", f"{name}.log")]
 
 
 def log_piece(run_dir: Path, role: str, after: int | None) -> Piece:
@@ -94,23 +102,9 @@ def events(run_dir: Path) -> list[Event]:
 
 def film(run_dir: Path) -> Path | None:
     """Return the newest film in the run's directory."""
-    found: list[tuple[float, Path]] = []
     there = [path for pattern in ("*.*", "*/*.*") for path in run_dir.glob(pattern) if path.suffix.lower() in FILMS]
-    for path in [path for path in there if not path.name.startswith(".")]:
-        try:
-            own = inside(run_dir, *path.relative_to(run_dir).parts)
-        except NotThereError:
-            continue
-        found.append((own.stat().st_mtime, own))
-    return max(found, default=(0.0, None))[1]
-
-
-def _is_inside(run_dir: Path, *parts: str) -> bool:
-    try:
-        inside(run_dir, *parts)
-    except NotThereError:
-        return False
-    return True
+    own = [own_file(run_dir, *path.relative_to(run_dir).parts) for path in there if not path.name.startswith(".")]
+    return max(filter(None, own), key=lambda path: path.stat().st_mtime, default=None)
 
 
 def _shown(text: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from distrl.dashboard.files import NotThereError, inside
+from distrl.dashboard.files import own_file
 from distrl.errors import ConfigError
 from distrl.metrics.snapshot import TEXTS, Snapshot
 from distrl.runs.last_row import Header, last_row, read_header
@@ -33,18 +33,16 @@ class Tables:
 
     def names(self, run_dir: Path) -> list[str]:
         """Return the columns of numbers; empty before the first row."""
-        try:
-            path = inside(run_dir, "metrics.csv")
-        except NotThereError:
+        path = own_file(run_dir, "metrics.csv")
+        if path is None:
             return []
         with path.open("rb") as file:
             return [name for name in read_header(file, path).names if name not in TEXTS]
 
     def table(self, run_dir: Path, names: Sequence[str]) -> Table:
         """Return these columns as they are now, without those that the file lacks."""
-        try:
-            path = inside(run_dir, "metrics.csv")
-        except NotThereError:
+        path = own_file(run_dir, "metrics.csv")
+        if path is None:
             return {}
         with self._lock:
             kept = self._files.setdefault(path, _File(path))
@@ -57,10 +55,8 @@ class Tables:
 
     def last(self, run_dir: Path) -> Snapshot:
         """Return the newest row without unknown values."""
-        try:
-            row = last_row(inside(run_dir, "metrics.csv"))
-        except NotThereError:
-            return {}
+        path = own_file(run_dir, "metrics.csv")
+        row = {} if path is None else last_row(path)
         known = {name: value for name, value in row.items() if value is not None and value != ""}
         return {name: value for name, value in known.items() if isinstance(value, str) or math.isfinite(value)}
 

@@ -54,7 +54,7 @@ class Monitor:
             texts["meta"] = meta_text(masked("tensorboard.meta", parameters.meta))
         for name, markdown in texts.items():
             if parameters.has("configuration"):
-                self._keep("TensorBoard's files", partial(self._tensorboard.write_text, name, markdown))
+                self._keep("TensorBoard's files", partial(self._tensorboard.text, name, markdown))
         if parameters.has("print_configuration"):
             for path, setting in settings.items():
                 self._view.event(f"{path}: {setting.text}")

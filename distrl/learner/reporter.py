@@ -87,7 +87,6 @@ class Reporter:
         if stop_reason is not None and self._waits_since_s > 0:  # the last word is on the whole run
             wait_share = self._waited_s / self._waits_since_s
         lengths, returns = state.recent_lengths_steps, state.recent_returns
-        lag = self._lags.summary()
         return {
             "updates": state.updates,
             "env_steps": state.env_steps,
@@ -106,9 +105,7 @@ class Reporter:
             "relu_zeros_max": max(self.relu_zeros.values(), default=None),
             **{f"{RELU_ZEROS}/{layer}": share for layer, share in self.relu_zeros.items()},
             **{f"{TIME}/{name}": share for name, share in self.time_shares.items()},
-            "policy_lag_mean": lag.mean,
-            "policy_lag_p95": lag.p95,
-            "policy_lag_max": lag.max,
+            **self._lags.snapshot(),
             "weights_version": state.weights_version,
             "queue_entries": ledger.queued + ledger.in_flight,
             "queue_bytes": ledger.stream_bytes,

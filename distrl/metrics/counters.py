@@ -4,8 +4,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import accumulate
+
+from distrl.metrics.snapshot import Snapshot
 
 Clock = Callable[[], float]
 
@@ -61,15 +62,6 @@ class Waits:
         self._seconds[name] = self._seconds.get(name, 0.0) + ended - began
 
 
-@dataclass(frozen=True)
-class LagSummary:
-    """Policy lag in updates; all None before the first unroll."""
-
-    mean: float | None = None
-    p95: int | None = None
-    max: int | None = None
-
-
 class LagHistogram:
     """Age in updates of the weights that made the trained unrolls.
 
@@ -90,12 +82,12 @@ class LagHistogram:
         self._sum += lag * count
         self._max = max(self._max, lag)
 
-    def summary(self) -> LagSummary:
+    def snapshot(self) -> Snapshot:
         """Return mean, 95th percentile (the least lag that at least 95 % of the unrolls do not exceed) and maximum."""
         total = sum(self._counts)
         if total == 0:
-            return LagSummary()
+            return dict.fromkeys(("policy_lag_mean", "policy_lag_p95", "policy_lag_max"))
         up_to = accumulate(self._counts)
         p95 = next(lag for lag, seen in enumerate(up_to) if 100 * seen >= 95 * total)
-        overflow = len(self._counts) - 1
-        return LagSummary(self._sum / total, self._max if p95 == overflow else p95, self._max)
+        p95 = self._max if p95 == len(self._counts) - 1 else p95
+        return {"policy_lag_mean": self._sum / total, "policy_lag_p95": p95, "policy_lag_max": self._max}

@@ -133,10 +133,11 @@ class EventFile:
                 self._add(summary.histogram(tag, flat, bins=_edges(flat)), step)
 
     def text(self, tag: str, markdown: str) -> None:
-        """Write Markdown for TensorBoard's Text tab."""
+        """Write Markdown for TensorBoard's Text tab, at once."""
         from tensorboardX import summary
 
         self._add(summary.text(tag, markdown), 0)
+        self.flush()
 
     def flush(self) -> None:
         """Write buffered data."""
@@ -169,20 +170,13 @@ LABELS: Mapping[str, tuple[Label, ...]] = {"loss/loss": ("total-loss", "losses")
 """First part of tags -> labels of which one must be set; other numbers are always written."""
 
 
-class TensorBoardSink:
-    """TensorBoard event files: the numbers of snapshots over environment steps, selected by `parameters`.
-
-    Args:
-        folder: Created if missing. A resumed run adds one more event file to it.
-
-    Raises:
-        MissingExtraError: tensorboardX, which writes the files without TensorFlow, is not installed.
-    """
+class TensorBoardSink(EventFile):
+    """TensorBoard event files: the numbers of snapshots over environment steps, selected by `parameters`."""
 
     def __init__(
         self, folder: Path, parameters: TensorBoardConfig, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._file = EventFile(folder)
+        super().__init__(folder)
         self._clock = clock
         self._parameters = parameters
         self._step: int | None = None  # of the newest point
@@ -197,17 +191,8 @@ class TensorBoardSink:
         for name in snapshot.keys() - TOLD_ONCE - {"env_steps"}:
             value = snapshot[name]
             if isinstance(value, int | float) and self._wants(tag_of(name)):
-                self._file.scalar(tag_of(name), value, step)
-        self._file.flush()
-
-    def write_text(self, name: str, markdown: str) -> None:
-        """Write Markdown for TensorBoard's Text tab."""
-        self._file.text(name, markdown)
-        self._file.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+                self.scalar(tag_of(name), value, step)
+        self.flush()
 
     def _due(self, step: int, *, last: bool) -> bool:
         every_steps, every_s = self._parameters.every_env_steps, self._parameters.every_s
