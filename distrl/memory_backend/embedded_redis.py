@@ -11,7 +11,6 @@ starts redis-server on a unix socket in a 0700 directory and waits:
 The directory is removed in all three. If the guardian was killed, too, a later start removes it (private_directory.py).
 """
 
-import argparse
 import contextlib
 import ctypes
 import os
@@ -96,11 +95,11 @@ class EmbeddedRedis:
         """
         binary = find_server() if server is None else server
         directory, lock = _private_directory()
-        command = [sys.executable, "-P", "-m", "distrl.memory_backend.embedded_redis", "guard"]
-        command += ["--server", str(binary), "--directory", str(directory), "--grace-s", str(eof_grace_s)]
-        command += ["--maxmemory-bytes", str(maxmemory_bytes), "--max-bulk-bytes", str(max(max_bulk_bytes, 2**20))]
         guardian = subprocess.Popen(
-            command,
+            [
+                *(sys.executable, "-P", "-m", "distrl.memory_backend.embedded_redis", str(directory), str(eof_grace_s)),
+                *_server_command(str(binary), directory, maxmemory_bytes, max(max_bulk_bytes, 2**20)),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -178,8 +177,8 @@ def _answers(path: Path) -> bool:
             return False
 
 
-def guard(server: str, directory: Path, grace_s: float, maxmemory_bytes: int, max_bulk_bytes: int) -> int:
-    """Run the guardian; return its exit status: 0 after a requested end, 1 if the server failed or died."""
+def guard(directory: Path, grace_s: float, server_command: list[str]) -> int:
+    """Live a guardian's whole life; return its exit status: 0 ended as asked, 1 the server failed or died."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer)
@@ -187,7 +186,7 @@ def guard(server: str, directory: Path, grace_s: float, maxmemory_bytes: int, ma
         signal.signal(number, lambda _number, _frame: None)  # the wake-up descriptor carries the number
     try:
         redis = subprocess.Popen(
-            _server_command(server, directory, maxmemory_bytes, max_bulk_bytes),
+            server_command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -196,7 +195,7 @@ def guard(server: str, directory: Path, grace_s: float, maxmemory_bytes: int, ma
         )
     except OSError as error:
         shutil.rmtree(directory, ignore_errors=True)
-        print(f"{server}: {error}", file=sys.stderr)
+        print(f"{server_command[0]}: {error}", file=sys.stderr)
         return 1
     if _wait_for_end(redis, reader):
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -256,18 +255,5 @@ def _last_line(path: Path) -> str:
         return str(error)
 
 
-def main() -> int:
-    """`python -m distrl.memory_backend.embedded_redis guard …`, run by `EmbeddedRedis.start` alone."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("role", choices=["guard"])
-    parser.add_argument("--server", required=True)
-    parser.add_argument("--directory", required=True, type=Path)
-    parser.add_argument("--grace-s", required=True, type=float)
-    parser.add_argument("--maxmemory-bytes", required=True, type=int)
-    parser.add_argument("--max-bulk-bytes", required=True, type=int)
-    given = parser.parse_args()
-    return guard(given.server, given.directory, given.grace_s, given.maxmemory_bytes, given.max_bulk_bytes)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+if __name__ == "__main__":  # by `EmbeddedRedis.start` alone
+    sys.exit(guard(Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]))

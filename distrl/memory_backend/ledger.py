@@ -56,11 +56,6 @@ def checked_increments(counts: Mapping[str, int]) -> dict[str, int]:
     return {name: increment for name, increment in counts.items() if increment}
 
 
-def rejected_increments(reason: str, counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the increments of a rejection: `dropped.<reason>` and those in `counts`."""
-    return checked_increments({f"dropped.{reason}": 1, **counts})
-
-
 def increment_commands(keys: RunKeys, counts: Mapping[str, int]) -> list[Command]:
     """Return the commands that add `counts` to the ledger."""
     return [("HINCRBY", keys.ledger, name, increment) for name, increment in counts.items() if increment]
@@ -73,17 +68,13 @@ def ledger_counts(fields: Mapping[str, int], entries: int, in_flight: int) -> Le
     its learner has judged them. Fewer entries than were pushed unbalance the ledger.
     """
     excess = max(entries - fields.get("stream_entries", 0), 0)
+    names = ("produced", "trained", "lost", "rolled_back", "stream_bytes", "pushed_bytes")
     return LedgerCounts(
-        produced=fields.get("produced", 0),
+        **{name: fields.get(name, 0) for name in names},
         foreign=fields.get("foreign", 0) + excess,
-        trained=fields.get("trained", 0),
         queued=entries - in_flight,
         in_flight=in_flight,
         dropped={reason: fields.get(f"dropped.{reason}", 0) for reason in DROP_REASONS},
-        lost=fields.get("lost", 0),
-        rolled_back=fields.get("rolled_back", 0),
-        stream_bytes=fields.get("stream_bytes", 0),
-        pushed_bytes=fields.get("pushed_bytes", 0),
     )
 
 

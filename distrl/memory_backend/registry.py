@@ -6,19 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from pydantic import TypeAdapter, ValidationError
 
 from distrl.errors import FencedError, printable
 from distrl.memory_backend.engine import Command, Reply, RunStore
-from distrl.memory_backend.keys import (
-    HIGHEST_NUMBER,
-    checked_actor,
-    entry_order,
-    is_number,
-    number_or_zero,
-)
+from distrl.memory_backend.keys import HIGHEST_NUMBER, checked_actor, entry_order, is_number, number_or_zero
 from distrl.memory_backend.records import (
     ERRANDS,
     WHOLE,
@@ -61,6 +55,16 @@ def newest_evaluator(incarnation: int, newest: int) -> None:
         raise FencedError(f"another evaluator has taken over (incarnation {newest}, ours {incarnation})")
 
 
+class Requests(TypedDict, total=False):
+    """Fields of the control hash that `Registry.set_control` writes, beside settings."""
+
+    paused: bool
+    stop: str
+    target_actors: int
+    target_forced: bool
+    stacks: bool
+
+
 class Registry:
     """The roles that take part in the run, the requests of its operators, its snapshots and evaluations.
 
@@ -83,7 +87,6 @@ class Registry:
         return int(self._run.write_one("HINCRBY", self._keys.incarnations, checked_actor(actor), 1))
 
     def register_evaluator(self) -> int:
-        """Return the evaluator's new incarnation, from 1."""
         return int(self._run.write_one("HINCRBY", self._keys.incarnations, "evaluator", 1))
 
     def evaluator_incarnation(self) -> int:
@@ -91,7 +94,6 @@ class Registry:
         return number_or_zero(self._engine.call("HGET", self._keys.incarnations, "evaluator"))
 
     def is_registered(self, producer: Producer) -> bool:
-        """Return whether `register_actor` has returned this (actor, incarnation)."""
         actor, incarnation = producer
         return 1 <= incarnation <= number_or_zero(self._engine.call("HGET", self._keys.incarnations, actor))
 
@@ -124,29 +126,14 @@ class Registry:
         self._ignore_fields("what operators ask", odd)
         return control
 
-    def set_control(
-        self,
-        *,
-        paused: bool | None = None,
-        stop: str | None = None,
-        target_actors: int | None = None,
-        target_forced: bool | None = None,
-        stacks: bool | None = None,
-        settings: Mapping[str, Setting] | None = None,
-    ) -> None:
+    def set_control(self, *, settings: Mapping[str, Setting] | None = None, **requests: Unpack[Requests]) -> None:
         """Change the given fields and single settings; all others stay."""
-        given = {
-            "paused": paused,
-            "stop": stop,
-            "target_actors": target_actors,
-            "target_forced": target_forced,
-            "stacks": stacks,
+        told: dict[str, Any] = {
+            name: int(value) if isinstance(value, bool) else value for name, value in requests.items()
         }
-        told = {name: int(value) if isinstance(value, bool) else value for name, value in given.items()}
-        fields = [part for name, value in told.items() if value is not None for part in (name, value)]
-        fields += [part for path, value in (settings or {}).items() for part in (_SETTING + path, json.dumps(value))]
-        if fields:
-            self._run.write_one("HSET", self._keys.control, *fields)
+        told |= {_SETTING + path: json.dumps(value) for path, value in (settings or {}).items()}
+        if told:
+            self._run.write_one("HSET", self._keys.control, *[part for field in told.items() for part in field])
 
     def demand(self, errand: Errand) -> int:
         """Request an errand. If the connection breaks, the request may count twice."""
@@ -166,7 +153,6 @@ class Registry:
         return self._known(self._keys.requests, after, "a request", _request)
 
     def add_snapshot(self, snapshot: Mapping[str, float | int | str | None]) -> None:
-        """Append one snapshot; about the newest `SNAPSHOTS` are kept."""
         text = json.dumps(dict(snapshot))
         self._run.write_one("XADD", self._keys.metrics, "MAXLEN", "~", SNAPSHOTS, "*", "json", text)
 

@@ -25,7 +25,7 @@ from distrl.memory_backend.keys import (
     producer_field,
     producer_of,
 )
-from distrl.memory_backend.ledger import checked_increments, increment_commands, rejected_increments
+from distrl.memory_backend.ledger import checked_increments, increment_commands
 from distrl.memory_backend.records import Producer
 from distrl.types import UnrollHeader
 
@@ -253,7 +253,8 @@ class UnrollStream:
         dead: list[str | bytes | int] = ["XADD", self._keys.dead, "MAXLEN", DEAD_ENTRIES, "*"]
         for name, value in dead_fields(entry, reason).items():
             dead += (name, value)
-        self._settle([entry], rejected_increments(reason, counts), {}, [tuple(dead)], "rejecting an unroll")
+        increments = checked_increments({f"dropped.{reason}": 1, **counts})
+        self._settle([entry], increments, {}, [tuple(dead)], "rejecting an unroll")
 
     def highest(self) -> dict[Producer, int]:
         """Return the highest sequence ever acknowledged per producer; a restarted learner finds gaps by it.

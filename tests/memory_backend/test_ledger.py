@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from distrl.errors import FencedError, MemoryBackendError
-from distrl.memory_backend.ledger import LedgerCounts, checked_increments, ledger_counts, rejected_increments
+from distrl.memory_backend.ledger import LedgerCounts, checked_increments, ledger_counts
 from distrl.types import UnrollHeader
 
 
@@ -67,7 +67,6 @@ def test_entries_beyond_the_pushed_are_foreign_and_missing_ones_unbalance(pushed
 
 def test_increments_are_events():
     assert checked_increments({"trained": 2, "lost": 0, "dropped.stale": 1}) == {"trained": 2, "dropped.stale": 1}
-    assert rejected_increments("decode", {"foreign": 1}) == {"dropped.decode": 1, "foreign": 1}
     for wrong in ({"rolled_back": 1}, {"dropped.other": 1}, {"produced": -1}):
         with pytest.raises(ValueError, match="the ledger takes"):
             checked_increments(wrong)
