@@ -111,7 +111,7 @@ class Side:
             applied=self.weights.applied,
             version=self.version,
         )
-        self.feed = StreamBatches(intake, SCHEMA, tickets, 1, lambda: True)
+        self.feed = StreamBatches(intake, 1, lambda: True)
 
     def forge(self, fields):
         """Puts an entry into the stream past every rule."""

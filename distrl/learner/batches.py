@@ -9,7 +9,6 @@ from typing import Protocol
 
 from distrl.errors import NonFiniteError
 from distrl.learner.intake import Intake, Item, Judged, Receipt
-from distrl.learner.publisher import Tickets
 from distrl.learner.rounds import Rounds
 from distrl.memory_backend.codec import stack
 from distrl.memory_backend.gradient_codec import GradientSchema
@@ -61,17 +60,8 @@ class StreamBatches:
         stop: Called whenever no entry arrives.
     """
 
-    def __init__(
-        self,
-        intake: Intake,
-        schema: UnrollSchema | GradientSchema,
-        tickets: Tickets,
-        size: int,
-        stop: Callable[[], bool],
-    ) -> None:
+    def __init__(self, intake: Intake, size: int, stop: Callable[[], bool]) -> None:
         self._intake = intake
-        self._schema = schema
-        self._tickets = tickets
         self._size = size
         self._stop = stop
         self._refused = 0  # gradients in a row that were not finite
@@ -82,12 +72,12 @@ class StreamBatches:
         Raises:
             NonFiniteError: `REFUSED_GRADIENTS` successive gradients were not finite.
         """
-        taken = take_together(self._intake, self._tickets, self._size, self._stop, self._look)
+        taken = self._intake.take_together(self._size, self._stop, self._look)
         if taken is None:
             return None
         items = [judged.item for judged in taken if judged.item is not None]
         made = LearnerBatch(
-            batch=joined(items, self._schema),
+            batch=joined(items, self._intake.schema),
             lags_updates=[self._intake.version - item.header.weights_version for item in items],
             receipts=(self._intake.receipt(taken, items),),
         )
@@ -98,7 +88,7 @@ class StreamBatches:
         """Raise NonFiniteError after too many successive gradients that are not finite: no update would change that."""
         if judged.item is not None:
             self._refused = 0
-        if judged.refused != "nonfinite" or not isinstance(self._schema, GradientSchema):
+        if judged.refused != "nonfinite" or not isinstance(self._intake.schema, GradientSchema):
             return
         self._refused += 1
         if self._refused >= REFUSED_GRADIENTS:
@@ -146,32 +136,6 @@ class RoundBatches:
         )
         self._intake.version += 1
         return made
-
-
-def take_together(
-    intake: Intake,
-    tickets: Tickets,
-    size: int,
-    stop: Callable[[], bool],
-    look: Callable[[Judged], None] = lambda _judged: None,
-) -> list[Judged] | None:
-    """Return the next `size` items; None if a stop was requested before they were complete.
-
-    Args:
-        look: Called with every judged entry.
-    """
-    taken: list[Judged] = []
-    while len(taken) < size:
-        judged = intake.take()
-        if judged is None:
-            if stop():
-                return None
-            tickets.replace_lost(size - len(taken), intake.version)
-            continue
-        look(judged)
-        if judged.item is not None:
-            taken.append(judged)
-    return taken
 
 
 def joined(items: Sequence[Item], schema: UnrollSchema | GradientSchema) -> Batch | Contributions:

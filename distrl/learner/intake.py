@@ -5,7 +5,7 @@ is acknowledged at once and counted by its reason; gaps in the sequences are cou
 entries of items in use: the learner settles it after their use.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -81,10 +81,11 @@ class Receipt:
         state.observe_episodes(self.episode_returns, self.episode_lengths_steps)
 
 
+@dataclass
 class Intake:
     """Judges one entry after the other, independently of threads and batches.
 
-    Args:
+    Attributes:
         backend: The learner's backend, with the connection of the thread that calls `take`.
         settling: The learner's backend, with the connection on which receipts are settled.
         staleness: Bound on the age of the weights behind an item.
@@ -95,54 +96,64 @@ class Intake:
         largest_gap: Most unrolls of one actor that Redis can lose at once: the capacity of the stream.
     """
 
-    def __init__(
-        self,
-        inbox: Inbox,
-        backend: Backend,
-        schema: UnrollSchema | GradientSchema,
-        tickets: Tickets,
-        *,
-        settling: Backend,
-        staleness: StalenessBound,
-        applied: dict[Producer, int],
-        version: int,
-        newest_version: Callable[[], int] | None = None,
-        wanted: Callable[[UnrollHeader], bool] | None = None,
-        largest_gap: int = LARGEST_GAP,
-    ) -> None:
-        self._inbox = inbox
-        self._backend = backend
-        self._settling = settling
-        self._schema = schema
+    inbox: Inbox
+    backend: Backend
+    schema: UnrollSchema | GradientSchema
+    tickets: Tickets
+    settling: Backend
+    staleness: StalenessBound
+    applied: Mapping[Producer, int]
+    version: int
+    newest_version: Callable[[], int] | None = None
+    wanted: Callable[[UnrollHeader], bool] | None = None
+    largest_gap: int = LARGEST_GAP
+
+    def __post_init__(self) -> None:
         self._layouts = Layouts()
-        self._tickets = tickets
-        self._staleness = staleness
-        self._taken = dict(applied)
-        self._acknowledged = backend.unrolls.highest()
-        self.version = version
-        self._newest_version = newest_version
-        self._wanted = wanted
-        self._largest_gap = largest_gap
+        self._taken = dict(self.applied)
+        self._acknowledged = self.backend.unrolls.highest()
         self._registered: set[Producer] = set()
-        self._env_steps = 0
+        self._env_steps = 0  # seen since the last receipt
         self._poison: str | None = None
+
+    def take_together(
+        self, size: int, stop: Callable[[], bool], look: Callable[[Judged], None] = lambda _judged: None
+    ) -> list[Judged] | None:
+        """Return the next `size` items; None if a stop was requested before they had come.
+
+        Args:
+            stop: Called whenever no entry arrives.
+            look: Called with every entry that was judged.
+        """
+        taken: list[Judged] = []
+        while len(taken) < size:
+            judged = self.take()
+            if judged is None:
+                if stop():
+                    return None
+                self.tickets.replace_lost(size - len(taken), self.version)
+                continue
+            look(judged)
+            if judged.item is not None:
+                taken.append(judged)
+        return taken
 
     def take(self) -> Judged | None:
         """Judge the next entry; return None if none came in time."""
         self._look_at_version()
-        entry = self._inbox.next()
+        entry = self.inbox.next()
         if entry is None:
             return None
-        self._tickets.moved()
+        self.tickets.moved()
         self._look_at_version()
-        judged = self._judge_inherited(entry) if self._inbox.inherits else self._judge(entry)
+        judged = self._judge_inherited(entry) if self.inbox.inherits else self._judge(entry)
         if judged.item is None:
-            self._inbox.settled([entry])
+            self.inbox.settled([entry])
         return judged
 
     def _look_at_version(self) -> None:
-        if self._newest_version is not None:
-            self.version = self._newest_version()
+        if self.newest_version is not None:
+            self.version = self.newest_version()
 
     def receipt(self, taken: Sequence[Judged], items: Sequence[Item]) -> Receipt:
         """Return the receipt of items that were taken together."""
@@ -154,16 +165,16 @@ class Intake:
             trained_steps=sum(item.header.env_steps for item in items),
             episode_returns=[float(value) for item in items for value in item.episode_returns],
             episode_lengths_steps=[int(value) for item in items for value in item.episode_lengths_steps],
-            _backend=self._settling,
-            _inbox=self._inbox,
+            _backend=self.settling,
+            _inbox=self.inbox,
         )
 
     def _judge_inherited(self, entry: Entry) -> Judged:
         """Judge an entry that may have killed a predecessor, and record in Redis that it is being decoded."""
-        if self._backend.unrolls.suspect(entry.entry_id) >= DEATHS:
+        if self.backend.unrolls.suspect(entry.entry_id) >= DEATHS:
             self._poison = entry.entry_id
         judged = self._judge(entry)
-        self._backend.unrolls.absolve(entry.entry_id)
+        self.backend.unrolls.absolve(entry.entry_id)
         return judged
 
     def _judge(self, entry: Entry) -> Judged:
@@ -172,30 +183,30 @@ class Intake:
         if header is None or not self._is_registered(header.producer):
             # Decoded only for the reason: `dead` and the ledger name the graver one.
             reason = "schema" if header is None else self._fault(entry, header) or "schema"
-            self._backend.unrolls.reject(entry, reason, {"foreign": 1})
+            self.backend.unrolls.reject(entry, reason, {"foreign": 1})
             return Judged(entry, header)
         if header.sequence <= self._taken.get(header.producer, -1):
             # Its ticket was used up, or replaced, by the first copy.
-            self._backend.unrolls.acknowledge([entry], {"dropped.duplicate": 1}, {})
+            self.backend.unrolls.acknowledge([entry], {"dropped.duplicate": 1}, {})
             return Judged(entry, header)
         if not self._count_gap(header):
-            self._backend.unrolls.reject(entry, "schema", {"foreign": 1})
+            self.backend.unrolls.reject(entry, "schema", {"foreign": 1})
             return Judged(entry, header)
         self._taken[header.producer] = header.sequence
-        if self._wanted is not None and not self._wanted(header):
+        if self.wanted is not None and not self.wanted(header):
             return self._drop(entry, header, "duplicate")
-        bound = self._staleness.updates
+        bound = self.staleness.updates
         if bound is not None and self.version - header.weights_version > bound:
             dropped = self._drop(entry, header, "stale")
-            self._tickets.replace_one()
+            self.tickets.replace_one()
             return dropped
         try:
             item = self._decode(entry, header)
         except RejectedError as error:
             # The sequence first: a learner that dies in between finds the entry again, and no gap after it.
-            self._backend.unrolls.acknowledge([], {}, {header.producer: header.sequence})
-            self._backend.unrolls.reject(entry, error.reason, {})
-            self._tickets.replace_one()
+            self.backend.unrolls.acknowledge([], {}, {header.producer: header.sequence})
+            self.backend.unrolls.reject(entry, error.reason, {})
+            self.tickets.replace_one()
             return Judged(entry, header, refused=error.reason)
         self._env_steps += header.env_steps
         return Judged(entry, header, item)
@@ -204,7 +215,7 @@ class Intake:
         """Drop a valid entry that is not wanted: its steps count, and its sequence leaves no gap."""
         self._env_steps += header.env_steps
         highest = {header.producer: header.sequence}
-        self._backend.unrolls.acknowledge([entry], {f"dropped.{reason}": 1}, highest)
+        self.backend.unrolls.acknowledge([entry], {f"dropped.{reason}": 1}, highest)
         return Judged(entry, header)
 
     def _decode(self, entry: Entry, header: UnrollHeader) -> Item:
@@ -213,9 +224,9 @@ class Intake:
             raise PoisonError(f"{DEATHS} learners have died while they decoded {entry.entry_id}")
         if header.weights_version > self.version:
             raise SchemaError(f"weights version {header.weights_version} has not been published yet")
-        if isinstance(self._schema, GradientSchema):
-            return decode_contribution(header, entry.payload, self._schema)
-        return decode_unroll(header, entry.payload, self._schema, self._layouts)
+        if isinstance(self.schema, GradientSchema):
+            return decode_contribution(header, entry.payload, self.schema)
+        return decode_unroll(header, entry.payload, self.schema, self._layouts)
 
     def _fault(self, entry: Entry, header: UnrollHeader) -> str | None:
         try:
@@ -225,7 +236,7 @@ class Intake:
         return None
 
     def _is_registered(self, producer: Producer) -> bool:
-        if producer not in self._registered and self._backend.registry.is_registered(producer):
+        if producer not in self._registered and self.backend.registry.is_registered(producer):
             self._registered.add(producer)
         return producer in self._registered
 
@@ -240,9 +251,9 @@ class Intake:
         before = max(self._taken.get(producer, -1), self._acknowledged.get(producer, -1))
         gap = header.sequence - before - 1
         if gap > 0:
-            if gap > self._largest_gap and self._backend.unrolls.uncounted():
+            if gap > self.largest_gap and self.backend.unrolls.uncounted():
                 return False
             # At once and up to this sequence, so that no crash counts the gap twice or never.
             counts = {"lost": gap, "produced": gap}
-            self._backend.unrolls.acknowledge([], counts, {producer: header.sequence - 1})
+            self.backend.unrolls.acknowledge([], counts, {producer: header.sequence - 1})
         return True

@@ -61,14 +61,13 @@ class Prepared:
             stop: Called after a wait of `block_s`.
         """
         backend = backend.as_learner(self.backend.fence)
-        schema, rounds = self._schema(), self._rounds(backend)
-        tickets = Tickets(backend, self.staleness)
+        rounds = self._rounds(backend)
         size = self.config.unrolls_at_once
         intake = Intake(
             Inbox(backend.unrolls, size, block_s),
             backend,
-            schema,
-            tickets,
+            self._schema(),
+            Tickets(backend, self.staleness),
             settling=self.backend,
             staleness=self.staleness if rounds is None else StalenessBound(0),
             applied=self.state.applied,
@@ -78,10 +77,10 @@ class Prepared:
             wanted=None if rounds is None else rounds.takes,
         )
         if self.replay is not None:
-            return Arrivals(intake, tickets, size, stop)
+            return Arrivals(intake, size, stop)
         if rounds is not None:
             return RoundBatches(intake, rounds, stop)
-        return StreamBatches(intake, schema, tickets, size, stop)
+        return StreamBatches(intake, size, stop)
 
     def make_publisher(self) -> Publisher:
         """Make the publisher on the connection of the learner's thread.

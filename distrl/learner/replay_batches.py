@@ -9,10 +9,9 @@ memory. Either way no unroll is in it twice.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from distrl.learner.batches import LearnerBatch, take_together
+from distrl.learner.batches import LearnerBatch
 from distrl.learner.intake import Intake, Receipt
 from distrl.learner.prefetch import Ahead
-from distrl.learner.publisher import Tickets
 from distrl.learner.state import LearnerState
 from distrl.metrics.counters import Waits
 from distrl.replay.memory import Replay
@@ -34,15 +33,14 @@ class Arrivals:
         stop: Called whenever no entry arrives.
     """
 
-    def __init__(self, intake: Intake, tickets: Tickets, size: int, stop: Callable[[], bool]) -> None:
+    def __init__(self, intake: Intake, size: int, stop: Callable[[], bool]) -> None:
         self._intake = intake
-        self._tickets = tickets
         self._size = size
         self._stop = stop
 
     def collect(self) -> Arrived | None:
         """Block until they are complete; return None if a stop was requested before."""
-        taken = take_together(self._intake, self._tickets, self._size, self._stop)
+        taken = self._intake.take_together(self._size, self._stop)
         if taken is None:
             return None
         unrolls = tuple(judged.item for judged in taken if isinstance(judged.item, Unroll))

@@ -104,10 +104,10 @@ class SmallRun:
             wanted=None if rounds is None else rounds.takes,
         )
         if newest_version is not None:
-            return Arrivals(intake, tickets, batch_size, stop)
+            return Arrivals(intake, batch_size, stop)
         if rounds is not None:
             return RoundBatches(intake, rounds, stop)
-        return StreamBatches(intake, schema, tickets, batch_size, stop)
+        return StreamBatches(intake, batch_size, stop)
 
     def use(self, made):
         """Settle a batch as the learner does after its update."""

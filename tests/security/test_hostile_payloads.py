@@ -190,7 +190,7 @@ class Learner:
             applied={},
             version=1,
         )
-        self.feed = StreamBatches(intake, schema, tickets, 1, lambda: True)
+        self.feed = StreamBatches(intake, 1, lambda: True)
 
     def use_all(self):
         """Trains on whatever there is; how many unrolls that were."""
