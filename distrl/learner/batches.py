@@ -5,7 +5,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from distrl.errors import NonFiniteError
 from distrl.learner.intake import Intake, Item, Judged, Receipt
@@ -44,13 +43,6 @@ class LearnerBatch:
         """Hand an update's priorities to the replay memory that the batch was sampled from."""
         if self.replay is not None and self.items is not None and priorities is not None:
             self.replay.reprioritise(self.items, priorities)
-
-
-class Batches(Protocol):
-    """A source of batches for the learner's loop."""
-
-    def collect(self) -> LearnerBatch | None:
-        """Return the next batch; None if a stop was requested before there was one."""
 
 
 class StreamBatches:

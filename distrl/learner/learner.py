@@ -4,7 +4,8 @@ import time
 
 from distrl.algorithms.algorithm import Update
 from distrl.errors import NonFiniteError
-from distrl.learner.batches import Batches, LearnerBatch
+from distrl.learner.batches import LearnerBatch
+from distrl.learner.prefetch import Source
 from distrl.learner.preparation import Prepared
 from distrl.metrics.counters import Waits
 
@@ -16,7 +17,7 @@ class Learner:
         waits: Measures where the loop's time goes, by name.
     """
 
-    def __init__(self, prepared: Prepared, batches: Batches, waits: Waits) -> None:
+    def __init__(self, prepared: Prepared, batches: Source[LearnerBatch], waits: Waits) -> None:
         self.state = prepared.state
         self.last_update_at = time.monotonic()
         self._algorithm, self._networks = prepared.algorithm, prepared.networks

@@ -49,12 +49,6 @@ log = logging.getLogger(__name__)
 Item = TypeVar("Item")
 
 
-def newest_evaluator(incarnation: int, newest: int) -> None:
-    """Raise FencedError unless the evaluator's incarnation is the newest."""
-    if incarnation != newest:
-        raise FencedError(f"another evaluator has taken over (incarnation {newest}, ours {incarnation})")
-
-
 class Requests(TypedDict, total=False):
     """Fields of the control hash that `Registry.set_control` writes, beside settings."""
 
@@ -89,9 +83,9 @@ class Registry:
     def register_evaluator(self) -> int:
         return int(self._run.write_one("HINCRBY", self._keys.incarnations, "evaluator", 1))
 
-    def evaluator_incarnation(self) -> int:
-        """Newest incarnation of the evaluator; 0 before the first."""
-        return number_or_zero(self._engine.call("HGET", self._keys.incarnations, "evaluator"))
+    def check_evaluator(self, incarnation: int) -> None:
+        """Raise FencedError unless the evaluator's incarnation is the newest."""
+        _check_newest(incarnation, self._engine.call("HGET", self._keys.incarnations, "evaluator"))
 
     def is_registered(self, producer: Producer) -> bool:
         actor, incarnation = producer
@@ -169,7 +163,7 @@ class Registry:
         keys, text = self._keys, json.dumps(asdict(evaluation))
 
         def prepare(newest: Reply, replies: Sequence[Reply]) -> Sequence[Command]:
-            newest_evaluator(incarnation, number_or_zero(newest))
+            _check_newest(incarnation, newest)
             best = _float(replies[0])
             commands: list[Command] = [
                 ("XADD", keys.evaluations, "MAXLEN", "~", EVALUATIONS, "*", "json", text),
@@ -232,6 +226,13 @@ class Registry:
             if not self.ignored[what]:
                 log.info("ignored %s that distrl has not written into Redis (%.40s)", what, ascii(name))
             self.ignored[what] += 1
+
+
+def _check_newest(incarnation: int, newest: bytes | None) -> None:
+    if incarnation != number_or_zero(newest):
+        raise FencedError(
+            f"another evaluator has taken over (incarnation {number_or_zero(newest)}, ours {incarnation})"
+        )
 
 
 def _words(text: bytes) -> str:

@@ -22,20 +22,6 @@ class Published(NamedTuple):
     env_steps: int
 
 
-def newer(version: int, published: int) -> int:
-    """Return `version` if it is above the published one.
-
-    Raises:
-        VersionError: Versions never go back; a restarted learner publishes the published version + 1.
-    """
-    if version <= published:
-        raise VersionError(
-            f"weights version {version} is not above the published version {published}: another program has published; "
-            "the next learner goes on above it"
-        )
-    return version
-
-
 def bundle_sha256(bundle: PolicyBundle) -> str:
     """Return the hex digest over graph and description."""
     return hashlib.sha256(hashlib.sha256(bundle.graph).digest() + bundle.description.encode()).hexdigest()
@@ -65,7 +51,12 @@ class WeightStore:
 
         def prepare(replies: Sequence[Reply]) -> list[Command]:
             published, (seconds, microseconds) = replies
-            newer(version, checked_number(published, self._what))
+            newest = checked_number(published, self._what)
+            if version <= newest:  # versions never go back: a restarted learner publishes the published version + 1
+                raise VersionError(
+                    f"weights version {version} is not above the published version {newest}: another program has "
+                    "published; the next learner goes on above it"
+                )
             server_time_s = f"{seconds}.{microseconds:06d}"
             fields = ("version", version, "blob", blob, "env_steps", env_steps, "server_time_s", server_time_s)
             return [("HSET", key, *fields)]

@@ -8,7 +8,6 @@ from distrl.actors.evaluator import PublishedEvaluator
 from distrl.actors.policy import Policy
 from distrl.errors import ConfigError, FencedError
 from distrl.memory_backend.records import RoleStatus
-from distrl.memory_backend.registry import newest_evaluator
 from distrl.roles.description import RunAddress
 from distrl.roles.join import JoinedRole, await_bundle, log, make_environment
 from distrl.roles.plan import Role
@@ -52,7 +51,7 @@ class EvaluatorRole(JoinedRole):
     def _evaluate(self, evaluator: PublishedEvaluator) -> None:
         self._enter("waiting: weights")
         while not self._stop.wait(POLL_S):
-            newest_evaluator(self._incarnation, self._backend.registry.evaluator_incarnation())
+            self._backend.registry.check_evaluator(self._incarnation)
             asked = self._backend.registry.control().evaluation
             if not (evaluator.due or (asked.pending and self._backend.weights.version() > 0)):
                 continue
