@@ -8,15 +8,13 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
 
 from distrl.errors import CheckpointError
+from distrl.memory_backend.records import Producer
 
 WINDOW_EPISODES = 100
 """Number of episodes in the mean return that is shown and that can stop a run."""
 
-Producer = tuple[int, int]
 _Count = Annotated[int, Field(ge=0)]
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
-
-
 _Setting = _Finite | int | str | None
 
 

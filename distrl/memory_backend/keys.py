@@ -32,7 +32,6 @@ class Row:
     writer: str
     reader: str
     bound: str
-    ttl_s: int | None = None
 
 
 TABLE = (

@@ -4,11 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from distrl.config.live_settings import Value
+
 Producer = tuple[int, int]
-
-
-Setting = float | int | str | None
-"""Value of a setting that changes while the run lasts."""
 WORDS = frozenset({"bottleneck", "missing_workers", "unsaved", "origin", "stop_reason"})
 """Names in a snapshot whose values are words; all other values are numbers."""
 WHOLE = frozenset({"updates", "env_steps", "episodes", "trained_steps", "weights_version", "evaluation_env_steps"})
@@ -58,7 +56,7 @@ class Control:
     target_actors: int | None = None
     target_forced: bool = False
     stacks: bool = False  # heartbeats are to tell what every thread is doing
-    settings: Mapping[str, Setting] = field(default_factory=dict)
+    settings: Mapping[str, Value] = field(default_factory=dict)
     checkpoint: Demand = NOT_ASKED
     evaluation: Demand = NOT_ASKED
 

@@ -10,6 +10,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 
 from pydantic import TypeAdapter, ValidationError
 
+from distrl.config.live_settings import Value
 from distrl.errors import FencedError, printable
 from distrl.memory_backend.engine import Command, Reply, RunStore
 from distrl.memory_backend.keys import HIGHEST_NUMBER, checked_actor, entry_order, is_number, number_or_zero
@@ -25,7 +26,6 @@ from distrl.memory_backend.records import (
     Producer,
     Request,
     RoleStatus,
-    Setting,
 )
 
 # One snapshot a second: enough to draw the last minutes; `metrics.csv` has the whole history. A longer stream would
@@ -120,7 +120,7 @@ class Registry:
         self._ignore_fields("what operators ask", odd)
         return control
 
-    def set_control(self, *, settings: Mapping[str, Setting] | None = None, **requests: Unpack[Requests]) -> None:
+    def set_control(self, *, settings: Mapping[str, Value] | None = None, **requests: Unpack[Requests]) -> None:
         """Change the given fields and single settings; all others stay."""
         told: dict[str, Any] = {
             name: int(value) if isinstance(value, bool) else value for name, value in requests.items()
@@ -330,9 +330,9 @@ def _control(told: Mapping[bytes, bytes]) -> tuple[Control, list[str]]:
     return control, [*odd, *[_words(name) for name, value in counts.items() if not is_number(value)]]
 
 
-def _settings(told: Mapping[bytes, bytes]) -> tuple[dict[str, Setting], list[str]]:
+def _settings(told: Mapping[bytes, bytes]) -> tuple[dict[str, Value], list[str]]:
     """Return path -> value, and the fields without a valid value."""
-    found: dict[str, Setting] = {}
+    found: dict[str, Value] = {}
     odd = []
     for name, text in told.items():
         path, value = _words(name), _json(text)

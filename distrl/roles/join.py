@@ -19,11 +19,11 @@ from setproctitle import setproctitle
 
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
-from distrl.config.live_settings import steered_so_far
+from distrl.config.live_settings import Value, steered_so_far
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError, EnvironmentFailedError, MemoryBackendError
 from distrl.memory_backend.backend import Backend, connect
-from distrl.memory_backend.records import Control, RoleStatus, Setting
+from distrl.memory_backend.records import Control, RoleStatus
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.lifeline import watch_lifeline
 from distrl.roles.plan import Role
@@ -186,8 +186,8 @@ class Heartbeat:
         self._stop = stop
         self._config = self._steered = config
         self._steer = steer
-        self._settings: Mapping[str, Setting] = {}
-        self._held: Mapping[str, Setting] = {}
+        self._settings: Mapping[str, Value] = {}
+        self._held: Mapping[str, Value] = {}
         self._beat = 0
         self._with_stacks = False
         self._cpu = (time.monotonic(), time.process_time())
