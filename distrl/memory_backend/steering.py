@@ -5,6 +5,7 @@ import json
 import socket
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -15,11 +16,19 @@ from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.records import Errand, Request
 
 
-class _Described(BaseModel):
-    """The parts of a run's description that bound requests."""
+class _Configured(BaseModel):
+    """The configuration in a run's description."""
 
     config: RunConfig
+
+
+class _Bounded(BaseModel):
+    """The bound on actors in a run's description."""
+
     most_actors: int | None = None
+
+
+_Part = TypeVar("_Part", bound=BaseModel)
 
 
 class Steering:
@@ -38,9 +47,13 @@ class Steering:
         self._by = by
 
     @cached_property
-    def _launched(self) -> _Described:
+    def _config(self) -> RunConfig:
+        """The configuration of the launch."""
+        return self._described(_Configured).config
+
+    def _described(self, part: type[_Part]) -> _Part:
         try:
-            return _Described.model_validate_json(self._backend.config_json())
+            return part.model_validate_json(self._backend.config_json())
         except ValidationError as error:
             odd = error.errors(include_url=False)[0]
             where = ".".join(map(str, odd["loc"]))
@@ -71,7 +84,7 @@ class Steering:
         """
         if isinstance(actors, bool) or not isinstance(actors, int) or actors < 1:
             raise ConfigError(f"actors: {actors} must be a whole number, at least 1")
-        most = self._launched.most_actors
+        most = self._described(_Bounded).most_actors
         if most is not None and actors > most and not force:
             raise ConfigError(
                 f"actors: {actors} is more than this run may have, {most} (actors.max_count); "
@@ -89,7 +102,7 @@ class Steering:
         Raises:
             ConfigError: The run has no evaluator.
         """
-        if self._launched.config.evaluation.every_env_steps is None:
+        if self._config.evaluation.every_env_steps is None:
             raise ConfigError("the run has no evaluator: it was launched without evaluation.every_env_steps")
         return self._demand("evaluation")
 
@@ -111,14 +124,14 @@ class Steering:
         Raises:
             ConfigError: A setting cannot change while the run goes on, or its value is invalid.
         """
-        _, held, _ = steered_so_far(self._launched.config, self._registry.control().settings)
-        steered(self._launched.config, {**held, **settings})
+        _, held, _ = steered_so_far(self._config, self._registry.control().settings)
+        steered(self._config, {**held, **settings})
         what = ", ".join(f"{path} {json.dumps(value)}" for path, value in settings.items())
         self._ask(what, lambda: self._registry.set_control(settings=settings))
 
     def steerable(self) -> list[Parameter]:
         """Return the settings that `change` takes, with their current values."""
-        config, _, _ = steered_so_far(self._launched.config, self._registry.control().settings)
+        config, _, _ = steered_so_far(self._config, self._registry.control().settings)
         return steerable(config)
 
     def _demand(self, errand: Errand) -> int:
