@@ -64,7 +64,7 @@ def test_a_killed_learner_resumes_from_the_newest_checkpoint(start_run, endless)
     fence = run.role("learner").incarnation
     run.kill("learner")
     run.wait_until(lambda: run.role("learner").incarnation > fence, "another learner trains")
-    assert run.backend.weights.version() > version
+    run.wait_until(lambda: run.backend.weights.version() > version, "it publishes above its predecessor's versions")
     summary = run.finish()
     assert (summary.exit_code, summary.stop_reason, summary.updates, summary.restarts) == (0, "updates", 150, 1)
     assert summary.imbalance == 0
