@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from distrl.config.network import NetworkParameters
 from distrl.config.section import Section
 
 
@@ -24,6 +25,14 @@ class TransitionParameters(Section):
     def trained_steps(self, unroll_length_steps: int) -> int:
         """Return the number of steps of one item that the loss sees, at most."""
         return 1
+
+    def check(self, unroll_length_steps: int, network: NetworkParameters) -> None:
+        """Refuse a network with memory, for which a transition has no state."""
+        if network.has_memory:
+            raise ValueError(
+                "algorithm.replay.item.kind: transition has no recurrent state, and network.middleware_parameters: "
+                f"{network.middleware_parameters.kind} has memory; use sequence"
+            )
 
 
 class SequenceParameters(Section):
@@ -53,7 +62,7 @@ class SequenceParameters(Section):
         """Return the number of steps of one item that the loss sees, at most."""
         return self.length(unroll_length_steps) - self.burn_in_steps
 
-    def check(self, unroll_length_steps: int, *, has_memory: bool) -> None:
+    def check(self, unroll_length_steps: int, network: NetworkParameters) -> None:
         """Refuse sequences that do not fill an unroll, and a burn-in of no use."""
         length, where = self.length(unroll_length_steps), "algorithm.replay.item"
         for name, steps in (("overlap_steps", self.overlap_steps), ("burn_in_steps", self.burn_in_steps)):
@@ -65,7 +74,7 @@ class SequenceParameters(Section):
                 f"{where}: sequences of {length} steps that start every {stride} do not fill unrolls of "
                 f"{unroll_length_steps} steps; set actors.unroll_length_steps to {length} plus a multiple of {stride}"
             )
-        if self.burn_in_steps and not has_memory:
+        if self.burn_in_steps and not network.has_memory:
             raise ValueError(
                 f"{where}.burn_in_steps: {self.burn_in_steps} steps bring a recurrent state up to date, and the "
                 "network has none; leave it out, or use the middleware lstm or gru"

@@ -19,10 +19,10 @@ from distrl.config.replay import ReplayParameters
 from distrl.errors import CheckpointError
 from distrl.replay.items import make_items
 from distrl.replay.rate_limiter import RateLimiter
-from distrl.replay.ring import UnrollRing, slot_bytes
+from distrl.replay.ring import UnrollRing, slot_forms
 from distrl.replay.samplers import make_sampler, sampler_bytes
 from distrl.replay.sum_tree import Indices
-from distrl.types import Array, Batch, FloatArray, Unroll, UnrollSchema
+from distrl.types import Array, Batch, FloatArray, Unroll, UnrollSchema, bytes_of
 
 
 class Sample(NamedTuple):
@@ -57,7 +57,7 @@ def replay_bytes(parameters: ReplayParameters, schema: UnrollSchema) -> int:
     """Return the bytes of a full memory: unrolls, their counts of steps and items, and the sampler's data."""
     items = make_items(parameters, schema, discount=1.0)
     slots = parameters.slots(schema.unroll_length_steps * schema.environments)
-    return slots * (slot_bytes(schema, items.forms) + 16) + sampler_bytes(parameters, slots, items.per_slot)
+    return slots * (bytes_of(slot_forms(schema, items.forms)) + 16) + sampler_bytes(parameters, slots, items.per_slot)
 
 
 class Replay:

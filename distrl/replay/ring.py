@@ -18,7 +18,6 @@ from distrl.types import (
     Form,
     Unroll,
     UnrollSchema,
-    bytes_of,
     step_arguments,
     step_arrays,
 )
@@ -34,11 +33,6 @@ def slot_forms(schema: UnrollSchema, further: Mapping[str, Form]) -> dict[str, F
     for group, arrays in _groups(schema).items():
         forms |= {f"{group}/{position}": form for position, form in enumerate(arrays.values())}
     return {**forms, **further}
-
-
-def slot_bytes(schema: UnrollSchema, further: Mapping[str, Form]) -> int:
-    """Bytes that one unroll takes."""
-    return bytes_of(slot_forms(schema, further))
 
 
 class UnrollRing:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from distrl import frames
 from distrl.config.replay import ReplayParameters
 from distrl.replay.memory import Replay
-from distrl.replay.ring import UnrollRing, slot_bytes
-from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader, UnrollSchema
+from distrl.replay.ring import UnrollRing, slot_forms
+from distrl.types import ArraySpec, BoxSpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader, UnrollSchema, bytes_of
 
 SPEC = EnvSpec(
     "Toy",
@@ -196,7 +196,7 @@ def test_every_frame_is_there_once():
     state is 16 bytes."""
     schema = UnrollSchema.of(SPEC, 10, 2, STATE, states=3)
     further = {"bootstrap_steps": (np.dtype("int32"), (10, 2))}
-    assert slot_bytes(schema, {}) == 26 * 4 + 22 * 8 + 20 * (12 + 11) + 3 * 2 * 16
-    assert slot_bytes(schema, further) == slot_bytes(schema, {}) + 20 * 4
+    assert bytes_of(slot_forms(schema, {})) == 26 * 4 + 22 * 8 + 20 * (12 + 11) + 3 * 2 * 16
+    assert bytes_of(slot_forms(schema, further)) == bytes_of(slot_forms(schema, {})) + 20 * 4
     ring = UnrollRing(schema, 5, further)
-    assert sum(array.nbytes for array in ring.arrays.values()) == 5 * slot_bytes(schema, further)
+    assert sum(array.nbytes for array in ring.arrays.values()) == 5 * bytes_of(slot_forms(schema, further))

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from distrl.config.exploration import ExplorationParameters
 from distrl.config.network import NetworkParameters
-from distrl.config.replay import ReplayParameters, SequenceParameters
+from distrl.config.replay import ReplayParameters
 from distrl.config.section import Section
 from distrl.types import EnvSpec
 
@@ -104,13 +104,7 @@ class AlgorithmSection(Section):
             raise ValueError(
                 f"network.optimizer_type: LBFGS needs the same batch again; {self.name} samples another one"
             )
-        if isinstance(replay.item, SequenceParameters):
-            replay.item.check(context.unroll_length_steps, has_memory=network.has_memory)
-        elif network.has_memory:
-            raise ValueError(
-                "algorithm.replay.item.kind: transition has no recurrent state, and network.middleware_parameters: "
-                f"{network.middleware_parameters.kind} has memory; use sequence"
-            )
+        replay.item.check(context.unroll_length_steps, network)
 
     def check_actions(self, spec: EnvSpec) -> None:
         """Refuse an environment whose actions the algorithm cannot choose; any by default.
