@@ -102,11 +102,6 @@ class ProximalUpdate:
             minibatches=minibatches,
         )
 
-    @property
-    def traces(self) -> int:
-        """Number of compilations of the epochs."""
-        return self._epochs.traces
-
     def __call__(self, batch: Batch) -> Metrics:
         """Make one update; see `TrainStep`. With a KL penalty, kl_coefficient is its coefficient in this update."""
         experience = self._arrange(batch, self._estimates(batch))

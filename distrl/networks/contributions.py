@@ -34,10 +34,6 @@ class GradientStep:
             lambda gradients: clip_gradients(gradients, network.parameters),
         )
 
-    @property
-    def traces(self) -> int:
-        return self._gradients.traces
-
     def __call__(self, batch: Batch) -> Differentiated:
         """Compute the gradient of one batch; random generators and moving averages advance."""
         loss, named, gradients = self._gradients(batch)

@@ -44,10 +44,6 @@ class LossInspection:
         trainable = [variable for copy in online for variable in copy.model.trainable_variables]
         self._compiled = Gradients(self._with_terms, trainable, objective.others)
 
-    @property
-    def traces(self) -> int:
-        return self._compiled.traces
-
     def __call__(self, batch: Batch) -> Differential:
         """Inspect a whole batch at once, also if an update takes it in minibatches or several times."""
         loss, terms, gradients = self._compiled(batch)
@@ -93,10 +89,6 @@ class ReluZeros:
     def __init__(self, network: Assembly) -> None:
         self._network = network
         self._compiled = Outputs(self._shares, network.model.variables)
-
-    @property
-    def traces(self) -> int:
-        return self._compiled.traces
 
     def __call__(self, batch: Batch) -> dict[str, float]:
         """Return layer -> share of zeros over the valid rows of a batch [T, N], in the network's order.

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import numpy as np
@@ -18,14 +18,8 @@ from distrl.networks.framework.differentiation import LossFunction, Part, PureLo
 from distrl.networks.framework.optimizers import create_optimizer, state_variables
 from distrl.types import Batch, IntArray
 
-
-class TrainStep(Protocol):
-    """One update from one batch; `traces` counts how often it was compiled."""
-
-    @property
-    def traces(self) -> int: ...
-
-    def __call__(self, batch: Batch) -> Metrics: ...
+TrainStep = Callable[[Batch], Metrics]
+"""One update from one batch."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +73,6 @@ class Step:
         self._minibatches = minibatches
         step = CompiledStep(loss, parts, replicas, reduce)
         self._compiled: Any = step if minibatches is None else CompiledEpochs(step, minibatches.take, minibatches.stop)
-
-    @property
-    def traces(self) -> int:
-        """Number of traces; more than one per shape of data means lost time."""
-        return int(self._compiled.traces)
 
     def __call__(self, batch: Any) -> Metrics:
         """Make one update, unless loss or gradients, of any minibatch, are NaN or infinite.

@@ -12,6 +12,7 @@ from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.errors import ConfigError
 from distrl.networks.inspection import LossInspection
 from distrl.types import ArraySpec, Batch, BoxSpec, Contribution, DiscreteSpec, EnvSpec, UnrollHeader
+from tests.traces import traces
 
 SPEC = EnvSpec(id="toy", observations={"observation": ArraySpec((2,), "float32")}, actions={"action": DiscreteSpec(2)})
 
@@ -262,7 +263,7 @@ def test_the_loss_sees_rewards_by_the_statistics_of_earlier_updates():
     assert second["reward_deviation"] == pytest.approx(2.0)
     third = algorithm.update(networks, paying([1.0, 1.0], [[0.0]])).metrics
     assert third["reward_deviation"] == pytest.approx(np.std([0.0, 4.0, 10.0, 6.0, 2.0]))
-    assert algorithm._step.traces == 1
+    assert traces(algorithm._step) == 1
 
 
 def test_gradient_actors_normalise_rewards_by_what_was_published_with_the_weights():
@@ -335,7 +336,7 @@ def test_what_is_changed_while_training_is_as_if_configured(section, how):
             algorithm.steer(networks, context_of(now))
         told[name] = [algorithm.update(networks, batch(sequences=4)).metrics for _ in range(3)]
         weights[name] = networks["main"].online.get_weights()
-        assert algorithm._step.traces == 1
+        assert traces(algorithm._step) == 1
     for steered_metrics, configured_metrics in zip(told["steered"], told["configured"], strict=True):
         assert steered_metrics == pytest.approx(configured_metrics, rel=1e-5, abs=1e-6)
     for one, other in zip(weights["steered"], weights["configured"], strict=True):

@@ -10,6 +10,7 @@ from distrl.algorithms import make_algorithm
 from distrl.algorithms.epochs import shuffled
 from distrl.config import RunConfig
 from distrl.types import ArraySpec, Batch, BoxSpec, DiscreteSpec, EnvSpec
+from tests.traces import traces
 
 T, N = 4, 6
 SPEC = EnvSpec("x", {"observation": ArraySpec((3,), "float32")}, {"action": DiscreteSpec(2)})
@@ -92,7 +93,7 @@ def test_one_update_is_all_epochs_and_stays_near_the_policy_that_acted():
     # The next update starts anew from where this one ended.
     after = math.log(probability(networks, batch))
     algorithm.update(networks, batch._replace(behaviour_log_probabilities=np.full((T, N), after, "float32")))
-    assert algorithm._step.traces == 1
+    assert traces(algorithm._step) == 1
 
 
 def test_epochs_are_steps_by_hand():
@@ -139,7 +140,7 @@ def test_the_coefficient_follows_the_divergence_after_the_update():
         assert (metrics["kl_coefficient"], metrics["kl"]) == (1.0, far)
         assert networks["main"].online.get_variable_value("policy/kl_coefficient") == pytest.approx(factor, rel=1e-6)
         assert algorithm.update(networks, batch).metrics["kl_coefficient"] == pytest.approx(factor, rel=1e-6)
-    assert step.traces == 1
+    assert traces(step) == 1
 
 
 @pytest.mark.parametrize(("target", "bound"), [(1e-9, 2e4), (1e9, 2e-4)])

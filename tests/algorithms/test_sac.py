@@ -11,6 +11,7 @@ from distrl.config import RunConfig
 from distrl.errors import CheckpointError, ConfigError
 from distrl.networks.framework.backend import Gradients
 from distrl.types import ArraySpec, Batch, BoxSpec, DiscreteSpec, EnvSpec
+from tests.traces import traces
 
 N, GAMMA, SCALE = 6, 0.9, 0.5
 LOW, HIGH = np.float32([-2.0, 0.0]), np.float32([2.0, 1.0])
@@ -182,7 +183,7 @@ def test_rates_are_those_of_the_section():
     slow = critic.target.get_weights()
     for index in trained:
         np.testing.assert_allclose(slow[index], target[index], rtol=1e-5)
-    assert algorithm._step.traces == 1
+    assert traces(algorithm._step) == 1
 
 
 def test_without_rates_of_their_own_all_learn_at_the_networks(fresh):

@@ -9,6 +9,7 @@ from distrl.config import RunConfig
 from distrl.errors import ConfigError
 from distrl.networks.framework.backend import Gradients
 from distrl.types import ArraySpec, Batch, BoxSpec, DiscreteSpec, EnvSpec
+from tests.traces import traces
 
 N, GAMMA, SCALE, RATE = 6, 0.9, 0.5, 0.25
 LOW, HIGH = np.float32([-2.0, 0.0]), np.float32([2.0, 1.0])
@@ -153,7 +154,7 @@ def test_the_policy_moves_with_every_second_update_and_targets_follow_then(fresh
         for slow, found in zip(expected, targets[at], strict=True):
             for one, other in zip(slow, found, strict=True):
                 np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-7)
-    assert algorithm._step.traces == 1
+    assert traces(algorithm._step) == 1
 
 
 def test_each_loss_moves_its_own_variables_alone(fresh):

@@ -25,6 +25,7 @@ from distrl.memory_backend.records import Evaluation
 from distrl.memory_backend.stream import QueueCaps
 from distrl.networks.policy.description import BundleDescription
 from distrl.types import Weights
+from tests.traces import traces
 
 # ------------------------------------------------------------------------------------------------------------- device
 
@@ -96,7 +97,7 @@ def test_trains_reports_and_saves_until_a_condition_holds(train, tmp_path, monke
     first, *between, last = training.saved
     assert (first, last) == (4, 11)
     assert all(updates >= 8 for updates in between)
-    assert training.made.algorithm._step.traces == 1  # nothing is traced again after the first update
+    assert traces(training.made.algorithm._step) == 1  # nothing is traced again after the first update
     reported = [snapshot["updates"] for snapshot in training.snapshots]
     assert (reported[0], reported[-1]) == (1, 11)
     assert [snapshot["stop_reason"] for snapshot in training.snapshots[:-1]] == [None] * (len(reported) - 1)
@@ -134,7 +135,7 @@ def test_what_operators_change_holds_while_training_and_after_a_resumption(train
     rates = {snapshot["updates"]: snapshot["learning_rate"] for snapshot in training.snapshots}
     assert [rates[updates] for updates in (1, 2, 3)] == pytest.approx([0.01] * 3)
     assert [rates[updates] for updates in (5, 6)] == [0.125] * 2
-    assert training.made.algorithm._step.traces == 1
+    assert traces(training.made.algorithm._step) == 1
     resumed = train(stop__updates=8)
     resumed.run()
     assert {snapshot["learning_rate"] for snapshot in resumed.snapshots} == {0.125}

@@ -6,6 +6,7 @@ import pytest
 from distrl.config.heads import PolicyHeadParameters, ValueHeadParameters
 from distrl.networks.inspection import ReluZeros
 from distrl.types import Batch
+from tests.traces import traces
 
 T, N = 2, 2
 HIDDEN, HEAD = "middleware_dense_0_activation", "value_head_hidden_0"
@@ -68,11 +69,11 @@ def test_rows_that_are_not_valid_and_the_last_one_do_not_count(by_hand):
 
 def test_it_is_compiled_once_and_sees_the_weights_of_the_moment(by_hand):
     zeros = ReluZeros(by_hand)
-    assert zeros.traces == 0
+    assert traces(zeros) == 0
     zeros(batch_of(ROWS, VALID))
     set_layer(by_hand, "middleware_dense_0", np.zeros((4, 3)), [1.0, 1.0, 1.0])
     assert zeros(batch_of(ROWS, VALID)) == {HIDDEN: 0.0, HEAD: 0.5}
-    assert zeros.traces == 1
+    assert traces(zeros) == 1
 
 
 def test_behind_memory_the_features_are_those_of_the_unroll(build):
@@ -102,7 +103,7 @@ def test_behind_memory_the_features_are_those_of_the_unroll(build):
 )
 def test_without_relu_there_is_nothing_to_tell_and_nothing_is_compiled(build, options):
     zeros = ReluZeros(build(**options))
-    assert (zeros(batch_of(ROWS, VALID)), zeros.traces) == ({}, 0)
+    assert (zeros(batch_of(ROWS, VALID)), traces(zeros)) == ({}, 0)
 
 
 def test_every_layer_of_every_trunk_is_looked_at(build):

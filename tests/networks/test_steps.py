@@ -12,6 +12,7 @@ from distrl.networks.framework.differentiation import Part
 from distrl.networks.steps import Minibatches, Step, TrainedNumber, held, sequences_of
 from distrl.networks.wrapper import NetworkWrapper
 from distrl.types import ArraySpec, Batch, BoxSpec, EnvSpec
+from tests.traces import traces
 
 SPEC = EnvSpec("x", {"observation": ArraySpec((2,), "float32")}, {"action": BoxSpec((1,), (-1.0,), (1.0,))})
 ROWS = np.array([[1.0, -2.0], [0.5, 3.0]], np.float32)
@@ -59,7 +60,7 @@ def test_a_target_copy_follows_within_the_step():
     step(ROWS)
     for old, new, target in zip(first, second, network.target.get_weights(), strict=True):
         np.testing.assert_allclose(target, 0.75 * old + 0.25 * new, rtol=1e-6)
-    assert step.traces == 1
+    assert traces(step) == 1
 
 
 def test_what_is_held_is_a_constant_through_which_gradients_pass():
@@ -166,7 +167,7 @@ def test_a_part_with_a_period_moves_with_every_kth_update():
     a = np.cumsum(range(1, 8))
     expected = [(a[at], b, at + 1, count) for at, (b, count) in enumerate([(0, 0)] * 2 + [(3, 1)] * 3 + [(9, 2)] * 2)]
     assert [tuple(round(number, 3) for number in row) for row in seen] == expected
-    assert periods.step.traces == 1
+    assert traces(periods.step) == 1
 
 
 def test_an_update_that_is_refused_is_not_counted_for_a_period():

@@ -58,10 +58,6 @@ class Gradients:
         self._compiled = _framework.compiled_gradients(self._loss, clip)
         self._after: dict[int, Any] = {}
 
-    @property
-    def traces(self) -> int:
-        return self._loss.traces
-
     def __call__(self, data: Any) -> tuple[float, dict[str, Array], list[Array]]:
         """Return loss, the function's named arrays, and the clipped gradients in the variables' order, as copies."""
         loss, named, after, gradients = self._compiled(data)
@@ -84,10 +80,6 @@ class Outputs:
     def __init__(self, function: LossFunction, variables: Sequence[Any]) -> None:
         self._loss = PureLoss(function, [], variables)
         self._compiled = _framework.compiled_outputs(self._loss)
-
-    @property
-    def traces(self) -> int:
-        return self._loss.traces
 
     def __call__(self, data: Any) -> dict[str, Array]:
         """Return copies of the function's named arrays."""

@@ -152,7 +152,6 @@ class Step:
         self.names: tuple[str, ...] = ()
         # Explicit: an output that XLA left on one device, or in parts, would retrace the next step.
         self._compiled = jax.jit(self._step, out_shardings=self.shards.everywhere)
-        self.traces = 0
 
     def __call__(self, data: Any) -> dict[str, Any]:
         # Values assigned since the last step, from a checkpoint or as statistics, are on one device.
@@ -165,7 +164,6 @@ class Step:
         return metrics | {name: np.asarray(array) for name, array in arrays.items()}
 
     def _step(self, before: list[Any], constants: list[Any], data: Any) -> tuple[list[Any], Any, dict[str, Any]]:
-        self.traces += 1  # runs while tracing only
         after, metrics, arrays, finite = self.advance(before, constants, data)
         kept = [jnp.where(finite, new, old) for new, old in zip(after, before, strict=True)]
         return kept, metrics, arrays
@@ -231,7 +229,6 @@ class Epochs:
         self._take = take
         self._stop = stop
         self._compiled = jax.jit(self._call, out_shardings=self._one.shards.everywhere)
-        self.traces = 0
 
     def __call__(self, data: Any, order: Array) -> tuple[tuple[str, ...], Array, int]:
         variables, shards = self._one.variables, self._one.shards
@@ -241,7 +238,6 @@ class Epochs:
         return self._one.names, np.asarray(rows)[np.asarray(evaluated)], int(steps)
 
     def _call(self, before: list[Any], data: Any, order: Any) -> tuple[list[Any], Any, Any, Any]:
-        self.traces += 1  # runs while tracing only
 
         def body(carried: tuple[list[Any], Any], items: Any) -> tuple[tuple[list[Any], Any], tuple[Any, Any, Any]]:
             values, goes_on = carried

@@ -119,10 +119,6 @@ class FullBatchStep:
         self._gradients = Gradients(function, trainable, others)
         self._parameters = parameters
 
-    @property
-    def traces(self) -> int:
-        return self._gradients.traces
-
     def __call__(self, batch: Batch) -> Metrics:
         """Search once. Metrics and gradient_norm are those of the weights before it; learning_rate is 0."""
         before = [to_numpy(variable) for variable in self._variables]

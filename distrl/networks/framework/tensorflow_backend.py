@@ -100,7 +100,6 @@ class Step:
         self._count = counting_part(parts).optimizer
         self.names: tuple[str, ...] = ()
         self._compiled = Compiled(self._step)
-        self.traces = 0
 
     def __call__(self, data: Any) -> dict[str, Any]:
         # One vector, so that all metrics take one transfer from the device.
@@ -109,7 +108,6 @@ class Step:
         return metrics | {name: array.numpy() for name, array in arrays.items()}
 
     def _step(self, data: Any) -> tuple[Any, dict[str, Any]]:
-        self.traces += 1  # runs while tracing only
         scalars, arrays, _ = self.advance(data)
         return scalars, arrays
 
@@ -154,14 +152,12 @@ class Epochs:
         self._take = take
         self._stop = stop
         self._compiled = Compiled(self._call)
-        self.traces = 0
 
     def __call__(self, data: Any, order: Array) -> tuple[tuple[str, ...], Array, int]:
         rows, steps = self._compiled(data, order)
         return self._one.names, rows.numpy(), int(steps)
 
     def _call(self, data: Any, order: Any) -> tuple[Any, Any]:
-        self.traces += 1  # runs while tracing only
         variables = self._one.variables
         before = [tf.identity(variable.value) for variable in variables]
 
