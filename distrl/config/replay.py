@@ -129,13 +129,13 @@ class ReplayParameters(Section):
     capacity_steps: int = Field(100_000, ge=1)
     """Environment steps kept, in whole unrolls; the oldest unrolls make room."""
     min_size_steps: int = Field(1_000, ge=1)
-    """Sampling begins when the memory holds so many steps."""
+    """Number of stored steps from which sampling begins."""
     samples_per_insert: float | None = Field(8.0, gt=0.0)
     """Number of times that a step is sampled on average; actors and learner wait for each other to keep it. Steps up to
     `min_size_steps` do not count. null: both go as fast as they can, and the learner inserts at most one unroll per
     update."""
     item: ItemParameters = TransitionParameters()
-    """Kind of what a batch is made of; `transition` if `kind` is left out."""
+    """Kind of items in a batch; `transition` if `kind` is left out."""
     sampler: SamplerParameters = UniformParameters()
     """How items are chosen for a batch."""
     checkpoint: bool | None = None

@@ -61,7 +61,7 @@ def make_items(parameters: ReplayParameters, schema: UnrollSchema, discount: flo
 
 
 class Transitions(Items):
-    """Valid rows, each with what it leads to n steps on; a place is row x B + environment."""
+    """Valid rows, each with its rewards and observation n steps on; a place is row x B + environment."""
 
     kind = "transition"
 
@@ -105,8 +105,10 @@ class Transitions(Items):
 
 
 class Sequences(Items):
-    """Consecutive rows of one environment with the recurrent state before the first; a place is number x B +
-    environment. A sequence is there if one of its trained rows is valid."""
+    """Consecutive rows of one environment with the recurrent state before the first one.
+
+    A place is number x B + environment. A sequence exists if one of its trained rows is valid.
+    """
 
     kind = "sequence"
 

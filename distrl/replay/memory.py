@@ -1,12 +1,12 @@
 """The replay memory: item x sampler x rate limiter over a ring of unrolls, on the learner's side of the stream.
 
-    ring           holds unrolls, each array once; the oldest makes room (the one remover)
-    items          what is sampled: transitions (n_step), sequences
-    samplers       which items make the next batch: uniform, prioritised by a sum_tree
-    rate_limiter   how often, for what comes in
+    ring           holds unrolls, each array once; the oldest one makes room
+    items          the kinds of items: transitions (n_step), sequences
+    samplers       choose the items of a batch: uniform, prioritised by a sum_tree
+    rate_limiter   ratio of sampled to inserted steps
 
-Items have numbers that are never used again: (unroll's number) x (items per slot) + place in the slot. So what is told
-of an item that has made room meanwhile never reaches the one in its place.
+Items have unique numbers: (unroll's number) x (items per slot) + place in the slot. So a late priority of an item that
+has made room never reaches the item in its place.
 """
 
 import json
@@ -26,12 +26,12 @@ from distrl.types import Array, Batch, FloatArray, Unroll, UnrollSchema, bytes_o
 
 
 class Sample(NamedTuple):
-    """One batch out of the memory.
+    """One sampled batch.
 
     Attributes:
         batch: [T, N] with N items.
-        items: int64 [N]. Their numbers.
-        steps: Valid steps in it that the loss sees.
+        items: int64 [N]. Numbers of its items.
+        steps: Number of its valid steps that the loss sees.
     """
 
     batch: Batch
@@ -47,10 +47,10 @@ class SavedArrays(Protocol):
     def __getitem__(self, name: str) -> Array: ...
 
     def form(self, name: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
-        """Data type and shape, without reading the array."""
+        """Return data type and shape, without reading the array."""
 
     def read_into(self, name: str, array: Array) -> None:
-        """Sets `array`, of that form."""
+        """Read into `array`, which has that form."""
 
 
 def replay_bytes(parameters: ReplayParameters, schema: UnrollSchema) -> int:
@@ -61,15 +61,15 @@ def replay_bytes(parameters: ReplayParameters, schema: UnrollSchema) -> int:
 
 
 class Replay:
-    """Unrolls go in whole, and items come out.
+    """Stores whole unrolls and samples items of them.
 
     Attributes:
-        limiter: Says when to sample. Counting is this class's.
+        limiter: Decides when to sample; this class counts steps for it.
 
     Args:
-        schema: What every unroll looks like.
-        discount: Of the rewards within a transition.
-        seeds: Of what is drawn.
+        schema: Schema of every unroll.
+        discount: Discount of the rewards within a transition.
+        seeds: Seeds of the random draws.
     """
 
     def __init__(
@@ -94,26 +94,26 @@ class Replay:
 
     @property
     def size_steps(self) -> int:
-        """Valid steps that are there."""
+        """Number of stored valid steps."""
         return int(self._steps.sum())
 
     @property
     def is_empty(self) -> bool:
-        """There is no item."""
+        """Whether there are no items."""
         return not self._present.any()
 
     def steps_of(self, batch_size: int) -> int:
-        """Steps in a batch that the loss sees, at most."""
+        """Return the most steps of a batch that the loss sees."""
         return self._parameters.steps_of(batch_size, self._shape[0])
 
     def insert(self, unroll: Unroll, priorities: FloatArray | None = None) -> int:
-        """Takes an unroll in; the oldest one makes room where none is left. Everything is copied.
+        """Store a copy of an unroll; the oldest one makes room in a full memory.
 
         Args:
-            priorities: float32 [T, B], where its actor knows them; of rows that are not valid, anything.
+            priorities: float32 [T, B], if the actor computed them; undefined where not valid.
 
         Returns:
-            Its valid steps.
+            The number of its valid steps.
         """
         slot, steps = self._next % self._slots, int(np.count_nonzero(unroll.valid))
         self._ring.put(slot, unroll, self._items.arrays(unroll))
@@ -126,13 +126,13 @@ class Replay:
         return steps
 
     def sample(self, count: int, env_steps: int = 0) -> Sample:
-        """Draws `count` items, with replacement.
+        """Draw `count` items, with replacement.
 
         Args:
-            env_steps: Of the whole training so far; schedules go by them.
+            env_steps: Environment steps of the training so far, for schedules.
 
         Raises:
-            ValueError: Nothing is there.
+            ValueError: The memory is empty.
         """
         if self.is_empty:
             raise ValueError("the replay memory is empty: nothing can be sampled")
@@ -143,14 +143,14 @@ class Replay:
         return Sample(batch, self._numbers(drawn.positions), steps)
 
     def reprioritise(self, items: Array, priorities: FloatArray) -> None:
-        """Items that were sampled matter so much from now on; those that have made room meanwhile are passed over.
+        """Set the priorities of sampled items; those that have made room since are ignored.
 
         Args:
-            items: int64 [N], as `sample` gave them; of one that is named twice, the last priority stays.
+            items: int64 [N], from `sample`; if an item is named twice, the last priority counts.
             priorities: float32 [N], at least 0.
 
         Raises:
-            ValueError: An item was never there, or a priority is negative.
+            ValueError: An item never existed, or a priority is negative.
             NonFiniteError: A priority is not finite.
         """
         if items.shape != priorities.shape:
@@ -163,14 +163,14 @@ class Replay:
         self._sampler.reprioritise(positions[there], priorities[there])
 
     def _numbers(self, positions: Indices) -> Indices:
-        """Positions -> numbers that stay: of all unrolls that went into a slot, the newest is there."""
+        """Return the items' numbers at these positions; each slot holds its newest unroll."""
         slots, places = np.divmod(positions, self._items.per_slot)
         unrolls = slots + (self._next - 1 - slots) // self._slots * self._slots
         numbers: Indices = unrolls * self._items.per_slot + places
         return numbers
 
     def state_arrays(self) -> dict[str, Array]:
-        """Everything in it, as arrays by name; those of the ring are views."""
+        """Return the whole state as arrays by name; those of the ring are views."""
         filled = min(self._next, self._slots)
         counts = [self._next, self.limiter.inserted_steps, self.limiter.sampled_steps]
         # JSON, as a generator's state has integers of 128 bits.
@@ -185,13 +185,13 @@ class Replay:
         }
 
     def restore(self, arrays: SavedArrays) -> None:
-        """Sets everything to what `state_arrays` gave; what was there before is gone.
+        """Restore the state that `state_arrays` returned, in place of the present one.
 
-        What the ring holds is read to where it belongs, so that it is in memory once.
+        The ring's arrays are read in place, so that they are in memory once.
 
         Raises:
-            CheckpointError: It is of a memory of another size, or of unrolls of another shape or other spaces; nothing
-                was changed. Whatever else reading raises leaves a memory that must not be used.
+            CheckpointError: It belongs to a memory of another size, or to unrolls of other shapes or spaces; nothing
+                was changed. After any other error the memory must not be used.
         """
         mine = self.state_arrays()
         same = ("shape", self._items.kind)

@@ -1,4 +1,4 @@
-"""Transitions over several steps, worked out once when an unroll enters the replay memory."""
+"""Transitions over several steps, computed once when an unroll enters the replay memory."""
 
 from typing import NamedTuple
 
@@ -8,13 +8,13 @@ from distrl.types import BoolArray, FloatArray, IntArray
 
 
 class Transitions(NamedTuple):
-    """The result of every row of an unroll, k steps on; each [T, B], undefined where the row is not valid.
+    """Transitions from every row of an unroll over k steps; each [T, B], undefined where the row is not valid.
 
     Attributes:
         rewards: float32. sum over i < k of discount^i r_{t+i}.
         terminated: bool. The episode terminated within the k steps: no value beyond them.
         truncated: bool. It hit a limit within them: the value beyond is that of its true final observation.
-        bootstrap_steps: int32. k; the observation that the value beyond them is of is in row t + k, at most row T.
+        bootstrap_steps: int32. k; the bootstrap observation is in row t + k, at most row T.
     """
 
     rewards: FloatArray
@@ -32,11 +32,10 @@ def n_step_transitions(
     discount: float,
     steps: int,
 ) -> Transitions:
-    """The first `steps` rewards after every row, discounted (Sutton and Barto 2018, equation 7.1 without the value).
+    """Sum the first `steps` rewards after every row, discounted (Sutton and Barto 2018, equation 7.1, without V).
 
-    Fewer than `steps` where the episode ends before, after which no reward is its own, or where the unroll does: its
-    last observation is all there is to bootstrap from. The row after an episode's end is where its true final
-    observation is, so that a truncated row bootstraps from the next row like any other.
+    There are fewer rewards if the episode or the unroll ends before. The row after an episode's end holds its true
+    final observation, so a truncated row bootstraps from the next row like any other.
 
     Args:
         rewards: float32 [T, B].
@@ -46,7 +45,7 @@ def n_step_transitions(
     """
     length = len(rewards)
     ends = terminated | truncated
-    ends[:-1] |= ~valid[1:]  # whatever was said of the row before, nothing reaches across
+    ends[:-1] |= ~valid[1:]  # an episode also ends before an invalid row
     going = valid.copy()
     sums = np.zeros(rewards.shape, np.float64)
     counts = np.zeros(rewards.shape, np.int32)

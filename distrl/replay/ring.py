@@ -1,7 +1,7 @@
-"""A ring of unrolls: every array of every unroll once, in memory that is set aside at the start.
+"""A ring of unrolls: every array of every unroll once, in memory that is allocated at the start.
 
-Observations stay as they travelled: T + 1 rows serve as both ends of T transitions, and of stacks of n frames each
-frame is there once. Stacks are made again for what is sampled, as `distrl/frames.py` makes them.
+T + 1 rows of observations serve as both ends of T transitions, and each frame of stacks is stored once. Stacks are
+rebuilt when they are sampled, as in `distrl/frames.py`.
 """
 
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ from distrl.types import (
 
 
 def slot_forms(schema: UnrollSchema, further: Mapping[str, Form]) -> dict[str, Form]:
-    """Arrays that one unroll takes, by path; names of observations and actions are numbers, in the schema's order.
+    """Return the forms of one unroll's arrays by path; observations and actions are numbered in the schema's order.
 
     Args:
-        further: Arrays of the items.
+        further: Forms of the items' arrays.
     """
     forms = {entry.name: schema.steps[entry.name] for entry in STEP_FIELDS}
     for group, arrays in _groups(schema).items():
@@ -36,9 +36,9 @@ def slot_forms(schema: UnrollSchema, further: Mapping[str, Form]) -> dict[str, F
 
 
 class UnrollRing:
-    """So many slots, in which the newest unroll takes the oldest one's place.
+    """A fixed number of slots, in which the newest unroll replaces the oldest one.
 
-    What is taken out has rows [R, N]: of the item n row `rows[:, n]` of the unroll in `slot[n]` and an environment.
+    Results have rows [R, N]: for item n, the rows `rows[:, n]` of one environment of the unroll in `slot[n]`.
 
     Attributes:
         arrays: Path -> [slots, ...], as `slot_forms` names them.
@@ -52,10 +52,10 @@ class UnrollRing:
         }
 
     def put(self, slot: int, unroll: Unroll, further: Mapping[str, Array]) -> None:
-        """Copies an unroll into a slot.
+        """Copy an unroll into a slot.
 
         Args:
-            further: Arrays of the items, and arrays in place of the unroll's own.
+            further: Arrays of the items, and arrays that replace the unroll's own.
         """
         rows = step_arrays(unroll)
         for group, forms in _groups(self._schema).items():
@@ -65,12 +65,12 @@ class UnrollRing:
             self.arrays[path][slot] = array
 
     def taken(self, path: str, slot: Indices, rows: Indices, environment: Indices) -> Array:
-        """[slots, rows, B, ...] -> [R, N, ...]."""
+        """Select the items' rows of an array: [slots, rows, B, ...] -> [R, N, ...]."""
         array = self.arrays[path]
         return _entries(array, (slot * array.shape[1] + rows) * array.shape[2] + environment)
 
     def steps(self, slot: Indices, rows: Indices, environment: Indices) -> dict[str, Any]:
-        """Arguments of a `Batch`: actions, and the arrays of `STEP_FIELDS`."""
+        """Return arguments of a `Batch`: actions, and the arrays of `STEP_FIELDS`."""
         at = (
             slot * self._schema.unroll_length_steps + rows
         ) * self._schema.environments + environment  # of all of them
@@ -80,19 +80,19 @@ class UnrollRing:
         }
 
     def recurrent_state(self, slot: Indices, number: Indices, environment: Indices) -> dict[str, Array]:
-        """The states with these numbers in their unrolls, [N, ...] by name."""
+        """Return the states with these numbers in their unrolls, [N, ...] by name."""
         states = enumerate(self._schema.recurrent_state)
         return {name: self.taken(f"recurrent_state/{at}", slot, number, environment) for at, name in states}
 
     def observations(self, slot: Indices, rows: Indices, environment: Indices) -> dict[str, Array]:
-        """Observations by name; stacks of frames are made again."""
+        """Return observations by name, with stacks of frames rebuilt."""
         return {
             name: self._stacks(position, slot, rows, environment, self._schema.frames.get(name, 1))
             for position, name in enumerate(self._schema.observations)
         }
 
     def consecutive(self, slot: Indices, rows: Indices, environment: Indices, valid: BoolArray) -> dict[str, Array]:
-        """`observations` of consecutive rows [T + 1, N], whose first T are `valid`, bool [T, N]: faster for stacks."""
+        """Return `observations` of consecutive rows [T + 1, N], faster for stacks; `valid` is that of the first T."""
         found = {}
         for position, name in enumerate(self._schema.observations):
             count = self._schema.frames.get(name, 1)
@@ -105,31 +105,31 @@ class UnrollRing:
         return found
 
     def _stacks(self, position: int, slot: Indices, rows: Indices, environment: Indices, count: int) -> Array:
-        """Observations [R, N, ...] of one name, of which stacks of `count` frames are made again."""
+        """Return the observations [R, N, ...] of one name, with stacks of `count` frames rebuilt."""
         path = f"observations/{position}"
         if count == 1:
             return self.taken(path, slot, rows, environment)
         reach = self._reach(slot, rows, environment, count)
         ages = np.arange(count - 1, -1, -1).reshape(-1, 1, 1)  # in the order of time
-        # A frame from before the episode is its first one instead, as `frames.advanced` fills a new episode's stack.
+        # The episode's first frame replaces frames before it, as `frames.advanced` fills a new episode's stack.
         singles = self.taken(path, slot, rows + count - 1 - np.minimum(ages, reach), environment)  # [count, R, N, ...]
         stacks = frames.joined(singles.reshape(count, -1, *singles.shape[3:]))
         return stacks.reshape(*rows.shape, *stacks.shape[1:])
 
     def _reach(self, slot: Indices, rows: Indices, environment: Indices, count: int) -> Indices:
-        """How many rows before each one its episode began, as far as stacks of `count` frames reach, [R, N]."""
+        """Return the rows since each row's episode began, up to the reach of stacks of `count` frames, [R, N]."""
         valid = self.arrays["valid"]
         reach = np.full(rows.shape, count - 1)
         for age in range(count - 1, 0, -1):  # the nearest beginning last: it counts
             before = rows - age
-            # An episode begins after a row that is not valid. What was before row 0 its stack already knows.
+            # An episode begins after a row that is not valid. The stack of row 0 has the frames before row 0.
             begins = (before >= 0) & ~valid[slot, np.maximum(before, 0), environment]
             reach[begins] = age - 1
         return reach
 
 
 def _entries(array: Array, at: Indices) -> Array:
-    """[slots, rows, B, ...], and places in the first three axes as one -> [*at, ...]."""
+    """Select entries of [slots, rows, B, ...] by flat indices over the first three axes: -> [*at, ...]."""
     entries: Array = array.reshape(-1, *array.shape[3:])[at]
     return entries
 

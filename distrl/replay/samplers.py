@@ -1,4 +1,4 @@
-"""Which items of a replay memory make the next batch. An item has a position: slot x items per slot + place in it."""
+"""Samplers choose the items of a batch. An item has a position: slot x items per slot + place in the slot."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
@@ -24,10 +24,10 @@ class Drawn(NamedTuple):
 
 
 class Sampler(Protocol):
-    """Draws items that are there, and is told which are."""
+    """Draws existing items; `put` registers them."""
 
     def put(self, slot: int, present: BoolArray, priorities: FloatArray | None) -> None:
-        """New items in a slot, in place of the old ones.
+        """Replace the items of a slot.
 
         Args:
             present: bool [items per slot].
@@ -35,19 +35,19 @@ class Sampler(Protocol):
         """
 
     def draw(self, rng: np.random.Generator, count: int, env_steps: int) -> Drawn:
-        """Draws `count` items, with replacement; there must be one."""
+        """Draw `count` items, with replacement; there must be at least one item."""
 
     def reprioritise(self, positions: Indices, priorities: FloatArray) -> None:
-        """Items that were drawn matter so much from now on."""
+        """Set the priorities of drawn items."""
 
     def state_arrays(self) -> dict[str, Array]: ...
 
     def restore(self, arrays: Mapping[str, Array], present: BoolArray) -> None:
-        """Takes what `state_arrays` gave, for the slots whose items are `present`, bool [slots filled, items]."""
+        """Restore the result of `state_arrays`, for slots whose items are `present`, bool [slots filled, items]."""
 
 
 def make_sampler(parameters: ReplayParameters, slots: int, items_per_slot: int) -> Sampler:
-    """The sampler that `parameters.sampler` describes."""
+    """Make the sampler that `parameters.sampler` describes."""
     if isinstance(parameters.sampler, PrioritizedParameters):
         return PrioritizedSampler(parameters.sampler, slots, items_per_slot)
     return UniformSampler(slots, items_per_slot)
@@ -60,7 +60,7 @@ def sampler_bytes(parameters: ReplayParameters, slots: int, items_per_slot: int)
 
 
 class UniformSampler:
-    """Every item that is there is as likely as any other."""
+    """Draws all items with equal probability."""
 
     def __init__(self, slots: int, items_per_slot: int) -> None:
         self._present = np.zeros((slots, items_per_slot), np.bool_)
@@ -79,7 +79,7 @@ class UniformSampler:
         return Drawn(positions, None)
 
     def reprioritise(self, positions: Indices, priorities: FloatArray) -> None:
-        """Nothing: all matter the same."""
+        """Do nothing: there are no priorities."""
 
     def state_arrays(self) -> dict[str, Array]:
         return {}
@@ -95,10 +95,10 @@ class PrioritizedSampler:
 
         P(i) = (priority_i + epsilon)^alpha / sum,   w_i = (N P(i))^-beta / max_j w_j
 
-    over all N items that are there.
+    over all N existing items.
 
     Attributes:
-        highest: Highest priority ever seen, which new items get; 1 before any.
+        highest: Highest priority so far, which new items get; 1 at first.
     """
 
     def __init__(self, parameters: PrioritizedParameters, slots: int, items_per_slot: int) -> None:
@@ -117,12 +117,12 @@ class PrioritizedSampler:
 
     def draw(self, rng: np.random.Generator, count: int, env_steps: int) -> Drawn:
         positions = self._tree.sample(rng, count)
-        # N cancels out against the greatest weight, which is that of the least likely item.
+        # N cancels out: weights are divided by the greatest one, that of the least likely item.
         weights = (self._tree[positions] / self._tree.minimum) ** -self.beta(env_steps)
         return Drawn(positions, weights.astype(np.float32))
 
     def reprioritise(self, positions: Indices, priorities: FloatArray) -> None:
-        """Sets priorities of items that are there.
+        """Set priorities of existing items.
 
         Raises:
             NonFiniteError: A priority is NaN or infinite; nothing was changed.
@@ -134,7 +134,7 @@ class PrioritizedSampler:
         self.highest = max(self.highest, float(priorities.max()))
 
     def beta(self, env_steps: int) -> float:
-        """Exponent of importance weights after so many environment steps."""
+        """Return the exponent of importance weights after this number of environment steps."""
         parameters = self._parameters
         share = min(env_steps / parameters.beta_steps, 1.0)
         return parameters.beta + share * (parameters.beta_final - parameters.beta)
@@ -145,7 +145,7 @@ class PrioritizedSampler:
         if priorities.min() < 0.0:
             raise ValueError(f"priorities must be at least 0, not {priorities.min()}")
         weights = (priorities.astype(np.float64) + self._parameters.epsilon) ** self._parameters.alpha
-        # Never 0, which would mean that it is not there.
+        # Never 0, which would mean that the item does not exist.
         return np.maximum(weights, np.finfo(np.float32).tiny)
 
     def state_arrays(self) -> dict[str, Array]:

@@ -75,7 +75,7 @@ class Run:
 
     @property
     def log_dir(self) -> Path:
-        """Takes one log per role."""
+        """Folder of the roles' logs."""
         return Path(self.description.run_dir) / "logs"
 
     def threads(self, role: Role) -> int:

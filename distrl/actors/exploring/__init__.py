@@ -56,7 +56,7 @@ class Exploration:
         self._make(self._parameters)
 
     def move_to(self, env_steps: int) -> None:
-        """All actors together have made so many environment steps, as the newest weights say."""
+        """Move schedules to this number of environment steps of all actors, which came with the newest weights."""
         self._rows.env_steps = env_steps
         self._selector = self._random if env_steps < self._random_steps else self._explored
 

@@ -145,7 +145,7 @@ def valued(specs: Mapping[str, Any]) -> dict[str, ValuesSpecs]:
 
 
 def values_of_choices(outputs: Mapping[str, Any], specs: Mapping[str, ValuesSpecs], prefix: str = "") -> list[Any]:
-    """The values of every choice, of all actions in turn; in whatever framework the outputs are.
+    """Return the values of every choice, of all actions in turn, in the framework of the outputs.
 
     Args:
         outputs: The network's outputs by name, [..., A] each.
