@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.spaces import Box
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector import AutoresetMode
 
 from distrl.config.atari import AtariParameters
+from distrl.environments.vectors.next_step import NextStepVector
 from distrl.types import Array, BoolArray
 
 _NO_LIMIT = 2**30
 
 
-class AleVector(VectorEnv[Array, Array, Array]):
+class AleVector(NextStepVector):
     """Games in NEXT_STEP autoreset; observations and `info` as `AtariGame`, with a batch axis.
 
     The limit of frames is kept here: where it ends a game, the vector does not know, so that it shows the true screen.
@@ -53,13 +53,8 @@ class AleVector(VectorEnv[Array, Array, Array]):
             reward_clipping=False,
             use_fire_reset=parameters.fire_reset,
         )
-        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-        self.num_envs = count
-        self.single_action_space = self._vector.single_action_space
-        self.action_space = self._vector.action_space
         self._shape = (height, width, 1 if parameters.greyscale else 3)
-        self.single_observation_space = Box(0, 255, self._shape, np.uint8)
-        self.observation_space = batch_space(self.single_observation_space, count)
+        super().__init__(count, Box(0, 255, self._shape, np.uint8), self._vector.single_action_space)
         self._limit = parameters.max_frames_per_episode
 
     def reset(

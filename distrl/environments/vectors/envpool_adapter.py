@@ -14,11 +14,10 @@ from typing import Any, cast
 
 import numpy as np
 from gymnasium.spaces import Box, Dict, Space
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments.gym_adapter import Made, refused
+from distrl.environments.vectors.next_step import NextStepVector
 from distrl.errors import ConfigError, require
 from distrl.types import Array
 
@@ -51,7 +50,7 @@ def make_vector(config: EnvironmentConfig, count: int) -> Made:
     return Made(vector, "envpool", vector.reward_threshold, vector.max_episode_steps)
 
 
-class EnvPoolVector(VectorEnv[Any, Any, Array]):
+class EnvPoolVector(NextStepVector):
     """A pool that is made at its first `reset`, which knows the seeds."""
 
     def __init__(self, env_id: str, count: int, kwargs: dict[str, Any]) -> None:
@@ -60,16 +59,12 @@ class EnvPoolVector(VectorEnv[Any, Any, Array]):
         self._pool: Any = None
         with _quiet():
             spec = importlib.import_module("envpool").make_spec(env_id, num_envs=count, **kwargs)
-            self.single_observation_space = _bounded_truly(spec.observation_space)
-            self.single_action_space = spec.action_space
-        if isinstance(spec.action_space, Dict) and "env_id" in spec.action_space.spaces:
+            observation_space, action_space = _bounded_truly(spec.observation_space), spec.action_space
+        if isinstance(action_space, Dict) and "env_id" in action_space.spaces:
             raise ConfigError(
                 f"environment {env_id}: environment.vectorization: envpool is impossible: its actions name players"
             )
-        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-        self.num_envs = count
-        self.observation_space = batch_space(self.single_observation_space, count)
-        self.action_space = batch_space(self.single_action_space, count)
+        super().__init__(count, observation_space, action_space)
         self.reward_threshold = spec.reward_threshold
         limit = getattr(spec.config, "max_episode_steps", _NO_LIMIT_STEPS)
         self.max_episode_steps = None if limit >= _NO_LIMIT_STEPS else limit

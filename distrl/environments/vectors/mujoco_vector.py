@@ -16,12 +16,11 @@ from typing import Any, cast
 import gymnasium
 import numpy as np
 from gymnasium.utils import seeding
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from distrl.config.environment import EnvironmentConfig
 from distrl.environments import gym_adapter
+from distrl.environments.vectors.next_step import NextStepVector
 from distrl.errors import ConfigError
 from distrl.types import Array, BoolArray
 
@@ -80,8 +79,8 @@ def make_vector(config: EnvironmentConfig, count: int) -> gym_adapter.Made:
     return gym_adapter.Made(vector, "mujoco", *gym_adapter.limits(single))
 
 
-class RunnerVector(VectorEnv[Array, Array, Array]):
-    """`count` runners in NEXT_STEP autoreset.
+class RunnerVector(NextStepVector):
+    """`count` runners.
 
     Args:
         single: One environment, which resets for all of them.
@@ -98,6 +97,7 @@ class RunnerVector(VectorEnv[Array, Array, Array]):
         fastest: float,
         count: int,
     ) -> None:
+        super().__init__(count, single.observation_space, single.action_space)
         mujoco = importlib.import_module("mujoco")
         _stop_profiler(mujoco)
         self._single, self._simulation = single, cast("Any", single.unwrapped)
@@ -120,12 +120,6 @@ class RunnerVector(VectorEnv[Array, Array, Array]):
         self._longest_steps = gym_adapter.limits(single)[1] or np.inf
         self._elapsed_steps = np.zeros(count, np.int64)
         self._due: BoolArray = np.zeros(count, np.bool_)  # the next step is a reset
-        self.num_envs = count
-        self.single_observation_space = single.observation_space
-        self.single_action_space = single.action_space
-        self.observation_space = batch_space(single.observation_space, count)
-        self.action_space = batch_space(single.action_space, count)
-        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector import VectorEnv
 
+from distrl.environments.vectors.next_step import NextStepVector
 from distrl.environments.worlds import counted
 from distrl.types import Array, BoolArray, FloatArray
 
@@ -110,17 +110,12 @@ class MemoryCue(counted.CountedEnv):
         return float(self._steps + 1 == self._length_steps and action == self._cue)
 
 
-class MemoryCueVector(VectorEnv[FloatArray, Array, Array]):
+class MemoryCueVector(NextStepVector):
     """`MemoryCue`, `num_envs` at once. All episodes have one length, so the environments never fall out of step."""
 
     def __init__(self, num_envs: int, n: int = 2, delay_steps: int = 10) -> None:
         single = MemoryCue(n, delay_steps)
-        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-        self.num_envs = num_envs
-        self.single_observation_space = single.observation_space
-        self.single_action_space = single.action_space
-        self.observation_space = batch_space(single.observation_space, num_envs)
-        self.action_space = batch_space(single.action_space, num_envs)
+        super().__init__(num_envs, single.observation_space, single.action_space)
         self.reward_threshold = single.reward_threshold
         self._n = n
         self._delay_steps = delay_steps
