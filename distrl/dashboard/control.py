@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -10,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from distrl.errors import ConfigError
 from distrl.memory_backend.steering import Steering
 
+MOST_ACTORS = 10_000
 Action = Literal["pause", "resume", "stop", "scale", "checkpoint", "evaluate", "set"]
 
 
@@ -43,12 +43,7 @@ class Request(BaseModel):
 
 
 def apply(request: Request, hands: Steering, now: Callable[[], float] = time.time) -> str:
-    """Carry out a request; return a line that confirms it.
-
-    Raises:
-        TooLateError: The deadline has passed, as the server or the network was blocked.
-        ConfigError: An invalid value.
-    """
+    """Carry out a request, unless its deadline has passed; return a line that confirms it."""
     late_s = 0.0 if request.deadline is None else now() - request.deadline
     if late_s > 0.0:
         raise TooLateError(f"the request came {late_s:.0f} s too late and was not carried out; repeat it")
@@ -62,14 +57,6 @@ def apply(request: Request, hands: Steering, now: Callable[[], float] = time.tim
         return f"requested {path} = {value}"
     getattr(hands, request.action)()
     return f"{request.action} requested"
-
-
-def parameters(hands: Steering) -> list[dict[str, Any]]:
-    """Return the settings that "set" takes, with their current values."""
-    return [asdict(parameter) for parameter in hands.steerable()]
-
-
-MOST_ACTORS = 10_000
 
 
 def _whole(value: object) -> int:

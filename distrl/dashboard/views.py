@@ -4,6 +4,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -136,7 +137,7 @@ def settable(request: Request) -> Response:
     if record is None:
         return Answer({"settings": []})
     with runs.jobs.of(record).backend() as backend:
-        return Answer({"settings": control.parameters(Steering(backend, "dashboard"))})
+        return Answer({"settings": [asdict(parameter) for parameter in Steering(backend, "dashboard").steerable()]})
 
 
 def changes(request: Request) -> Response:

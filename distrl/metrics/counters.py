@@ -12,11 +12,7 @@ Clock = Callable[[], float]
 
 
 class Waits:
-    """Shares of a role's time by name. Threads may measure at the same time, each under its own names.
-
-    Args:
-        clock: Monotonic seconds.
-    """
+    """Shares of a role's time by name. Threads may measure at the same time, each under its own names."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock

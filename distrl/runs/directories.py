@@ -132,12 +132,9 @@ def find_runs(places: Sequence[Path], trouble: Callable[[str], None]) -> Iterato
 
 
 def run_directories(root: Path, trouble: Callable[[str], None]) -> Iterator[Path]:
-    """Yield the run directories in `root` and in folders below it, in order of their names.
+    """Yield the run directories in `root` and below, by name; `trouble` gets a line for each unreadable folder.
 
     Links are not followed, and run directories are not searched for further runs.
-
-    Args:
-        trouble: Called with one line for each folder that cannot be read.
     """
     for folder, names, files in os.walk(root, onerror=lambda error: trouble(f"{error.filename}: {error.strerror}")):
         if "run.json" in files:

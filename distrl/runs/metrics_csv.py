@@ -106,15 +106,7 @@ class Column:
 
 
 def extend_columns(file: BinaryIO, path: Path, header: Header, columns: dict[str, Column], begin: int, end: int) -> int:
-    """Append the whole rows between two bytes of a file to the columns.
-
-    Args:
-        columns: By name; each name is in the header.
-        begin: First byte of a row.
-
-    Returns:
-        The byte after the last whole row.
-    """
+    """Append the rows from one byte of a file up to another; return the byte after the last whole row."""
     places = {header.names.index(name): column for name, column in columns.items()}
     at = begin
     for block in _blocks(file, path, begin, end):
@@ -142,12 +134,7 @@ def _blocks(file: BinaryIO, path: Path, begin: int, end: int) -> Iterator[bytes]
 
 
 def _cells(block: bytes, places: Sequence[int], width: int) -> list[Numbers]:
-    """Return the cells at some places of each line, as numbers.
-
-    Raises:
-        ValueError: A line does not have `width` cells, or a cell is not a number.
-        csv.Error: A quoted cell is longer than the csv module reads.
-    """
+    """Return the cells at some places of each line, as numbers; a line that has not `width` numbers is a ValueError."""
     if b'"' in block:
         rows = [*csv.reader(block.decode(errors="replace").splitlines())]
         if odd := next((row for row in rows if len(row) != width), None):

@@ -57,12 +57,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that are drawn together: a line for each, and a band for several.
-
-    Attributes:
-        curves: At least one.
-        band: None for a single run, and for runs without common x.
-    """
+    """Runs that are drawn together: a line for each, and a band for several that have common x."""
 
     label: str
     curves: tuple[Curve, ...]

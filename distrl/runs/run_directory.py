@@ -44,11 +44,7 @@ def open_run_directory(run_dir: Path, resume: str | None) -> Iterator[Opened]:
     """Create the directory, or check that it can be resumed; while inside, no other process trains in it.
 
     Args:
-        run_dir: The run's own directory.
         resume: None: a new run. "auto": resume if there is a checkpoint, else start. Otherwise: must resume.
-
-    Yields:
-        The resumed checkpoint, and the checkpoints that were skipped.
 
     Raises:
         ConfigError: A new run would overwrite another one, or the run to resume has not ended.

@@ -14,11 +14,7 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True)
 class Goal:
-    """One stop condition. `now` is None before it is known; `eta_s` is None if it cannot be estimated.
-
-    Attributes:
-        unit: Format of the numbers: "count", "return" or "minutes".
-    """
+    """One stop condition; `now` and `eta_s` are None while unknown, and `unit` is "count", "return" or "minutes"."""
 
     name: str
     now: float | None

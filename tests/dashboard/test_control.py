@@ -1,9 +1,10 @@
 import json
+from dataclasses import asdict
 
 import pytest
 
 from distrl.config import RunConfig
-from distrl.dashboard.control import Request, TooLateError, apply, parameters
+from distrl.dashboard.control import Request, TooLateError, apply
 from distrl.errors import ConfigError
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.steering import Steering
@@ -101,7 +102,8 @@ def test_through_the_registry():
     control = backend.registry.control()
     assert (control.paused, control.target_actors, control.checkpoint.asked) == (True, 3, 1)
     assert control.settings == {"network.learning_rate": 0.125}
-    assert {"path": "network.learning_rate", "kind": "number", "value": 0.125}.items() <= parameters(hands)[0].items()
+    first = asdict(hands.steerable()[0])
+    assert {"path": "network.learning_rate", "kind": "number", "value": 0.125}.items() <= first.items()
     for refused in ('{"action": "evaluate"}', change.decode().replace("0.125", "-1")):
         with pytest.raises(ConfigError):
             apply(Request.read(refused.encode()), hands)
