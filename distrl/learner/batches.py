@@ -1,18 +1,17 @@
-"""Hop 6: makes batches of the stream's items: unrolls side by side, gradients in order, or rounds of gradients.
+"""Hop 6: makes batches of the stream's items: unrolls side by side, or gradients in order.
 
-`learner/replay_batches.py` makes those of a replay memory.
+`learner/rounds.py` makes those of synchronous gradient actors, `learner/replay_batches.py` those of a replay memory.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from distrl.errors import NonFiniteError
 from distrl.learner.intake import Intake, Item, Judged, Receipt
-from distrl.learner.rounds import Rounds
 from distrl.memory_backend.codec import stack
 from distrl.memory_backend.gradient_codec import GradientSchema
 from distrl.replay.memory import Replay
-from distrl.types import Array, Batch, Contribution, Contributions, FloatArray, Unroll, UnrollSchema
+from distrl.types import Array, Batch, Contribution, Contributions, FloatArray, Unroll
 
 REFUSED_GRADIENTS = 16
 """Number of successive gradients that are not finite after which the training ends."""
@@ -69,7 +68,7 @@ class StreamBatches:
             return None
         items = [judged.item for judged in taken if judged.item is not None]
         made = LearnerBatch(
-            batch=joined(items, self._intake.schema),
+            batch=self._joined(items),
             lags_updates=[self._intake.version - item.header.weights_version for item in items],
             receipts=(self._intake.receipt(taken, items),),
         )
@@ -88,50 +87,8 @@ class StreamBatches:
                 f"{self._refused} gradients one after the other are not finite (version {self._intake.version})"
             )
 
-
-class RoundBatches:
-    """Collects one gradient of every worker for each batch.
-
-    Args:
-        intake: Drops gradients of an older version, and second gradients of an actor in one round.
-    """
-
-    def __init__(self, intake: Intake, rounds: Rounds, stop: Callable[[], bool]) -> None:
-        self._intake = intake
-        self._rounds = rounds
-        self._stop = stop
-
-    def collect(self) -> LearnerBatch | None:
-        """Block until a round is over; return None if a stop was requested before.
-
-        Raises:
-            NonFiniteError: No gradient of the round could be used, so no actor would ever continue.
-        """
-        taken: list[Judged] = []
-        self._rounds.begin(self._intake.version)
-        while not self._rounds.is_over():
-            judged = self._intake.take()
-            if judged is None:
-                if self._stop():
-                    return None
-            elif judged.item is not None:
-                self._rounds.taken(judged.item.header)
-                taken.append(judged)
-            elif judged.refused is not None and judged.header is not None:
-                self._rounds.refused(judged.header, judged.refused)
-        items = [judged.item for judged in taken if isinstance(judged.item, Contribution)]
-        made = LearnerBatch(
-            batch=tuple(items),
-            lags_updates=[self._intake.version - item.header.weights_version for item in items],
-            receipts=(self._intake.receipt(taken, items),),
-            missing=self._rounds.missing,
-        )
-        self._intake.version += 1
-        return made
-
-
-def joined(items: Sequence[Item], schema: UnrollSchema | GradientSchema) -> Batch | Contributions:
-    """Join unrolls side by side, or gradients in order."""
-    if isinstance(schema, GradientSchema):
-        return tuple(item for item in items if isinstance(item, Contribution))
-    return stack([item for item in items if isinstance(item, Unroll)], schema.frames)
+    def _joined(self, items: list[Item]) -> Batch | Contributions:
+        schema = self._intake.schema
+        if isinstance(schema, GradientSchema):
+            return tuple(item for item in items if isinstance(item, Contribution))
+        return stack([item for item in items if isinstance(item, Unroll)], schema.frames)

@@ -63,7 +63,6 @@ class Diagnostics:
             self._at = began + (time.monotonic() - began) / LOOK_SHARE
 
     def close(self) -> None:
-        """Close the event file."""
         if self._histograms is not None:
             self._histograms.close()
 
@@ -100,7 +99,6 @@ class Histograms:
 
     @property
     def due(self) -> bool:
-        """Whether the next histograms are due."""
         return time.monotonic() >= self._next_at
 
     def write(self, batch: Batch | Contributions, env_steps: int) -> None:
@@ -123,7 +121,6 @@ class Histograms:
         self._next_at = time.monotonic() + self._every_s
 
     def close(self) -> None:
-        """Close the event file."""
         if self._file is not None:
             with suppress(OSError):  # logged by the last write
                 self._file.close()

@@ -8,14 +8,14 @@ from pathlib import Path
 from distrl.algorithms import make_algorithm
 from distrl.algorithms.algorithm import Algorithm, Networks
 from distrl.config import RunConfig
-from distrl.learner.batches import RoundBatches, StreamBatches
+from distrl.learner.batches import StreamBatches
 from distrl.learner.intake import BLOCK_S, Intake
 from distrl.learner.origin import Origin, Place, find_origin
 from distrl.learner.policy_files import best_return, forget_best, write_bundle
 from distrl.learner.publisher import Publisher, StalenessBound, Tickets
 from distrl.learner.replay_batches import Arrivals
 from distrl.learner.replay_set_up import is_saved, make_replay, restore_replay
-from distrl.learner.rounds import Rounds
+from distrl.learner.rounds import RoundBatches, Rounds
 from distrl.learner.state import LearnerState
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.gradient_codec import GradientSchema

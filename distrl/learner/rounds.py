@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable
 
 from distrl.errors import NonFiniteError
+from distrl.learner.batches import LearnerBatch
+from distrl.learner.intake import Intake, Judged
 from distrl.memory_backend.records import Control
-from distrl.types import UnrollHeader
+from distrl.types import Contribution, UnrollHeader
 
 log = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.5
@@ -126,6 +128,47 @@ class Rounds:
         self._absent &= self._expected
         if control.paused:
             self._began = now
+
+
+class RoundBatches:
+    """Collects one gradient of every worker for each batch.
+
+    Args:
+        intake: Drops gradients of an older version, and second gradients of an actor in one round.
+    """
+
+    def __init__(self, intake: Intake, rounds: Rounds, stop: Callable[[], bool]) -> None:
+        self._intake = intake
+        self._rounds = rounds
+        self._stop = stop
+
+    def collect(self) -> LearnerBatch | None:
+        """Block until a round is over; return None if a stop was requested before.
+
+        Raises:
+            NonFiniteError: No gradient of the round could be used, so no actor would ever continue.
+        """
+        taken: list[Judged] = []
+        self._rounds.begin(self._intake.version)
+        while not self._rounds.is_over():
+            judged = self._intake.take()
+            if judged is None:
+                if self._stop():
+                    return None
+            elif judged.item is not None:
+                self._rounds.taken(judged.item.header)
+                taken.append(judged)
+            elif judged.refused is not None and judged.header is not None:
+                self._rounds.refused(judged.header, judged.refused)
+        items = [judged.item for judged in taken if isinstance(judged.item, Contribution)]
+        made = LearnerBatch(
+            batch=tuple(items),
+            lags_updates=[self._intake.version - item.header.weights_version for item in items],
+            receipts=(self._intake.receipt(taken, items),),
+            missing=self._rounds.missing,
+        )
+        self._intake.version += 1
+        return made
 
 
 def names(actors: list[int]) -> str:

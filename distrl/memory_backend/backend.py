@@ -110,7 +110,6 @@ class Backend:
             self.engine.call("UNLINK", key)
 
     def close(self) -> None:
-        """Close the connection."""
         self.engine.close()
 
 

@@ -33,11 +33,9 @@ class LocalEngine(Engine):
         self._store = _STORES.setdefault(name, _Store()) if name else _Store()
 
     def call(self, *command: Value) -> Reply:
-        """Run one command."""
         return self.transaction([command])[0]
 
     def transaction(self, commands: Sequence[Command]) -> list[Reply]:
-        """Run commands under the lock."""
         with self._store.changed:
             replies = [self._store.run(command) for command in commands]
             self._store.changed.notify_all()
@@ -70,7 +68,6 @@ class LocalEngine(Engine):
         applied: str,
         reads: Sequence[Command] = (),
     ) -> None:
-        """Prepare and run commands under the lock."""
         with self._store.changed:
             self.transaction(prepare(self._store.run(guard), [self._store.run(command) for command in reads]))
 
@@ -82,7 +79,6 @@ class LocalEngine(Engine):
             return self._store.wait_for(command(0.0), block_s)
 
     def keys(self, pattern: str) -> list[str]:
-        """Return the names of the keys that match."""
         with self._store.changed:
             return [key for key, value in self._store.data.items() if value and fnmatchcase(key, pattern)]
 

@@ -60,12 +60,10 @@ class MeteredSocket:
         return getattr(self._inner, name)
 
     def recv(self, *arguments: Any) -> bytes:
-        """See `socket.socket.recv`."""
         received: bytes = self._metered(lambda: self._inner.recv(*arguments), len)
         return received
 
     def recv_into(self, *arguments: Any) -> int:
-        """See `socket.socket.recv_into`."""
         received: int = self._metered(lambda: self._inner.recv_into(*arguments), int)
         return received
 

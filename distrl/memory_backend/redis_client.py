@@ -121,7 +121,6 @@ class RedisClient(Engine):
         self._jitter = random.Random()
 
     def call(self, *command: Value) -> Reply:
-        """Run one command that may be repeated."""
         return self.patiently(lambda _attempt: self._ask(command))
 
     def transaction(self, commands: Sequence[Command]) -> list[Reply]:
@@ -195,7 +194,6 @@ class RedisClient(Engine):
         self._resolving_conflicts(attempt, what)
 
     def keys(self, pattern: str) -> list[str]:
-        """Return the names of the keys that match; not atomic."""
         found: list[str] = []
         cursor = None
         while cursor != 0:
@@ -204,7 +202,6 @@ class RedisClient(Engine):
         return list(dict.fromkeys(found))  # a scan may tell a key twice
 
     def close(self) -> None:
-        """Close the connection."""
         self._hang_up()
 
     def check_server(self) -> None:

@@ -82,7 +82,6 @@ class WeightStore:
         return Published(checked_number(version, self._what), blob, checked_number(env_steps, self._what_steps))
 
     def put_bundle(self, bundle: PolicyBundle) -> None:
-        """Write the run's bundle with its sha256."""
         fields = ("graph", bundle.graph, "description", bundle.description, "sha256", bundle_sha256(bundle))
         self._run.write_one("HSET", self._keys.bundle, *fields)
 

@@ -11,12 +11,13 @@ from distrl.actors.policy import Policy
 from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.launch.deterministic import InlineSource
-from distrl.learner.batches import RoundBatches, StreamBatches
+from distrl.learner.batches import StreamBatches
 from distrl.learner.intake import Intake
 from distrl.learner.origin import Place
 from distrl.learner.preparation import prepare
 from distrl.learner.publisher import StalenessBound, Tickets
 from distrl.learner.replay_batches import Arrivals
+from distrl.learner.rounds import RoundBatches
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import encode_unroll
 from distrl.memory_backend.inbox import Inbox
