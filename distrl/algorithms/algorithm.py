@@ -9,7 +9,7 @@ also suffice for gradient actors, which compute the gradient themselves and ship
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -77,6 +77,30 @@ class Algorithm(ABC):
         self.context = context
         self.parameters = context.parameters
 
+    @property
+    def heads(self) -> tuple[HeadParameters, ...]:
+        """Heads of "main", usually a class attribute: `heads = (PolicyHeadParameters(), ValueHeadParameters())`."""
+        return ()
+
+    def configured_heads(self) -> list[HeadParameters]:
+        """Return `heads`, replaced by the configuration's heads of the same kinds.
+
+        Raises:
+            ConfigError: The configuration has a head that the algorithm lacks, a head twice or in several copies, or a
+                setting of a loss that the algorithm defines.
+        """
+        configured = {head.kind: head for head in self.context.network.heads_parameters}
+        name, kinds = self.parameters.name, [head.kind for head in self.heads]
+        for head in self.context.network.heads_parameters:
+            where = f"network.heads_parameters: {head.kind}"
+            if head.kind not in kinds:
+                raise ConfigError(f"{where}: algorithm {name} has the heads {', '.join(kinds)}")
+            if head is not configured[head.kind] or head.num_output_head_copies > 1:
+                raise ConfigError(f"{where}: algorithm {name} has one head of this kind, not several")
+            if unused := head.changed_loss_settings:
+                raise ConfigError(f"{where}: {unused[0]} is a part of a loss that algorithm {name} states itself")
+        return [configured.get(head.kind, head) for head in self.heads]
+
     @abstractmethod
     def build(self, spec: EnvSpec) -> Networks:
         """Build the algorithm's networks for this environment, with fresh weights."""
@@ -129,11 +153,6 @@ class GradientAlgorithm(Algorithm):
     def __init__(self, context: AlgorithmContext) -> None:
         super().__init__(context)
         self._coefficients: dict[str, Any] = {}
-
-    @property
-    @abstractmethod
-    def heads(self) -> tuple[HeadParameters, ...]:
-        """The network's heads, usually a class attribute: `heads = (PolicyHeadParameters(), ValueHeadParameters())`."""
 
     @abstractmethod
     def loss(self, outputs: Mapping[str, Tensor], batch: Batch) -> Loss:
@@ -222,34 +241,9 @@ class GradientAlgorithm(Algorithm):
         if self._gradient_step is not None:
             self._gradient_step.reseed(seeds)
 
-    def configured_heads(self) -> list[HeadParameters]:
-        """Return `heads`, or those of the same kinds that the configuration has."""
-        return configured_heads(self.context, self.heads)
-
     @property
     def _takes_mean(self) -> bool:
         """Whether gradients that are applied together are averaged instead of summed."""
         return not self.parameters.rounds or (
             self.context.network.scale_down_gradients_by_number_of_workers_for_sync_training
         )
-
-
-def configured_heads(context: AlgorithmContext, heads: Sequence[HeadParameters]) -> list[HeadParameters]:
-    """Return an algorithm's heads, replaced by the configuration's heads of the same kinds.
-
-    Raises:
-        ConfigError: The configuration has a head that the algorithm lacks, a head twice or in several copies, or a
-            setting of a loss that the algorithm defines.
-    """
-    configured = {head.kind: head for head in context.network.heads_parameters}
-    name = context.parameters.name
-    kinds = [head.kind for head in heads]
-    for head in context.network.heads_parameters:
-        where = f"network.heads_parameters: {head.kind}"
-        if head.kind not in kinds:
-            raise ConfigError(f"{where}: algorithm {name} has the heads {', '.join(kinds)}")
-        if head is not configured[head.kind] or head.num_output_head_copies > 1:
-            raise ConfigError(f"{where}: algorithm {name} has one head of this kind, not several")
-        if unused := head.changed_loss_settings:
-            raise ConfigError(f"{where}: {unused[0]} is a part of a loss that algorithm {name} states itself")
-    return [configured.get(head.kind, head) for head in heads]

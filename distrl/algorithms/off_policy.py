@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from distrl.algorithms.algorithm import PRIORITIES, Algorithm, Networks, Update, configured_heads
+from distrl.algorithms.algorithm import PRIORITIES, Algorithm, Networks, Update
 from distrl.algorithms.maths.critic_losses import critic_targets, weighted_mean
 from distrl.algorithms.maths.returns import batch_discounts
 from distrl.config.algorithms import AlgorithmContext
@@ -148,10 +148,6 @@ class OffPolicyActorCritic(Algorithm):
         self._step = Step(self.loss, parts, others, [count], replicas=self.context.replicas)
         self._states = [*others, count, *(variable for part in further for variable in part.trainable)]
         return {"main": self.main, "critic": self.critic}
-
-    def configured_heads(self) -> list[HeadParameters]:
-        """Return `heads`, or those of the same kinds that the configuration has."""
-        return configured_heads(self.context, self.heads)
 
     def further_parts(self) -> list[Part]:
         """Return variables that are trained beside the networks; `build` calls this once it has made them."""

@@ -27,7 +27,7 @@ def make(name="ppo", network=None, **algorithm):
     config = RunConfig.model_validate({"algorithm": {"name": name, **algorithm}, "network": network or {}})
     made = make_algorithm(config)
     made.distribution = JointDistribution({"action": CategoricalSpec(2)})
-    made._loss_heads = make_heads(made._heads(), SPEC, config.network, seed=1)
+    made._loss_heads = make_heads(made.configured_heads(), SPEC, config.network, seed=1)
     return made
 
 
@@ -253,7 +253,7 @@ def test_the_algorithm_says_what_the_heads_losses_are():
         kl_penalty={"initial_coefficient": 2.0},
         value_clip_range=0.4,
     )
-    policy, value = algorithm._heads()
+    policy, value = algorithm.configured_heads()
     assert (policy.units, policy.clip_range) == ((8,), 0.3)
     assert policy.beta_entropy == 0.0  # the algorithm adds the bonus, whose weight may change while it trains
     assert (policy.initial_kl_coefficient, value.clip_range) == (2.0, 0.4)
