@@ -106,7 +106,7 @@ class ReplayBatches:
         arrived.receipt.settle()
         with self._waits.measure("insert"):
             for unroll in arrived.unrolls:
-                self._replay.insert(unroll, unroll.priorities)
+                self._replay.insert(unroll)
         arrived.receipt.count(self._state)
         # Now, as weights may have been published since they were collected.
         version = self._state.weights_version

@@ -106,16 +106,9 @@ class Replay:
         """Return the most steps of a batch that the loss sees."""
         return self._parameters.steps_of(batch_size, self._shape[0])
 
-    def insert(self, unroll: Unroll, priorities: FloatArray | None = None) -> int:
-        """Store a copy of an unroll; the oldest one makes room in a full memory.
-
-        Args:
-            priorities: float32 [T, B], if the actor computed them; undefined where not valid.
-
-        Returns:
-            The number of its valid steps.
-        """
-        slot, steps = self._next % self._slots, int(np.count_nonzero(unroll.valid))
+    def insert(self, unroll: Unroll) -> int:
+        """Copy an unroll into the memory, in place of the oldest one if it is full; return its valid steps."""
+        slot, steps, priorities = self._next % self._slots, int(np.count_nonzero(unroll.valid)), unroll.priorities
         self._ring.put(slot, unroll, self._items.arrays(unroll))
         present = self._items.present(unroll.valid)
         first = None if priorities is None else self._items.priorities(priorities, unroll.valid)
