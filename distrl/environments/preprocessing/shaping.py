@@ -129,8 +129,6 @@ def stacked(step: steps.StackStep, given: ArraySpec) -> ArraySpec:
 
     [height, width] -> [height, width, frames]; [..., channels] -> [..., frames * channels]; a number -> [frames].
     """
-    if given.frames > 1:
-        raise UnfitError("it is stacked already")
     *rest, channels = frame_shape(given)
     return replace(given, shape=(*rest, step.frames * channels), frames=step.frames)
 

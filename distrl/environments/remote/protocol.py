@@ -39,7 +39,7 @@ class Channel:
     """One connection, used by one thread.
 
     Args:
-        connected: A connected stream socket, which the channel takes over.
+        connected: A connected TCP socket, which the channel takes over.
         message_timeout_s: Longest time from the first to the last byte of a message, in either direction.
         max_bytes: Largest accepted body.
         peer: The other side's name in messages; default: its address.
@@ -197,8 +197,6 @@ def one_line(text: object) -> str:
 
 
 def _tune(connected: socket.socket) -> None:
-    if connected.family not in (socket.AF_INET, socket.AF_INET6):
-        return
     # Small messages that wait for each other: Nagle's algorithm would add 40 ms to every step.
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # A peer whose machine is gone without a word is noticed within two minutes, however quiet the connection.
@@ -210,7 +208,7 @@ def _tune(connected: socket.socket) -> None:
 
 def _name(connected: socket.socket) -> str:
     try:
-        name = connected.getpeername()
+        host, port = connected.getpeername()[:2]
     except OSError:
         return "the other side"
-    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "the other side"
+    return f"{host}:{port}"
