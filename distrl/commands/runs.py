@@ -54,7 +54,7 @@ def runs(
     from distrl.terminal.run_tables import runs_table
 
     asked = env is not None or algorithm is not None or state is not None
-    nothing = f"no run in {', '.join(map(str, places))}" + (" is what was asked for" if asked else "")
+    nothing = f"no run in {', '.join(map(str, places))}" + (" matches the filters" if asked else "")
     typer.echo(runs_table(entries, now=time.time()) if entries else nothing)
 
 

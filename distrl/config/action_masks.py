@@ -18,9 +18,9 @@ def unused_mask_note(config: RunConfig, spec: EnvSpec) -> str | None:
         return None
     what = f"observation {found!r} looks like an action mask, which algorithm {algorithm.name}"
     if algorithm.masked_head is None:
-        return f"{what} does not take: its policy may choose what is forbidden; use impala or ppo"
+        return f"{what} cannot use: its policy may take forbidden choices; use impala or ppo"
     heads = f"network.heads_parameters=[{{kind: {algorithm.masked_head}, action_mask: {found}}}]"
-    return f"{what} is not told of: its policy may choose what is forbidden; set {heads}"
+    return f"{what} does not use: its policy may take forbidden choices; set {heads}"
 
 
 def check_mask(mask: str, spec: EnvSpec) -> None:

@@ -60,7 +60,7 @@ class Processed(Section):
 
 
 class Seen(Section):
-    """The first observation of that name: as text, or in a file if files were asked for."""
+    """The first observation of that name: as text, or in a file on request."""
 
     kind: Literal["seen"] = "seen"
     name: str

@@ -178,7 +178,7 @@ def _answers(path: Path) -> bool:
 
 
 def guard(directory: Path, grace_s: float, server_command: list[str]) -> int:
-    """Live a guardian's whole life; return its exit status: 0 ended as asked, 1 the server failed or died."""
+    """Run the guardian; return its exit status: 0 after a requested end, 1 if the server failed or died."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer)

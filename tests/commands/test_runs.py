@@ -43,7 +43,7 @@ def test_filters_and_order(run, tmp_path):
     assert names("--env", "Cart*", "--sort", "name") == ["b", "c"]
     assert names("--state", "failed") == ["c"]
     assert names("--algorithm", "ppo") == []
-    assert run("runs", ".", "--algorithm", "ppo")[0] == "no run in . is what was asked for\n"
+    assert run("runs", ".", "--algorithm", "ppo")[0] == "no run in . matches the filters\n"
 
 
 def test_all_that_is_known_as_json(run, tmp_path):

@@ -22,7 +22,7 @@ def with_mask(name="action_mask", choices=6):
     [
         ("impala", "network.heads_parameters=[{kind: policy, action_mask: board/action_mask}]"),
         ("ppo", "network.heads_parameters=[{kind: ppo, action_mask: board/action_mask}]"),
-        ("dqn", "algorithm dqn does not take: its policy may choose what is forbidden; use impala or ppo"),
+        ("dqn", "algorithm dqn cannot use: its policy may take forbidden choices; use impala or ppo"),
     ],
 )
 def test_a_mask_that_no_head_takes_is_reported_with_the_setting(algorithm, advice):
