@@ -36,7 +36,7 @@ class HeadSection(Section):
     @property
     def changed_loss_settings(self) -> list[str]:
         """The loss settings that are not at their default."""
-        return [name for name in self.loss_settings if getattr(self, name) != type(self).model_fields[name].default]
+        return [name for name in self.loss_settings if self.is_changed(name)]
 
 
 class PolicySection(HeadSection):

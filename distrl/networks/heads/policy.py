@@ -80,7 +80,7 @@ class DistributionsHead(Head[Parameters]):
         gaussian = any(spec.log_sigma is not None for spec in self._specs.values())
         used = {"distribution": continuous, "log_sigma": gaussian, "initial_log_sigma": gaussian}
         for name in (name for name, is_used in used.items() if not is_used):
-            if getattr(self.parameters, name) != PolicySection.model_fields[name].default:
+            if self.parameters.is_changed(name):
                 raise ConfigError(f"head policy: {name} needs continuous actions; {self.spec.id} has none")
         tempered = any(spec.is_tempered for spec in self._specs.values())
         if self.network.softmax_temperature != 1.0 and not tempered:

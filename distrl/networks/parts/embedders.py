@@ -139,7 +139,7 @@ _FOR_TOKENS = ("embedding_width", "pooling")
 def _check_parameters(parameters: EmbedderParameters, kind: Kind, path: str) -> None:
     """Raise ConfigError if an option is set that has no effect on this kind of observation."""
     for name in _FOR_NUMBERS if kind == "tokens" else _FOR_TOKENS:
-        if getattr(parameters, name) != EmbedderParameters.model_fields[name].default:
+        if parameters.is_changed(name):
             what = "tokens, which are no quantities" if kind == "tokens" else f"a {kind}; for tokens only"
             raise ConfigError(f"{path}.{name} has no effect on {what}")
 

@@ -243,7 +243,7 @@ def is_relu(layer: Any) -> bool:
 
 def check_block(block: LayerDefaults, layers: Sequence[LayerParameters], path: str) -> None:
     """Raise ConfigError, which names the option, if a block without layers sets an option for all its layers."""
-    changed = [name for name, field in LayerDefaults.model_fields.items() if getattr(block, name) != field.default]
+    changed = [name for name in LayerDefaults.model_fields if block.is_changed(name)]
     if changed and not layers:
         raise ConfigError(f"{path}.{changed[0]} has no effect: the scheme has no layers")
 
