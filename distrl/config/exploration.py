@@ -9,15 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from distrl.config.schedules import (
-    ConstantSchedule,
-    ExponentialSchedule,
-    LinearSchedule,
-    PiecewiseSchedule,
-    PolynomialSchedule,
-    Schedule,
-    within,
-)
+from distrl.config.schedules import AnySchedule, ConstantSchedule, LinearSchedule, Schedule, within
 from distrl.config.section import Section
 
 BOUNDS: Mapping[str, tuple[float, float]] = {"epsilon": (0.0, 1.0), "temperature": (1e-6, 1e6), "stddev": (0.0, 1e6)}
@@ -77,16 +69,7 @@ class EpsilonByEpisode(Section):
     kind: Literal["by_episode"] = "by_episode"
 
 
-Epsilon = Annotated[
-    ConstantSchedule
-    | LinearSchedule
-    | PolynomialSchedule
-    | ExponentialSchedule
-    | PiecewiseSchedule
-    | EpsilonLadder
-    | EpsilonByEpisode,
-    Field(discriminator="kind"),
-]
+Epsilon = Annotated[AnySchedule | EpsilonLadder | EpsilonByEpisode, Field(discriminator="kind")]
 
 
 class EpsilonGreedyParameters(ExplorationSection):

@@ -108,15 +108,13 @@ class ExponentialSchedule(_Moving):
         return float(2.0 ** (-moved * (10.0 if self.half_lives is None else self.half_lives)))
 
 
-Stretch = Annotated[
-    ConstantSchedule | LinearSchedule | PolynomialSchedule | ExponentialSchedule, Field(discriminator="kind")
-]
+Plain = ConstantSchedule | LinearSchedule | PolynomialSchedule | ExponentialSchedule
 
 
 class Piece(Section):
     """A schedule for a number of steps; it counts environment steps from its own beginning."""
 
-    schedule: Stretch
+    schedule: Plain = Field(discriminator="kind")
     for_steps: int | None = Field(None, ge=1)
     """Length of the piece; null, for the last piece only: no end."""
 
@@ -154,10 +152,8 @@ class PiecewiseSchedule(Section):
         return min(low for low, _ in extremes), max(high for _, high in extremes)
 
 
-Schedule = Annotated[
-    ConstantSchedule | LinearSchedule | PolynomialSchedule | ExponentialSchedule | PiecewiseSchedule,
-    Field(discriminator="kind"),
-]
+AnySchedule = Plain | PiecewiseSchedule
+Schedule = Annotated[AnySchedule, Field(discriminator="kind")]
 
 
 def within(name: str, schedule: Schedule, low: float, high: float) -> None:
