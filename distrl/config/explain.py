@@ -114,12 +114,14 @@ def _explain(problem: Any, origin_of: Mapping[str, str], root: type[BaseModel]) 
         known = nearest(str(name), [*ALGORITHMS])
         given = f"{name!r}{_from((*path, 'name'), origin_of)}"
         return f"unknown algorithm {given}; {known}; one of your own is package.module:Class"
-    if problem["type"] in ("union_tag_invalid", "union_tag_not_found"):
+    no_mapping = problem["type"] in ("model_type", "model_attributes_type", "dict_type")
+    is_one_of_several = problem["type"] in ("union_tag_invalid", "union_tag_not_found")
+    if isinstance(problem["input"], str) and (is_one_of_several or (no_mapping and _is_union(annotation))):
         field = "name" if path == ("algorithm",) else _discriminators(annotation)
-        if isinstance(problem["input"], str):
-            return f"{value} must be a mapping; write {dotted}.{field}={problem['input']}"
+        return f"{value} must be a mapping; write {dotted}.{field}={problem['input']}"
+    if is_one_of_several:
         return f"{value} {_allowed_kind(problem, annotation)}"
-    if problem["type"] in ("model_type", "model_attributes_type", "dict_type"):
+    if no_mapping:
         section = _section_of(annotation)
         keys = f" of {', '.join(section.model_fields)}" if section is not None else ""
         return f"{value} must be a mapping{keys}"
@@ -175,6 +177,11 @@ def _tag(member: Any) -> str | None:
     bare = _bare(member)
     field = _discriminator(bare)
     return None if field is None else str(bare.model_fields[field].default)
+
+
+def _is_union(annotation: Any) -> bool:
+    """Whether an annotation is a choice among several kinds of a section."""
+    return sum(_tag(member) is not None for member in _members(annotation)) > 1
 
 
 def _discriminator(bare: Any) -> str | None:
