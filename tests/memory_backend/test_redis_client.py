@@ -457,6 +457,24 @@ def test_a_wrong_password_and_missing_rights_are_refusals_not_outages(own_server
     client.close()
 
 
+def test_a_guard_that_is_refused_behind_a_transaction_is_a_refusal_of_the_next(own_server):
+    with redis.Redis.from_url(own_server.url) as admin:
+        admin.execute_command("ACL", "SETUSER", "eve", "on", ">secret", "+@all", "~distrl:*")
+        login = f"{own_server.url}?username=eve&password=secret"
+        learner = backends.connect(login, "guarded", name="x", give_up_s=1.0)
+        learner.create("{}")
+        learner = learner.become_learner()
+        learner.tickets.issue(1)
+        admin.execute_command("ACL", "SETUSER", "eve", "-hget")
+        learner.tickets.issue(1)  # by what was read behind the last one
+        with pytest.raises(MemoryBackendError, match="give its user the commands"):
+            learner.tickets.issue(1)
+        admin.execute_command("ACL", "SETUSER", "eve", "+hget")
+        learner.tickets.issue(1)
+        assert learner.tickets.counts() == (3, 0)
+        learner.close()
+
+
 def test_a_user_of_one_namespace_does_everything_in_it_and_nothing_beside_it(own_server):
     """The access rules of docs/architecture.md."""
     with redis.Redis.from_url(own_server.url) as admin:
