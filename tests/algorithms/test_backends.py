@@ -17,9 +17,9 @@ NEEDS = {"jax": ("jax",), "numpy": ("jax", "scipy")}  # Keras' NumPy backend imp
 SUITES = {
     "returns": [HERE / "maths" / f"test_{name}.py" for name in ("returns", "losses", "critic_losses", "td_targets")],
     "estimates": [HERE / "maths" / f"test_{name}.py" for name in ("rewards", "monte_carlo")],
-    "distributions": [NETWORKS / "actions" / "test_discrete.py", NETWORKS / "actions" / "test_continuous.py"],
+    "distributions": [NETWORKS / "test_actions_discrete.py", NETWORKS / "test_actions_continuous.py"],
     "heads": [NETWORKS / "heads" / "test_losses.py"],
-    "samples": [NETWORKS / "actions" / "test_distributions.py"],
+    "samples": [NETWORKS / "test_actions_sampling.py"],
     "surrogates": [HERE / f"test_{name}.py" for name in ("ppo", "appo", "epochs_minibatches")],
     "steps": [
         NETWORKS / "framework" / "test_backend.py",
@@ -139,6 +139,10 @@ def skip_without(*modules):
     if missing and "CI" not in os.environ:
         pytest.skip(f"{' and '.join(missing)} cannot be imported")
     assert not missing, f"CI is set, but {' and '.join(missing)} cannot be imported"
+
+
+def test_every_file_of_a_suite_exists():
+    assert [path for suite in SUITES.values() for path in suite if not path.exists()] == []
 
 
 @pytest.mark.slow
