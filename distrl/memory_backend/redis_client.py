@@ -275,8 +275,8 @@ class RedisClient(Engine):
         after: list[Command] = [] if guard is None else [("WATCH", guard[1]), guard]
         replies = self._round_trip([*before, ("MULTI",), *commands, ("EXEC",), *after])
         self._guarded = None if guard is None else (guard, replies[-1])
-        if guard is not None and isinstance(replies[-1], redis.RedisError):
-            self._hang_up()  # the next transaction is to ask again
+        if guard is not None and any(isinstance(reply, redis.RedisError) for reply in replies[-2:]):
+            self._hang_up()  # not watched, or not read: the next transaction does both again
         last = len(before) + 1 + len(commands)
         executed: Sequence[Reply] | None = replies[last]
         if wait is not None or not isinstance(executed, list):

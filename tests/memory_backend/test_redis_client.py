@@ -14,6 +14,7 @@ import redis
 from distrl.errors import ConfigError, FencedError, MemoryBackendError
 from distrl.memory_backend import backend as backends
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
+from distrl.memory_backend.meter import Meter
 from distrl.memory_backend.redis_client import RedisClient, connect
 from distrl.memory_backend.stream import QueueCaps
 from distrl.types import UnrollHeader
@@ -457,22 +458,51 @@ def test_a_wrong_password_and_missing_rights_are_refusals_not_outages(own_server
     client.close()
 
 
-def test_a_guard_that_is_refused_behind_a_transaction_is_a_refusal_of_the_next(own_server):
+@pytest.mark.parametrize("command", ["hget", "watch"])
+def test_a_guard_that_is_refused_behind_a_transaction_is_a_refusal_of_the_next(own_server, command):
+    """A token that is read and not watched would not tell of a learner that takes over."""
     with redis.Redis.from_url(own_server.url) as admin:
         admin.execute_command("ACL", "SETUSER", "eve", "on", ">secret", "+@all", "~distrl:*")
         login = f"{own_server.url}?username=eve&password=secret"
-        learner = backends.connect(login, "guarded", name="x", give_up_s=1.0)
-        learner.create("{}")
-        learner = learner.become_learner()
+        backend = backends.connect(login, "guarded", name="x", give_up_s=1.0)
+        backend.create("{}")
+        learner = backend.become_learner()
         learner.tickets.issue(1)
-        admin.execute_command("ACL", "SETUSER", "eve", "-hget")
+        admin.execute_command("ACL", "SETUSER", "eve", f"-{command}")
         learner.tickets.issue(1)  # by what was read behind the last one
         with pytest.raises(MemoryBackendError, match="give its user the commands"):
             learner.tickets.issue(1)
-        admin.execute_command("ACL", "SETUSER", "eve", "+hget")
+        admin.execute_command("ACL", "SETUSER", "eve", f"+{command}")
         learner.tickets.issue(1)
         assert learner.tickets.counts() == (3, 0)
         learner.close()
+
+
+@pytest.mark.parametrize("meter", [None, Meter(2**20, 60.0)], ids=["hiredis", "metered"])
+def test_refusals_of_a_round_trip_are_values_among_its_replies(own_server, meter):
+    """A contract with redis-py, whose parser is read directly: hiredis', and its own where bytes are metered."""
+    client = connect(own_server.url, name="x", give_up_s=1.0, meter=meter)
+    wrong = ("RPUSH", "text", "1")
+    sent = [
+        ("SET", "text", "a"),
+        wrong,
+        ("GET", "none"),
+        ("MULTI",),
+        ("GET", "text"),
+        wrong,
+        ("EXEC",),
+        ("GET", "text"),
+    ]
+    replies = client._round_trip(sent)
+    executed = replies[6]
+    assert [replies[0], replies[2:6], replies[7]] == [b"OK", [None, b"OK", b"QUEUED", b"QUEUED"], b"a"]
+    assert executed[0] == b"a"
+    for refusal in (replies[1], executed[1]):
+        assert isinstance(refusal, redis.ResponseError)
+        assert "WRONGTYPE" in str(refusal)
+    aborted = client._round_trip([("MULTI",), ("GET",), ("EXEC",), ("PING",)])
+    assert [type(reply) for reply in aborted] == [bytes, redis.ResponseError, redis.exceptions.ExecAbortError, bytes]
+    client.close()
 
 
 def test_a_user_of_one_namespace_does_everything_in_it_and_nothing_beside_it(own_server):
