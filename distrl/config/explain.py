@@ -115,8 +115,9 @@ def _explain(problem: Any, origin_of: Mapping[str, str], root: type[BaseModel]) 
         given = f"{name!r}{_from((*path, 'name'), origin_of)}"
         return f"unknown algorithm {given}; {known}; one of your own is package.module:Class"
     no_mapping = problem["type"] in ("model_type", "model_attributes_type", "dict_type")
-    is_one_of_several = problem["type"] in ("union_tag_invalid", "union_tag_not_found")
-    if isinstance(problem["input"], str) and (is_one_of_several or (no_mapping and _is_union(annotation))):
+    no_kind = problem["type"] in ("union_tag_invalid", "union_tag_not_found")
+    is_one_of_several = no_kind or (no_mapping and _is_union(annotation))
+    if isinstance(problem["input"], str) and is_one_of_several:
         field = "name" if path == ("algorithm",) else _discriminators(annotation)
         return f"{value} must be a mapping; write {dotted}.{field}={problem['input']}"
     if is_one_of_several:
@@ -206,7 +207,7 @@ def _allowed_kind(problem: Any, annotation: Any) -> str:
     kinds = [tag for tag in tags if tag != "number"]
     text = f"must have a {_discriminators(annotation)} of {', '.join(kinds)}"
     text += ", or be a number" if "number" in tags else ""
-    close = get_close_matches(str(problem["ctx"].get("tag", "")).lower(), kinds, n=1)
+    close = get_close_matches(str(problem.get("ctx", {}).get("tag", "")).lower(), kinds, n=1)
     return f"{text}; did you mean {close[0]}?" if close else text
 
 

@@ -96,6 +96,15 @@ def test_an_unknown_key_names_the_nearest_valid_one(tree, line):
             "network.middleware_parameters: {kind: lstmm} must have a kind of fc, lstm, gru, graph; did you mean lstm?",
         ),
         (
+            {"exploration": 3},
+            "exploration: 3 must have a kind of policy, greedy, epsilon_greedy, boltzmann, gaussian_noise, "
+            "ornstein_uhlenbeck, constant_noise, noisy_network, parameter_noise, per_action",
+        ),
+        (
+            {"algorithm": {"name": "dqn", "replay": {"sampler": None}}},
+            "algorithm.replay.sampler: null must have a kind of uniform, prioritized",
+        ),
+        (
             {"network": {"middleware_parameters": {"kind": "graph"}}},
             "network.middleware_parameters.blocks is missing",
         ),
