@@ -161,7 +161,7 @@ class OffPolicyActorCritic(Algorithm):
         """
         if self._step is None:
             raise RuntimeError("update was called before build")
-        assert isinstance(batch, Batch)  # as `memory` says
+        assert isinstance(batch, Batch)  # as `parameters.ships` says
         metrics = self._step(batch)
         priorities = metrics.pop(PRIORITIES)
         # After the step, which uses the actors' statistics. The next version normalises by all rows so far.

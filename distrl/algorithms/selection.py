@@ -101,6 +101,7 @@ def effective_section(loaded: LoadedConfig, class_: type[Algorithm]) -> External
                 "is read back from a run's config.yaml; declare it as plain data, and read secrets from the environment"
             )
     said = {name: getattr(parameters, name, None) for name in Declared.model_fields}
+    said["replay"] = parameters.replay_parameters
     try:
         declared = validated(Declared, said, dict.fromkeys(said, "its Parameters"))
     except ConfigError as error:

@@ -86,7 +86,7 @@ class Recorder:
             self._unfinished.unlink(missing_ok=True)
 
     def watch(self, ended: Array) -> None:
-        """Add a picture; `ended`: bool [B], of the step that led to it. Errors are those of `rendering.picture`."""
+        """Add a picture; `ended`: bool [B], of the step that led to it. Errors are those of `rendered`."""
         if self._left == 0:
             return
         picture = rendered(self._environment.spec.id, self._environment.vector)

@@ -65,6 +65,19 @@ class Replaying(Headless):
         replay: OwnReplay = OwnReplay()
 
 
+class Renamed(Headless):
+    """A replay memory under another name."""
+
+    heads = (PolicyHeadParameters(),)
+
+    class Parameters(AlgorithmSection):
+        past: ReplayParameters = ReplayParameters(capacity_steps=70_000)
+
+        @property
+        def replay_parameters(self):
+            return self.past
+
+
 def declaring(**attributes):
     """A class that declares this of itself."""
     return type("Declaring", (Mine,), {"Parameters": type("Parameters", (AlgorithmSection,), attributes)})
@@ -231,6 +244,7 @@ def test_what_cannot_work_is_one_line_before_anything_is_launched(monkeypatch, c
 def test_what_can_work_is_tried_out(monkeypatch):
     section = try_out(monkeypatch, Replaying, "algorithm.replay.item.n_step=5")
     assert (section.declared.replay.item.n_step, section.declared.exploration.kind) == (5, "epsilon_greedy")
+    assert try_out(monkeypatch, Renamed).declared.replay.capacity_steps == 70_000
     assert try_out(monkeypatch, declaring(learns_from="own policy")).declared.learns_from == "own policy"
     own_policy = declaring(learns_from="own policy", exploration=PolicySamplingParameters())
     assert try_out(monkeypatch, own_policy).declared.exploration.kind == "policy"
