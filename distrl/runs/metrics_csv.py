@@ -24,6 +24,7 @@ BLOCK_BYTES = 2 * 2**20
 MOST_ROWS = 2**20
 """Values that a thinned column holds, a power of two."""
 _LONGEST_CELL = 400
+_SHOWN = 60
 _MOST_PADDED = 4 * BLOCK_BYTES
 """Cells are padded to equal lengths only up to that many bytes: one long cell among many short ones costs no memory."""
 _COMMA, _NEWLINE, _SPACE = b",\n "
@@ -138,16 +139,20 @@ def _cells(block: bytes, places: Sequence[int], width: int) -> list[Numbers]:
     if b'"' in block:
         rows = [*csv.reader(block.decode(errors="replace").splitlines())]
         if odd := next((row for row in rows if len(row) != width), None):
-            raise ValueError(f"a row has {len(odd)} cells, not {width}")
+            raise ValueError(_odd_row(",".join(odd), len(odd), width))
         return [np.array([float(row[place] or "nan") for row in rows]) for place in places]
     letters = np.frombuffer(block, np.uint8)
     ends = np.flatnonzero((letters == _COMMA) | (letters == _NEWLINE))
     lines = block.count(b"\n")
     if len(ends) != lines * width or (letters[ends[width - 1 :: width]] != _NEWLINE).any():
-        odd_line = next(line for line in block.split(b"\n") if line.count(b",") != width - 1)
-        raise ValueError(f"a row has {odd_line.count(b',') + 1} cells, not {width}")
+        line = next(line for line in block.split(b"\n") if line.count(b",") != width - 1)
+        raise ValueError(_odd_row(line.decode(errors="replace"), line.count(b",") + 1, width))
     begins = np.concatenate([[0], ends[:-1] + 1])
     return [_numbers(block, letters, begins[place::width], ends[place::width]) for place in places]
+
+
+def _odd_row(row: str, cells: int, width: int) -> str:
+    return f"row {row[:_SHOWN]!r} has {cells} {'cell' if cells == 1 else 'cells'}, not {width}"
 
 
 def _numbers(block: bytes, letters: Bytes, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Numbers:

@@ -120,7 +120,7 @@ def test_damage_behind_what_was_read_is_told(tmp_path):
     path.write_text("updates,env_steps\n1,2\n")
     kept.table(tmp_path, NAMES)
     path.write_text("updates,env_steps\n1,2\n3\n")
-    with pytest.raises(ConfigError, match="a row has 1 cells, not 2"):
+    with pytest.raises(ConfigError, match="row '3' has 1 cell, not 2"):
         kept.table(tmp_path, NAMES)
 
 

@@ -55,9 +55,11 @@ def test_quoted_names_and_cells(tmp_path):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("a,b\n1\n", "a row has 1 cells, not 2"),
-        ("a,b\n1,2\n\n", "a row has 1 cells, not 2"),
-        ("a,b\n1,2,3\n4\n", "a row has 3 cells, not 2"),
+        ("a,b\n1\n", "row '1' has 1 cell, not 2"),
+        ("a,b\n1,2\n\n", "row '' has 1 cell, not 2"),
+        ("a,b\n1,2,3\n4\n", "row '1,2,3' has 3 cells, not 2"),
+        ('a,b\n"1",2,3\n', "row '1,2,3' has 3 cells, not 2"),
+        (f"a,b\n{',' * 5000}\n", f"row '{',' * 60}' has 5001 cells, not 2"),
         ("a,b\n1,two\n", "could not convert"),
         ("a,b\n1,[2]\n", "not a table of metrics"),
         ("a,b\n1,{}\n", "not a table of metrics"),
@@ -65,7 +67,7 @@ def test_quoted_names_and_cells(tmp_path):
         (f"a,b\n1,{'2' * 3_000_000}\n", "longer than 1,048,576"),
         (f"a,b\n1,{'2' * 3_000_000}", "longer than 1,048,576"),
         ("a" * 2_000_000, "first line is longer"),
-        ("a,b\n1,2\r3,4\n", "a row has 3 cells, not 2"),
+        ("a,b\n1,2\r3,4\n", "row '1,2.r3,4' has 3 cells, not 2"),
         (f'a,b\n"1",{"2" * 200_000}\n', "field larger"),
     ],
 )

@@ -37,8 +37,8 @@ def test_before_the_first_row(tmp_path, text, columns):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("updates,loss\n1,2\n3\n", "a row has 1 cells, not 2"),
-        ("updates,loss\n1,2,3\n", "a row has 3 cells, not 2"),
+        ("updates,loss\n1,2\n3\n", "row '3' has 1 cell, not 2"),
+        ("updates,loss\n1,2,3\n", "row '1,2,3' has 3 cells, not 2"),
         ("updates,loss\n1,two\n", "could not convert string to float: b?'?two"),
         (f"updates,loss\n1,{'9' * 200_000}\n", "a cell of 200,000 letters is no number"),
         (b"updates\n\xff\n", "could not convert string to float"),
