@@ -255,6 +255,7 @@ def _read(folder: Path, path: str, stamp: str) -> _Known:
         problem = str(error)
     except OSError as error:
         problem = f"a file of the run cannot be read: {error.strerror}"
+        stamp = ""  # read again at the next look: such an error may pass while the files stay as they are
     except Exception as error:
         _LOG.exception("a run cannot be listed: %s", folder)
         problem = f"its files hold something odd ({error!r})"

@@ -283,6 +283,22 @@ def test_runs_of_one_name_are_told_apart(look, make_run):
     assert all(again[path] is entry for path, entry in entries.items())  # rows that have not changed cost nothing
 
 
+def test_a_file_that_could_not_be_read_for_a_moment_is_read_again(look, make_run, monkeypatch):
+    make_run("a")
+    real = module.open_run
+
+    def refuse(folder):
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(module, "open_run", refuse)
+    index = look()
+    (entry,) = index.entries()
+    assert (entry.state, entry.problem) == ("damaged", "a file of the run cannot be read: Too many open files")
+    monkeypatch.setattr(module, "open_run", real)
+    (entry,) = index.entries()
+    assert (entry.state, entry.problem) == ("ended", None)
+
+
 def test_an_error_that_was_not_foreseen_is_one_damaged_row(look, make_run, monkeypatch, caplog):
     make_run("a")
     make_run("b")
