@@ -63,10 +63,10 @@ class EvaluatorRole(JoinedRole):
     def status(self) -> RoleStatus:
         """The heartbeat; while the environment is made and stepped, the age of its last step counts."""
         self._awake.look()
-        evaluator, since = self._evaluator, self._entered_at
-        if evaluator is not None and self._state == "evaluating":
+        state, since, evaluator = self._state, self._entered_at, self._evaluator
+        if evaluator is not None and state == "evaluating":
             since = max(since, evaluator.last_step_at)
-        busy = self._state in ("starting", "evaluating")
+        busy = state in ("starting", "evaluating")
         return replace(
             self._identity(),
             env_steps=0 if evaluator is None else evaluator.env_steps,

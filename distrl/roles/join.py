@@ -156,7 +156,9 @@ class JoinedRole(ABC):
         self._steered = config
 
     def _enter(self, state: str) -> None:
-        self._state, self._entered_at = state, time.monotonic()
+        # In this order, and read in the other one: the heartbeat's thread never sees a new state with an old time.
+        self._entered_at = time.monotonic()
+        self._state = state
 
     def _identity(self) -> RoleStatus:
         """Return a status with the role's identity and state."""

@@ -95,7 +95,10 @@ def test_a_learner_that_dies_wherever_it_hurts_goes_on(start_run, slow_steps, tm
     assert (summary.lost, summary.foreign) == (0, 0)
     dropped = {reason: count for reason, count in summary.dropped.items() if count}
     assert dropped.keys() <= {"duplicate"}
-    assert summary.trained == summary.updates + summary.rolled_back
+    # A learner that dies before its first checkpoint, between publishing and acknowledging, leaves weights that hold an
+    # update by an unroll that its successor trains on again.
+    trained_again = summary.updates + summary.rolled_back - summary.trained
+    assert 0 <= trained_again <= (run.run_dir / "logs" / "events.log").read_text().count("from the published weights")
     measured(
         3,
         deaths=deaths,

@@ -1,6 +1,6 @@
 """Parameters of SAC and TD3: actor-critics that learn continuous actions from a replay memory."""
 
-from typing import ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -9,7 +9,9 @@ from distrl.config.exploration import ExplorationParameters, GaussianNoiseParame
 from distrl.config.replay import ReplayParameters
 from distrl.config.schedules import ConstantSchedule
 from distrl.errors import ConfigError
-from distrl.types import BoxSpec, EnvSpec
+
+if TYPE_CHECKING:  # it brings NumPy, which the command line does without
+    from distrl.types import EnvSpec
 
 
 class OffPolicySection(AlgorithmSection):
@@ -32,10 +34,10 @@ class OffPolicySection(AlgorithmSection):
             )
         super().check(context)
 
-    def check_actions(self, spec: EnvSpec) -> None:
+    def check_actions(self, spec: "EnvSpec") -> None:
         for name, action in spec.actions.items():
             what = f"algorithm {self.name}: action {name!r} of {spec.id}"
-            if not isinstance(action, BoxSpec):
+            if action.kind != "box":
                 raise ConfigError(f"{what} is {action.kind}, which it does not take; use algorithm impala")
             if None in (*action.low, *action.high):
                 raise ConfigError(

@@ -1,6 +1,6 @@
 """Parameters of algorithms that learn values of choices from a replay memory: DQN and Ape-X."""
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -14,7 +14,9 @@ from distrl.config.replay import (
     TransitionParameters,
 )
 from distrl.errors import ConfigError
-from distrl.types import BoxSpec, EnvSpec
+
+if TYPE_CHECKING:  # it brings NumPy, which the command line does without
+    from distrl.types import EnvSpec
 
 
 class QLearningSection(AlgorithmSection):
@@ -41,9 +43,9 @@ class QLearningSection(AlgorithmSection):
         """Whether items are sampled by their TD errors."""
         return self.replay.sampler.kind == "prioritized"
 
-    def check_actions(self, spec: EnvSpec) -> None:
+    def check_actions(self, spec: "EnvSpec") -> None:
         for name, action in spec.actions.items():
-            if isinstance(action, BoxSpec):
+            if action.kind == "box":
                 what = f"algorithm {self.name}: action {name!r} of {spec.id}"
                 raise ConfigError(f"{what} is {action.kind}, and only choices have values; use algorithm sac or ppo")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -10,7 +10,9 @@ from distrl.config.exploration import ExplorationParameters
 from distrl.config.network import NetworkParameters
 from distrl.config.replay import ReplayParameters
 from distrl.config.section import Section
-from distrl.types import EnvSpec
+
+if TYPE_CHECKING:  # it brings NumPy, which the command line does without
+    from distrl.types import EnvSpec
 
 Ships = Literal["unrolls", "gradients"]
 LearnsFrom = Literal["own policy", "known probabilities", "anybody"]
@@ -106,7 +108,7 @@ class AlgorithmSection(Section):
             )
         replay.item.check(context.unroll_length_steps, network)
 
-    def check_actions(self, spec: EnvSpec) -> None:
+    def check_actions(self, spec: "EnvSpec") -> None:
         """Refuse an environment whose actions the algorithm cannot choose; any by default.
 
         Raises:
