@@ -12,6 +12,7 @@ import pytest
 
 import distrl
 from distrl.memory_backend.keys import PROTOCOL_VERSION
+from tests.faults.arguments import environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 OLDER, NEWER = PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1
@@ -106,19 +107,35 @@ def test_a_role_whose_settings_this_run_has_not_is_refused_as_another_version_is
     assert run.finish().exit_code == 0
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("kind", ["actor", "learner"])
-def test_an_upgrade_under_a_running_job_ends_it_when_a_role_starts_again(start_run, unhurried, install, kind):
-    """The first role that begins anew is of the new version: it would fail each time, and the run says why at once."""
-    root = install(".")  # where the run is started, which comes first on Python's path
-    run = start_run(*unhurried)
+def start_upgradable(start_run, install, unhurried):
+    """A run of a copy of distrl, and the copy, which the roles that start after a change of it have."""
+    root, usual = install("upgraded"), environment()
+    run = start_run(*unhurried, env=usual | {"PYTHONPATH": os.pathsep.join([str(root), usual["PYTHONPATH"]])})
     run.wait_for_updates(3)
     change(root, "memory_backend/keys.py", r"^PROTOCOL_VERSION = \d+$", f"PROTOCOL_VERSION = {NEWER}")
-    run.kill(kind, 0)
+    return run
+
+
+@pytest.mark.long
+def test_an_upgrade_under_a_running_job_ends_it_when_the_learner_starts_again(start_run, unhurried, install):
+    run = start_upgradable(start_run, install, unhurried)
+    run.kill("learner", 0)
     summary = run.finish()
     assert (run.process.returncode, summary.exit_code, summary.stop_reason) == (6, 6, "memory backend")
     assert (summary.restarts, summary.imbalance) == (1, 0)
     assert f"speaks protocol {PROTOCOL_VERSION}, this distrl {NEWER}; use one version" in summary.error
     assert run.errors.read_text().endswith(f"distrl: error: {summary.error}\n")
-    # What the old learner had learned is not lost with it.
-    assert (kind == "learner") or any((run.run_dir / "checkpoints").glob("ckpt-*"))
+
+
+@pytest.mark.long
+def test_an_upgrade_under_a_running_job_costs_the_actor_that_starts_again(start_run, unhurried, install):
+    """An actor that cannot use the store may be alone with that: the run reports it and goes on with the others."""
+    run = start_upgradable(start_run, install, unhurried)
+    run.kill("actor", 0)
+    events, refused = run.run_dir / "logs" / "events.log", f"speaks protocol {PROTOCOL_VERSION}, this distrl {NEWER}"
+    run.wait_until(lambda: refused in events.read_text(), "the actor is refused")
+    run.wait_for_updates(run.updates + 3)
+    run.process.terminate()
+    summary = run.finish()
+    assert (summary.exit_code, summary.imbalance) == (0, 0)
+    assert any((run.run_dir / "checkpoints").glob("ckpt-*"))
