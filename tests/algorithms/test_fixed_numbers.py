@@ -104,8 +104,7 @@ def numbers_of(case):
     return (*found, told["loss"])
 
 
-@pytest.mark.parametrize("case", CASES)
+# The noise of sac is that of TensorFlow's generator.
+@pytest.mark.parametrize("case", [case for case in CASES if case != "sac" or keras.backend.backend() == "tensorflow"])
 def test_weights_after_some_updates_are_as_recorded(case):
-    if case == "sac" and keras.backend.backend() != "tensorflow":
-        pytest.skip("its noise is that of TensorFlow's generator")
     assert numbers_of(case) == pytest.approx(RECORDED[case], rel=1e-4)
