@@ -1,11 +1,12 @@
 """The frame of an environment that counts its steps."""
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import gymnasium
 
 
-class CountedEnv(gymnasium.Env[Any, Any]):
+class CountedEnv(gymnasium.Env[Any, Any], ABC):
     """Episodes of `_length_steps` steps, after which they terminate; a subclass shows observations and pays rewards."""
 
     _steps = 0
@@ -23,15 +24,17 @@ class CountedEnv(gymnasium.Env[Any, Any]):
         return self._show(), reward, terminated, truncated, {}
 
     def _start(self) -> Any:
-        """The first observation of an episode."""
+        """Begin an episode and return its first observation."""
         return self._show()
 
+    @abstractmethod
     def _show(self) -> Any:
-        raise NotImplementedError
+        """Return the observation after the steps so far."""
 
+    @abstractmethod
     def _pay(self, action: Any) -> float:
-        raise NotImplementedError
+        """Return the reward of an action, before the step is counted."""
 
     def _ends(self) -> tuple[bool, bool]:
-        """(terminated, truncated) after a step."""
+        """Return (terminated, truncated) after a step."""
         return self._steps >= self._length_steps, False
