@@ -17,7 +17,7 @@ READ_AHEAD = 2
 @pytest.fixture
 def network(tmp_path, free_port):
     server = OwnRedis(tmp_path / "redis", free_port).start()
-    proxy = Proxy(free_port + 1, free_port)
+    proxy = Proxy("127.0.0.1", free_port + 1, ("127.0.0.1", free_port))
     yield proxy
     proxy.close()
     server.end()

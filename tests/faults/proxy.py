@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 class Proxy:
-    """A port of 127.0.0.1 in front of another one, that does what networks do.
+    """A port in front of a Redis, that does what networks do.
 
     Attributes:
         delay_s: Every piece of data waits so long, in both directions.
@@ -20,7 +20,8 @@ class Proxy:
 
     PAYLOAD_BYTES = 4096
 
-    def __init__(self, port: int, upstream: int) -> None:
+    def __init__(self, host: str, port: int, upstream: tuple[str, int]) -> None:
+        """Listen on `host` and `port`; `upstream` is the Redis."""
         self.delay_s = 0.0
         self.loses_replies = False
         self.spoil: Callable[[str, bytes], bytes] = lambda _name, piece: piece
@@ -28,8 +29,8 @@ class Proxy:
         self._upstream = upstream
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
-        self._listener = socket.create_server(("127.0.0.1", port))
-        self.url = f"redis://127.0.0.1:{port}/0"
+        self._listener = socket.create_server((host, port))
+        self.url = f"redis://{host}:{port}/0"
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
@@ -50,7 +51,7 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return  # closed
-            server = socket.create_connection(("127.0.0.1", self._upstream))
+            server = socket.create_connection(self._upstream)
             name = ["?"]
             with self._lock:
                 self._open |= {client, server}
