@@ -12,6 +12,7 @@ from typing import IO
 
 from distrl.launch.fleet import last_error
 from distrl.launch.head_start import HeadStart
+from distrl.memory_backend.host_weights import HOST_WEIGHTS_VARIABLE, SharedDirectory
 from distrl.roles.description import Run
 from distrl.roles.lifeline import LIFELINE_VARIABLE, Lifeline
 from distrl.roles.plan import Role
@@ -86,6 +87,8 @@ class ProcessLauncher:
         self._report = report
         self._without_log: set[Role] = set()
         self._lifeline = Lifeline()
+        # A unix socket has both ends on this host, where no network is saved.
+        self._weights = None if run.address.redis_url.startswith("unix:") else SharedDirectory()
 
     def start(self, role: Role) -> ProcessHandle:
         log, path = self._open_log(role)
@@ -107,8 +110,10 @@ class ProcessLauncher:
         return ProcessHandle(role, process, log, log_start)
 
     def close(self) -> None:
-        """Close the lifeline; roles that are still alive end by themselves."""
+        """Close the lifeline; roles that are still alive end by themselves, and share no weights any longer."""
         self._lifeline.close()
+        if self._weights is not None:
+            self._weights.close()
 
     def _open_log(self, role: Role) -> tuple[IO[bytes], Path | None]:
         """Open the role's log; where that fails, report it and use an unnamed temporary file."""
@@ -136,6 +141,7 @@ class ProcessLauncher:
             REDIS_URL_VARIABLE: self._run.address.redis_url,
             KEY_VARIABLE: self._run.address.trust.key or "",
             LIFELINE_VARIABLE: str(self._lifeline.read_fd),
+            HOST_WEIGHTS_VARIABLE: "" if self._weights is None else str(self._weights.path),
             "PYTHONUNBUFFERED": "1",
             **self._run.variables(role),
         }

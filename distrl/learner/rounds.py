@@ -4,6 +4,8 @@ A round begins with the first gradient of its version. It is over when every exp
 `learner.sync_timeout_s` later with those that have. A worker that missed a round is not expected in the next ones until
 it answers again: a dead worker costs the run one time-out, not one in every round. Its replacement has the same id; its
 first gradient may still come too late for its round, and the round after that waits for it.
+
+An actor that joins from another host is expected from its first gradient until it misses a round: it may have left.
 """
 
 import logging
@@ -25,7 +27,7 @@ class Rounds:
     """The members of the current round, and whether it is over.
 
     Args:
-        workers: Configured number of actors; operators may request another number.
+        workers: Number of actors that the supervisor starts; operators may request another one, unless it is 0.
         control: Reads the requests of operators.
         timeout_s: Time-out from a round's first answer on.
     """
@@ -41,7 +43,8 @@ class Rounds:
         self._timeout_s = timeout_s
         self._clock = clock
         self._initial = workers
-        self._expected = set(range(workers))
+        self._own = set(range(workers))
+        self._joined: set[int] = set()
         self._absent: set[int] = set()
         self._late: set[int] = set()  # those of them that kept a round waiting in vain
         self._looked_at = float("-inf")
@@ -62,6 +65,8 @@ class Rounds:
         if header.actor not in self._expected:
             self._looked_at = float("-inf")
             self._look()
+        if header.actor not in self._own:
+            self._joined.add(header.actor)
         if header.actor in self._absent:
             self._absent.remove(header.actor)
             how = "is back: rounds wait for it again" if header.actor in self._late else "has joined the rounds"
@@ -79,6 +84,10 @@ class Rounds:
         """Record that the actor's gradient was unusable; the actor may send another one after its time-out."""
         self._refused[header.actor] = reason
         self._began = self._began if self._began is not None else self._clock()
+
+    @property
+    def _expected(self) -> set[int]:
+        return self._own | self._joined
 
     @property
     def missing(self) -> list[int]:
@@ -105,8 +114,9 @@ class Rounds:
                 names(sorted(waited_for)),
                 self._timeout_s,
             )
-            self._absent |= waited_for
-            self._late |= waited_for
+            self._joined -= waited_for
+            self._absent |= waited_for & self._own
+            self._late |= waited_for & self._own
         for actor, reason in self._refused.items():
             log.warning("the round of version %d goes on without actor %d: %s", self._version, actor, reason)
         if not self._taken:
@@ -121,11 +131,13 @@ class Rounds:
             return
         self._looked_at = now
         control = self._control()
-        workers = self._initial if control.target_actors is None else control.target_actors
+        asked = control.target_actors if self._initial else None
+        workers = self._initial if asked is None else asked
         # Added actors are expected from their first gradient on; until then they start.
-        self._absent |= set(range(workers)) - self._expected
-        self._expected = set(range(workers))
-        self._absent &= self._expected
+        self._absent |= set(range(workers)) - self._own
+        self._own = set(range(workers))
+        self._absent &= self._own
+        self._joined -= self._own
         if control.paused:
             self._began = now
 

@@ -7,9 +7,11 @@ Every method raises `MemoryBackendError` when Redis stays unreachable for `give_
 """
 
 from dataclasses import replace
+from pathlib import Path
 
 from distrl.errors import MemoryBackendError
 from distrl.memory_backend.engine import Command, Engine, Reply, RunStore
+from distrl.memory_backend.host_weights import HostWeights
 from distrl.memory_backend.keys import (
     DEFAULT_NAMESPACE,
     GROUP,
@@ -102,6 +104,10 @@ class Backend:
     def as_learner(self, fence: int) -> "Backend":
         """Return the backend of another connection of the learner that holds `fence`."""
         return Backend(replace(self._run, fence=fence), self._caps)
+
+    def share_weights(self, directory: Path) -> None:
+        """From now on read weights that another role of this host has fetched, see `HostWeights`."""
+        self.weights = HostWeights(self._run, directory)
 
     def delete(self) -> None:
         """Remove every key of the run: first the key `run`, without which no role writes another one."""

@@ -17,6 +17,9 @@ GROUP = "learner"
 HIGHEST_NUMBER = 10**18 - 1
 """Highest actor id, incarnation, sequence, version and count of steps that `entry_header` reads."""
 
+FIRST_JOINED = 10_000
+"""Least actor id that `Registry.claim_actor` gives; the supervisor counts its own actors from 0."""
+
 DEFAULT_NAMESPACE = "default"
 _NAMESPACE = re.compile(r"[A-Za-z0-9-]{1,50}")
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -96,7 +99,7 @@ TABLE = (
     Row(
         "incarnations",
         "hash",
-        "actor, or the word evaluator -> newest incarnation",
+        "actor, or the word evaluator -> newest incarnation; joined -> how many ids were given to actors that joined",
         "actors, evaluator",
         "learner",
         "one field per actor",

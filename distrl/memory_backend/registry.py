@@ -13,7 +13,14 @@ from pydantic import TypeAdapter, ValidationError
 from distrl.config.live_settings import Value
 from distrl.errors import FencedError, printable
 from distrl.memory_backend.engine import Command, Reply, RunStore
-from distrl.memory_backend.keys import HIGHEST_NUMBER, checked_actor, entry_order, is_number, number_or_zero
+from distrl.memory_backend.keys import (
+    FIRST_JOINED,
+    HIGHEST_NUMBER,
+    checked_actor,
+    entry_order,
+    is_number,
+    number_or_zero,
+)
 from distrl.memory_backend.records import (
     ERRANDS,
     WHOLE,
@@ -71,6 +78,18 @@ class Registry:
         self.ignored: Counter[str] = Counter()
         self._odd: dict[str, frozenset[str]] = {}  # kind -> fields that were ignored when they were last read
         self._passed: dict[str, tuple[int, ...]] = {}  # stream -> newest entry that was ignored
+
+    def claim_actor(self) -> int:
+        """Return the id of an actor that joins, `FIRST_JOINED` or above, which no other actor has.
+
+        Repeated over a broken connection it can skip an id.
+        """
+        while True:
+            claimed = self._run.write_one("HINCRBY", self._keys.incarnations, "joined", 1)
+            actor = FIRST_JOINED - 1 + int(claimed)
+            # A fail-over may have lost the newest claims. Heartbeats of their actors are back within a second.
+            if not self._engine.call("HEXISTS", self._keys.actors, f"actor:{actor}"):
+                return actor
 
     def register_actor(self, actor: int) -> int:
         """Return the actor's new incarnation, from 1. Repeated over a broken connection it can skip a number.

@@ -74,7 +74,9 @@ class WeightStore:
 
     def fetch(self) -> Published | None:
         """Return the newest weights, read together; None before the first."""
-        version, blob, env_steps = self._engine.call("HMGET", self._keys.weights, "version", "blob", "env_steps")
+        return self._published(*self._engine.call("HMGET", self._keys.weights, "version", "blob", "env_steps"))
+
+    def _published(self, version: bytes | None, blob: bytes | None, env_steps: bytes | None) -> Published | None:
         if version is None:
             return None
         if blob is None:

@@ -23,6 +23,7 @@ from distrl.config.live_settings import Value, steered_so_far
 from distrl.environments.vector import VectorEnvironment
 from distrl.errors import ConfigError, EnvironmentFailedError, MemoryBackendError
 from distrl.memory_backend.backend import Backend, connect
+from distrl.memory_backend.host_weights import HOST_WEIGHTS_VARIABLE
 from distrl.memory_backend.records import Control, RoleStatus
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.lifeline import watch_lifeline
@@ -65,7 +66,10 @@ def join(address: RunAddress, role: Role) -> tuple[Backend, Run]:
         raise ConfigError(f"the description of run {run_id} in Redis is of run {description.run_id}: it was rewritten")
     trust.check_code(run_id, description.config, role.kind)
     run = Run(address, description)
-    return run.open_backend(role.name), run
+    backend = run.open_backend(role.name)
+    if directory := os.environ.get(HOST_WEIGHTS_VARIABLE):
+        backend.share_weights(Path(directory))
+    return backend, run
 
 
 def become(name: str, stop: threading.Event) -> None:

@@ -81,6 +81,15 @@ def test_an_actor_has_one_thread_no_gpu_and_no_secret_in_its_arguments(launched,
     assert handle.poll() is None
 
 
+@pytest.mark.parametrize("url", [URL, "unix:///run/redis.sock"])
+def test_roles_share_weights_that_cross_a_network_until_the_launcher_closes(tmp_path, run_key, url):
+    launcher = ProcessLauncher(run_in(tmp_path, url, run_key))
+    shared = launcher._environment(Role("actor", 0))["DISTRL_HOST_WEIGHTS"]
+    assert Path(shared).is_dir() if url == URL else shared == ""
+    launcher.close()
+    assert shared == "" or not Path(shared).exists()
+
+
 def test_the_learner_has_its_threads_and_the_gpus_there_are(launched, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     _, log = launched(Role("learner"))

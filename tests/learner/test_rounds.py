@@ -139,6 +139,42 @@ def test_those_that_are_added_are_waited_for_from_their_first_gradient_on(world)
     assert not world.rounds.is_over()
 
 
+def test_an_actor_that_joins_is_waited_for_until_it_misses_a_round(world, caplog):
+    world.rounds.begin(1)
+    take(world, 0, 1, 10_000, 2)
+    assert world.rounds.is_over()
+    world.rounds.begin(2)
+    take(world, 0, 1, 2, version=2)
+    assert not world.rounds.is_over()
+    assert world.rounds.missing == [10_000]
+    world.now += 10.0
+    with caplog.at_level(logging.WARNING):
+        assert world.rounds.is_over()  # it has left
+    assert "goes on without actor 10000: no gradient within 10 s" in caplog.messages[0]
+    assert world.rounds.missing == []
+    world.rounds.begin(3)
+    take(world, 0, 1, 2, version=3)
+    assert world.rounds.is_over()
+
+
+@pytest.mark.parametrize("target", [None, 2])
+def test_where_all_actors_join_rounds_wait_for_those_that_have_been_heard_of(target):
+    now = [100.0]
+    rounds = Rounds(0, lambda: Control(target_actors=target), 10.0, clock=lambda: now[0])
+    world = SimpleNamespace(rounds=rounds)
+    rounds.begin(1)
+    assert not rounds.is_over()
+    take(world, 10_000)
+    assert rounds.is_over()
+    rounds.begin(2)
+    assert rounds.takes(gradient(10_001, version=1))  # too old for this round, but it has joined
+    take(world, 10_000, version=2)
+    assert rounds.missing == [10_001]
+    assert not rounds.is_over()
+    take(world, 10_001, version=2)
+    assert rounds.is_over()
+
+
 def test_those_that_are_retired_are_not_waited_for(world):
     world.rounds.begin(1)
     take(world, 0)

@@ -43,6 +43,19 @@ def test_incarnations_count_up_from_1_for_each_actor(backend):
     assert registered == [1, 2, 1, 3, 2]
 
 
+def test_ids_of_actors_that_join_are_each_given_once(run):
+    first, second = run.backend.registry, run.connect().registry
+    assert [first.claim_actor(), second.claim_actor(), first.claim_actor()] == [10_000, 10_001, 10_002]
+    assert second.register_actor(10_001) == 1  # an id is no incarnation
+
+
+def test_an_id_whose_claim_a_fail_over_has_lost_is_not_given_again_to_another(backend):
+    for _ in range(2):
+        backend.registry.beat(replace(ACTOR, id=backend.registry.claim_actor()))
+    backend.engine.call("HDEL", backend.registry._keys.incarnations, "joined")
+    assert backend.registry.claim_actor() == 10_002
+
+
 @pytest.mark.parametrize("actor", [-1, 10**18, 2**63, 10**23])
 def test_an_actor_id_that_no_header_can_carry_is_refused(backend, actor):
     """Every unroll of it would be refused after it had been counted."""

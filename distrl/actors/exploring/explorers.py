@@ -271,13 +271,13 @@ def epsilon_of(source: Epsilon, rows: Rows) -> NextEpsilon:
 
 
 def ladder(parameters: EpsilonLadder, rows: Rows) -> Array:
-    """Return epsilon of each row of an actor, float64 [B] or []; additional actors have the last one's."""
+    """Return epsilon of each row of an actor, float64 [B] or []; ids beyond the configured actors begin anew."""
+    actor = rows.actor % rows.actors  # as many ids in a row, from any one on, take all steps
     if parameters.over == "actors":
-        count, place = rows.actors, np.asarray(rows.actor)
+        count, place = rows.actors, np.asarray(actor)
     else:
-        count, place = rows.actors * rows.count, rows.actor * rows.count + np.arange(rows.count)
-    last = count - 1
-    height = np.minimum(place, last) / max(last, 1)  # one alone stands on the first step
+        count, place = rows.actors * rows.count, actor * rows.count + np.arange(rows.count)
+    height = place / max(count - 1, 1)  # one alone stands on the first step
     steps: Array = parameters.base ** (1.0 + parameters.exponent * height)
     return steps
 

@@ -1,0 +1,104 @@
+"""Weights of one host: each version crosses the network once, and a lost, full or stuck directory costs only that."""
+
+import threading
+
+import pytest
+
+from distrl.memory_backend import host_weights
+from distrl.memory_backend.host_weights import SharedDirectory
+
+BLOB = bytes(range(256)) * 400
+
+
+@pytest.fixture
+def directory():
+    made = SharedDirectory()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def host(run, directory, monkeypatch):
+    """A function that makes another role of this host, and the number of times that weights were read from Redis."""
+
+    def joined():
+        backend = run.connect()
+        backend.share_weights(directory.path)
+        call = backend.engine.call
+
+        def counted(*command):
+            joined.fetches += "blob" in command
+            return call(*command)
+
+        monkeypatch.setattr(backend.engine, "call", counted)
+        return backend.weights
+
+    joined.fetches = 0
+    return joined
+
+
+def test_the_directory_is_this_users_alone_and_is_removed(directory):
+    assert directory.path.stat().st_mode & 0o777 == 0o700
+    (directory.path / "weights").write_bytes(b"x")
+    other = SharedDirectory()
+    other.close()
+    assert not other.path.exists()
+
+
+def test_one_role_fetches_a_version_and_the_others_read_it(run, host):
+    learner, roles = run.backend.become_learner(), [host() for _ in range(4)]
+    assert [role.fetch() for role in roles] == [None] * 4
+    host.fetches = 0
+    for version in (1, 2):
+        learner.weights.publish(version, BLOB + b"%d" % version, 10 * version)
+        assert [role.fetch() for role in roles] == [(version, BLOB + b"%d" % version, 10 * version)] * 4
+        assert host.fetches == version
+
+
+def test_roles_that_ask_at_the_same_time_fetch_once(run, host):
+    run.backend.become_learner().weights.publish(1, BLOB, 0)
+    found, start = [], threading.Barrier(6)
+
+    def fetch(role):
+        start.wait()
+        found.append(role.fetch())
+
+    threads = [threading.Thread(target=fetch, args=(host(),)) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [(1, BLOB, 0)] * 6
+    assert host.fetches == 1
+
+
+def test_a_number_that_is_given_again_after_a_fail_over_is_another_version(run, host):
+    learner, role = run.backend.become_learner(), host()
+    learner.weights.publish(5, b"lost", 50)
+    assert role.fetch() == (5, b"lost", 50)
+    run.backend.engine.call("DEL", run.backend.weights._keys.weights)  # the promoted replica has an older state
+    learner.weights.publish(5, b"other", 40)
+    assert role.fetch() == (5, b"other", 40)
+    assert host().fetch() == (5, b"other", 40)
+
+
+@pytest.mark.parametrize("what", ["removed", "stuck"])
+def test_without_the_others_a_role_fetches_alone(run, host, directory, monkeypatch, caplog, what):
+    monkeypatch.setattr(host_weights, "PATIENCE_S", 0.01)
+    run.backend.become_learner().weights.publish(1, BLOB, 0)
+    role = host()
+    with (directory.path / "weights.lock").open("ab") as held:
+        assert host_weights._is_locked_by_us(held)
+        if what == "removed":
+            directory.path.rename(directory.path.with_name(f"{directory.path.name}-gone"))
+        assert role.fetch() == role.fetch() == (1, BLOB, 0)
+        if what == "removed":
+            directory.path.with_name(f"{directory.path.name}-gone").rename(directory.path)
+    assert len(caplog.messages) == (what == "removed")
+
+
+def test_what_a_killed_role_has_begun_to_write_is_not_read(run, host, directory):
+    run.backend.become_learner().weights.publish(1, BLOB, 0)
+    (directory.path / "weights.new").write_bytes(b"1 2\n0\nhalf")
+    assert host().fetch() == host().fetch() == (1, BLOB, 0)
+    assert host.fetches == 1
