@@ -12,7 +12,7 @@ NEEDS_VENV   := $(PYTHON) lacks its venv module: sudo apt-get install python3-ve
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: one-python help install train test check long pythons format bench learning performance endurance capabilities settings lock clean
+.PHONY: one-python help install train test check long cluster pythons format bench learning performance endurance capabilities settings lock clean
 
 help:  ## Lists the targets.
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -32,6 +32,10 @@ check: $(VENV)/installed-dev  ## Formatting, lint, types and tests; ARGS="-k cod
 
 long: $(VENV)/installed-dev  ## What CI has no time for: every seed, launcher and backend.
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m long $(ARGS)
+
+# These begin servers and hosts (network namespaces) of their own, one after the other: they would slow each other down.
+cluster: $(VENV)/installed-dev  ## Tests of several hosts and of Redis as companies run it; needs root, and fails on any skip.
+	CLUSTER_SKIPS_FAIL=1 $(BIN)/python -m pytest -m cluster tests/cluster $(ARGS)
 
 # `make test` runs on one Python; these are the others. pyenv's are taken too, as its commands on PATH may be out of use.
 PYTHONS := 3.12 3.13
