@@ -1,0 +1,176 @@
+"""A training over several hosts: hosts are cut off, lose power and join, and everything stays accounted for."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from distrl.memory_backend.embedded_redis import find_server
+from distrl.memory_backend.keys import RunKeys
+from tests.faults.arguments import environment, sets
+from tests.faults.hosts import Network
+from tests.faults.proxy import Proxy
+from tests.faults.training import Run, wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.usefixtures("needs_hosts")]
+
+PORT = 6379
+PARTITION_S = 60.0
+SILENT_S = 15
+"""A role that is silent for so long is forgotten (`environment.step_timeout_s`): well before the partition ends."""
+
+SLEEPING = ["--env", "benchmarks.sleeping:Sleeping", "--set", "environment.kwargs={step_s: 0.01, features: 64}"]
+SHAPE = sets("actors.environments=1", "actors.unroll_length_steps=16", "learner.batch_size=1")
+PATIENT = sets(f"environment.step_timeout_s={SILENT_S}", "memory.give_up_s=150")
+
+
+@pytest.fixture
+def network(tmp_path):
+    network = Network(tmp_path)
+    yield network
+    network.close()
+
+
+@pytest.fixture
+def redis_host(network):
+    """Return a host on which a Redis answers the whole network."""
+    host = network.host("redis")
+    settings = {"port": PORT, "bind": host.address, "protected-mode": "no", "save": "", "dir": "."}
+    settings |= {"maxmemory": 2**28, "maxmemory-policy": "noeviction"}
+    command = [find_server(), *(part for name, value in settings.items() for part in (f"--{name}", str(value)))]
+    host.start(*command, variables=environment(), stdout=subprocess.DEVNULL)
+    return host
+
+
+@pytest.fixture
+def start_run(network, redis_host, tmp_path):
+    """Start a training on a host of its own, which acts on that host as well."""
+    runs = []
+
+    def start(*arguments):
+        host = network.host("learner")
+        prefix = host.enter("env", "-C", str(tmp_path))
+        url = f"redis://{redis_host.address}:{PORT}"
+        runs.append(Run(tmp_path / "run", *arguments, "--redis-url", url, cwd=tmp_path, prefix=prefix))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.end()
+
+
+@pytest.fixture
+def join(tmp_path):
+    """Start one actor on a host, by hand."""
+
+    def start(run, host, number, redis_url=None):
+        run_id, url = run.record["run_id"], redis_url or run.record["redis_url"]
+        command = ["-m", "distrl", "actor", "--redis-url", url, "--run-id", run_id, "--id", str(number)]
+        with (tmp_path / f"actor-{number}.log").open("wb") as log:
+            return host.start(sys.executable, *command, variables=environment(**run.key), stderr=log)
+
+    return start
+
+
+def used(run, actor):
+    """Return the number of unrolls of the actor's first life that the learner has settled."""
+    return run.backend.unrolls.highest().get((actor, 1), -1) + 1
+
+
+def assert_all_used_once(run):
+    """Every unroll up to the highest settled one of its producer is in exactly one of the ledger's counts.
+
+    Both are raised in one transaction, and no learner was started again. If an unroll were trained on twice, or left
+    out without being counted, the sums would differ.
+    """
+    keys = RunKeys(run.record["run_id"])
+    told, highest = run.backend.engine.transaction(
+        [("HGETALL", keys.ledger), ("ZRANGE", keys.highest, 0, -1, "WITHSCORES")]
+    )
+    ledger = {name.decode(): int(count) for name, count in told.items()}
+    assert "foreign" not in ledger
+    once = {"trained", "lost", *(name for name in ledger if name.startswith("dropped."))} - {"dropped.duplicate"}
+    assert sum(ledger.get(name, 0) for name in once) == sum(int(float(score)) + 1 for score in highest[1::2])
+
+
+def role_memory_mb(run):
+    """Return (kind, id) -> resident memory by its newest heartbeat, and that of Redis by its own count."""
+    found = {(role.role, role.id): role.rss_mb for role in run.backend.registry.roles()}
+    redis = run.backend.engine.call("INFO", "memory")["used_memory_rss"] / 1e6
+    return found | {("redis", 0): redis}
+
+
+def test_three_hosts_are_cut_off_for_a_minute_each_in_another_way(network, redis_host, start_run, join):
+    run = start_run(*SLEEPING, *SHAPE, *PATIENT, "--actors", "1")
+    hosts = {10: network.host("unplugged"), 11: network.host("unheard"), 12: network.host("deaf")}
+    actors = {number: join(run, host, number) for number, host in hosts.items()}
+    wait_until(lambda: all(used(run, number) >= 20 for number in hosts), "every host's unrolls are trained on")
+    time.sleep(10.0)  # until the processes have their size
+    before = role_memory_mb(run)
+    network.unplug(hosts[10])
+    network.lose(hosts[11], redis_host)
+    network.lose(redis_host, hosts[12])
+    began, updates, most = time.monotonic(), run.updates, before
+    trained = {number: used(run, number) for number in hosts}
+    while time.monotonic() - began < PARTITION_S:
+        time.sleep(1.0)
+        now = role_memory_mb(run)
+        most = {role: max(size, now.get(role, 0.0)) for role, size in most.items()}
+    assert run.updates > updates + 100  # with the actor that is left
+    assert {("actor", number) for number in hosts}.isdisjoint(now)  # they are forgotten meanwhile
+    # One unroll may have been on its way, one in the stream, and one in the learner's hands.
+    assert all(used(run, number) <= trained[number] + 3 for number in hosts)
+
+    network.plug(hosts[10])
+    network.find(hosts[11], redis_host)
+    network.find(redis_host, hosts[12])
+    wait_until(lambda: all(used(run, number) >= trained[number] + 20 for number in hosts), "all go on as they were")
+    assert all(actor.poll() is None for actor in actors.values())
+    assert_all_used_once(run)
+    after = role_memory_mb(run)
+    print({role: (size, most[role], after[role]) for role, size in before.items()})
+    assert all(max(most[role], after[role]) <= 1.1 * size for role, size in before.items())
+
+    run.backend.registry.set_control(stop="asked")
+    summary = run.finish()
+    assert (summary.exit_code, summary.stop_reason, summary.restarts, summary.imbalance) == (0, "asked", 0, 0)
+    assert (summary.lost, summary.foreign, summary.rolled_back) == (0, 0, 0)
+    assert summary.dropped["duplicate"] <= len(hosts)  # each may have repeated the push that was cut
+    assert sum(summary.dropped.values()) == summary.dropped["duplicate"] + summary.dropped["stale"]
+    assert [actor.wait(timeout=60.0) for actor in actors.values()] == [0, 0, 0]
+    assert run.told.count("joined by hand, has been silent") == len(hosts)
+
+
+def test_a_host_loses_power_and_another_joins_from_far_away(network, redis_host, start_run, join):
+    run = start_run(*SLEEPING, *SHAPE, *PATIENT, "--actors", "1")
+    doomed, steady = network.host("doomed"), network.host("steady")
+    actors = {number: join(run, host, number) for number, host in {10: doomed, 11: steady}.items()}
+    wait_until(lambda: all(used(run, number) >= 20 for number in actors), "both hosts' unrolls are trained on")
+    network.lose_power(doomed)
+    proxy = Proxy(network.address, PORT, (redis_host.address, PORT))
+    try:
+        proxy.delay_s = 0.05
+        far = join(run, network.host("far"), 12, redis_url=f"redis://{network.address}:{PORT}")
+        wait_until(lambda: used(run, 12) >= 20, "the new host's unrolls are trained on")
+        for fault in ("loses_replies", "cut"):
+            trained = used(run, 12)
+            if fault == "cut":
+                proxy.cut()
+            else:
+                proxy.loses_replies = True
+                time.sleep(1.0)
+                proxy.loses_replies = False
+            wait_until(lambda trained=trained: used(run, 12) >= trained + 10, "it goes on")
+        wait_until(lambda: "actor 10, joined by hand, has been silent" in run.told, "the host is given up")
+        assert run.state("actor", 10) == "absent"
+        assert_all_used_once(run)
+        assert actors[11].poll() is None
+        run.backend.registry.set_control(stop="asked")
+        summary = run.finish()
+        assert [far.wait(timeout=60.0), actors[11].wait(timeout=60.0)] == [0, 0]
+    finally:
+        proxy.close()
+    assert (summary.exit_code, summary.stop_reason, summary.restarts, summary.imbalance) == (0, "asked", 0, 0)
+    assert (summary.lost, summary.foreign, summary.rolled_back) == (0, 0, 0)
+    assert sum(summary.dropped.values()) == summary.dropped["duplicate"] + summary.dropped["stale"]
