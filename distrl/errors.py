@@ -7,7 +7,8 @@ DistrlError                     1   unexpected
 ├── StalledError                4   no progress for `learner.stall_timeout_s`
 ├── NonFiniteError              5   loss, gradient or weights are not finite
 ├── MemoryBackendError          6   Redis is unreachable or misbehaves
-│   └── FencedError             6   another learner has taken over this run
+│   ├── MissingRunError         6   Redis has no such run
+│   └── FencedError             6   another learner, or a later launch, has taken over this run
 ├── UnsavedError                1   the run's directory does not take the last updates
 ├── VersionError                1   the version of weights is not above the published one
 ├── CheckpointError             2   no valid checkpoint where one is needed
@@ -69,8 +70,12 @@ class MemoryBackendError(DistrlError):
     exit_code = 6
 
 
+class MissingRunError(MemoryBackendError):
+    """Redis has no run of that id: it has not begun, it has ended, or Redis has lost its data."""
+
+
 class FencedError(MemoryBackendError):
-    """A newer learner holds the run's fencing token."""
+    """A newer learner holds the run's fencing token, or the run was launched again."""
 
 
 class UnsavedError(DistrlError):

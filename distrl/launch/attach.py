@@ -63,7 +63,7 @@ def open_backend(target: Target) -> Iterator["Backend"]:
     backend = connect(target.redis_url, target.run_id, name="cli", give_up_s=3.0)
     try:
         backend.config_json()  # raises for a run that is not there, before anything is written under its name
-        yield backend
+        yield backend.of_standing_launch()
     finally:
         backend.close()
 

@@ -66,30 +66,29 @@ def find_origin(place: Place, networks: Networks, run_id: str, backend: Backend)
             of it; or the checkpoints here are of another run, damaged, or of other networks.
     """
     loaded, published = load_newest(place.run_dir / "checkpoints"), _learned(backend)
+    fresh = LearnerState(run_id=run_id, launch=backend.launch)
     share = "share the run's directory between all hosts that may run its learner"
-    if loaded is not None and not place.own and loaded.meta.get("run_id") != run_id:
-        raise CheckpointError(
-            f"{place} has checkpoints of another run, {loaded.meta.get('run_id')}, and no run.json of {run_id}; {share}"
-        )
+    if loaded is not None and not place.own:
+        _check_launch(loaded, place, run_id, backend.launch, share)
     unshared = f"writes checkpoints and policy to {place} alone, which is not the run's directory; {share}"
     elsewhere = None if place.own else unshared
     if loaded is not None and (place.own or published is None or not _is_older(loaded, published)):
-        return _from_checkpoint(loaded, networks, run_id, elsewhere)
+        return _from_checkpoint(loaded, networks, fresh, elsewhere)
     if published is None:
         if place.resumed_update:
             raise CheckpointError(
                 f"the run goes on from update {place.resumed_update}, and {place} has no checkpoint; {share}"
             )
-        return Origin(LearnerState(run_id=run_id), resumed=False, note=elsewhere)
+        return Origin(fresh, resumed=False, note=elsewhere)
     what = f"no checkpoint of the run is in {place}"
     try:
-        state = _from_published(published, networks, run_id, backend)
+        state = _from_published(published, networks, fresh, backend)
     except CheckpointError as error:
         cannot = f"the published weights (version {published.version}) cannot be gone on from: {error}"
         if loaded is not None:
-            return _from_checkpoint(loaded, networks, run_id, f"goes on from an old checkpoint, as {cannot}; {share}")
+            return _from_checkpoint(loaded, networks, fresh, f"goes on from an old checkpoint, as {cannot}; {share}")
         if place.own and not place.resumed_update:  # it died before its first checkpoint
-            return Origin(LearnerState(run_id=run_id), resumed=False, note=f"begins anew: {what} yet, and {cannot}")
+            return Origin(fresh, resumed=False, note=f"begins anew: {what} yet, and {cannot}")
         raise CheckpointError(f"{what}, and {cannot}; {share}") from error
     why = what if loaded is None else f"{place} has an older checkpoint"
     note = f"goes on from the published weights (version {published.version}, update {state.updates}): {why}"
@@ -107,12 +106,20 @@ def _is_older(loaded: LoadedCheckpoint, published: Published) -> bool:
     return LearnerState.from_meta(loaded.meta).env_steps < published.env_steps
 
 
-def _from_checkpoint(loaded: LoadedCheckpoint, networks: Networks, run_id: str, note: str | None) -> Origin:
+def _check_launch(loaded: LoadedCheckpoint, place: Place, run_id: str, launch: str, share: str) -> None:
+    """Raise CheckpointError if a checkpoint outside the run's directory is not of this launch: it may be older."""
+    found = loaded.meta.get("run_id"), loaded.meta.get("launch")
+    if found != (run_id, launch):
+        whose = f"another run, {found[0]}" if found[0] != run_id else f"an earlier launch of {run_id}"
+        raise CheckpointError(f"{place} has checkpoints of {whose}, and no run.json of {run_id}; {share}")
+
+
+def _from_checkpoint(loaded: LoadedCheckpoint, networks: Networks, fresh: LearnerState, note: str | None) -> Origin:
     state = restore(loaded, networks)
     for path, reason in loaded.rejected:
         log.warning("passed over %s: %s", path.name, reason)
     log.info("restored %s", loaded.path.name)
-    return Origin(state.for_run(run_id), resumed=True, note=note)
+    return Origin(state.for_launch(fresh.run_id, fresh.launch), resumed=True, note=note)
 
 
 def restore(loaded: LoadedCheckpoint, networks: Networks) -> LearnerState:
@@ -135,7 +142,7 @@ def restore(loaded: LoadedCheckpoint, networks: Networks) -> LearnerState:
     return LearnerState.from_meta(loaded.meta)
 
 
-def _from_published(published: Published, networks: Networks, run_id: str, backend: Backend) -> LearnerState:
+def _from_published(published: Published, networks: Networks, fresh: LearnerState, backend: Backend) -> LearnerState:
     """Set `networks` to the published weights; return the state that Redis holds of the run.
 
     Raises:
@@ -149,7 +156,7 @@ def _from_published(published: Published, networks: Networks, run_id: str, backe
         raise CheckpointError(f"they cannot be decoded: {error}") from error
     snapshots = backend.registry.snapshots("0")
     told = snapshots[-1][1] if snapshots else {}
-    meta = LearnerState(run_id=run_id).to_meta()
+    meta = fresh.to_meta()
     state = LearnerState.from_meta(meta | {name: told[name] for name in meta if told.get(name) is not None})
     networks["main"].adopt(arrays, state.trained_steps)
     # Since the snapshot every update has published a version, or several updates one together.

@@ -44,7 +44,8 @@ class LearnerState:
     """Counters and records of one training, over all its launches.
 
     Attributes:
-        run_id: The run to which `applied` and `trained_unrolls` refer.
+        run_id: The run.
+        launch: Token of the launch of the run to which `applied` and `trained_unrolls` refer.
         updates: Updates of the online network.
         env_steps: Valid environment steps that the intake has seen, stale ones included.
         trained_steps: Valid environment steps that entered an update, or the replay memory.
@@ -66,6 +67,7 @@ class LearnerState:
     """
 
     run_id: str
+    launch: str = ""
     updates: _Count = 0
     env_steps: _Count = 0
     trained_steps: _Count = 0
@@ -140,10 +142,10 @@ class LearnerState:
         # A window that is not yet full does not count: a few lucky first episodes would stay the best for ever.
         return self.mean_return_100 if len(self.recent_returns) == WINDOW_EPISODES else None
 
-    def for_run(self, run_id: str) -> Self:
-        """Return this state continued in the run `run_id`. In another run actors and sequences count anew."""
-        if run_id != self.run_id:
-            self.run_id = run_id
+    def for_launch(self, run_id: str, launch: str) -> Self:
+        """Return this state continued in a launch of a run. In another launch actors and sequences count anew."""
+        if (run_id, launch) != (self.run_id, self.launch):
+            self.run_id, self.launch = run_id, launch
             self.applied = {}
             self.trained_unrolls = 0
         return self
@@ -160,7 +162,8 @@ class LearnerState:
         Raises:
             CheckpointError: A field is unknown, missing, of another type or out of its range.
         """
-        if missing := {entry.name for entry in fields(LearnerState)} - meta.keys():
+        # Without a launch, in checkpoints from before launches had tokens, the state continues no launch.
+        if missing := {entry.name for entry in fields(LearnerState)} - meta.keys() - {"launch"}:
             raise CheckpointError(f"the checkpoint's learner state has no {', '.join(sorted(missing))}")
         try:
             # By way of JSON, where strict still takes an object for a dataclass.

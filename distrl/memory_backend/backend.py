@@ -6,10 +6,13 @@ unrolls, acknowledges them after use and publishes weights; the supervisor reads
 Every method raises `MemoryBackendError` when Redis stays unreachable for `give_up_s`.
 """
 
+import secrets
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from distrl.errors import MemoryBackendError
+import distrl
+from distrl.errors import MemoryBackendError, MissingRunError
 from distrl.memory_backend.engine import Command, Engine, Reply, RunStore
 from distrl.memory_backend.host_weights import HostWeights
 from distrl.memory_backend.keys import (
@@ -17,7 +20,6 @@ from distrl.memory_backend.keys import (
     GROUP,
     PROTOCOL_VERSION,
     RunKeys,
-    first_protocol_run,
     split_namespace,
 )
 from distrl.memory_backend.ledger import Ledger
@@ -46,51 +48,77 @@ class Backend:
         self.ledger = Ledger(run)
 
     def create(self, config_json: str, signature: str = "") -> None:
-        """Write configuration, its signature, protocol version and consumer group, exactly once.
+        """Write the launch, its configuration and signature, versions and the consumer group, exactly once.
+
+        Keys that an earlier run of this id has left behind are removed.
 
         Raises:
             MemoryBackendError: The run exists.
         """
         keys, url = self._run.keys, self.engine.url
+        launch = self._run.launch or new_launch()
+        versions = ("protocol", PROTOCOL_VERSION, "distrl_version", distrl.__version__)
 
-        def prepare(exists: Reply, _replies: object) -> list[Command]:
+        def prepare(exists: Reply, replies: Sequence[Reply]) -> list[Command]:
             if exists:
                 raise MemoryBackendError(
                     f"run {keys.run_id} exists already at {url}; resume it or choose another run id"
                 )
             return [
-                ("HSET", keys.run, "protocol", PROTOCOL_VERSION, "config", config_json, "signature", signature),
+                ("UNLINK", *keys.all(replies[0])),
+                ("HSET", keys.run, *versions, "launch", launch, "config", config_json, "signature", signature),
                 ("XGROUP", "CREATE", keys.unrolls, GROUP, "0", "MKSTREAM"),
             ]
 
         # With a read, so that the guard is asked anew: a run that was there before may have been deleted.
-        reads: list[Command] = [("HGET", keys.run, "protocol")]
+        reads: list[Command] = [("HGETALL", keys.incarnations)]
         self.engine.exactly_once(("EXISTS", keys.run), prepare, "creating a run", applied=keys.applied, reads=reads)
 
     def config_json(self) -> str:
         """The run's configuration.
 
         Raises:
-            MemoryBackendError: No such run, or of another protocol version.
+            MissingRunError: No such run.
+            MemoryBackendError: It is of another protocol version.
+            FencedError: The run was launched again.
         """
-        keys, url = self._run.keys, self.engine.url
-        protocol, config = self.engine.call("HMGET", keys.run, "protocol", "config")
-        if protocol is None or config is None:
-            # By a scan: a user of one namespace may not read keys outside it.
-            if not self.engine.keys(first_protocol_run(keys.run_id)):
-                raise MemoryBackendError(f"no run {keys.run_id} at {url}; check the run id and the URL")
-            protocol = b"1"
-        if protocol != b"%d" % PROTOCOL_VERSION:
-            raise MemoryBackendError(
-                f"run {keys.run_id} speaks protocol {protocol.decode(errors='replace')}, this distrl "
-                f"{PROTOCOL_VERSION}; use one version of distrl for all roles"
-            )
-        return str(config.decode(errors="replace"))
+        return self.signed_config()[0]
 
-    def signature(self) -> str | None:
-        """Return the signature that `create` was given; None if the run has none."""
-        signature: bytes | None = self.engine.call("HGET", self._run.keys.run, "signature")
-        return None if signature is None else signature.decode(errors="replace")
+    def signed_config(self) -> tuple[str, str | None]:
+        """Return the configuration and the signature that `create` was given, read together.
+
+        Raises:
+            As `config_json`.
+        """
+        run = self._run
+        fields = ("protocol", "distrl_version", "launch", "config", "signature")
+        protocol, version, launch, config, signature = self.engine.call("HMGET", run.keys.run, *fields)
+        if protocol is None or config is None:
+            raise MissingRunError(f"no run {run.keys.run_id} at {self.engine.url}; check the run id and the URL")
+        if protocol != b"%d" % PROTOCOL_VERSION:
+            theirs = f"protocol {_text(protocol)}" + ("" if version is None else f" (distrl {_text(version)})")
+            raise MemoryBackendError(
+                f"run {run.keys.run_id} speaks {theirs}, this distrl {distrl.__version__} speaks {PROTOCOL_VERSION}; "
+                "use one version of distrl for all roles"
+            )
+        if run.launch is not None:
+            run.check_launch(launch)
+        return _text(config), None if signature is None else _text(signature)
+
+    @property
+    def launch(self) -> str:
+        """Token of the launch to which this backend belongs; "" for any."""
+        return self._run.launch or ""
+
+    def of_standing_launch(self) -> "Backend":
+        """Return a backend of the launch that Redis holds now; it refuses to write into a later one.
+
+        Raises:
+            MissingRunError: No such run.
+        """
+        found = self.engine.call("HGET", self._run.keys.run, "launch")
+        self._run.check_launch(found)
+        return Backend(replace(self._run, launch=_text(found)), self._caps)
 
     @property
     def fence(self) -> int:
@@ -110,17 +138,43 @@ class Backend:
         self.weights = HostWeights(self._run, directory)
 
     def delete(self) -> None:
-        """Remove every key of the run: first the key `run`, without which no role writes another one."""
-        self.engine.call("UNLINK", self._run.keys.run)
-        for key in self.engine.keys(self._run.keys.all):
-            self.engine.call("UNLINK", key)
+        """Remove every key of the run in one transaction; no role writes another one afterwards.
+
+        Raises:
+            FencedError: The run was launched again; nothing was removed.
+        """
+        run = self._run
+        # An actor takes its first ticket long after it has registered, so all held tickets are in this list.
+        keys = run.keys.all(self.engine.call("HGETALL", run.keys.incarnations))
+
+        def check(launch: Reply) -> None:
+            if launch is not None:  # else the keys that a removed run may have left
+                run.check_launch(launch)
+
+        self.engine.guarded(("HGET", run.keys.run, "launch"), check, [("UNLINK", *keys)], applied=run.keys.applied)
 
     def close(self) -> None:
         self.engine.close()
 
 
+def new_launch() -> str:
+    """Return a token that no other launch has."""
+    return secrets.token_hex(8)
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")
+
+
 def connect(
-    url: str, run_id: str, caps: QueueCaps = UNBOUNDED, *, name: str, give_up_s: float, meter: Meter | None = None
+    url: str,
+    run_id: str,
+    caps: QueueCaps = UNBOUNDED,
+    *,
+    launch: str | None = None,
+    name: str,
+    give_up_s: float,
+    meter: Meter | None = None,
 ) -> Backend:
     """Connect to a run's memory; the run need not exist yet.
 
@@ -129,6 +183,7 @@ def connect(
             for one shared by name. The option `namespace` selects the run's namespace.
         run_id: Letters, digits, '.', '_' and '-'.
         caps: Bounds of the stream, by which this role judges admission.
+        launch: Token of the launch to which the caller belongs, so that it cannot write into another one; None: any.
         name: Role and number, shown by CLIENT LIST as distrl:<name>.
         give_up_s: Time-out for an unreachable Redis once the connection has worked.
         meter: Bounds the bytes received from a server that is not trusted.
@@ -139,7 +194,7 @@ def connect(
     """
     address, namespace = split_namespace(url)
     keys = RunKeys(run_id, namespace or DEFAULT_NAMESPACE)
-    return Backend(RunStore(connect_engine(address, name=name, give_up_s=give_up_s, meter=meter), keys), caps)
+    return Backend(RunStore(connect_engine(address, name=name, give_up_s=give_up_s, meter=meter), keys, launch), caps)
 
 
 def connect_engine(url: str, *, name: str, give_up_s: float, meter: Meter | None = None) -> Engine:

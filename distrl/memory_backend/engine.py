@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distrl.errors import FencedError, MemoryBackendError
+from distrl.errors import FencedError, MissingRunError
 from distrl.memory_backend.keys import RunKeys, checked_number
 
 Value = str | bytes | int | float
@@ -110,23 +110,26 @@ class RunStore:
     """One run on an engine, and the guards of all writes into it.
 
     Attributes:
-        fence: The learner's token; 0 for other roles.
+        launch: Token of the launch to which the caller belongs; None: any launch, for commands of operators.
+        fence: The learner's token; None for other roles.
     """
 
     engine: Engine
     keys: RunKeys
+    launch: str | None = None
     fence: int | None = None
 
     def write(
         self, commands: Sequence[Command], *, undo: Sequence[Command] = (), wait: Command | None = None
     ) -> list[Reply]:
-        """Apply commands if the run exists, so that a late write creates no keys of a run that has ended.
+        """Apply commands if the launch stands, so that a late write creates or changes no keys of another one.
 
         Raises:
-            MemoryBackendError: The run is gone.
+            MissingRunError: The run is gone.
+            FencedError: The run was launched again.
         """
-        guard: Command = ("HGET", self.keys.run, "protocol")
-        return self.engine.guarded(guard, self._must_exist, commands, applied=self.keys.applied, undo=undo, wait=wait)
+        guard: Command = ("HGET", self.keys.run, "launch")
+        return self.engine.guarded(guard, self.check_launch, commands, applied=self.keys.applied, undo=undo, wait=wait)
 
     def write_one(self, *command: Value) -> Reply:
         """Apply one command, as `write` does, and return its reply."""
@@ -144,14 +147,16 @@ class RunStore:
             reads: Commands that only read.
 
         Raises:
-            FencedError: Another learner has a newer token; nothing was changed.
-            MemoryBackendError: The run is gone.
+            FencedError: Another learner has a newer token, or the run was launched again; nothing was changed.
+            MissingRunError: The run is gone.
         """
         fence = self.fence
         if fence is None:
             raise TypeError(f"{what}: only what Backend.become_learner returns can do that")
 
-        def checked(token: Reply, replies: Sequence[Reply]) -> Sequence[Command]:
+        def checked(guarded: Reply, replies: Sequence[Reply]) -> Sequence[Command]:
+            launch, token = guarded
+            self.check_launch(launch, f"{what}: ")
             newest = checked_number(token, f"the token of {self.keys.run_id}'s learner")
             if newest < fence:  # no other learner has taken over: what was learned is still the newest
                 raise self._gone(f"{what}: ")
@@ -160,14 +165,29 @@ class RunStore:
                 raise FencedError(f"{what}: {another}")
             return prepare(replies)
 
-        guard: Command = ("HGET", self.keys.run, "fence")
+        guard: Command = ("HMGET", self.keys.run, "launch", "fence")
         self.engine.exactly_once(guard, checked, what, applied=self.keys.applied, reads=reads)
 
-    def _must_exist(self, protocol: Reply) -> None:
-        if protocol is None:
-            raise self._gone()
+    def check_launch(self, found: Reply, what: str = "") -> None:
+        """Raise unless the launch that Redis holds is the caller's.
 
-    def _gone(self, what: str = "") -> MemoryBackendError:
-        return MemoryBackendError(
+        Args:
+            found: Reply to HGET of the field `launch`.
+            what: The operation and a colon, for errors.
+
+        Raises:
+            MissingRunError: There is none.
+            FencedError: It is another one.
+        """
+        if found is None:
+            raise self._gone(what)
+        if self.launch is not None and found != self.launch.encode():
+            raise FencedError(
+                f"{what}run {self.keys.run_id} at {self.engine.url} was launched again, and this role belongs to an "
+                "earlier launch; end it, and start it anew to join the new one"
+            )
+
+    def _gone(self, what: str) -> MissingRunError:
+        return MissingRunError(
             f"{what}run {self.keys.run_id} is gone from {self.engine.url}: it has ended, or Redis has lost its data"
         )

@@ -1,6 +1,7 @@
 """Every Redis key of a run: a table, and the functions that make the keys. No key exists that is not a row here."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import parse_qsl, urlencode
@@ -19,6 +20,10 @@ HIGHEST_NUMBER = 10**18 - 1
 
 FIRST_JOINED = 10_000
 """Least actor id that `Registry.claim_actor` gives; the supervisor counts its own actors from 0."""
+
+INCARNATIONS = 16
+"""Number of an actor's newest incarnations whose tickets are looked for. The supervisor has reclaimed older ones, and
+an incarnation that another program has forged costs no more than that."""
 
 DEFAULT_NAMESPACE = "default"
 _NAMESPACE = re.compile(r"[A-Za-z0-9-]{1,50}")
@@ -41,10 +46,11 @@ TABLE = (
     Row(
         "run",
         "hash",
-        "protocol, config, signature, fence (the learner's token)",
+        "protocol, distrl_version, launch (token of the launch that made it), config, signature, fence (the learner's "
+        "token)",
         "supervisor, learner",
         "all",
-        "4 fields",
+        "6 fields",
     ),
     Row(
         "applied",
@@ -188,25 +194,28 @@ class RunKeys:
         """Key of the tickets that a producer holds."""
         return f"{self.prefix}held:{producer_field(producer)}"
 
-    @property
-    def all_held(self) -> str:
-        """Pattern of every producer's `held` key."""
-        return f"{self.prefix}held:*"
+    def all_held(self, incarnations: Mapping[bytes, bytes]) -> list[str]:
+        """Return the keys of the tickets that registered actors may hold, the newest `INCARNATIONS` of each actor.
 
-    @property
-    def all(self) -> str:
-        """Pattern of every key of the run."""
-        return f"{self.prefix}*"
+        Args:
+            incarnations: The hash `incarnations`; its fields that are no actors' are ignored.
+        """
+        newest = {int(name): number_or_zero(value) for name, value in incarnations.items() if is_number(name)}
+        return [
+            self.held((actor, incarnation))
+            for actor, last in newest.items()
+            for incarnation in range(max(last - INCARNATIONS, 0) + 1, last + 1)
+        ]
+
+    def all(self, incarnations: Mapping[bytes, bytes]) -> list[str]:
+        """Return every key of the run: of all rows of the table, whether they exist or not."""
+        names = [row.name for row in TABLE if "{" not in row.name]
+        return [*(self.prefix + name for name in names), *self.all_held(incarnations)]
 
 
 def _check_namespace(namespace: str) -> None:
     if not _NAMESPACE.fullmatch(namespace):
         raise ConfigError(f"memory.namespace {namespace!r} is not allowed; use letters, digits and '-' (at most 50)")
-
-
-def first_protocol_run(run_id: str) -> str:
-    """Return the key `run` of a run of protocol 1, which had no namespace."""
-    return f"distrl:{run_id}:run"
 
 
 def runs_pattern(namespace: str | None) -> str:

@@ -177,13 +177,15 @@ class Registry:
         """Append one evaluation, exactly once; about the newest `EVALUATIONS` are kept, and the best one's weights.
 
         Raises:
-            FencedError: `incarnation` is not the evaluator's newest; nothing was changed.
+            FencedError: `incarnation` is not the newest, or the run was launched again; nothing was changed.
         """
         keys, text = self._keys, json.dumps(asdict(evaluation))
 
         def prepare(newest: Reply, replies: Sequence[Reply]) -> Sequence[Command]:
+            # Another launch after this read has removed the guard's key, and the transaction is refused.
+            self._run.check_launch(replies[0])
             _check_newest(incarnation, newest)
-            best = _float(replies[0])
+            best = _float(replies[1])
             commands: list[Command] = [
                 ("XADD", keys.evaluations, "MAXLEN", "~", EVALUATIONS, "*", "json", text),
                 ("HSET", keys.evaluated, "env_steps", evaluation.env_steps),
@@ -194,8 +196,8 @@ class Registry:
             return commands
 
         guard: Command = ("HGET", keys.incarnations, "evaluator")
-        best_so_far: Command = ("HGET", keys.evaluated, "mean_return")
-        self._engine.exactly_once(guard, prepare, "telling an evaluation", applied=keys.applied, reads=[best_so_far])
+        reads: list[Command] = [("HGET", keys.run, "launch"), ("HGET", keys.evaluated, "mean_return")]
+        self._engine.exactly_once(guard, prepare, "telling an evaluation", applied=keys.applied, reads=reads)
 
     def evaluations(self, after: str) -> list[tuple[str, Evaluation]]:
         """Return (id, evaluation) of all newer than the id `after`, or of all with '0'."""

@@ -50,7 +50,7 @@ class TicketBox:
         return sum(ticket is not None for ticket in self._engine.transaction(moves))
 
     def counts(self) -> tuple[int, int]:
-        """Return (free, held) at one instant, over all producers that held a ticket when the call began."""
-        held = self._engine.keys(self._keys.all_held)
+        """Return (free, held) at one instant, over all producers that were registered when the call began."""
+        held = self._keys.all_held(self._engine.call("HGETALL", self._keys.incarnations))
         free, *lengths = self._engine.transaction([("LLEN", self._keys.tickets), *[("LLEN", key) for key in held]])
         return free, sum(lengths)

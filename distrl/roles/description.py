@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from distrl.config import RunConfig
-from distrl.memory_backend.backend import Backend, connect
+from distrl.memory_backend.backend import Backend, connect, new_launch
 from distrl.memory_backend.redis_client import public_url
 from distrl.memory_backend.stream import QueueCaps
 from distrl.roles.framework import role_variables
@@ -21,7 +21,8 @@ class RunDescription(BaseModel):
     """The content of the key `run`, written once by the supervisor.
 
     Attributes:
-        run_id: Names the run's keys. A resumed training is a new run with the old run's directory.
+        run_id: Names the run's keys. A resumed training keeps it.
+        launch: Token of this launch; roles of another launch of the same run cannot write into it.
         run_dir: The run's directory as the learner sees it.
         config: The effective configuration.
         resumed_update: Update of the checkpoint that this launch goes on from; 0 for a new training. Part of the
@@ -33,6 +34,7 @@ class RunDescription(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     run_id: str
+    launch: str = Field(default_factory=new_launch)
     run_dir: str
     config: RunConfig
     spec: EnvSpec
@@ -91,5 +93,5 @@ class Run:
         memory = self.config.memory
         if give_up_s is None:
             give_up_s = memory.give_up_s if memory.url is not None else min(memory.give_up_s, EMBEDDED_GIVE_UP_S)
-        address, caps = self.address, QueueCaps.of(self.config)
-        return connect(address.redis_url, address.run_id, caps, name=name, give_up_s=give_up_s)
+        address, caps, launch = self.address, QueueCaps.of(self.config), self.description.launch
+        return connect(address.redis_url, address.run_id, caps, launch=launch, name=name, give_up_s=give_up_s)

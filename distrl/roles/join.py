@@ -50,8 +50,8 @@ def join(address: RunAddress, role: Role) -> tuple[Backend, Run]:
     run_id, trust = address.run_id, address.trust
     first = connect(address.redis_url, run_id, name=role.name, give_up_s=5.0)
     try:
-        text = first.config_json()
-        trust.check_signature(run_id, text, first.signature())
+        text, signed = first.signed_config()
+        trust.check_signature(run_id, text, signed)
         description = RunDescription.model_validate_json(text)
     except ValidationError as error:
         odd = error.errors(include_url=False)[0]

@@ -137,9 +137,16 @@ def test_the_best_evaluation_is_remembered_and_the_first_checkpoint_after_it_is_
     assert learner.take_best()
 
 
-def test_another_run_counts_its_producers_anew():
-    learner = state(updates=5, applied={(0, 1): 4}, trained_unrolls=5, wall_s=2.5)
-    assert learner.for_run("run").applied == {(0, 1): 4}
+@pytest.mark.parametrize("later", [("run", "b"), ("other", "a")])
+def test_another_launch_counts_its_producers_anew(later):
+    learner = state(launch="a", updates=5, applied={(0, 1): 4}, trained_unrolls=5, wall_s=2.5)
+    assert learner.for_launch("run", "a").applied == {(0, 1): 4}
     assert learner.trained_unrolls == 5
-    continued = learner.for_run("other")
-    assert continued == LearnerState(run_id="other", updates=5, wall_s=2.5)
+    continued = learner.for_launch(*later)
+    assert continued == LearnerState(run_id=later[0], launch=later[1], updates=5, wall_s=2.5)
+
+
+def test_a_checkpoint_from_before_launches_had_tokens_continues_none():
+    meta = state(applied={(0, 1): 4}).to_meta()
+    del meta["launch"]
+    assert LearnerState.from_meta(meta).for_launch("run", "a").applied == {}

@@ -5,7 +5,8 @@ import re
 import pytest
 import redis
 
-from distrl.errors import ConfigError, MemoryBackendError
+import distrl
+from distrl.errors import ConfigError, FencedError, MemoryBackendError, MissingRunError
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.keys import TABLE
 from distrl.memory_backend.records import Evaluation, Request, RoleStatus
@@ -88,17 +89,6 @@ def test_delete_leaves_other_runs_alone(redis_run):
     other.close()
 
 
-def test_a_run_of_protocol_1_is_refused_by_a_line_that_names_both_versions(run):
-    """Its keys had no namespace."""
-    other = connect(run.url, "old", CAPS, name="test", give_up_s=1.0)
-    other.engine.call("HSET", "distrl:old:run", "protocol", 1, "config", "{}")
-    with pytest.raises(MemoryBackendError, match="run old speaks protocol 1, this distrl 2; use one version") as caught:
-        other.config_json()
-    assert "\n" not in str(caught.value)
-    other.engine.call("DEL", "distrl:old:run")
-    other.close()
-
-
 def test_runs_of_two_namespaces_do_not_see_each_other(run):
     mark = "&" if "?" in run.url else "?"
     other = connect(f"{run.url}{mark}namespace=team-a", run.run_id, CAPS, name="test", give_up_s=1.0)
@@ -113,12 +103,16 @@ def test_runs_of_two_namespaces_do_not_see_each_other(run):
     other.close()
 
 
-@pytest.mark.redis
-def test_another_protocol_version_is_refused(redis_run):
-    with redis.Redis.from_url(redis_run.url) as client:
-        client.hset(f"{redis_run.prefix}run", "protocol", 99)
-    with pytest.raises(MemoryBackendError, match="speaks protocol 99"):
-        redis_run.backend.config_json()
+@pytest.mark.parametrize(("version", "named"), [("9.8", r"protocol 99 \(distrl 9\.8\)"), (None, "protocol 99")])
+def test_another_protocol_version_is_refused_by_a_line_that_names_both(run, version, named):
+    backend, key = run.backend, run.backend._run.keys.run
+    assert backend.engine.call("HGET", key, "distrl_version") == distrl.__version__.encode()
+    backend.engine.call("HDEL", key, "distrl_version")
+    backend.engine.call("HSET", key, "protocol", 99, *(() if version is None else ("distrl_version", version)))
+    match = rf"run {run.run_id} speaks {named}, this distrl {re.escape(distrl.__version__)} speaks 2; use one version"
+    with pytest.raises(MemoryBackendError, match=match) as caught:
+        backend.config_json()
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.redis
@@ -141,13 +135,10 @@ def test_a_run_that_was_deleted_under_a_role_is_one_line(redis_run):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.redis
-def test_what_comes_after_the_end_of_a_run_makes_no_key_of_it_anew(redis_run):
-    """A role that was cut off while the run ended goes on with it when the network is back."""
-    backend = redis_run.backend
-    use_every_noun(backend)
-    redis_run.connect().delete()
-    late = [
+def late_writes(backend, learner):
+    """Every kind of write that a role may still send after its launch has ended."""
+    evaluation = Evaluation(1, 100, 20, 1.0, 0.0, 1.0, 1.0, 1.0, 0.5)
+    return [
         lambda: backend.unrolls.push(UnrollHeader(0, 1, 9, 1, 1), b"x"),
         lambda: backend.unrolls.admission(),
         lambda: backend.registry.beat(RoleStatus("actor", 0, 1, "host", 1, "acting")),
@@ -158,12 +149,85 @@ def test_what_comes_after_the_end_of_a_run_makes_no_key_of_it_anew(redis_run):
         lambda: backend.weights.put_bundle(PolicyBundle(b"g", "{}")),
         lambda: backend.weights.get_bundle(),
         lambda: backend.become_learner(),
+        lambda: backend.registry.add_evaluation(evaluation, b"w", 1),
+        lambda: learner.tickets.issue(1),
+        lambda: learner.unrolls.acknowledge([], {"lost": 1}, {}),
     ]
-    for write in late:
-        with pytest.raises(MemoryBackendError, match=f"run {redis_run.run_id} is gone from"):
+
+
+@pytest.mark.redis
+def test_what_comes_after_the_end_of_a_run_makes_no_key_of_it_anew(redis_run):
+    """A role that was cut off while the run ended goes on with it when the network is back."""
+    backend = redis_run.backend
+    use_every_noun(backend)
+    writes = late_writes(backend, backend.become_learner())
+    redis_run.connect().delete()
+    for write in writes:
+        with pytest.raises(MissingRunError, match=f"run {redis_run.run_id} is gone from"):
             write()
     with redis.Redis.from_url(redis_run.url) as client:
         assert list(client.scan_iter(f"{redis_run.prefix}*")) == []
+
+
+def launched(run, launch):
+    backend = connect(run.url, run.run_id, CAPS, launch=launch, name="test", give_up_s=1.0)
+    run.opened.append(backend)
+    return backend
+
+
+def snapshot(backend):
+    """All that the run's keys hold."""
+    keys = backend._run.keys
+    hashes = [keys.run, keys.control, keys.actors, keys.incarnations, keys.ledger, keys.bundle, keys.evaluated]
+    streams = [keys.unrolls, keys.metrics, keys.evaluations]
+    told = [backend.engine.call("HGETALL", key) for key in hashes]
+    return [*told, *[backend.engine.call("XLEN", key) for key in streams], backend.tickets.counts()]
+
+
+def test_a_role_of_an_earlier_launch_changes_nothing_of_a_later_one(run):
+    """The later launch has the same run id, incarnations and fences."""
+    run.backend.delete()
+    earlier = launched(run, "first")
+    earlier.create("{}")
+    use_every_noun(earlier)
+    writes = late_writes(earlier, earlier.become_learner())
+    run.connect().delete()
+    later = launched(run, "second")
+    later.create("{}")
+    use_every_noun(later)
+    later.become_learner()
+    before = snapshot(later)
+    for write in [*writes, earlier.config_json, earlier.delete]:
+        with pytest.raises(FencedError, match="was launched again, and this role belongs to an earlier") as caught:
+            write()
+        assert "\n" not in str(caught.value)
+    assert snapshot(later) == before
+
+
+def test_an_operators_command_follows_the_launch_that_it_has_found(run):
+    """Before, it takes any; afterwards, its requests are meant for no other one."""
+    run.backend.registry.set_control(paused=True)
+    bound = run.connect().of_standing_launch()
+    assert bound.launch == run.backend.engine.call("HGET", run.backend._run.keys.run, "launch").decode()
+    run.backend.delete()
+    with pytest.raises(MissingRunError, match=f"run {run.run_id} is gone"):
+        run.backend.of_standing_launch()
+    run.backend.create("{}")
+    with pytest.raises(FencedError, match="launched again"):
+        bound.registry.set_control(paused=True)
+    run.backend.registry.set_control(paused=True)
+
+
+@pytest.mark.redis
+def test_nothing_of_a_run_whose_keys_were_left_behind_comes_into_the_next_one(redis_run):
+    backend, keys = redis_run.backend, redis_run.backend._run.keys
+    use_every_noun(backend)
+    backend.engine.call("UNLINK", keys.run)
+    launched(redis_run, "second").create("{}")
+    assert sorted(backend.engine.keys(f"{keys.prefix}*")) == sorted([keys.applied, keys.run, keys.unrolls])
+    backend.engine.call("UNLINK", keys.run)
+    launched(redis_run, "third").delete()
+    assert backend.engine.keys(f"{keys.prefix}*") == []
 
 
 @pytest.mark.redis

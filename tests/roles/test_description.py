@@ -36,8 +36,9 @@ def run(**sections):
 def test_only_a_redis_that_can_come_back_is_waited_for(monkeypatch, url, given, patience_s):
     opened = {}
     monkeypatch.setattr("distrl.roles.description.connect", lambda *_, **options: opened.update(options))
-    run(memory={"url": url}).open_backend("actor 1", give_up_s=given)
-    assert opened == {"name": "actor 1", "give_up_s": patience_s}
+    opened_for = run(memory={"url": url})
+    opened_for.open_backend("actor 1", give_up_s=given)
+    assert opened == {"launch": opened_for.description.launch, "name": "actor 1", "give_up_s": patience_s}
 
 
 def test_only_the_learner_may_see_a_gpu():
