@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from distrl.config.secrets import refuse_password
 from distrl.dashboard.access import READ_ONLY_TOKEN_VARIABLE, TOKEN_VARIABLE, Access, token_of_environment
 from distrl.dashboard.beside import require_dashboard
 from distrl.errors import EXIT_INTERRUPTED, ConfigError
@@ -55,6 +56,8 @@ def dashboard(
 
     tokens = _token(token_file, TOKEN_VARIABLE), _token(read_only_token_file, READ_ONLY_TOKEN_VARIABLE)
     access = Access(host, *tokens)
+    for url in redis_url or ():
+        refuse_password(url, "--redis-url")
     check_reachable(redis_url or ())
     with listen(host, port) as listening:
         from distrl.dashboard.server import make_server

@@ -1,7 +1,6 @@
 """`distrl doctor`: find problems of this machine, or of a run."""
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +11,7 @@ from distrl.commands.help import takes
 from distrl.commands.options import RunOptions, run_argument
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.launch.attach import find_target, open_backend
+from distrl.memory_backend.credentials import url_of_environment
 
 if TYPE_CHECKING:
     from distrl.doctor.findings import Finding
@@ -63,7 +63,7 @@ def _findings(run: Path | None, redis_url: str | None, run_id: str | None) -> "I
         yield from _of_run(run, redis_url, run_id)
         return
     yield from examine_machine(Path("runs"))
-    yield from examine_redis(redis_url or os.environ.get("DISTRL_REDIS_URL"))
+    yield from examine_redis(redis_url or url_of_environment())
 
 
 def _of_run(run: Path | None, redis_url: str | None, run_id: str | None) -> "Iterator[Finding]":

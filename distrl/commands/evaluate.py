@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from distrl.commands.options import RunArgument, WeightsOption, set_option
+from distrl.commands.options import JoinedRedisOption, RunArgument, WeightsOption, set_option
 from distrl.config.document import parse
 from distrl.config.load import load
 from distrl.errors import EXIT_INTERRUPTED, ConfigError
@@ -90,7 +90,7 @@ def evaluate(
 
 def evaluator(
     run_id: Annotated[str, typer.Option(metavar="ID", help="The run to join.")],
-    redis_url: Annotated[str, typer.Option(envvar="DISTRL_REDIS_URL", help="Redis of the run.")],
+    redis_url: JoinedRedisOption,
     allow: AllowOption = None,
 ) -> None:
     """Join a run that has `evaluation.every_env_steps` as its evaluator; its key as for `distrl actor`.

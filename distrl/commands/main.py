@@ -35,7 +35,7 @@ from distrl.commands import (
     runs,
 )
 from distrl.commands.help import App, takes
-from distrl.commands.options import Layers, RunDirOption
+from distrl.commands.options import JoinedRedisOption, Layers, RunDirOption
 from distrl.config.load import LoadedConfig
 from distrl.dashboard.beside import dashboard_beside
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, failure, printable
@@ -102,7 +102,7 @@ def train(
 @app.command(rich_help_panel="Train")
 def actor(
     run_id: Annotated[str, typer.Option(metavar="ID", help="The run to join.")],
-    redis_url: Annotated[str, typer.Option(envvar="DISTRL_REDIS_URL", help="Redis of the run.")],
+    redis_url: JoinedRedisOption,
     number: Annotated[int, typer.Option("--id", min=0, metavar="N", help="The actor's number in the run, from 0.")],
     allow: evaluate.AllowOption = None,
 ) -> None:
@@ -119,7 +119,7 @@ def actor(
 @app.command(rich_help_panel="Train")
 def learner(
     run_id: Annotated[str, typer.Option(metavar="ID", help="The run to join.")],
-    redis_url: Annotated[str, typer.Option(envvar="DISTRL_REDIS_URL", help="Redis of the run.")],
+    redis_url: JoinedRedisOption,
 ) -> None:
     """Join a run whose learner is gone as its learner. Set DISTRL_RUN_KEY as for [cyan]distrl actor[/].
 

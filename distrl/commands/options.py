@@ -9,7 +9,9 @@ import typer
 from distrl.commands import completion
 from distrl.config.algorithms import ALGORITHMS
 from distrl.config.load import LoadedConfig, load
+from distrl.config.secrets import refuse_password, split_password
 from distrl.errors import ConfigError
+from distrl.memory_backend.credentials import URL_VARIABLE
 
 if TYPE_CHECKING:
     from distrl.launch.attach import Target
@@ -27,6 +29,27 @@ def set_option(text: str) -> Any:
     )
 
 
+def _without_password(context: typer.Context, option: typer.CallbackParam, url: str | None) -> str | None:
+    """Refuse a password on the command line, which every user of the machine can read."""
+    if url is None:
+        return None
+    source = context.get_parameter_source(option.name or "")
+    if source is None or source.name != "ENVIRONMENT":
+        refuse_password(url, "--redis-url")
+    return split_password(url)[0]
+
+
+def redis_url_option(text: str, *, of_environment: bool = True) -> Any:
+    """Return the option --redis-url.
+
+    Args:
+        of_environment: The environment variable DISTRL_REDIS_URL may have it; only there it may hold a password.
+    """
+    variable = URL_VARIABLE if of_environment else None
+    return typer.Option("--redis-url", metavar="URL", envvar=variable, help=text, callback=_without_password)
+
+
+JoinedRedisOption = Annotated[str, redis_url_option("Redis of the run.")]
 PresetOption = Annotated[
     str | None,
     typer.Option("--preset", metavar="NAME", help="See [cyan]distrl presets[/].", autocompletion=completion.presets),
@@ -95,15 +118,9 @@ class Layers:
     ray_address: Annotated[
         str | None, typer.Option("--ray-address", metavar="ADDRESS", help="A Ray cluster that exists.")
     ] = None
-    redis_url: Annotated[
-        str | None,
-        typer.Option(
-            "--redis-url",
-            metavar="URL",
-            envvar="DISTRL_REDIS_URL",
-            help="redis://, rediss:// or unix://; default: one of its own.",
-        ),
-    ] = None
+    redis_url: Annotated[str | None, redis_url_option("redis://, rediss:// or unix://; default: one of its own.")] = (
+        None
+    )
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Root of all randomness.")] = None
 
     @property
@@ -135,9 +152,7 @@ class RunOptions:
     ] = None
     redis_url: Annotated[
         str | None,
-        typer.Option(
-            "--redis-url", metavar="URL", help="Redis of the run, with --run-id. [dim]Or in DISTRL_REDIS_URL.[/]"
-        ),
+        redis_url_option("Redis of the run, with --run-id. [dim]Or in DISTRL_REDIS_URL.[/]", of_environment=False),
     ] = None
     run_id: Annotated[
         str | None, typer.Option("--run-id", metavar="ID", help="A run by its id, without its directory.")

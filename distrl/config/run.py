@@ -1,9 +1,10 @@
 """RunConfig: the frozen tree that describes a training."""
 
+import os
 from collections.abc import Iterator
 from typing import Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from distrl.config.algorithms import (
     AlgorithmContext,
@@ -15,8 +16,12 @@ from distrl.config.algorithms.actor_critics import ImpalaParameters
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.exploration import ExplorationParameters, check_exploration
 from distrl.config.network import NetworkParameters
+from distrl.config.secrets import refuse_password
 from distrl.config.section import Section
 from distrl.config.tensorboard import TensorBoardConfig
+
+TLS_SCHEMES = ("rediss", "valkeys")
+"""What the URLs of servers that speak TLS begin with."""
 
 
 class ActorsConfig(Section):
@@ -50,11 +55,31 @@ class ActorsConfig(Section):
             )
 
 
+class TlsConfig(Section):
+    """Certificates for a Redis named by rediss://; each file is on every host that connects, under the same path."""
+
+    ca_file: str | None = None
+    """PEM file of the authority that has signed the server's certificate; null: those that the system trusts."""
+    cert_file: str | None = None
+    """PEM file of this client's certificate, where the server wants one."""
+    key_file: str | None = None
+    """PEM file of its private key, without a passphrase; only its owner may read it."""
+
+    @field_validator("*")
+    @classmethod
+    def _absolute(cls, path: str | None) -> str | None:
+        """Make a path count from the current directory of the launch, not of each role."""
+        return None if path is None else os.path.abspath(os.path.expanduser(path))
+
+
 class MemoryConfig(Section):
     """The memory backend."""
 
     url: str | None = None
-    """redis://, rediss:// or unix://; null starts an embedded redis-server. actors.count: 0 uses none."""
+    """redis://, rediss:// or unix://; null starts an embedded redis-server. actors.count: 0 uses none. It holds no
+    password: that is in the environment variable DISTRL_REDIS_PASSWORD, or in the file that DISTRL_REDIS_PASSWORD_FILE
+    names."""
+    tls: TlsConfig = TlsConfig()
     namespace: str = Field("default", pattern=r"^[A-Za-z0-9-]{1,50}$")
     """Part of every Redis key of the run, so that access rules can tell the runs of several teams apart. A role that
     joins by hand adds `?namespace=…` to its URL."""
@@ -65,13 +90,23 @@ class MemoryConfig(Section):
     give_up_s: float = Field(60.0, gt=0.0)
     """How long a role retries when Redis is unreachable or refuses commands, before it exits with code 6."""
 
+    @field_validator("url")
+    @classmethod
+    def _no_password(cls, url: str | None) -> str | None:
+        # Its ConfigError passes through pydantic, whose own error would show the value.
+        if url is not None:
+            refuse_password(url, "memory.url")
+        return url
+
     def check(self, run: "RunConfig") -> None:
         """Refuse settings that the run would not use."""
-        for field in ("url", "namespace"):
+        for field in ("url", "namespace", "tls"):
             if run.deterministic and self.is_changed(field):
                 raise ValueError(
                     f"memory.{field} has no use with actors.count: 0, which keeps everything in one process"
                 )
+        if self.is_changed("tls") and (self.url is None or not self.url.startswith(TLS_SCHEMES)):
+            raise ValueError("memory.tls has no use without a memory.url that asks for TLS: rediss://…")
         if run.algorithm.rounds and (self.is_changed("queue_batches") or self.is_changed("queue_bytes")):
             name = run.algorithm.name
             raise ValueError(f"memory.queue_batches, memory.queue_bytes: {name} queues one gradient of every worker")

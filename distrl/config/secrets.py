@@ -1,10 +1,20 @@
-"""Masking of secrets in what is shown of a run: passwords in URLs, and values under secret names.
+"""Secrets: kept out of the settings, read from private files, and masked in what is shown of a run.
 
-A secret under a name that does not say so is shown.
+Masked are passwords in URLs and values under secret names. A secret under a name that does not say so is shown.
 """
 
+import os
 import re
+import stat
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, unquote, urlencode
+
+from distrl.config.small_files import read_small
+from distrl.errors import ConfigError
+
+PASSWORD_VARIABLE = "DISTRL_REDIS_PASSWORD"
+PASSWORD_FILE_VARIABLE = "DISTRL_REDIS_PASSWORD_FILE"
 
 MASK = "•••"
 _NAMES = r"(?:password|passwd|secret|token|api[_-]?key|access[_-]?key|credentials?)"
@@ -33,3 +43,61 @@ def masked(dotted: str, value: Any) -> Any:
 def masked_text(text: str) -> str:
     """Mask users and passwords of URLs in a text, and values after `password=` and similar names."""
     return _ASSIGNED.sub(rf"\g<1>{MASK}", _USER.sub(f"://{MASK}@", text))
+
+
+def split_password(url: str) -> tuple[str, str | None]:
+    """Return the URL without its password, and the password, which follows the user or is the option `password`."""
+    address, mark, query = url.partition("?")
+    scheme, slashes, rest = address.partition("://")
+    login, at, hosts = rest.partition("/")[0].rpartition("@")
+    user, _, found = login.partition(":")
+    if at:
+        rest = (user + at if user else "") + hosts + rest[len(login + at + hosts) :]
+    options = parse_qsl(query, keep_blank_values=True)
+    kept = [option for option in options if option[0] != "password"]
+    if len(kept) < len(options):
+        found, mark, query = dict(options)["password"], mark if kept else "", urlencode(kept, safe="/")
+    return scheme + slashes + rest + mark + query, unquote(found) or None
+
+
+def refuse_password(url: str, where: str) -> None:
+    """Raise ConfigError if the URL holds a password.
+
+    Args:
+        where: The name of the URL, for the error: "memory.url".
+    """
+    if split_password(url)[1] is not None:
+        raise ConfigError(
+            f"{where} holds a password, which others could read; put it into the environment variable "
+            f"{PASSWORD_VARIABLE}, or the path of its file into {PASSWORD_FILE_VARIABLE}"
+        )
+
+
+def read_secret(path: str, where: str) -> str:
+    """Return the content of a private file, without the end of its last line.
+
+    Args:
+        where: The setting that names the file, for errors.
+
+    Raises:
+        ConfigError: It cannot be read, is empty, or others may read it.
+    """
+    check_private(path, where)
+    try:
+        text = read_small(Path(path)).decode().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{where} {path} cannot be read: {error}") from error
+    if not text:
+        raise ConfigError(f"{where} {path} is empty; write the secret into it")
+    return text
+
+
+def check_private(path: str, where: str) -> None:
+    """Raise ConfigError unless other users cannot read the file. Its group may, if root owns it, as in containers."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise ConfigError(f"{where} {path} cannot be read: {error.strerror}") from error
+    refused = stat.S_IRWXO | (stat.S_IRWXG if found.st_uid else stat.S_IWGRP)
+    if found.st_mode & refused:
+        raise ConfigError(f"others may read {where} {path}; chmod 600 {path}")

@@ -1,6 +1,5 @@
 """Find and reach a running job from another process."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrl.errors import ConfigError
+from distrl.memory_backend.credentials import url_of_environment
 from distrl.runs.directories import newest_run, open_run
 from distrl.runs.summary import Summary, resumable
 
@@ -35,7 +35,7 @@ def find_target(run: Path | None, redis_url: str | None, run_id: str | None) -> 
     if run_id is not None:
         if run is not None:
             raise ConfigError(f"--run {run} and --run-id {run_id} both name a run; give one of them")
-        url = redis_url or os.environ.get("DISTRL_REDIS_URL")
+        url = redis_url or url_of_environment()
         if url is None:
             raise ConfigError("--run-id needs --redis-url, or the environment variable DISTRL_REDIS_URL")
         return Target(run_id, url)

@@ -6,12 +6,14 @@ from pathlib import Path
 from distrl.config import RunConfig
 from distrl.config.action_masks import unused_mask_note
 from distrl.config.load import LoadedConfig
+from distrl.config.run import MemoryConfig
 from distrl.environments.probe import probe
 from distrl.errors import ConfigError, require
 from distrl.launch.external_algorithm import settled
 from distrl.memory_backend.backend import connect_engine
 from distrl.memory_backend.embedded_redis import find_server
 from distrl.memory_backend.keys import with_namespace
+from distrl.memory_backend.tls import with_files
 from distrl.networks.parts.schemes import check_windows
 from distrl.roles.framework import require_framework
 from distrl.roles.plan import check_queue, oversubscription_warning, publication_note, replay_note
@@ -62,4 +64,9 @@ def _check_launchable(config: RunConfig) -> None:
                 "name one that they can with --redis-url"
             )
     else:
-        connect_engine(with_namespace(config.memory.url, config.memory.namespace), name="check", give_up_s=3.0).close()
+        connect_engine(run_url(config.memory.url, config.memory), name="check", give_up_s=3.0).close()
+
+
+def run_url(url: str, memory: MemoryConfig) -> str:
+    """Return the URL by which roles and operators reach the run: with its namespace and the files of TLS."""
+    return with_files(with_namespace(url, memory.namespace), memory.tls)

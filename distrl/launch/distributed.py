@@ -9,6 +9,7 @@ from pathlib import Path
 from distrl.data_store.atomic import put_file
 from distrl.errors import DecodeError, DistrlError, MemoryBackendError
 from distrl.interrupt import Interrupt
+from distrl.launch.checks import run_url
 from distrl.launch.fleet import Launcher
 from distrl.launch.head_start import HeadStart
 from distrl.launch.monitor import Monitor
@@ -19,7 +20,6 @@ from distrl.learner.policy_files import write_weights
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.codec import decode_weights
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
-from distrl.memory_backend.keys import with_namespace
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.trust import KEY_FILE, Trust, new_key, signature
 from distrl.runs.run_directory import usable, write_run_json
@@ -38,7 +38,7 @@ def train_with_roles(
             # Room for the queue, one unroll per actor beyond it, and weights of any size that fits a laptop.
             most_bytes = 4 * config.memory.queue_bytes + 2**30
             redis_url = cleanup.enter_context(EmbeddedRedis.start(maxmemory_bytes=most_bytes, max_bulk_bytes=2**29)).url
-        redis_url = with_namespace(redis_url, config.memory.namespace)
+        redis_url = run_url(redis_url, config.memory)
         run = Run(RunAddress(redis_url, description.run_id, Trust(new_key())), description)
         backend = run.open_backend("supervisor")
         cleanup.callback(backend.close)

@@ -18,8 +18,6 @@ from distrl.roles.lifeline import LIFELINE_VARIABLE, Lifeline
 from distrl.roles.plan import Role
 from distrl.roles.trust import KEY_VARIABLE
 
-REDIS_URL_VARIABLE = "DISTRL_REDIS_URL"
-
 
 class ProcessHandle:
     """One started role, which leads a process group of its own.
@@ -95,7 +93,9 @@ class ProcessLauncher:
         log_start = os.fstat(log.fileno()).st_size
         if role.kind == "learner" and (learner := self._started_before(path)) is not None:
             return ProcessHandle(role, learner, log, log_start)
-        command = [sys.executable, "-P", "-m", "distrl", role.kind, "--run-id", self._run.address.run_id]
+        address = self._run.address
+        command = [sys.executable, "-P", "-m", "distrl", role.kind]
+        command += ["--redis-url", address.redis_url, "--run-id", address.run_id]
         if role.kind == "actor":
             command += ["--id", str(role.id)]
         process = subprocess.Popen(  # our own interpreter and arguments
@@ -138,7 +138,6 @@ class ProcessLauncher:
         return {
             **os.environ,
             # In the environment rather than in the arguments, which every user of the machine can read.
-            REDIS_URL_VARIABLE: self._run.address.redis_url,
             KEY_VARIABLE: self._run.address.trust.key or "",
             LIFELINE_VARIABLE: str(self._lifeline.read_fd),
             HOST_WEIGHTS_VARIABLE: "" if self._weights is None else str(self._weights.path),

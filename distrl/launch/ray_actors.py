@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +19,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from distrl.launch.fleet import last_error
+from distrl.memory_backend.credentials import carried
 from distrl.memory_backend.private_directory import make_private_directory
 from distrl.roles.description import Run, RunAddress
 from distrl.roles.join import give_way
@@ -32,8 +33,8 @@ OBJECT_STORE_BYTES = 80 * 1024 * 1024  # Ray's minimum: unrolls travel through R
 class RayRole:
     """Runs inside a Ray worker process. Two threads: `run` occupies one, `stop` needs the other."""
 
-    def __init__(self, role: Role, address: RunAddress, log: str) -> None:
-        self._role, self._address = role, address
+    def __init__(self, role: Role, log: str) -> None:
+        self._role = role
         self._stop = threading.Event()
         self._log = _open_log(Path(log))
         self._log_start = os.fstat(self._log.fileno()).st_size
@@ -44,10 +45,11 @@ class RayRole:
             force=True,
         )
 
-    def run(self) -> tuple[int, str | None]:
+    def run(self, address: RunAddress, passwords: Mapping[str, str]) -> tuple[int, str | None]:
         """Return the role's exit code and last error: its log may be on another host."""
+        os.environ.update(passwords)
         give_way(self._role)
-        code = run_role(self._role, self._address, self._stop)
+        code = run_role(self._role, address, self._stop)
         return code, last_error(self._log, self._log_start)
 
     def stop(self) -> None:
@@ -66,15 +68,18 @@ def _open_log(path: Path) -> IO[str]:
 class RayHandle:
     """One started role in its placement group; `needs` is its resources in words, and `log` also takes Ray's errors."""
 
-    def __init__(self, role: Role, actor: Any, place: PlacementGroup, needs: str, log: Path) -> None:
+    def __init__(
+        self, role: Role, actor: Any, place: PlacementGroup, needs: str, log: Path, address: RunAddress
+    ) -> None:
         self.role = role
         self.error: str | None = None
         self._actor = actor
         self._place = place
         self._needs: str | None = needs
         self._log = log
-        # Ray makes the call's name the title of its process: ray::distrl: actor 3.
-        self._result = actor.run.options(name=f"distrl: {role.name}").remote()
+        # Ray makes the call's name the title of its process: ray::distrl: actor 3. Key and passwords are arguments of
+        # the call: Ray's dashboard and state API show runtime environments, and its head keeps constructors' arguments.
+        self._result = actor.run.options(name=f"distrl: {role.name}").remote(address, carried(address.redis_url))
         self._code: int | None = None
 
     def poll(self) -> int | None:
@@ -156,9 +161,9 @@ class RayLauncher:
             "max_concurrency": 2,  # so that `stop` gets through while `run` runs
             "runtime_env": {"env_vars": run.variables(role)},
         }
-        # The key travels as an argument: Ray's dashboard and state API show every actor's runtime environment.
-        actor = ray.remote(RayRole).options(**options).remote(role, run.address, str(log))
-        return RayHandle(role, actor, place, ", ".join(f"{count} {kind}" for kind, count in needs.items()), log)
+        actor = ray.remote(RayRole).options(**options).remote(role, str(log))
+        words = ", ".join(f"{count} {kind}" for kind, count in needs.items())
+        return RayHandle(role, actor, place, words, log, run.address)
 
     def close(self) -> None:
         """End a private cluster and remove its directory."""

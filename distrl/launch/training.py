@@ -152,7 +152,7 @@ def written_config(run_dir: Path, loaded: LoadedConfig) -> Iterator[Callable[[bo
         before = path.read_bytes()
     keeps = [before is None]
     with usable(run_dir):
-        put_file(path, dump(loaded).encode(), private=True)  # memory.url may hold a password
+        put_file(path, dump(loaded).encode(), private=True)
     try:
         yield keeps.append
     finally:

@@ -56,7 +56,7 @@ class RunAddress:
     """The data that a role needs to join a run; it reads the description from Redis.
 
     Attributes:
-        redis_url: May hold a password.
+        redis_url: Holds no password; that is in the environment of every process that connects.
     """
 
     redis_url: str

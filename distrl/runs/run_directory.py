@@ -88,10 +88,7 @@ def require_free(run_dir: Path, resume: str | None) -> None:
 
 
 def write_run_json(run_dir: Path, run_id: str, redis_url: str | None) -> None:
-    """Write run.json, by which other commands find the running job, and remove the summary of an earlier launch.
-
-    The file is private, as the URL may hold a password.
-    """
+    """Write run.json, by which other commands find the running job, and remove the summary of an earlier launch."""
     pid = os.getpid()
     record = RunRecord(run_id=run_id, redis_url=redis_url, pid=pid, started=time.time(), process=process_mark(pid))
     with usable(run_dir):

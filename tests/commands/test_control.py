@@ -250,8 +250,8 @@ def test_the_newest_run_is_the_default(workplace):
 def test_runs_by_id(monkeypatch):
     target = attach.find_target(None, "redis://h", "r9")
     assert (target.run_id, target.redis_url, target.summary) == ("r9", "redis://h", None)
-    monkeypatch.setenv("DISTRL_REDIS_URL", "redis://env")
-    assert attach.find_target(None, None, "r9").redis_url == "redis://env"
+    monkeypatch.setenv("DISTRL_REDIS_URL", "redis://me:secret@env")
+    assert attach.find_target(None, None, "r9").redis_url == "redis://me@env"
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_a_given_redis_is_the_one_that_is_examined(machine, capsys):
 
 
 def test_so_is_the_one_that_train_would_take(machine, capsys, monkeypatch):
-    monkeypatch.setenv("DISTRL_REDIS_URL", "redis://elsewhere:1")
+    monkeypatch.setenv("DISTRL_REDIS_URL", "redis://:secret@elsewhere:1")
     run(capsys)
     assert machine[1] == ["redis://elsewhere:1"]
 

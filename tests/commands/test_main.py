@@ -234,10 +234,32 @@ def test_every_flag_of_train_arrives(capsys, trained):
     assert isinstance(view._view, PlainView)
 
 
-def test_the_redis_url_can_come_from_the_environment(capsys, trained, monkeypatch):
-    monkeypatch.setenv("DISTRL_REDIS_URL", "redis://:secret@h:1/0")
+def test_the_redis_url_can_come_from_the_environment_and_leaves_its_password_there(capsys, trained, monkeypatch):
+    monkeypatch.setenv("DISTRL_REDIS_URL", "redis://me:secret@h:1/0")
     run(capsys, "train", "--env", "CartPole-v1", "--quiet")
-    assert trained.calls[0][0].config.memory.url == "redis://:secret@h:1/0"
+    assert trained.calls[0][0].config.memory.url == "redis://me@h:1/0"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "--env", "CartPole-v1", "--redis-url"),
+        ("actor", "--run-id", "r", "--id", "7", "--redis-url"),
+        ("evaluator", "--run-id", "r", "--redis-url"),
+        ("learner", "--run-id", "r", "--redis-url"),
+        ("status", "--run-id", "r", "--redis-url"),
+        ("doctor", "--redis-url"),
+        ("dashboard", ".", "--redis-url"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_password_on_the_command_line_is_refused(capsys, monkeypatch, words):
+    for given in ("redis://:s3cret@h:1/0", "redis://h:1/0?password=s3cret", "unix://me:s3cret@/x"):
+        monkeypatch.setenv("DISTRL_REDIS_URL", given)  # where it may be
+        assert refused(capsys, *words, given) == (
+            "--redis-url holds a password, which others could read; put it into the environment variable "
+            "DISTRL_REDIS_PASSWORD, or the path of its file into DISTRL_REDIS_PASSWORD_FILE"
+        )
 
 
 def test_what_to_train(capsys, trained):
@@ -465,6 +487,7 @@ def test_config_show_masks_passwords(capsys, workplace, monkeypatch):
     monkeypatch.setenv("DISTRL_REDIS_URL", "redis://user:geheim@host:6379")
     out = run(capsys, "config", "show", "--preset", "cartpole-impala")[1]
     assert "@host:6379" in out
+    assert "geheim" not in out
     (workplace / "first").mkdir()
     (workplace / "first" / "config.yaml").write_text("memory: {url: 'redis://user:geheim@host:6379'}\n")
     assert "geheim" not in out + run(capsys, "config", "show", "first")[1]

@@ -31,8 +31,8 @@ def test_a_configuration_that_todays_distrl_does_not_know_can_be_read(tmp_path):
 
 
 def test_secrets_are_masked(tmp_path):
-    found = read_settings(written(tmp_path, "memory.url=redis://me:pw@host"))
-    assert found["memory.url"].value == "redis://•••@host"
+    found = read_settings(written(tmp_path, "environment.kwargs={url: 'tcp://me:pw@host'}"))
+    assert found["environment.kwargs.url"].value == "tcp://•••@host"
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,6 @@ from typing import NamedTuple
 
 import psutil
 import pytest
-import redis
-
-from distrl.memory_backend.embedded_redis import EmbeddedRedis
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
@@ -139,25 +136,3 @@ def test_a_run_that_nobody_configured_listens_to_this_user_alone_and_keeps_its_s
     assert (modes["run.json"], modes["config.yaml"]) == (0o600, 0o600)
     assert any(mode & 0o044 for mode in modes.values())  # others would have been able to read what is not private
     assert not any(mode & 0o022 for mode in modes.values())
-
-
-@pytest.mark.long
-def test_a_password_of_redis_is_in_no_file_that_others_may_read(start_run, unhurried, tmp_path):
-    """A run on a Redis of one's own, whose address holds a password: it may be in private files alone."""
-    password = "not-to-be-seen-by-others"
-    with EmbeddedRedis.start(maxmemory_bytes=2**28, max_bulk_bytes=2**26) as server:
-        with redis.Redis.from_url(server.url) as client:
-            client.config_set("requirepass", password)
-        old = os.umask(0o022)
-        try:
-            run = start_run(*unhurried, "--redis-url", f"unix://:{password}@{server.url.removeprefix('unix://')}")
-        finally:
-            os.umask(old)
-        run.wait_for_updates(2)
-        run.process.terminate()
-        assert run.finish().exit_code == 0
-    holds = [path for path in tmp_path.rglob("*") if path.is_file() and password.encode() in path.read_bytes()]
-    assert {path.name for path in holds} >= {"run.json"}
-    assert {path.name: oct(stat.S_IMODE(path.stat().st_mode)) for path in holds} == {
-        path.name: "0o600" for path in holds
-    }

@@ -13,7 +13,7 @@ from distrl.roles.lifeline import LIFELINE_VARIABLE
 from distrl.roles.plan import Role
 from tests.launched_run import run_in
 
-URL = "redis://:secret@host:6379"
+URL = "redis://me@host:6379"
 ROLE = """#!/bin/sh
 echo "arguments: $@"
 env
@@ -68,14 +68,15 @@ def launched(tmp_path, monkeypatch, run_key):
     launcher.close()
 
 
-def test_an_actor_has_one_thread_no_gpu_and_no_secret_in_its_arguments(launched, run_key):
+def test_an_actor_has_one_thread_no_gpu_and_no_secret_in_its_arguments(launched, run_key, monkeypatch):
+    monkeypatch.setenv("DISTRL_REDIS_URL", "redis://me:secret@host:6379")
     handle, log = launched(Role("actor", 3))
-    assert "arguments: -P -m distrl actor --run-id r1 --id 3\n" in log
+    assert f"arguments: -P -m distrl actor --redis-url {URL} --run-id r1 --id 3\n" in log
     lines = log.splitlines()
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         assert f"{name}=1" in lines
     assert "CUDA_VISIBLE_DEVICES=" in lines
-    assert f"DISTRL_REDIS_URL={URL}" in lines
+    assert "DISTRL_REDIS_URL=redis://me:secret@host:6379" in lines  # inherited
     assert f"DISTRL_RUN_KEY={run_key}" in lines
     assert any(line.startswith(f"{LIFELINE_VARIABLE}=") for line in lines)
     assert handle.poll() is None
@@ -93,7 +94,7 @@ def test_roles_share_weights_that_cross_a_network_until_the_launcher_closes(tmp_
 def test_the_learner_has_its_threads_and_the_gpus_there_are(launched, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     _, log = launched(Role("learner"))
-    assert "arguments: -P -m distrl learner --run-id r1\n" in log
+    assert f"arguments: -P -m distrl learner --redis-url {URL} --run-id r1\n" in log
     assert "OMP_NUM_THREADS=3" in log.splitlines()
     assert "CUDA_VISIBLE_DEVICES=0" in log.splitlines()
     assert "TF_CPP_MIN_LOG_LEVEL=" in log

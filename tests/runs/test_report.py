@@ -120,7 +120,7 @@ def test_hostile_names_stay_text(tmp_path):
 def test_secrets_are_masked(tmp_path):
     run = make_run(
         tmp_path / "a",
-        sets=("memory.url=redis://me:pa55@host:6379/0", "environment.kwargs={api_key: k3y, size: 4}"),
+        sets=("environment.kwargs={api_key: k3y, size: 4, url: 'tcp://me:pa55@host:6379/0'}",),
         summary={"error": "redis://me:pa55@host:6379 is gone", "exit_code": 6},
         manifest={"command": ["distrl", "--redis-url", "redis://me:pa55@host:6379"]},
     )
@@ -128,7 +128,7 @@ def test_secrets_are_masked(tmp_path):
     page = report(open_run(run)).decode()
     assert "pa55" not in page
     assert "k3y" not in page
-    assert "redis://•••@host:6379/0" in page
+    assert "tcp://•••@host:6379/0" in page
 
 
 def test_a_run_that_goes_on(tmp_path):

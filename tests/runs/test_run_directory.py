@@ -34,7 +34,7 @@ def test_a_new_run_makes_its_directories_and_never_overwrites_another(tmp_path: 
 
 def test_run_json_is_private_and_the_summary_of_an_earlier_launch_goes(tmp_path: Path):
     (tmp_path / "summary.json").write_text("{}")
-    write_run_json(tmp_path, "r1", "redis://:secret@host")
+    write_run_json(tmp_path, "r1", "redis://host")
     assert (tmp_path / "run.json").stat().st_mode & 0o777 == 0o600
     record = json.loads((tmp_path / "run.json").read_text())
     assert (record["run_id"], record["pid"], record["process"]) == ("r1", os.getpid(), process_mark(os.getpid()))

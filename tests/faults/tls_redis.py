@@ -1,0 +1,102 @@
+"""A Redis that speaks TLS alone, and authorities that sign certificates."""
+
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from distrl.memory_backend.embedded_redis import find_server
+
+PASSWORD = "not-to-be-seen-by-others"
+
+
+class Authority:
+    """An authority with a key and a certificate of its own, by the program openssl.
+
+    Attributes:
+        file: Its certificate.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        if shutil.which("openssl") is None:
+            pytest.skip("no program openssl")
+        self._directory = directory
+        directory.mkdir()
+        self.file, self._key = directory / "authority.crt", directory / "authority.key"
+        self._run(
+            "req", "-x509", *_NEW_KEY, "-days", "2", "-subj", "/CN=authority", "-keyout", self._key, "-out", self.file
+        )
+
+    def sign(self, name: str, host: str = "localhost", days: int = 2) -> tuple[Path, Path]:
+        """Return the files of a certificate for `host` and of its key; negative days: it has expired."""
+        files = [self._directory / f"{name}.{kind}" for kind in ("crt", "key", "csr", "names")]
+        certificate, key, request, names = files
+        names.write_text(f"subjectAltName=DNS:{host}\n")
+        self._run("req", *_NEW_KEY, "-subj", f"/CN={name}", "-keyout", key, "-out", request)
+        signed_by = ("-CA", self.file, "-CAkey", self._key, "-CAcreateserial")
+        self._run("x509", "-req", "-in", request, *signed_by, "-days", days, "-extfile", names, "-out", certificate)
+        return certificate, key
+
+    def _run(self, *words: object) -> None:
+        subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True, timeout=60)
+
+
+_NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+
+
+class TlsRedis:
+    """A redis-server on a port of localhost, with a password and TLS, until it is stopped.
+
+    Args:
+        certificate: Files of its certificate and key.
+        clients: Authority that must have signed its clients' certificates; None: they need none.
+    """
+
+    def __init__(
+        self, authority: Authority, certificate: tuple[Path, Path], *, clients: Authority | None = None
+    ) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self._directory = tempfile.TemporaryDirectory()
+        settings = {
+            "port": "0",
+            "tls-port": str(self.port),
+            "bind": "127.0.0.1",
+            "tls-cert-file": str(certificate[0]),
+            "tls-key-file": str(certificate[1]),
+            "tls-ca-cert-file": str((clients or authority).file),
+            "tls-auth-clients": "no" if clients is None else "yes",
+            "requirepass": PASSWORD,
+            "dir": self._directory.name,
+            "logfile": f"{self._directory.name}/log",
+            "save": "",
+        }
+        command = [find_server(), *(part for name, value in settings.items() for part in (f"--{name}", value))]
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        self._await_start()
+
+    @property
+    def url(self) -> str:
+        return f"rediss://localhost:{self.port}/0"
+
+    def stop(self) -> None:
+        """End the server."""
+        self._process.terminate()
+        self._process.wait(timeout=60.0)
+        self._directory.cleanup()
+
+    def _await_start(self) -> None:
+        deadline = time.monotonic() + 60.0
+        while self._process.poll() is None and time.monotonic() < deadline:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1.0).close()
+                return
+            except ConnectionRefusedError:
+                time.sleep(0.02)
+        log = Path(self._directory.name, "log").read_text()
+        self.stop()
+        pytest.skip(f"the redis-server of this machine was built without TLS: {log[-300:]}")
