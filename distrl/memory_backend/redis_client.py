@@ -9,19 +9,23 @@ the others are applied. What a push has counted is then taken back, under a numb
 """
 
 import random
+import socket
+import ssl
 import time
 import uuid
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import redis
 from redis._parsers import _RESP2Parser
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from distrl.config.secrets import refuse_password
 from distrl.errors import ConfigError, MemoryBackendError
+from distrl.memory_backend import credentials, tls
 from distrl.memory_backend.engine import Command, Engine, Reply, Value
 from distrl.memory_backend.keys import number_or_zero
 from distrl.memory_backend.meter import Meter, metered
@@ -57,23 +61,27 @@ def connect(
     """Connect and check the server.
 
     Args:
-        url: redis://, rediss:// or unix://.
+        url: redis://, rediss:// or unix://, without a password, which the environment of this process has
+            (`credentials`). Options: `ca_file`, `cert_file`, `key_file` (`tls`), `db`.
         name: Role ("actor 3"), shown by CLIENT LIST as distrl:actor-3.
         give_up_s: Time-out of an operation while Redis is unreachable.
         first_connect_s: The same for this first connection, at which a wrong URL is likelier than an outage.
         meter: Bounds the bytes received from a server that is not trusted.
 
     Raises:
-        ConfigError: `url` is not a Redis URL.
+        ConfigError: `url` is not a Redis URL or holds a password; a file of TLS or of a password cannot be used.
         MemoryBackendError: Unreachable, older than 6.2, or would evict keys when full.
     """
+    refuse_password(url, "the Redis URL")
+    address, login, files = _dissected(url)
     options: dict[str, Any] = {} if url.startswith("unix://") else {"socket_keepalive": True}
     if meter is not None:
         options["parser_class"] = _RESP2Parser  # hiredis makes room for all items that a reply announces
     try:
         connection = redis.Redis.from_url(
-            url,
+            address,
             protocol=2,
+            credential_provider=login,
             client_name=f"distrl:{name}".replace(" ", "-"),  # Redis allows no spaces
             socket_timeout=_SOCKET_TIMEOUT_S,
             socket_connect_timeout=_CONNECT_TIMEOUT_S,
@@ -83,10 +91,13 @@ def connect(
             **options,
         )
     except ValueError as error:
-        # Without what the library says of it, which may be a part of the password.
+        # Without what the library says of it, which may be a part of a password.
         raise ConfigError(f"{public_url(url)} is not a Redis URL; use redis://, rediss:// or unix://") from error
+    pool = connection.connection_pool
+    if url.startswith("rediss://"):
+        tls.context(files)  # refuses now what cannot be used
+        pool.connection_class = _secured(files)
     if meter is not None:
-        pool = connection.connection_pool
         pool.connection_class = metered(pool.connection_class, meter)
     client = RedisClient(connection, public_url(url), min(first_connect_s, give_up_s))
     try:
@@ -96,6 +107,44 @@ def connect(
         raise
     client.give_up_s = give_up_s
     return client
+
+
+class _Login(redis.CredentialProvider):
+    """User and password, read whenever a connection is opened."""
+
+    def __init__(self, url: str, user: str) -> None:
+        self._url, self._user = url, user
+
+    def get_credentials(self) -> tuple[str, str] | tuple[()]:
+        """Return user and password; none where there are none. Servers without passwords accept any of `default`."""
+        password = credentials.password(self._url)
+        return (self._user or "default", password or "") if self._user or password else ()
+
+
+def _dissected(url: str) -> tuple[str, _Login, dict[str, str]]:
+    """Return the URL as redis-py reads it, who logs in, and the files of TLS."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(f"{public_url(url)} is not a Redis URL; use redis://, rediss:// or unix://") from error
+    user, at, hosts = parts.netloc.rpartition("@")
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    files = {name: given.pop(name) for name in tls.FILES if name in given}
+    if unknown := sorted(given.keys() - {"db"}):
+        known = ", ".join(("namespace", "db", *tls.FILES))
+        raise ConfigError(f"{public_url(url)}: unknown option {unknown[0]!r} of a Redis URL; known: {known}")
+    query = f"?db={given['db']}" if "db" in given else ""
+    return f"{parts.scheme}://{hosts}{parts.path}{query}", _Login(url, unquote(user) if at else ""), files
+
+
+def _secured(files: dict[str, str]) -> type[redis.SSLConnection]:
+    """Return redis-py's connection with distrl's rules for certificates; files are read whenever it connects."""
+
+    class Secured(redis.SSLConnection):
+        def _wrap_socket_with_ssl(self, sock: socket.socket) -> ssl.SSLSocket:
+            return tls.context(files).wrap_socket(sock, server_hostname=self.host)
+
+    return Secured
 
 
 class RedisClient(Engine):

@@ -282,8 +282,9 @@ def test_a_redis_that_comes_back_in_time_is_not_an_error(redis_run):
     proxy.close()
 
 
-@pytest.mark.parametrize("url", ["redis://:secret@127.0.0.1:1/0", "redis://user:secret@127.0.0.1:1?password=secret"])
-def test_an_unreachable_redis_is_named_without_its_password(url):
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1/0", "redis://user@127.0.0.1:1"])
+def test_an_unreachable_redis_is_named_without_its_password(url, monkeypatch):
+    monkeypatch.setenv("DISTRL_REDIS_PASSWORD", "secret")
     with pytest.raises(
         MemoryBackendError, match=r"Redis at redis://127\.0\.0\.1:1.* is unreachable for 0\.1 s"
     ) as caught:
@@ -446,13 +447,16 @@ def test_a_redis_that_refuses_writes_for_a_while_gets_each_of_them_once(own_serv
     backend.close()
 
 
-def test_a_wrong_password_and_missing_rights_are_refusals_not_outages(own_server):
+def test_a_wrong_password_and_missing_rights_are_refusals_not_outages(own_server, monkeypatch):
     with redis.Redis.from_url(own_server.url) as admin:
         admin.execute_command("ACL", "SETUSER", "poor", "on", ">secret", "+ping", "+info", "+client", "~distrl:*")
+    login = own_server.url.replace("://", "://poor@")
+    monkeypatch.setenv("DISTRL_REDIS_PASSWORD", "wrong")
     with pytest.raises(MemoryBackendError, match="refuses the login") as caught:
-        connect(f"{own_server.url}?username=poor&password=wrong", name="x", give_up_s=60.0, first_connect_s=60.0)
+        connect(login, name="x", give_up_s=60.0, first_connect_s=60.0)
     assert "wrong" not in one_line(caught).replace("wrong username", "")
-    client = connect(f"{own_server.url}?username=poor&password=secret", name="x", give_up_s=1.0)
+    monkeypatch.setenv("DISTRL_REDIS_PASSWORD", "secret")
+    client = connect(login, name="x", give_up_s=1.0)
     with pytest.raises(MemoryBackendError, match="give its user the commands") as caught:
         client.call("HGET", "distrl:r:run", "config")
     one_line(caught)
@@ -460,11 +464,12 @@ def test_a_wrong_password_and_missing_rights_are_refusals_not_outages(own_server
 
 
 @pytest.mark.parametrize("command", ["hmget", "watch"])
-def test_a_guard_that_is_refused_behind_a_transaction_is_a_refusal_of_the_next(own_server, command):
+def test_a_guard_that_is_refused_behind_a_transaction_is_a_refusal_of_the_next(own_server, command, monkeypatch):
     """A token that is read and not watched would not tell of a learner that takes over."""
+    monkeypatch.setenv("DISTRL_REDIS_PASSWORD", "secret")
     with redis.Redis.from_url(own_server.url) as admin:
         admin.execute_command("ACL", "SETUSER", "eve", "on", ">secret", "+@all", "~distrl:*")
-        login = f"{own_server.url}?username=eve&password=secret"
+        login = own_server.url.replace("://", "://eve@")
         backend = backends.connect(login, "guarded", name="x", give_up_s=1.0)
         backend.create("{}")
         learner = backend.become_learner()
@@ -507,13 +512,14 @@ def test_refusals_of_a_round_trip_are_values_among_its_replies(own_server, meter
     client.close()
 
 
-def test_a_user_of_one_namespace_does_everything_in_it_and_nothing_beside_it(own_server):
+def test_a_user_of_one_namespace_does_everything_in_it_and_nothing_beside_it(own_server, monkeypatch):
     """The access rules of docs/architecture.md."""
     with redis.Redis.from_url(own_server.url) as admin:
         admin.execute_command("ACL", "SETUSER", "ada", "on", ">secret", "+@all", "~distrl:team-a:*")
-    login = f"{own_server.url}?username=ada&password=secret"
+    monkeypatch.setenv("DISTRL_REDIS_PASSWORD", "secret")
+    login = own_server.url.replace("://", "://ada@")
     connected = [
-        backends.connect(f"{login}&namespace=team-a", run_id, name="x", give_up_s=1.0) for run_id in ("r", "gone")
+        backends.connect(f"{login}?namespace=team-a", run_id, name="x", give_up_s=1.0) for run_id in ("r", "gone")
     ]
     connected.append(backends.connect(login, "r", name="x", give_up_s=1.0))
     backend, gone, beside = connected
