@@ -14,7 +14,7 @@ import ssl
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -23,7 +23,7 @@ from redis._parsers import _RESP2Parser
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from distrl.config.secrets import refuse_password
+from distrl.config.secrets import PASSWORD_VARIABLE, refuse_password
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend import credentials, tls
 from distrl.memory_backend.engine import Command, Engine, Reply, Value
@@ -100,12 +100,14 @@ def connect(
     if meter is not None:
         pool.connection_class = metered(pool.connection_class, meter)
     client = RedisClient(connection, public_url(url), min(first_connect_s, give_up_s))
+    client.tls_advice = partial(tls.advice, secure=url.startswith("rediss://"), certificate="cert_file" in files)
     try:
         client.check_server()
     except BaseException:
         client.close()
         raise
     client.give_up_s = give_up_s
+    client.tls_advice = tls.advice
     return client
 
 
@@ -115,7 +117,7 @@ class _Login(redis.CredentialProvider):
     def __init__(self, url: str, user: str) -> None:
         self._url, self._user = url, user
 
-    def get_credentials(self) -> tuple[str, str] | tuple[()]:
+    def get_credentials(self) -> Any:
         """Return user and password; none where there are none. Servers without passwords accept any of `default`."""
         password = credentials.password(self._url)
         return (self._user or "default", password or "") if self._user or password else ()
@@ -159,6 +161,7 @@ class RedisClient(Engine):
 
     def __init__(self, connection: redis.Redis, public_url: str, give_up_s: float) -> None:
         self.give_up_s = give_up_s
+        self.tls_advice: Callable[[str], str] = tls.advice
         self._redis = connection
         self._line = connection.connection_pool.make_connection()  # connects when it is first used
         self._translations = dict(connection.response_callbacks)
@@ -279,7 +282,8 @@ class RedisClient(Engine):
                 return attempt(number)
             except (redis.AuthenticationError, redis.exceptions.AuthorizationError) as error:
                 raise MemoryBackendError(
-                    f"Redis at {self.url} refuses the login ({_line(error)}); check the URL"
+                    f"Redis at {self.url} refuses the login ({_line(error)}); check the user in the URL and "
+                    f"{PASSWORD_VARIABLE}"
                 ) from error
             except redis.WatchError:
                 raise  # a conflict, not a failure: resolved by the caller
@@ -292,7 +296,8 @@ class RedisClient(Engine):
                 deadline = now + self.give_up_s if deadline is None else deadline
                 if now >= deadline:
                     raise MemoryBackendError(
-                        f"Redis at {self.url} {_state(error)} for {self.give_up_s:g} s ({_line(error)}){_advice(error)}"
+                        f"Redis at {self.url} {_state(error)} for {self.give_up_s:g} s ({_line(error)})"
+                        f"{self.tls_advice(str(error)) or _advice(error)}"
                     ) from error
                 back_off_s = min(_FIRST_BACK_OFF_S * 2**number, _LONGEST_BACK_OFF_S) * self._jitter.uniform(0.5, 1.0)
                 time.sleep(min(back_off_s, deadline - now))

@@ -73,13 +73,13 @@ def context(files: Mapping[str, str]) -> ssl.SSLContext:
     return made
 
 
-def advice(text: str, *, secure: bool, certificate: bool) -> str:
-    """Return what to do about a connection that cannot be opened, with a semicolon ahead; empty if it is not TLS.
+def advice(text: str, *, secure: bool = True, certificate: bool = True) -> str:
+    """Return what to do about a broken connection, with a semicolon ahead; empty if it is none of TLS.
 
     Args:
         text: The error's.
-        secure: The URL asks for TLS.
-        certificate: The client has one of its own.
+        secure: Whether the URL asks for TLS. If not, a server that hangs up at once may expect it.
+        certificate: Whether the client has one of its own. If not, a server that hangs up may expect it.
     """
     for words, remedy in _ADVICE.items():
         if words in text:
