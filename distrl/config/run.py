@@ -21,7 +21,7 @@ from distrl.config.section import Section
 from distrl.config.tensorboard import TensorBoardConfig
 
 TLS_SCHEMES = ("rediss", "valkeys")
-"""What the URLs of servers that speak TLS begin with."""
+"""First letters of the schemes of TLS, also of Sentinels and Clusters."""
 
 
 class ActorsConfig(Section):
