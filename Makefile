@@ -66,7 +66,7 @@ learning: $(VENV)/installed-dev  ## Measures what every preset learns, hours; AR
 	$(BIN)/python -m benchmarks.learning $(ARGS)
 
 performance: $(VENV)/installed-dev  ## Measures speed, an hour; ARGS=--publish writes docs/performance.md.
-	for name in throughput startup solve transport broadcast scaling bottleneck accelerator; do $(BIN)/python -m benchmarks.$$name $(ARGS) || exit; done
+	for name in throughput startup solve transport broadcast scaling bottleneck compression accelerator; do $(BIN)/python -m benchmarks.$$name $(ARGS) || exit; done
 
 endurance: $(VENV)/installed-dev  ## Kills, starves and feeds it anything for two hours; ARGS=--publish writes docs/reliability.md.
 	$(BIN)/python -m benchmarks.endurance $(ARGS)
@@ -82,8 +82,8 @@ LOCK := $(BIN)/uv pip compile pyproject.toml --no-config --universal --python-ve
 	--generate-hashes --no-header --annotation-style line --quiet
 
 lock: $(VENV)/installed-dev  ## Writes the locks anew from pyproject.toml; add LOCK_ARGS=--upgrade for newer releases.
-	$(LOCK) $(LOCK_ARGS) --extra cpu --extra jax --extra ray --extra atari --extra mujoco --extra box2d --extra video --extra envpool --extra gym --extra dm-control --extra plot --extra dashboard --extra dev --output-file requirements/dev.lock
-	$(LOCK) $(LOCK_ARGS) --extra cpu --extra ray --extra atari --extra mujoco --extra box2d --extra video --extra plot --extra dashboard --constraints requirements/dev.lock --output-file requirements/train.lock
+	$(LOCK) $(LOCK_ARGS) --extra cpu --extra jax --extra ray --extra atari --extra mujoco --extra box2d --extra video --extra envpool --extra gym --extra dm-control --extra compression --extra plot --extra dashboard --extra dev --output-file requirements/dev.lock
+	$(LOCK) $(LOCK_ARGS) --extra cpu --extra ray --extra atari --extra mujoco --extra box2d --extra video --extra compression --extra plot --extra dashboard --constraints requirements/dev.lock --output-file requirements/train.lock
 
 clean:  ## Removes .venv, build products and caches; runs/ stays.
 	rm -rf $(VENV) build dist distrl.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -369,6 +369,9 @@ GROUPS = ("observations", "actions", "recurrent_state", "reward_moments")
 EPISODE_FIELDS = {"episode_returns": np.dtype("float32"), "episode_lengths_steps": np.dtype("int32")}
 """Fields of an unroll with an entry for every episode that ended in it: [E]."""
 
+_MOST_TEXT_BYTES = 256
+"""Bound on the bytes that describe an encoded array beside its name: at most 32 axes of 5 bytes, and 5 keys."""
+
 Form = tuple[np.dtype[Any], tuple[int, ...]]
 """dtype and shape of an array."""
 MOMENTS: Mapping[str, Form] = {name: (np.dtype("float64"), ()) for name in ("count", "mean", "squares")}
@@ -417,6 +420,16 @@ class UnrollSchema:
         """Bound on the names in an unroll."""
         groups = (self.observations, self.actions, self.recurrent_state, self.reward_moments)
         return sum(map(len, groups)) + len(self.fields)
+
+    @cached_property
+    def most_bytes(self) -> int:
+        """Bound on the bytes of an encoded unroll, in which an episode may end at every step."""
+        ends = {
+            name: (dtype, (self.unroll_length_steps * self.environments,)) for name, dtype in EPISODE_FIELDS.items()
+        }
+        groups = (self.observations, self.actions, self.steps, self.recurrent_state, self.reward_moments, ends)
+        names = [*self.fields, *(name for group in groups for name in group)]
+        return sum(map(bytes_of, groups)) + sum(_MOST_TEXT_BYTES + len(name.encode()) for name in names)
 
     @property
     def least_bytes(self) -> int:

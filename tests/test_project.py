@@ -15,8 +15,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 LOCKS = {
-    "train": {"cpu", "ray", "atari", "mujoco", "plot", "dashboard"},
-    "dev": {"cpu", "jax", "ray", "atari", "mujoco", "envpool", "gym", "dm-control", "plot", "dashboard", "dev"},
+    "train": {"cpu", "ray", "atari", "mujoco", "compression", "plot", "dashboard"},
+    "dev": {"cpu", "jax", "ray", "atari", "mujoco", "envpool", "gym", "dm-control", "compression", "plot"}
+    | {"dashboard", "dev"},
 }
 SELF = {"distrl[cpu]", "distrl[image]", "distrl[plot]"}
 
@@ -49,7 +50,7 @@ def test_dependencies_page_is_pyproject():
 
 def test_every_extra_that_users_are_promised():
     promised = {"cpu", "gpu", "jax", "ray", "dashboard", "dev"}
-    promised |= {"image", "atari", "box2d", "mujoco", "video", "envpool", "gym", "dm-control", "plot"}
+    promised |= {"image", "atari", "box2d", "mujoco", "video", "envpool", "gym", "dm-control", "compression", "plot"}
     assert PROJECT["optional-dependencies"].keys() == promised
 
 

@@ -19,6 +19,7 @@ from distrl.config import RunConfig
 from distrl.environments.vector import VectorEnvironment
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.codec import decode_weights, encode_unroll
+from distrl.memory_backend.compression import compressor
 from distrl.memory_backend.records import Producer
 from distrl.memory_backend.stream import Admission
 from distrl.metrics.counters import Waits
@@ -66,6 +67,7 @@ class Actor:
         self._priorities: FirstPriorities | None = None
         if config.algorithm.tells_priorities:
             self._priorities = FirstPriorities(config.algorithm, policy.distributions)
+        self._compress = compressor(config.memory.compression)
         self.progress = ActorProgress()
         self._gate = Gate(config, backend, producer, stop, self.progress)
 
@@ -135,7 +137,7 @@ class Actor:
             last = self._policy.step(self._observations, self._recurrent_state)
             unroll = self._priorities.added_to(unroll, last.outputs)
         if self._gradients is None:
-            payload = encode_unroll(unroll)  # hop 4
+            payload = self._compress(encode_unroll(unroll))  # hop 4
         else:
             self.progress.state = "differentiating"
             payload = self._gradients.payload(unroll)

@@ -87,6 +87,9 @@ class MemoryConfig(Section):
     """Actors wait while this many batches are queued: fresh data matters more than a full queue."""
     queue_bytes: int = Field(67108864, ge=65536)
     """Actors also wait while this many bytes are queued."""
+    compression: Literal["none", "zstd", "lz4"] = "none"
+    """How actors compress unrolls on their way to the learner: worth it for images over a network, not for vectors or
+    over a unix socket (docs/performance.md). `zstd` and `lz4` need the extra `compression` on every host of the run."""
     give_up_s: float = Field(60.0, gt=0.0)
     """How long a role retries when Redis is unreachable or refuses commands, before it exits with code 6."""
 
@@ -100,13 +103,18 @@ class MemoryConfig(Section):
 
     def check(self, run: "RunConfig") -> None:
         """Refuse settings that the run would not use."""
-        for field in ("url", "namespace", "tls"):
+        for field in ("url", "namespace", "tls", "compression"):
             if run.deterministic and self.is_changed(field):
                 raise ValueError(
                     f"memory.{field} has no use with actors.count: 0, which keeps everything in one process"
                 )
         if self.is_changed("tls") and (self.url is None or not self.url.startswith(TLS_SCHEMES)):
             raise ValueError("memory.tls has no use without a memory.url that asks for TLS: rediss://…")
+        if self.compression != "none" and not run.undeclared and run.algorithm.ships != "unrolls":
+            raise ValueError(
+                f"memory.compression: {self.compression} is for unrolls; actors of {run.algorithm.name} ship "
+                "gradients, which hardly get shorter"
+            )
         if run.algorithm.rounds and (self.is_changed("queue_batches") or self.is_changed("queue_bytes")):
             name = run.algorithm.name
             raise ValueError(f"memory.queue_batches, memory.queue_bytes: {name} queues one gradient of every worker")

@@ -173,18 +173,31 @@ def seconds_per_call(call: Callable[[], object], seconds: float | None = None) -
     return statistics.median(means)
 
 
-def record(config: RunConfig, environment: VectorEnvironment, policy: Policy, random: np.random.Generator) -> Unroll:
-    """Record one real unroll, so that the learner is timed on the run's own data."""
+def record(
+    config: RunConfig,
+    environment: VectorEnvironment,
+    policy: Policy,
+    random: np.random.Generator,
+    *,
+    earlier_unrolls: int = 0,
+) -> Unroll:
+    """Record one real unroll, so that the learner is timed on the run's own data.
+
+    Args:
+        earlier_unrolls: Unrolls to make before it since the reset of the environments, which begin alike.
+    """
     length, discount = config.actors.unroll_length_steps, config.algorithm.reward_moments_discount
     builder = UnrollBuilder(environment.spec, length, environment.rows, discount, config.state_rows)
     observations = environment.reset(int(random.integers(2**31)))
     state = policy.initial_state(environment.rows)
     selector = ActionSelector(policy.distributions)
     builder.begin(observations, state)
-    while not builder.full:
-        output = policy.step(observations, state)
-        actions, log_probabilities = selector.sample(output.outputs, random)
-        step = environment.step(actions)
-        observations, state = step.observations, restarted(output.recurrent_state, step.valid)
-        builder.add(actions, log_probabilities, step, state)
-    return builder.close((0, 1), 0, 1)
+    for sequence in range(1 + earlier_unrolls):
+        while not builder.full:
+            output = policy.step(observations, state)
+            actions, log_probabilities = selector.sample(output.outputs, random)
+            step = environment.step(actions)
+            observations, state = step.observations, restarted(output.recurrent_state, step.valid)
+            builder.add(actions, log_probabilities, step, state)
+        unroll = builder.close((0, 1), sequence, 1)
+    return unroll

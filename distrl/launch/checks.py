@@ -11,6 +11,7 @@ from distrl.environments.probe import probe
 from distrl.errors import ConfigError, require
 from distrl.launch.external_algorithm import settled
 from distrl.memory_backend.backend import connect_engine
+from distrl.memory_backend.compression import require_library
 from distrl.memory_backend.embedded_redis import find_server
 from distrl.memory_backend.keys import with_namespace
 from distrl.memory_backend.tls import with_files
@@ -54,6 +55,7 @@ def _check_launchable(config: RunConfig) -> None:
     require_framework(config.learner.backend)
     if config.deterministic:
         return
+    require_library(config.memory.compression)
     if config.launch.launcher == "ray":
         require("ray", "Ray", "ray")
     if config.memory.url is None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from distrl import frames, nest, wire
 from distrl.errors import DecodeError, NonFiniteError, NonFiniteUnrollError, SchemaError
+from distrl.memory_backend.compression import decompressed
 from distrl.memory_backend.layouts import Layouts
 from distrl.types import (
     ATTRIBUTES,
@@ -37,7 +38,7 @@ _LEAST = {entry.name: entry.least for entry in (*STEP_FIELDS, PRIORITIES) if ent
 
 
 def encode_unroll(unroll: Unroll) -> bytes:
-    """Encode the arrays of an unroll; its header travels as plain fields of the stream entry.
+    """Encode the arrays of an unroll, uncompressed; its header travels as plain fields of the stream entry.
 
     Raises:
         TypeError: An array of a kind that has no encoding (objects, strings, structures).
@@ -53,16 +54,19 @@ def decode_unroll(header: UnrollHeader, payload: bytes, schema: UnrollSchema, la
     """Decode and check an unroll; its arrays are read-only views of the payload, or of copies.
 
     Args:
+        payload: Bytes of `encode_unroll`, or the same compressed by any method of `compression.compressor`.
         layouts: Layouts of unrolls of this schema that were decoded before; they make the next one cheaper.
 
     Raises:
-        DecodeError: The bytes are not on the strict decoder's allow-list.
+        DecodeError: The bytes are not on the strict decoder's allow-list, or claim to decompress to more than an unroll
+            can have; these are not decompressed.
         SchemaError: Names, dtypes, shapes, range of choices or episode lengths differ from the run's, a value is below
             the least of its field, or `header.env_steps` is not the number of valid steps.
         NonFiniteUnrollError: NaN or infinity in a floating array.
     """
     unpack = wire.unpack if layouts is None else layouts.unpack
-    tree = unpack(payload, max_items=wire.items_of(schema.max_arrays))
+    plain = decompressed(payload, min(schema.most_bytes, wire.MAX_BYTES))
+    tree = unpack(plain, max_items=wire.items_of(schema.max_arrays))
     if not isinstance(tree, dict) or tree.keys() != schema.fields:
         raise SchemaError(f"an unroll has the fields {sorted(schema.fields)}, not {named(tree)}")
     check_group("observations", tree["observations"], schema.observations)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distrl.errors import MemoryBackendError
+from distrl.memory_backend.compression import require_library
 from distrl.memory_backend.records import RoleStatus
 from distrl.roles.description import RunAddress
 from distrl.roles.framework import import_framework
@@ -33,6 +34,7 @@ class LearnerRole(JoinedRole):
     def _work(self, cleanup: ExitStack) -> str:
         """Train, and return the stop reason, which the control hash then holds as well."""
         description = self._run.description
+        require_library(description.config.memory.compression)
         feed_backend = self._run.open_backend("learner feed")
         cleanup.callback(feed_backend.close)
         import_framework(description.config.learner.backend)

@@ -106,7 +106,10 @@ def test_where_it_was_measured_is_known():
 
 @pytest.mark.parametrize(
     "name",
-    ["throughput", "startup", "solve", "transport", "broadcast", "scaling", "bottleneck", "accelerator", "peers"],
+    [
+        *("throughput", "startup", "solve", "transport", "broadcast", "scaling", "bottleneck", "compression"),
+        *("accelerator", "peers"),
+    ],
 )
 def test_the_page_says_what_the_committed_report_says(name):
     module = __import__("benchmarks.peers.table" if name == "peers" else f"benchmarks.{name}", fromlist=["block"])

@@ -36,6 +36,7 @@ def test_replicas_are_refused_where_nothing_is_shared():
             {"memory": {"queue_batches": 4}},
             "memory.queue_batches, memory.queue_bytes: a2c queues one gradient of every",
         ),
+        ({"memory": {"compression": "zstd"}}, "memory.compression: zstd is for unrolls; actors of a2c ship gradients"),
         ({"learner": {"batch_size": 2}}, "learner.batch_size: a2c applies one gradient of every worker; leave it out"),
     ],
 )
@@ -59,7 +60,9 @@ def test_what_actors_tell_of_their_rewards_follows_from_how_they_are_normalised(
     assert discount(name="a2c", reward_normalization={"kind": "reward"}) == 0.0
 
 
-@pytest.mark.parametrize(("name", "value"), [("url", "redis://localhost"), ("namespace", "team-a")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("url", "redis://localhost"), ("namespace", "team-a"), ("compression", "lz4")]
+)
 def test_one_process_refuses_what_only_redis_would_use(name, value):
     with pytest.raises(ValueError, match=rf"memory\.{name} has no use with actors\.count: 0"):
         RunConfig.model_validate({"actors": {"count": 0}, "memory": {name: value}})

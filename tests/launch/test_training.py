@@ -1,5 +1,6 @@
 """From a configuration to a summary: what is refused before anything starts, signals, and the last look."""
 
+import importlib.util
 import subprocess
 import sys
 from contextlib import ExitStack, closing
@@ -224,6 +225,17 @@ def test_without_the_framework_nothing_is_touched(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"TensorFlow, is not installed: pip install '.*\[cpu\]'"):
         train(LoadedConfig.of(RunConfig()), run_dir=tmp_path / "run", resume=None, view=None)
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_the_compressions_library_nothing_is_touched(tmp_path, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "lz4" else find(name))
+    config = RunConfig.model_validate({"memory": {"compression": "lz4"}})
+    with pytest.raises(
+        MissingExtraError, match=r"lz4, which memory.compression: lz4 needs, is not installed: pip inst"
+    ):
+        train(LoadedConfig.of(config), run_dir=tmp_path / "run", resume=None, view=None)
     assert not (tmp_path / "run").exists()
 
 

@@ -17,8 +17,11 @@ from distrl.roles.trust import Trust
 pytestmark = pytest.mark.redis
 
 
-def test_a_learner_trains_to_its_stop_condition_and_says_so_to_all(described_run, run_key, redis_url, tmp_path: Path):
-    backend = described_run(learner={"batch_size": 2}, stop={"updates": 5})
+@pytest.mark.parametrize("compression", ["none", "zstd", "lz4"])
+def test_a_learner_trains_to_its_stop_condition_and_says_so_to_all(
+    described_run, run_key, redis_url, tmp_path: Path, compression
+):
+    backend = described_run(memory={"compression": compression}, learner={"batch_size": 2}, stop={"updates": 5})
     stop = threading.Event()
     actor = ActorRole(Role("actor", 0), RunAddress(redis_url, tmp_path.name, Trust()), stop)
     acting = threading.Thread(target=actor.run)
@@ -32,6 +35,8 @@ def test_a_learner_trains_to_its_stop_condition_and_says_so_to_all(described_run
 
     counts = backend.ledger.counts()
     assert (counts.trained, counts.imbalance) == (10, 0)
+    arrays_bytes = 4 * (33 * 4 * 4 + 32 * (4 + 4 + 4 + 3))  # 4 environments: observations, then numbers of each step
+    assert (counts.pushed_bytes < arrays_bytes * counts.produced) == (compression != "none")
     assert backend.weights.version() == 6
     status = learner.status()
     assert (status.state, status.incarnation, status.weights_version) == ("stopping", 1, 6)

@@ -9,11 +9,14 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import lz4.block
 import msgpack
 import numpy as np
+import zstandard
 
 from distrl import wire
 from distrl.memory_backend.codec import decode_unroll, encode_unroll
+from distrl.memory_backend.compression import MARK
 from distrl.memory_backend.gradient_codec import GradientSchema, decode_contribution, encode_contribution
 from distrl.types import (
     ArraySpec,
@@ -290,7 +293,7 @@ def _cut(rng: np.random.Generator, payload: bytes) -> bytes:
 def _flipped(rng: np.random.Generator, payload: bytes) -> bytes:
     damaged = bytearray(payload)
     # Seven of eight bytes are what arrays hold: half of the flips shall meet the structure, which is at the front.
-    reach = len(damaged) if rng.random() < 0.5 else 200
+    reach = len(damaged) if rng.random() < 0.5 else min(200, len(damaged))
     for _ in range(int(rng.integers(1, 9))):
         damaged[rng.integers(reach)] ^= 1 << int(rng.integers(8))
     return bytes(damaged)
@@ -441,6 +444,30 @@ def _numbers_as_bits(rng: np.random.Generator, payload: bytes) -> bytes:
     return _packed(plain)
 
 
+def _framed(code: int, body: bytes, size: int) -> bytes:
+    return MARK + bytes([code]) + size.to_bytes(4, "big") + body
+
+
+def _compressed(code: int, compress: Callable[[bytes], bytes]) -> Callable[[np.random.Generator, bytes], bytes]:
+    """Compressed payloads with damage inside and outside, and bombs; code: the method's."""
+    zeros = bytes(2**24)
+    bomb = compress(zeros)
+
+    def change(rng: np.random.Generator, payload: bytes) -> bytes:
+        inside = (_another_schema, _another_value, _pickles, _flipped, _unchanged)[rng.integers(5)](rng, payload)
+        sent = _framed(code, compress(inside), len(inside))
+        kind = rng.integers(6)
+        if kind == 0:
+            return _framed(code, bomb, (len(zeros), len(payload), 2**32 - 1)[rng.integers(3)])
+        if kind == 1:
+            return _framed(int(rng.integers(256)), sent[6:], int(rng.choice([0, 1, len(inside) - 1, len(inside) + 1])))
+        if kind == 2:
+            return _framed(code, compress(sent), len(sent))
+        return (_flipped, _cut, _unchanged)[kind - 3](rng, sent)
+
+    return change
+
+
 def _unchanged(_: np.random.Generator, payload: bytes) -> bytes:
     return payload
 
@@ -493,6 +520,8 @@ FAMILIES: dict[str, Callable[[np.random.Generator, bytes], bytes]] = {
     "odd metrics": _numbers_as_bits,
     "built": _built,
     "noise": _noise,
+    "zstd": _compressed(1, zstandard.ZstdCompressor().compress),
+    "lz4": _compressed(2, lambda payload: bytes(lz4.block.compress(payload, store_size=False))),
     GENUINE: _unchanged,
 }
 
