@@ -8,6 +8,7 @@ DistrlError                     1   unexpected
 ├── NonFiniteError              5   loss, gradient or weights are not finite
 ├── MemoryBackendError          6   Redis is unreachable or misbehaves
 │   ├── MissingRunError         6   Redis has no such run
+│   ├── OutageError             6   Redis cannot be reached, or accepts no commands for now
 │   └── FencedError             6   another learner, or a later launch, has taken over this run
 ├── UnsavedError                1   the run's directory does not take the last updates
 ├── VersionError                1   the version of weights is not above the published one
@@ -72,6 +73,10 @@ class MemoryBackendError(DistrlError):
 
 class MissingRunError(MemoryBackendError):
     """Redis has no run of that id: it has not begun, it has ended, or Redis has lost its data."""
+
+
+class OutageError(MemoryBackendError):
+    """Redis could not be reached, or refused commands that it may accept later, for as long as the role waits."""
 
 
 class FencedError(MemoryBackendError):
