@@ -21,6 +21,7 @@ from typer.exceptions import Abort, TyperException
 
 import distrl
 from distrl.commands import (
+    actors,
     chaos,
     completion,
     config,
@@ -131,6 +132,7 @@ def learner(
     raise typer.Exit(run_here(Role("learner"), redis_url=redis_url, run_id=run_id))
 
 
+app.command(rich_help_panel="Train")(actors.actors)
 app.command(rich_help_panel="Train")(evaluate.evaluator)
 app.command(rich_help_panel="Look")(evaluate.evaluate)
 app.command("serve-env", rich_help_panel="Environments")(env.serve_env)

@@ -197,6 +197,11 @@ def end(members: Iterable[Member], grace_s: float) -> None:
                 handle.kill()
 
 
+def how_it_ended(code: int, error: str | None) -> str:
+    """Return 'exit code 3: what was wrong', or 'signal 9'."""
+    return f"{f'signal {-code}' if code < 0 else f'exit code {code}'}{f': {error}' if error else ''}"
+
+
 def have_ended(handles: Sequence[Handle], within_s: float) -> bool:
     """Wait until all have ended, for `within_s` seconds at most; return whether they have."""
     deadline = time.monotonic() + within_s

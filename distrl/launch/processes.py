@@ -75,12 +75,21 @@ class ProcessLauncher:
 
     They get process groups of their own, so that Ctrl-C reaches the supervisor alone and it can end them in order; not
     sessions, each of which Linux would give the same share of the cores, whatever `give_way` asks for.
+
+    Args:
+        report: Takes one line for the user.
+        log_dir: Folder of the logs; by default the one in the run's directory, which another host may not have.
     """
 
     def __init__(
-        self, run: Run, head_start: HeadStart | None = None, report: Callable[[str], None] = lambda text: None
+        self,
+        run: Run,
+        head_start: HeadStart | None = None,
+        report: Callable[[str], None] = lambda text: None,
+        log_dir: Path | None = None,
     ) -> None:
         self._run = run
+        self._log_dir = run.log_dir if log_dir is None else log_dir
         self._head_start = head_start
         self._report = report
         self._without_log: set[Role] = set()
@@ -98,6 +107,8 @@ class ProcessLauncher:
         command += ["--redis-url", address.redis_url, "--run-id", address.run_id]
         if role.kind == "actor":
             command += ["--id", str(role.id)]
+            for name in sorted(self._run.address.trust.allowed):
+                command += ["--allow", name]
         process = subprocess.Popen(  # our own interpreter and arguments
             command,
             stdin=subprocess.DEVNULL,
@@ -117,7 +128,7 @@ class ProcessLauncher:
 
     def _open_log(self, role: Role) -> tuple[IO[bytes], Path | None]:
         """Open the role's log; where that fails, report it and use an unnamed temporary file."""
-        path = self._run.log_dir / role.log_name
+        path = self._log_dir / role.log_name
         try:
             return path.open("a+b"), path
         except OSError as error:

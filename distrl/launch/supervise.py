@@ -9,7 +9,7 @@ from pathlib import Path
 from distrl.config import RunConfig
 from distrl.errors import EnvironmentFailedError, MemoryBackendError, StalledError
 from distrl.interrupt import Interrupt
-from distrl.launch.fleet import SAME_ERROR, Fleet, Handle, HangWatch, Launcher, Member, end, have_ended
+from distrl.launch.fleet import SAME_ERROR, Fleet, Handle, HangWatch, Launcher, Member, end, have_ended, how_it_ended
 from distrl.launch.monitor import Monitor
 from distrl.launch.outcome import ENDS, UNKNOWN, Outcome
 from distrl.launch.stall_report import stall_report
@@ -164,7 +164,7 @@ class Supervisor:
             return None
         if self._is_hopeless(member, error):
             return Outcome(code, "keeps failing", f"{role.name} failed {SAME_ERROR} times in the same way: {error}")
-        how = f"{f'signal {-code}' if code < 0 else f'exit code {code}'}{f': {error}' if error else ''}"
+        how = how_it_ended(code, error)
         delay = self.fleet.restart_later(member, outage=code == MemoryBackendError.exit_code)
         if delay is None:
             final = EnvironmentFailedError.exit_code if hung else max(code, 1)
@@ -239,11 +239,17 @@ class Supervisor:
             return
         present = [member.role.id for member in self.fleet.actors]
         for _ in range(min(STARTS_PER_ROUND - len(again), self._target - len(present), self._room_to_start())):
-            present.append(max(present, default=-1) + 1)
+            present.append(self._free_id(max(present, default=-1) + 1))
             self.fleet.add(Role("actor", present[-1]))
         if self._scaling_from is not None and len(present) == self._target:
             self._monitor.event(f"scaled from {self._scaling_from} to {self._target} actors")
             self._scaling_from = None
+
+    def _free_id(self, actor: int) -> int:
+        """Return the first id from `actor` on that no actor has which has joined by hand."""
+        while Role("actor", actor) in self._reported:
+            actor += 1
+        return actor
 
     def _room_to_start(self) -> int:
         """Return how many actors may start now: those that import leave no core to the learner and `distrl stop`."""

@@ -120,6 +120,15 @@ class Backend:
         self._run.check_launch(found)
         return Backend(replace(self._run, launch=_text(found)), self._caps)
 
+    def check_launch(self) -> None:
+        """Check that the run is there.
+
+        Raises:
+            MissingRunError: Its keys are gone: it has ended, or Redis has lost them.
+            FencedError: The run was launched again.
+        """
+        self._run.check_launch(self.engine.call("HGET", self._run.keys.run, "launch"))
+
     @property
     def fence(self) -> int:
         """The learner's token; 0 where this is not the learner's."""

@@ -24,7 +24,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from distrl.config.secrets import PASSWORD_VARIABLE, refuse_password
-from distrl.errors import ConfigError, MemoryBackendError
+from distrl.errors import ConfigError, MemoryBackendError, OutageError
 from distrl.memory_backend import credentials, tls
 from distrl.memory_backend.engine import Command, Engine, Reply, Value
 from distrl.memory_backend.keys import number_or_zero
@@ -295,7 +295,7 @@ class RedisClient(Engine):
                 now = time.monotonic()
                 deadline = now + self.give_up_s if deadline is None else deadline
                 if now >= deadline:
-                    raise MemoryBackendError(
+                    raise OutageError(
                         f"Redis at {self.url} {_state(error)} for {self.give_up_s:g} s ({_line(error)})"
                         f"{self.tls_advice(str(error)) or _advice(error)}"
                     ) from error

@@ -128,6 +128,13 @@ class Registry:
         known = [status for status in statuses.values() if status is not None]
         return sorted(known, key=lambda status: (status.role, status.id))
 
+    def actors(self, ids: Sequence[int]) -> list[RoleStatus]:
+        """Return the newest heartbeats of these actors, without those that have sent none."""
+        names = [f"actor:{actor}".encode() for actor in ids]
+        beats = self._engine.call("HMGET", self._keys.actors, *names) if names else []
+        known = [_status(name, beat) for name, beat in zip(names, beats, strict=True) if beat is not None]
+        return [status for status in known if status is not None]
+
     def forget_actor(self, actor: int) -> None:
         """Remove a retired actor's heartbeat; its incarnations stay registered."""
         self._engine.call("HDEL", self._keys.actors, f"actor:{actor}")

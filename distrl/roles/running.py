@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from contextlib import closing
 
 from distrl.errors import ConfigError, DistrlError
+from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.keys import checked_actor
+from distrl.memory_backend.records import RoleStatus
 from distrl.networks.framework.lean_import import collector_at_rest
 from distrl.roles.description import RunAddress
 from distrl.roles.join import HEARTBEAT_S, JoinedRole, be_done, become, give_way, join, log
@@ -57,13 +59,13 @@ def run_here(role: Role, *, redis_url: str, run_id: str, allowed: Iterable[str] 
         allowed: Names of code that the operator allows the run's description to name.
 
     Raises:
-        ConfigError: The actor's id is not allowed; or the run has a learner, and two would fence each other out and
-            write the same checkpoints.
+        ConfigError: The actor's id is not allowed; or the run has such a role: of two actors with one id only one is
+            seen and watched, and two learners would fence each other out and write the same checkpoints.
     """
     checked_actor(role.id)
     address = RunAddress(redis_url, run_id, Trust(given_key(), frozenset(allowed)))
-    if role.kind == "learner" and LIFELINE_VARIABLE not in os.environ:  # a supervisor knows that its learner is gone
-        refuse_second_learner(address)
+    if role.kind != "evaluator" and LIFELINE_VARIABLE not in os.environ:  # a parent knows that its role is gone
+        refuse_second(role, address)
     stop = threading.Event()
     become(role.name, stop)
     give_way(role)
@@ -73,16 +75,21 @@ def run_here(role: Role, *, redis_url: str, run_id: str, allowed: Iterable[str] 
         be_done()
 
 
-def refuse_second_learner(address: RunAddress) -> None:
-    """Raise ConfigError if the run's learner sends a heartbeat within two intervals."""
-    with closing(join(address, Role("learner"))[0]) as backend:
-        before = [role for role in backend.registry.roles() if role.role == "learner"]
-        if not before:
+def refuse_second(role: Role, address: RunAddress) -> None:
+    """Raise ConfigError if another process sends heartbeats as this role: one within two intervals."""
+    with closing(join(address, role)[0]) as backend:
+        before = _heartbeat(backend, role)
+        if before is None:
             return
         time.sleep(2 * HEARTBEAT_S + 0.5)
-        now = next((role for role in backend.registry.roles() if role.role == "learner"), before[0])
-    if (now.incarnation, now.pid, now.beat) != (before[0].incarnation, before[0].pid, before[0].beat):
-        raise ConfigError(
-            f"run {address.run_id} has a learner, process {now.pid} on {now.host}; stop it first, "
-            "or let its supervisor do it"
-        )
+        now = _heartbeat(backend, role) or before
+    if (now.incarnation, now.pid, now.beat) == (before.incarnation, before.pid, before.beat):
+        return
+    who = f"process {now.pid} on {now.host}"
+    if role.kind == "actor":
+        raise ConfigError(f"run {address.run_id} has {role.name}, {who}; choose another --id, or use distrl actors")
+    raise ConfigError(f"run {address.run_id} has a learner, {who}; stop it first, or let its supervisor do it")
+
+
+def _heartbeat(backend: Backend, role: Role) -> RoleStatus | None:
+    return next((status for status in backend.registry.roles() if Role.of(status) == role), None)

@@ -16,7 +16,10 @@ from distrl.config.load import dump, load
 from distrl.config.run import ActorsConfig
 from distrl.config.settings import settings_in
 from distrl.errors import CheckpointError, ConfigError, MemoryBackendError
+from distrl.launch.outcome import Outcome
+from distrl.roles.description import RunAddress
 from distrl.roles.plan import Role
+from distrl.roles.trust import Trust
 from distrl.runs.summary import Summary
 from distrl.terminal.console import PlainView, QuietView
 
@@ -105,7 +108,20 @@ def test_python_dash_m():
 def test_the_commands_are_those_that_are_built(capsys):
     built = {command.name for command in typer.main.get_command(main.app).commands.values()}
     assert built == {
-        *("train", "actor", "learner", "serve-env", "status", "scale", "pause", "resume", "stop", "chaos", "dashboard"),
+        *(
+            "train",
+            "actor",
+            "actors",
+            "learner",
+            "serve-env",
+            "status",
+            "scale",
+            "pause",
+            "resume",
+            "stop",
+            "chaos",
+            "dashboard",
+        ),
         *("set", "checkpoint", "evaluate-now"),
         *("bench", "doctor", "presets", "config", "network", "env", "evaluate", "evaluator", "export"),
         *("runs", "compare", "plot", "report"),
@@ -119,7 +135,7 @@ def test_the_commands_are_those_that_are_built(capsys):
 @pytest.mark.parametrize(
     "command",
     [
-        *("train", "actor", "learner", "evaluator", "evaluate", "export"),
+        *("train", "actor", "actors", "learner", "evaluator", "evaluate", "export"),
         *("status", "scale", "pause", "resume", "stop", "chaos", "bench", "doctor", "presets"),
         *("runs", "compare", "plot", "report"),
     ],
@@ -414,6 +430,25 @@ def test_roles_by_hand_return_their_exit_code(capsys, monkeypatch):
     ]
     monkeypatch.delenv("DISTRL_REDIS_URL")
     assert "Missing option '--redis-url'" in refused(capsys, "actor", "--run-id", "r", "--id", "7")
+
+
+@pytest.mark.parametrize("outcome", [Outcome(0, "solved"), Outcome(3, "keeps failing", "actor 10000: first\n second")])
+def test_actors_of_this_host_join_a_run_by_its_key_and_end_with_their_code(capsys, monkeypatch, outcome, run_key):
+    asked = []
+
+    def join_actors(address, count, **options):
+        asked.append((address(), count, options["wait"], options["log_dir"]))
+        options["report"]("joined \x1b[2J")
+        return outcome
+
+    monkeypatch.setattr("distrl.launch.joined_actors.join_actors", join_actors)
+    monkeypatch.setenv("DISTRL_RUN_KEY", run_key)
+    options = ("--redis-url", "redis://h", "--run-id", "r", "--count", "3", "--wait", "--allow", "mine:Env")
+    code, out, err = run(capsys, "actors", *options)
+    assert (code, out) == (outcome.exit_code, "joined ?[2J\n")
+    assert err == ("" if outcome.error is None else "distrl: error: actor 10000: first second\n")
+    address = RunAddress("redis://h", "r", Trust(run_key, frozenset({"mine:Env"})))
+    assert asked == [(address, 3, True, Path("actors-r"))]
 
 
 @pytest.fixture

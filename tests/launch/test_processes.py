@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from distrl.launch.processes import ProcessLauncher
 from distrl.roles.lifeline import LIFELINE_VARIABLE
 from distrl.roles.plan import Role
+from distrl.roles.trust import Trust
 from tests.launched_run import run_in
 
 URL = "redis://me@host:6379"
@@ -80,6 +82,21 @@ def test_an_actor_has_one_thread_no_gpu_and_no_secret_in_its_arguments(launched,
     assert f"DISTRL_RUN_KEY={run_key}" in lines
     assert any(line.startswith(f"{LIFELINE_VARIABLE}=") for line in lines)
     assert handle.poll() is None
+
+
+def test_an_actor_may_import_what_the_operator_allows_and_writes_its_log_where_it_should(
+    tmp_path, run_key, monkeypatch
+):
+    run = run_in(tmp_path, URL, run_key)
+    allowed = replace(run.address, trust=Trust(allowed=frozenset({"b:C", "a:B"})))
+    (tmp_path / "elsewhere").mkdir()
+    launcher = ProcessLauncher(replace(run, address=allowed), log_dir=tmp_path / "elsewhere")
+    monkeypatch.setattr(sys, "executable", "/bin/echo")
+    handle = launcher.start(Role("actor", 0))
+    wait_until(lambda: handle.poll() is not None)
+    launcher.close()
+    log = (tmp_path / "elsewhere" / "actor-0.log").read_text()
+    assert log.endswith(" --id 0 --allow a:B --allow b:C\n")
 
 
 @pytest.mark.parametrize("url", [URL, "unix:///run/redis.sock"])

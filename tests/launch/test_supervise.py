@@ -527,6 +527,12 @@ def test_only_roles_that_are_up_are_shown(world):
     assert shown[1] in ([("actor", 7), ("learner", 0)], shown[0])  # the second if it is up again already
 
 
+def test_an_id_that_an_actor_by_hand_has_is_not_given_to_another(world):
+    by_hand = world.beats(Role("actor", 1), host="elsewhere")
+    world.run(by_hand, world.asks(target_actors=2), *[nothing] * 3, world.asks(stop="asked"))
+    assert [handle.role.id for handle in world.launcher.started if handle.role.kind == "actor"] == [0, 2]
+
+
 def test_no_update_for_too_long_ends_the_run_with_4_but_a_pause_is_no_stall(world):
     stall = {"stall_timeout_s": 0.05}
     pause = (world.asks(paused=True), nothing, lambda: time.sleep(0.1), nothing)

@@ -75,8 +75,16 @@ def test_a_redis_that_is_not_there_is_6(caplog, tmp_path):
 
 
 @pytest.mark.parametrize("lives", [True, False])
-def test_a_second_learner_joins_only_when_the_first_is_gone(backend, monkeypatch, lives):
-    status = RoleStatus("learner", 0, 1, "host", 42, "training", beat=1)
+@pytest.mark.parametrize(
+    ("role", "error"),
+    [
+        (Role("learner"), "run r has a learner, process 42 on host; stop it first"),
+        (Role("actor", 7), "run r has actor 7, process 42 on host; choose another --id, or use distrl actors"),
+    ],
+)
+def test_a_role_joins_only_when_the_one_in_its_place_is_gone(backend, monkeypatch, lives, role, error):
+    backend.registry.beat(RoleStatus("actor", 8, 1, "host", 43, "acting"))
+    status = RoleStatus(role.kind, role.id, 1, "host", 42, "training", beat=1)
     backend.registry.beat(status)
 
     def two_heartbeats_pass(_: float) -> None:
@@ -86,10 +94,10 @@ def test_a_second_learner_joins_only_when_the_first_is_gone(backend, monkeypatch
     monkeypatch.setattr(running, "join", lambda *_: (backend, None))
     monkeypatch.setattr(running.time, "sleep", two_heartbeats_pass)
     if not lives:
-        running.refuse_second_learner(RunAddress("unix:///x", "r", Trust()))
+        running.refuse_second(role, RunAddress("unix:///x", "r", Trust()))
         return
-    with pytest.raises(ConfigError, match="run r has a learner, process 42 on host; stop it first"):
-        running.refuse_second_learner(RunAddress("unix:///x", "r", Trust()))
+    with pytest.raises(ConfigError, match=error):
+        running.refuse_second(role, RunAddress("unix:///x", "r", Trust()))
 
 
 DONE = """
@@ -103,6 +111,7 @@ class Ends:
         os.kill(os.getpid(), signal.SIGTERM)  # is noted: a role is asked to end so
 
 roles._make_role = lambda *_: Ends()
+roles.refuse_second = lambda *_: None
 code = roles.run_here(Role("actor"), redis_url="unix:///nowhere", run_id="r")
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
     assert signal.getsignal(number) == signal.SIG_IGN  # Python leaves this as it is when it ends, and no handler

@@ -1,0 +1,259 @@
+"""Actors that join a run from this host: started a few at a time, restarted within the budget, and ended in order.
+
+The supervisor of the run does not know them as its members. Their parent here does what it would do: it ends actors
+that hang, gives back their tickets, and follows the run to its end.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from distrl.errors import EnvironmentFailedError, FencedError, MemoryBackendError, MissingRunError, OutageError
+from distrl.interrupt import Interrupt
+from distrl.launch.fleet import SAME_ERROR, Fleet, HangWatch, Launcher, Member, end, how_it_ended
+from distrl.launch.outcome import ENDS, UNKNOWN, Outcome
+from distrl.launch.processes import ProcessLauncher
+from distrl.memory_backend.backend import Backend
+from distrl.memory_backend.records import RoleStatus
+from distrl.metrics.phrases import role_states
+from distrl.roles.description import Run, RunAddress
+from distrl.roles.join import join
+from distrl.roles.machine import cores
+from distrl.roles.plan import Role
+from distrl.roles.suspend_clock import AwakeClock
+
+TICK_S = 0.05
+LOOK_EVERY_S = 0.5
+WAIT_S = 1.0
+"""Time between two looks for a run that does not exist yet."""
+REPORT_EVERY_S = 60.0
+LEAVE_GRACE_S = 25.0
+"""Time for actors to finish their unrolls; cluster managers often kill 30 s after they have asked."""
+PIECE_S = 3.0
+"""Longest time that one operation waits for Redis, so that signals are seen meanwhile."""
+
+Report = Callable[[str], None]
+
+
+def join_actors(
+    address: Callable[[], RunAddress], count: int, *, wait: bool, log_dir: Path, report: Report, interrupt: Interrupt
+) -> Outcome:
+    """Run `count` actors on this host until the run ends, `interrupt` is set, or they fail for good.
+
+    Args:
+        address: Called before each attempt to join: every launch of a run has a key of its own.
+        wait: Wait for a run that does not exist yet, and for the next launch of one that is gone without having ended;
+            wait through outages of Redis of any length.
+        log_dir: Folder of the actors' logs, made if missing.
+
+    Raises:
+        ConfigError: The run's description is not signed by its key, or names code that must not be imported.
+        MemoryBackendError: There is no such run, Redis cannot be reached for `memory.give_up_s`, or refuses for good.
+    """
+    told = ""
+    while interrupt.code is None:
+        try:
+            run, told = _found(address()), ""
+            return _stay(run, count, interrupt, report, log_dir, patient=wait)
+        except (MissingRunError, FencedError, OutageError) as error:
+            if not wait:
+                raise
+            if str(error) != told:
+                told = str(error)
+                report(f"waiting: {told}")
+            time.sleep(WAIT_S)
+    return Outcome(interrupt.code, interrupt.name)
+
+
+def _found(address: RunAddress) -> Run:
+    backend, run = join(address, Role("actor"))
+    backend.close()
+    return run
+
+
+def _stay(run: Run, count: int, interrupt: Interrupt, report: Report, log_dir: Path, *, patient: bool) -> Outcome:
+    with suppress(OSError):  # the launcher says which logs it cannot open
+        log_dir.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as cleanup:
+        backend = run.open_backend("actors", give_up_s=PIECE_S)
+        cleanup.callback(backend.close)
+        launcher = ProcessLauncher(run, report=report, log_dir=log_dir)
+        cleanup.callback(launcher.close)
+        report(f"joined run {run.address.run_id} at {backend.engine.url} with {_actors(count)}; logs in {log_dir}")
+        return JoinedActors(run, backend, launcher, count, interrupt, report, patient=patient).run()
+
+
+class JoinedActors:
+    """The parent of this host's actors; reads `interrupt` in every round.
+
+    Args:
+        backend: Gives up after a few seconds, see `PIECE_S`.
+        patient: Wait through outages of any length.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        backend: Backend,
+        launcher: Launcher,
+        count: int,
+        interrupt: Interrupt,
+        report: Report,
+        *,
+        patient: bool,
+    ) -> None:
+        self._run, self._backend, self._registry = run, backend, backend.registry
+        self._count, self._interrupt, self._report, self._patient = count, interrupt, report, patient
+        self._awake = AwakeClock()
+        self._watch = self._new_watch()
+        self._statuses: list[RoleStatus] = []
+        self._looked_at = self._reported_at = float("-inf")
+        self._acted = False
+        self._away_since: float | None = None  # since when Redis has not answered
+        self._fleet = Fleet(launcher, run.config.actors.restart_budget)
+
+    def run(self) -> Outcome:
+        """Return when all actors have ended.
+
+        Raises:
+            KeyboardInterrupt: At a second signal. Actors are not waited for; they end by themselves.
+            MemoryBackendError: See `join_actors`.
+        """
+        try:
+            while (outcome := self._round()) is None:
+                time.sleep(TICK_S)
+        except Exception:
+            self._leave()
+            raise
+        self._leave()
+        return outcome
+
+    def _round(self) -> Outcome | None:
+        now = self._awake.look()
+        if self._interrupt.code is not None:
+            self._report(f"leaving ({self._interrupt.name}): every actor delivers the unroll that it has begun")
+            return Outcome(self._interrupt.code, self._interrupt.name)
+        dead = self._fleet.dead()
+        if dead or now - self._looked_at >= LOOK_EVERY_S:
+            self._looked_at = now
+            if (outcome := self._look()) is not None:
+                return outcome
+        for member in dead:
+            if (outcome := self._bury(member)) is not None:
+                return outcome
+        if self._away_since is None:
+            self._start_some()
+        return None
+
+    def _look(self) -> Outcome | None:
+        """Read the run's state and the actors' heartbeats; return the outcome if the run is over."""
+        try:
+            stop = self._registry.control().stop
+            self._backend.check_launch()
+            self._statuses = self._registry.actors([member.role.id for member in self._fleet.actors])
+        except OutageError as error:
+            self._wait_for_redis(error)
+            return None
+        except MissingRunError:
+            if self._backend.engine.interruptions:  # Redis may have lost its data
+                raise
+            stop = stop or "its keys are removed"
+        if self._away_since is not None:
+            self._report(f"Redis answers again after {self._awake.age_s(self._away_since):.0f} s")
+            self._away_since, self._watch = None, self._new_watch()
+        if stop is not None:
+            self._report(f"the run ends: {stop}")
+            return Outcome(0, stop)
+        for status in self._statuses:
+            self._kill_if_hung(status)
+        self._report_states()
+        return None
+
+    def _wait_for_redis(self, error: OutageError) -> None:
+        """Wait for `memory.give_up_s`, or longer if this host is patient.
+
+        Raises:
+            OutageError: The time is over.
+        """
+        if self._away_since is None:
+            self._away_since = self._awake.look()
+            self._report(f"{error}; waiting")
+        elif not self._patient and self._awake.age_s(self._away_since) > self._run.config.memory.give_up_s:
+            raise error
+
+    def _bury(self, member: Member) -> Outcome | None:
+        """Handle the end of an actor: schedule another start, or return the outcome if it failed for good."""
+        role, code = member.role, member.last_code
+        assert code is not None  # it is among the dead
+        hung, member.killed_for = member.killed_for, None
+        error = hung or (member.last_error if code > 0 else None)
+        end_of_code = ENDS.get(code, UNKNOWN)
+        if end_of_code.fatal_to == "all":
+            return Outcome(code, end_of_code.reason, f"{role.name}: {error or f'exit code {code}'}")
+        self._let_go(role)
+        progress = (sum(status.env_steps for status in self._statuses),)
+        if member.repeats(error if end_of_code.repeats else None, progress):
+            return Outcome(code, "keeps failing", f"{role.name} failed {SAME_ERROR} times in the same way: {error}")
+        how = how_it_ended(code, error)
+        delay = self._fleet.restart_later(member, outage=code == MemoryBackendError.exit_code)
+        if delay is None:
+            final = EnvironmentFailedError.exit_code if hung else max(code, 1)
+            budget = f"more often than actors.restart_budget {self._run.config.actors.restart_budget} allows"
+            return Outcome(final, "restart budget spent", f"{role.name} ended {budget} ({how})")
+        self._report(f"{role.name} ended ({how}); starting again in {delay:.1f} s")
+        return None
+
+    def _let_go(self, role: Role) -> None:
+        """Give back the ticket of an actor that has ended, and ignore the heartbeat that it left."""
+        with suppress(OutageError):  # then the supervisor does so, once it misses the heartbeat
+            for status in self._registry.actors([role.id]):
+                self._backend.tickets.reclaim((status.id, status.incarnation))
+                self._watch.ended(status)
+
+    def _start_some(self) -> None:
+        """Start actors that are due or missing, not more at a time than there are cores: each imports for seconds."""
+        reported = {status.id for status in self._statuses if self._watch.is_current(status)}
+        starting = sum(m.handle is not None and m.role.id not in reported for m in self._fleet.actors)
+        room = max(cores() - starting, 0)
+        room -= len(self._fleet.start_due(room))
+        with suppress(OutageError):  # the next look reports it
+            for _ in range(min(room, self._count - len(self._fleet.members))):
+                self._fleet.add(Role("actor", self._registry.claim_actor()))
+
+    def _kill_if_hung(self, status: RoleStatus) -> None:
+        member = self._fleet.members[Role.of(status)]
+        if member.handle is None or member.killed_for or (age_s := self._watch.overdue_s(status)) is None:
+            return
+        member.killed_for = f"no environment step for {age_s:.0f} s (environment.step_timeout_s)"
+        member.handle.kill()
+
+    def _report_states(self) -> None:
+        """Report once when all actors act, and then once a minute."""
+        now, up = self._awake.look(), [status for status in self._statuses if self._watch.is_current(status)]
+        acting = sum(status.state == "acting" for status in up)
+        all_act_now = acting == self._count and not self._acted
+        if not up or not (all_act_now or now - self._reported_at >= REPORT_EVERY_S):
+            return
+        self._acted, self._reported_at = self._acted or all_act_now, now
+        rate = sum(status.env_steps_per_s for status in up)
+        states = role_states([{"role": status.role, "state": status.state} for status in up])
+        self._report(f"{states}; {rate:,.0f} steps/s")
+
+    def _leave(self) -> None:
+        """End all actors, which deliver their unrolls, and remove their heartbeats from the run."""
+        members = self._fleet.actors
+        end(members, LEAVE_GRACE_S)
+        with suppress(MemoryBackendError):  # the supervisor forgets them, once it misses their heartbeats
+            for member in members:
+                self._let_go(member.role)
+                self._registry.forget_actor(member.role.id)
+        if members:
+            self._report(f"{_actors(len(members))} of this host {'has' if len(members) == 1 else 'have'} left")
+
+    def _new_watch(self) -> HangWatch:
+        return HangWatch(self._run.config.environment.step_timeout_s, self._awake)
+
+
+def _actors(count: int) -> str:
+    return "1 actor" if count == 1 else f"{count} actors"
