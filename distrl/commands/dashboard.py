@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from distrl.config.secrets import refuse_password
+from distrl.config.secrets import read_secret, refuse_password
 from distrl.dashboard.access import READ_ONLY_TOKEN_VARIABLE, TOKEN_VARIABLE, Access, token_of_environment
 from distrl.dashboard.beside import require_dashboard
 from distrl.errors import EXIT_INTERRUPTED, ConfigError
@@ -54,8 +54,11 @@ def dashboard(
     from distrl.dashboard.beside import listen, url_of
     from distrl.dashboard.jobs import check_reachable
 
-    tokens = _token(token_file, TOKEN_VARIABLE), _token(read_only_token_file, READ_ONLY_TOKEN_VARIABLE)
-    access = Access(host, *tokens)
+    access = Access(
+        host,
+        _token(token_file, "--token-file", TOKEN_VARIABLE),
+        _token(read_only_token_file, "--read-only-token-file", READ_ONLY_TOKEN_VARIABLE),
+    )
     for url in redis_url or ():
         refuse_password(url, "--redis-url")
     check_reachable(redis_url or ())
@@ -73,13 +76,5 @@ def dashboard(
             raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def _token(file: Path | None, variable: str) -> str | None:
-    if file is None:
-        return token_of_environment(variable)
-    try:
-        text = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--token-file {file} cannot be read: {error}") from error
-    if not text:
-        raise ConfigError(f"--token-file {file} is empty; write a token into it")
-    return text
+def _token(file: Path | None, option: str, variable: str) -> str | None:
+    return token_of_environment(variable) if file is None else read_secret(str(file), option)

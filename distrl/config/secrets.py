@@ -74,7 +74,7 @@ def refuse_password(url: str, where: str) -> None:
 
 
 def read_secret(path: str, where: str) -> str:
-    """Return the content of a private file, without the end of its last line.
+    """Return the one line that a private file holds, without white space around it.
 
     Args:
         where: The setting that names the file, for errors.
@@ -84,7 +84,7 @@ def read_secret(path: str, where: str) -> str:
     """
     check_private(path, where)
     try:
-        text = read_small(Path(path)).decode().rstrip("\r\n")
+        text = read_small(Path(path)).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{where} {path} cannot be read: {error}") from error
     if not text:

@@ -12,11 +12,11 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from distrl.config import RunConfig
 from distrl.config.algorithms import ExternalAlgorithmParameters
+from distrl.config.secrets import read_secret
 from distrl.errors import ConfigError
 
 KEY_VARIABLE = "DISTRL_RUN_KEY"
@@ -49,10 +49,7 @@ def given_key(environment: Mapping[str, str] | None = None) -> str | None:
         return _checked(key, KEY_VARIABLE)
     if not (path := variables.get(KEY_FILE_VARIABLE, "")):
         return None
-    try:
-        return _checked(Path(path).read_text(encoding="ascii").strip(), f"{KEY_FILE_VARIABLE} {path}")
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{KEY_FILE_VARIABLE} {path} cannot be read: {error}") from error
+    return _checked(read_secret(path, KEY_FILE_VARIABLE), f"{KEY_FILE_VARIABLE} {path}")
 
 
 def _checked(key: str, where: str) -> str:

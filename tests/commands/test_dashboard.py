@@ -53,6 +53,7 @@ def test_other_hosts_want_a_token(capsys):
 def test_tokens_in_files(capsys, workplace, content, problem):
     if content is not None:
         (workplace / "token").write_text(content)
+        (workplace / "token").chmod(0o600)
     assert problem in refused(capsys, "--host", "0.0.0.0", "--token-file", "token")
 
 

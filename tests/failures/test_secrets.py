@@ -1,40 +1,13 @@
 """A password of Redis is in the environment alone: in no file, command line or key, and in nothing that is shown."""
 
-import shutil
 import subprocess
 import sys
-import time
-from pathlib import Path
 
-import psutil
 import pytest
 
-from tests.faults.arguments import environment
-from tests.faults.tls_redis import PASSWORD, Authority, TlsRedis
+from tests.faults.tls_redis import PASSWORD, Authority, TlsRedis, places_of_password, without_password
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
-
-
-def places(folders):
-    """Command lines of all processes and files below `folders` that hold the password."""
-    found = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if PASSWORD.encode() in file.read_bytes():
-                found.append(file)
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue
-    return found + [
-        path
-        for folder in folders
-        for path in folder.rglob("*")
-        if path.is_file() and path.name != "password" and PASSWORD.encode() in path.read_bytes()
-    ]
-
-
-def without_password(**variables):
-    kept = {name: value for name, value in environment().items() if not name.startswith("DISTRL_REDIS")}
-    return kept | variables
 
 
 @pytest.fixture
@@ -65,7 +38,7 @@ def test_a_password_of_redis_is_nowhere_but_in_the_environment(start_run, unhurr
     text = repr(run.backend.engine.call("HGETALL", run.backend._run.keys.run))
     assert "rediss://" in text
     assert PASSWORD not in text
-    assert places([tmp_path]) == []
+    assert places_of_password([tmp_path]) == []
 
     stranger = status(run)
     assert (stranger.returncode, stranger.stdout) == (6, "")
@@ -75,38 +48,4 @@ def test_a_password_of_redis_is_nowhere_but_in_the_environment(start_run, unhurr
     assert "training" in status(run, DISTRL_REDIS_PASSWORD_FILE=str(tmp_path / "password")).stdout
     run.process.terminate()
     assert run.finish().exit_code == 0
-    assert places([tmp_path]) == []
-
-
-@pytest.mark.ray
-@pytest.mark.long
-def test_nor_does_a_ray_cluster_that_is_joined_keep_it(start_run, unhurried, server, free_port, tmp_path):
-    pytest.importorskip("ray")
-    directory = Path(f"/tmp/ray-{free_port}")  # Ray's sockets lie in it, whose paths must be short
-    options = [f"--port={free_port}", "--num-cpus=8", "--include-dashboard=false", f"--temp-dir={directory}"]
-    ray = str(Path(sys.executable).parent / "ray")
-    command = [ray, "start", "--head", "--block", "--disable-usage-stats", *options]
-    with (tmp_path / "ray.log").open("wb") as log:
-        head = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=without_password())
-    try:
-        deadline = time.monotonic() + 60
-        while b"--block" not in (tmp_path / "ray.log").read_bytes() and time.monotonic() < deadline:
-            time.sleep(0.2)
-        where = ["--launcher", "ray", "--ray-address", f"127.0.0.1:{free_port}"]
-        redis = ["--redis-url", f"{server.url}?ca_file={tmp_path}/authority/authority.crt"]
-        known = without_password(DISTRL_REDIS_PASSWORD_FILE=str(tmp_path / "password"))
-        run = start_run(*unhurried, *where, *redis, env=known)
-        run.wait_for_updates(2)
-        key = (run.run_dir / "run.key").read_bytes().strip()
-        assert places([tmp_path, directory]) == []
-        assert [path for path in directory.rglob("*") if path.is_file() and key in path.read_bytes()] == []
-        run.process.terminate()
-        assert run.finish().exit_code == 0
-        assert places([tmp_path, directory]) == []
-    finally:
-        processes = psutil.Process(head.pid).children(recursive=True)
-        head.terminate()
-        head.wait(30)
-        for process in psutil.wait_procs(processes, 10)[1]:
-            process.kill()
-        shutil.rmtree(directory, ignore_errors=True)
+    assert places_of_password([tmp_path]) == []

@@ -5,11 +5,13 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from distrl.memory_backend.embedded_redis import find_server
+from tests.faults.arguments import environment
 
 PASSWORD = "not-to-be-seen-by-others"
 
@@ -100,3 +102,26 @@ class TlsRedis:
         log = Path(self._directory.name, "log").read_text()
         self.stop()
         pytest.skip(f"the redis-server of this machine was built without TLS: {log[-300:]}")
+
+
+def places_of_password(folders: Iterable[Path]) -> list[Path]:
+    """Return command lines of all processes, and files below `folders` but `password`, that hold the password."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if PASSWORD.encode() in file.read_bytes():
+                found.append(file)
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+    return found + [
+        path
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != "password" and PASSWORD.encode() in path.read_bytes()
+    ]
+
+
+def without_password(**variables: str) -> dict[str, str]:
+    """Return the environment of a process that knows no password but by `variables`."""
+    kept = {name: value for name, value in environment().items() if not name.startswith("DISTRL_REDIS")}
+    return kept | variables

@@ -47,15 +47,20 @@ def test_a_description_that_was_rewritten_is_refused_and_the_right_one_is_not():
 def test_the_key_comes_from_a_variable_or_a_file(tmp_path):
     path = tmp_path / "run.key"
     path.write_text(KEY + "\n")
+    path.chmod(0o600)
     assert given_key({}) is None
     assert given_key({"DISTRL_RUN_KEY": f" {KEY}\n"}) == KEY
     assert given_key({"DISTRL_RUN_KEY_FILE": str(path)}) == KEY
     assert given_key({"DISTRL_RUN_KEY": "cd" * 32, "DISTRL_RUN_KEY_FILE": str(path)}) == "cd" * 32
     path.write_text("no key")
+    readable = tmp_path / "readable"
+    readable.write_text(KEY)
+    readable.chmod(0o644)
     for variables, refusal in (
         ({"DISTRL_RUN_KEY": "short"}, "DISTRL_RUN_KEY is no run key; copy the 64 hexadecimal digits in run.key"),
         ({"DISTRL_RUN_KEY_FILE": str(path)}, f"DISTRL_RUN_KEY_FILE {path} is no run key"),
         ({"DISTRL_RUN_KEY_FILE": str(tmp_path / "none")}, "none cannot be read: .*No such file"),
+        ({"DISTRL_RUN_KEY_FILE": str(readable)}, "others may read DISTRL_RUN_KEY_FILE .*; chmod 600"),
     ):
         with pytest.raises(ConfigError, match=refusal):
             given_key(variables)

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,6 +24,7 @@ from pydantic import ValidationError
 
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.remote_environment import RemoteParameters
+from distrl.config.secrets import read_secret
 from distrl.environments.remote.protocol import Channel, ConnectionLostError, Message, one_line
 from distrl.errors import ConfigError, DecodeError
 
@@ -80,11 +80,7 @@ def read_token(token_file: str | None) -> str | None:
         if token is None:
             return None
     else:
-        where = token_file
-        try:
-            token = Path(token_file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"the token in {token_file} cannot be read: {one_line(error)}") from error
+        where, token = token_file, read_secret(token_file, "token_file")
     token = token.strip()
     if len(token) < _SHORTEST_TOKEN:
         raise ConfigError(

@@ -1,5 +1,6 @@
 """Addresses, tokens and who is let in, on real sockets."""
 
+import os
 import socket
 import threading
 from contextlib import ExitStack, closing, nullcontext, suppress
@@ -70,22 +71,30 @@ def test_other_names_are_no_addresses():
     assert not is_remote("package.module:Class")
 
 
+def token_file(folder, content):
+    path = folder / "token"
+    path.write_text(content)
+    path.chmod(0o600)
+    return str(path)
+
+
 def test_the_token_is_in_a_file_or_in_the_environment(tmp_path, monkeypatch):
     assert read_token(None) is None
     monkeypatch.setenv(connection.TOKEN_VARIABLE, f" {TOKEN}\n")
     assert read_token(None) == TOKEN
-    (tmp_path / "token").write_text("another one of 24 bytes.\n")
-    assert read_token(str(tmp_path / "token")) == "another one of 24 bytes."
+    assert read_token(token_file(tmp_path, "another one of 24 bytes.\n")) == "another one of 24 bytes."
 
 
-@pytest.mark.parametrize(("content", "message"), [("", "has 0 characters"), ("short", "has 5 characters; 16 are")])
+@pytest.mark.parametrize(("content", "message"), [("", "is empty"), ("short", "has 5 characters; 16 are")])
 def test_a_token_that_is_no_secret_is_refused(tmp_path, content, message):
-    (tmp_path / "token").write_text(content)
     with pytest.raises(ConfigError, match=message):
-        read_token(str(tmp_path / "token"))
+        read_token(token_file(tmp_path, content))
 
 
-def test_a_token_that_cannot_be_read_is_refused(tmp_path):
+def test_a_token_that_cannot_be_read_or_that_others_can_read_is_refused(tmp_path):
+    os.chmod(path := token_file(tmp_path, TOKEN), 0o640 if os.getuid() else 0o604)
+    with pytest.raises(ConfigError, match=rf"others may read token_file .*; chmod 600 {path}"):
+        read_token(path)
     with pytest.raises(ConfigError, match=r"cannot be read: .*No such file"):
         read_token(str(tmp_path / "nothing"))
 
@@ -313,8 +322,7 @@ def route(id_="tcp://robot:6025", step_timeout_s=60.0, **kwargs):
 
 def test_we_dial_or_are_dialled(tmp_path):
     assert (route().address, route().token) == (Address("robot", 6025), None)
-    (tmp_path / "token").write_text(TOKEN)
-    listening = route("tcp-listen://0.0.0.0:6025", token_file=str(tmp_path / "token"))
+    listening = route("tcp-listen://0.0.0.0:6025", token_file=token_file(tmp_path, TOKEN))
     assert (listening.address.dial, listening.token) == (False, TOKEN)
 
 

@@ -1,0 +1,80 @@
+"""A Ray cluster that a run joins gets Redis' password and the run's key, and keeps neither where it can be read."""
+
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.faults.arguments import sets
+from tests.faults.tls_redis import PASSWORD, Authority, TlsRedis, places_of_password, without_password
+from tests.faults.training import Run
+
+pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.ray]
+
+ENDLESS = [
+    *("--preset", "cartpole-impala", "--env", "benchmarks.sleeping:Sleeping"),
+    *sets("environment.kwargs={step_s: 0.005}", "actors.environments=1", "actors.unroll_length_steps=8"),
+    *sets("algorithm.minibatches=1", "stop.mean_return=null", "stop.env_steps=null"),
+]
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """A Redis with TLS and a password, which this process knows."""
+    authority = Authority(tmp_path / "authority")
+    started = TlsRedis(authority, authority.sign("server"))
+    monkeypatch.setenv("DISTRL_REDIS_PASSWORD", PASSWORD)
+    (tmp_path / "password").write_text(PASSWORD)
+    (tmp_path / "password").chmod(0o600)
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def cluster(free_port, tmp_path):
+    """Address and directory of a Ray cluster that knows no password."""
+    pytest.importorskip("ray")
+    directory = Path(f"/tmp/ray-{free_port}")  # Ray's sockets lie in it, whose paths must be short
+    options = [f"--port={free_port}", "--num-cpus=8", "--include-dashboard=false", f"--temp-dir={directory}"]
+    command = [
+        str(Path(sys.executable).parent / "ray"),
+        "start",
+        "--head",
+        "--block",
+        "--disable-usage-stats",
+        *options,
+    ]
+    with (tmp_path / "ray.log").open("wb") as log:
+        head = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=without_password())
+    deadline = time.monotonic() + 60
+    while b"--block" not in (tmp_path / "ray.log").read_bytes() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    yield f"127.0.0.1:{free_port}", directory
+    processes = psutil.Process(head.pid).children(recursive=True)
+    head.terminate()
+    head.wait(30)
+    for process in psutil.wait_procs(processes, 10)[1]:
+        process.kill()
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def test_a_ray_cluster_keeps_neither_password_nor_key(cluster, server, tmp_path):
+    address, directory = cluster
+    url = f"{server.url}?ca_file={tmp_path}/authority/authority.crt"
+    where = ["--launcher", "ray", "--ray-address", address, "--redis-url", url]
+    known = without_password(DISTRL_REDIS_PASSWORD_FILE=str(tmp_path / "password"))
+    run = Run(tmp_path / "run", *ENDLESS, *where, cwd=tmp_path, env=known)
+    try:
+        run.wait_for_updates(2)
+        key = (run.run_dir / "run.key").read_bytes().strip()
+        assert places_of_password([tmp_path, directory]) == []
+        assert [path for path in directory.rglob("*") if path.is_file() and key in path.read_bytes()] == []
+        run.process.terminate()
+        assert run.finish().exit_code == 0
+        assert places_of_password([tmp_path, directory]) == []
+    finally:
+        run.end()
