@@ -5,6 +5,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from distrl.memory_backend.embedded_redis import find_server
 from tests.faults.arguments import environment
 
-PASSWORD = "not-to-be-seen-by-others"
+PASSWORD = f"not-to-be-seen-{uuid.uuid4().hex}"
 
 
 class Authority:
@@ -77,8 +78,9 @@ class TlsRedis:
             "logfile": f"{self._directory.name}/log",
             "save": "",
         }
-        command = [find_server(), *(part for name, value in settings.items() for part in (f"--{name}", value))]
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        written = Path(self._directory.name, "redis.conf")  # not arguments, which have no password
+        written.write_text("".join(f'{name} "{value}"\n' for name, value in settings.items()))
+        self._process = subprocess.Popen([find_server(), str(written)], stdin=subprocess.DEVNULL)
         self._await_start()
 
     @property
