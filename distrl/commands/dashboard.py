@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from distrl.config.secrets import read_secret, refuse_password
+from distrl.config.secrets import read_secret
 from distrl.dashboard.access import READ_ONLY_TOKEN_VARIABLE, TOKEN_VARIABLE, Access, token_of_environment
 from distrl.dashboard.beside import require_dashboard
 from distrl.errors import EXIT_INTERRUPTED, ConfigError
@@ -59,8 +59,6 @@ def dashboard(
         _token(token_file, "--token-file", TOKEN_VARIABLE),
         _token(read_only_token_file, "--read-only-token-file", READ_ONLY_TOKEN_VARIABLE),
     )
-    for url in redis_url or ():
-        refuse_password(url, "--redis-url")
     check_reachable(redis_url or ())
     with listen(host, port) as listening:
         from distrl.dashboard.server import make_server

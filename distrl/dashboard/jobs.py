@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
+from distrl.config.secrets import refuse_password
 from distrl.config.settings import Settings, settings_of
 from distrl.errors import ConfigError, DistrlError
 from distrl.memory_backend.backend import Backend, connect, connect_engine
@@ -288,6 +289,7 @@ class Jobs:
 def check_reachable(urls: Sequence[str]) -> None:
     """Connect to each server once, so that a wrong address is reported at the start; later outages are waited out."""
     for url in urls:
+        refuse_password(url, "--redis-url")
         if url.startswith(LOCAL):
             raise ConfigError(f"--redis-url {url} is no Redis; name one: redis://, rediss:// or unix://")
         client = connect_engine(url, name="dashboard", give_up_s=GIVE_UP_S)
