@@ -54,11 +54,8 @@ def dashboard(
     from distrl.dashboard.beside import listen, url_of
     from distrl.dashboard.jobs import check_reachable
 
-    access = Access(
-        host,
-        _token(token_file, "--token-file", TOKEN_VARIABLE),
-        _token(read_only_token_file, "--read-only-token-file", READ_ONLY_TOKEN_VARIABLE),
-    )
+    all_rights = _token(token_file, "--token-file", TOKEN_VARIABLE)
+    access = Access(host, all_rights, _token(read_only_token_file, "--read-only-token-file", READ_ONLY_TOKEN_VARIABLE))
     check_reachable(redis_url or ())
     with listen(host, port) as listening:
         from distrl.dashboard.server import make_server
