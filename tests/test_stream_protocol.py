@@ -1,12 +1,13 @@
-"""The stream's protocol as a machine of states: pushes, copies, gaps, rubbish, updates, checkpoints, learners' deaths.
+"""The stream's protocol as a machine of states: pushes, copies, gaps, rubbish, checkpoints, deaths, fail-overs.
 
 Hypothesis walks through it at random, on Redis and on the in-memory twin side by side. After every step both must say
 the same, every unroll must be accounted for, and none may be trained on twice.
 """
 
 import copy
+import random
 import uuid
-from collections import Counter
+from collections import Counter, deque
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ from distrl.memory_backend.inbox import Inbox
 from distrl.memory_backend.keys import entry_fields
 from distrl.memory_backend.stream import QueueCaps
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, Unroll, UnrollHeader, UnrollSchema
+from tests.faults.failover import promote, replica_of
 from tests.forging import forge
 
 CAPS = QueueCaps(entries=4, bytes=10_000)
@@ -94,15 +96,12 @@ class Side:
         self.weights = copy.deepcopy(self.saved)
         self.learner = self.backend.become_learner()
         self.version = self.backend.weights.version() + 1
-        counts = self.backend.ledger.counts()
-        rolled_back = counts.trained - counts.rolled_back - len(self.weights.used)
-        if rolled_back > 0:
-            self.learner.ledger.roll_back(rolled_back)
+        self.learner.ledger.recover(len(self.weights.used))
         self.learner.weights.publish(self.version, b"", 0)
         self.batches = []
         tickets = Tickets(self.learner, StalenessBound(None))
-        intake = Intake(
-            Inbox(self.learner.unrolls, 1, 0.0),
+        self.intake = Intake(
+            Inbox(self.learner.unrolls, self.learner.unrolls, 1, 0.0),
             self.learner,
             SCHEMA,
             tickets,
@@ -111,11 +110,20 @@ class Side:
             applied=self.weights.applied,
             version=self.version,
         )
-        self.feed = StreamBatches(intake, 1, lambda: True)
+        self.feed = StreamBatches(self.intake, 1, lambda: True)
 
     def forge(self, fields):
         """Puts an entry into the stream past every rule."""
         forge(self.backend, fields)
+
+    def fail_over(self, replica):
+        """A replica is promoted, and the learner sees to it, as `Recovery` and `Intake` do."""
+        promote(replica, [self.backend])
+        if self.learner.weights.version() < self.version:
+            self.learner.weights.publish(self.version, b"", 0)
+        self.learner.ledger.recover(len(self.weights.used), 1)
+        self.learner.unrolls.acknowledge([], {}, self.weights.applied)
+        self.intake._keep_registered()
 
     def collect(self):
         """Return the parts of a batch that must be the same on both sides; None without a batch."""
@@ -152,6 +160,9 @@ class Protocol(RuleBasedStateMachine):
         self.last_push = {}  # actor -> header and content
         self.good, self.copies, self.bad, self.forged, self.gaps = set(), 0, 0, 0, Counter()
         self.ever_used = set()
+        self.pushed = []  # headers of pushes, without copies
+        self.replicas = deque(maxlen=9)  # of each side after each step, with the numbers of pushes and forged entries
+        self.failovers, self.may_be_lost = 0, set()
 
     def both(self, call):
         """The one answer of both sides."""
@@ -160,8 +171,9 @@ class Protocol(RuleBasedStateMachine):
         return twin
 
     @initialize()
-    def one_actor_is_there(self):
-        self._start(0)
+    def actors_are_there(self):
+        for actor in range(3):
+            self._start(actor)
 
     @rule(actor=ACTORS)
     def an_actor_starts(self, actor):
@@ -172,16 +184,24 @@ class Protocol(RuleBasedStateMachine):
         self.newest[actor] = incarnation
         self.next_sequence[actor, incarnation] = 0
 
-    @rule(actor=ACTORS, content=st.sampled_from(CONTENTS))
-    def it_pushes_an_unroll(self, actor, content):
+    @rule(actors=st.lists(ACTORS, min_size=1, max_size=4), content=st.sampled_from(CONTENTS))
+    def actors_push_unrolls(self, actors, content):
+        for actor in actors:
+            self._push(actor, content)
+
+    def _push(self, actor, content):
         admission = self.both(lambda side: side.backend.unrolls.admission())
-        if actor not in self.newest or not admission.has_room:
+        if not admission.has_room:
             return
         producer = (actor, self.newest[actor])
+        # The learner trusts an actor that Redis has forgotten only while all entries are actors'.
+        if self._is_forgotten(actor) and self.both(lambda side: side.backend.unrolls.uncounted()):
+            return
         sequence = self.next_sequence[producer]
         self.next_sequence[producer] += 1
         header = UnrollHeader(*producer, sequence, admission.weights_version, 1)
         self.last_push[actor] = (header, content)
+        self.pushed.append((*producer, sequence))
         self.both(lambda side: side.backend.unrolls.push(header, PAYLOADS[content]))
         if content == "good":
             self.good.add((*producer, sequence))
@@ -197,20 +217,22 @@ class Protocol(RuleBasedStateMachine):
 
     @rule(actor=ACTORS)
     def redis_loses_its_next_unroll(self, actor):
-        if actor in self.newest:
-            producer = (actor, self.newest[actor])
-            self.next_sequence[producer] += 1
-            self.gaps[producer] += 1
+        producer = (actor, self.newest[actor])
+        self.next_sequence[producer] += 1
+        self.gaps[producer] += 1
 
     @rule(fields=st.sampled_from(FORGED))
     def somebody_else_writes_into_the_stream(self, fields):
+        if any(map(self._is_forgotten, self.newest)):
+            return
         self.forged += 1
         for side in self.sides:
             side.forge(fields)
 
-    @rule()
-    def the_learner_takes_a_batch(self):
-        self.both(Side.collect)
+    @rule(batches=st.integers(1, 3))
+    def the_learner_takes_batches(self, batches):
+        for _ in range(batches):
+            self.both(Side.collect)
 
     @precondition(lambda self: self.sides[0].batches)
     @rule()
@@ -236,6 +258,24 @@ class Protocol(RuleBasedStateMachine):
             with pytest.raises(FencedError):
                 learner.weights.publish(side.version + 1, b"", 0)
 
+    def _is_forgotten(self, actor):
+        return not self.both(lambda side: side.backend.registry.is_registered((actor, self.newest[actor])))
+
+    @rule(behind=st.integers(1, 8))
+    def a_replica_that_is_behind_is_promoted(self, behind):
+        if behind >= len(self.replicas):
+            return
+        replicas, pushed, self.forged = self.replicas[-1 - behind]
+        self.replicas.clear()
+        self.failovers += 1
+        self.may_be_lost.update(self.pushed[pushed:])
+        for side, replica in zip(self.sides, replicas, strict=True):
+            side.fail_over(replica)
+
+    @invariant()
+    def replicas_follow(self):
+        self.replicas.append(([replica_of(side.backend) for side in self.sides], len(self.pushed), self.forged))
+
     @invariant()
     def both_say_the_same_and_all_is_accounted_for(self):
         counts = self.both(lambda side: side.backend.ledger.counts())
@@ -245,20 +285,23 @@ class Protocol(RuleBasedStateMachine):
         assert len(set(used)) == len(used)
         assert counts.trained - counts.rolled_back == len(used)
         assert set(used) <= self.good
+        assert counts.lost_to_failover <= (counts.lost if self.failovers else 0)
 
     def teardown(self):
-        """Whatever has happened, a learner that goes on uses every good unroll, and the stream is empty."""
+        """Whatever has happened, a learner that goes on uses every good unroll that is left, and empties the stream."""
         for side in self.sides:
             side.start()
         while self.both(Side.collect) is not None:
             self._train()
         counts = self.both(lambda side: side.backend.ledger.counts())
         assert (counts.queued, counts.in_flight, counts.stream_bytes, counts.imbalance) == (0, 0, 0, 0)
-        assert self.ever_used == self.good
+        assert self.good - self.may_be_lost <= self.ever_used <= self.good
         assert counts.foreign == self.forged
         refused = sum(counts.dropped.values()) - counts.dropped["duplicate"]  # a copy may be refused once more
-        assert self.bad + self.forged <= refused <= self.bad + self.copies + self.forged
-        assert counts.lost <= sum(self.gaps.values())
+        assert refused <= self.bad + self.copies + self.forged
+        if not self.failovers:  # else one that was refused may come again, as a duplicate, or not at all
+            assert refused >= self.bad + self.forged
+        assert counts.lost <= sum(self.gaps.values()) + len(self.may_be_lost)
         assert self.both(lambda side: side.backend.unrolls.admission()).has_room
         self.redis.delete()
         self.redis.close()
@@ -269,3 +312,33 @@ def test_every_unroll_is_used_once_and_accounted_for_whatever_happens(redis_url)
     run_state_machine_as_test(
         lambda: Protocol(redis_url), settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
     )
+
+
+STEPS = {  # name of a rule -> how often it comes, and its arguments
+    "actors_push_unrolls": (
+        6,
+        lambda dice: {"actors": dice.choices(range(3), k=dice.randint(1, 3)), "content": "good"},
+    ),
+    "the_learner_takes_batches": (5, lambda dice: {"batches": dice.randint(1, 2)}),
+    "it_trains_on_a_batch": (5, lambda dice: {}),
+    "a_replica_that_is_behind_is_promoted": (2, lambda dice: {"behind": dice.randint(1, 6)}),
+    "an_actor_starts": (1, lambda dice: {"actor": dice.randrange(3)}),
+    "it_pushes_the_same_once_more_for_want_of_a_reply": (1, lambda dice: {"actor": dice.randrange(3)}),
+    "somebody_else_writes_into_the_stream": (1, lambda dice: {"fields": dice.choice(FORGED)}),
+    "it_saves_a_checkpoint": (1, lambda dice: {}),
+    "it_dies_and_another_one_takes_over": (1, lambda dice: {}),
+}
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("seed", range(20))
+def test_long_walks_over_fail_overs_use_no_unroll_twice(redis_url, seed):
+    dice, machine = random.Random(seed), Protocol(redis_url)
+    machine.actors_are_there()
+    for _ in range(60):
+        (name,) = dice.choices(list(STEPS), [often for often, _ in STEPS.values()])
+        if name != "it_trains_on_a_batch" or machine.sides[0].batches:
+            getattr(machine, name)(**STEPS[name][1](dice))
+        machine.both_say_the_same_and_all_is_accounted_for()
+        machine.replicas_follow()
+    machine.teardown()

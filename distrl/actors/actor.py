@@ -105,9 +105,9 @@ class Actor:
 
     def run(self) -> None:
         """Push unrolls until stopped; `progress.state` names every wait."""
-        admission = self._gate.wait(self._backend.unrolls.admission(), self._policy.version)
+        admission = self._gate.wait(self._backend.unrolls.admission())
         while admission is not None:
-            admission = self._gate.wait(self.step(admission), self._policy.version)
+            admission = self._gate.wait(self.step(admission))
         self.progress.state = "stopping"
 
     def step(self, admission: Admission) -> Admission:

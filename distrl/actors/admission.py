@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from distrl.config import RunConfig
-from distrl.errors import MemoryBackendError
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.records import Producer
 from distrl.memory_backend.stream import Admission
@@ -64,11 +63,11 @@ class Gate:
         self._newest = header
         self._look_at = time.monotonic() + self._sync_timeout_s
 
-    def wait(self, admission: Admission, version: int) -> Admission | None:
-        """Wait until the next unroll may start under weights of `version`; return the newest admission, or None."""
+    def wait(self, admission: Admission) -> Admission | None:
+        """Wait until the next unroll may start; return the newest admission, or None when stopped."""
         pause_s = POLL_S
         while not (self._stop() or admission.stop):
-            obstacle = self._obstacle(admission, version)
+            obstacle = self._obstacle(admission)
             if obstacle is None and not self._needs_ticket:
                 return admission
             self._progress.state = obstacle or "waiting: ticket"
@@ -84,17 +83,11 @@ class Gate:
                 return admission
         return None
 
-    def _obstacle(self, admission: Admission, version: int) -> str | None:
-        """Return the state that keeps the next unroll from starting; None if it may start.
-
-        Raises:
-            MemoryBackendError: The run is gone.
-        """
+    def _obstacle(self, admission: Admission) -> str | None:
+        """Return the state that keeps the next unroll from starting; None if it may start."""
         if admission.paused:
             return "paused"
-        if admission.weights_version == 0:
-            if version > 0:  # versions never go back
-                raise MemoryBackendError("the run is gone: it has ended, or Redis has lost its data")
+        if admission.weights_version == 0:  # before the first ones, or Redis has lost them and the learner has them
             return "waiting: weights"
         if self._in_rounds and admission.weights_version == self._shipped_version and not self._was_lost():
             return "waiting: round"

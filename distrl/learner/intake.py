@@ -113,6 +113,7 @@ class Intake:
         self._taken = dict(self.applied)
         self._acknowledged = self.backend.unrolls.highest()
         self._registered: set[Producer] = set()
+        self._interruptions = self.backend.unrolls.interruptions
         self._env_steps = 0  # seen since the last receipt
         self._poison: str | None = None
 
@@ -140,6 +141,7 @@ class Intake:
 
     def take(self) -> Judged | None:
         """Judge the next entry; return None if none came in time."""
+        self._keep_registered()
         self._look_at_version()
         entry = self.inbox.next()
         if entry is None:
@@ -235,10 +237,26 @@ class Intake:
             return error.reason
         return None
 
+    def _keep_registered(self) -> None:
+        """Register all producers again after a broken connection: another process must not get one's incarnation."""
+        interruptions = self.backend.unrolls.interruptions
+        if interruptions != self._interruptions:
+            self._interruptions = interruptions
+            self.backend.registry.keep_registered(self._taken)
+
     def _is_registered(self, producer: Producer) -> bool:
-        if producer not in self._registered and self.backend.registry.is_registered(producer):
-            self._registered.add(producer)
-        return producer in self._registered
+        """Return whether the producer is an actor of the run, even if Redis has forgotten its registration.
+
+        It has if actors have counted every entry of the stream: this one too was pushed by an actor.
+        """
+        if producer in self._registered:
+            return True
+        if not self.backend.registry.is_registered(producer):
+            if producer[1] < 1 or self.backend.unrolls.uncounted():
+                return False
+            self.backend.registry.keep_registered([producer])
+        self._registered.add(producer)
+        return True
 
     def _count_gap(self, header: UnrollHeader) -> bool:
         """Count unrolls that were produced and that Redis lost. Return False if the sequence cannot be the actor's.
@@ -254,6 +272,7 @@ class Intake:
             if gap > self.largest_gap and self.backend.unrolls.uncounted():
                 return False
             # At once and up to this sequence, so that no crash counts the gap twice or never.
-            counts = {"lost": gap, "produced": gap}
+            to_failover = gap if self.backend.engine.failovers else 0
+            counts = {"lost": gap, "produced": gap, "lost_to_failover": to_failover}
             self.backend.unrolls.acknowledge([], counts, {producer: header.sequence - 1})
         return True

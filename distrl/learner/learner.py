@@ -71,6 +71,21 @@ class Learner:
             self.state.weights_version += 1
             self._publish()
 
+    def publish_again(self) -> None:
+        """Publish the weights of the newest version again, which Redis has lost.
+
+        They keep their version, by which batches that are being collected count. If there have been updates since, they
+        are gone, and the next version follows.
+        """
+        if self._unpublished:
+            self.publish_newest()
+        else:
+            self._publish()
+
+    def recount_tickets(self, *, forget_held: bool = False) -> None:
+        """Issue or withdraw tickets until there are as many as the bound on staleness allows; see `TicketBox`."""
+        self._publisher.recount_tickets(forget_held=forget_held)
+
     def _publish_next(self, collected: LearnerBatch) -> None:
         self.state.weights_version += 1
         with self._waits.measure("publish"):

@@ -27,7 +27,7 @@ from distrl.networks.framework import backend as numeric_backend
 from distrl.networks.policy.bundle import export_bundle
 from distrl.networks.weights import is_mixed
 from distrl.replay.memory import Replay
-from distrl.types import EnvSpec, UnrollSchema
+from distrl.types import EnvSpec, PolicyBundle, UnrollSchema
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,7 @@ class Prepared:
     origin: Origin
     backend: Backend
     staleness: StalenessBound
+    bundle: PolicyBundle
     replay: Replay | None = None
 
     @property
@@ -64,7 +65,7 @@ class Prepared:
         rounds = self._rounds(backend)
         size = self.config.unrolls_at_once
         intake = Intake(
-            Inbox(backend.unrolls, size, block_s),
+            Inbox(backend.unrolls, self.backend.unrolls, size, block_s),
             backend,
             self._schema(),
             Tickets(backend, self.staleness),
@@ -149,12 +150,9 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     published = backend.weights.version()
     # Versions never go back; in a new run the restored version itself is free.
     state.weights_version = max(state.weights_version, published + 1, 1)
-    ledger = backend.ledger.counts()
-    rolled_back = ledger.trained - ledger.rolled_back - state.trained_unrolls
-    if rolled_back > 0:
-        backend.ledger.roll_back(rolled_back)
+    backend.ledger.recover(state.trained_unrolls)
     staleness = StalenessBound(config.algorithm.max_staleness_updates)
-    return Prepared(config, spec, run_dir, algorithm, networks, origin, backend, staleness, replay)
+    return Prepared(config, spec, run_dir, algorithm, networks, origin, backend, staleness, bundle, replay)
 
 
 def restore_evaluations(policy: Path, state: LearnerState, registry: Registry, *, resumed: bool) -> None:

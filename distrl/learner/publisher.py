@@ -115,6 +115,11 @@ class Publisher:
         if step > -1:
             self._backend.tickets.issue((1 + step) * self._batch_size)
 
+    def recount_tickets(self, *, forget_held: bool) -> None:
+        """Issue or withdraw tickets so that k + 1 batches are in use; called between two updates."""
+        if self._staleness.ahead is not None:
+            self._backend.tickets.recount((self._staleness.ahead + 1) * self._batch_size, forget_held=forget_held)
+
     def issue_first_tickets(self) -> None:
         """Issue tickets for k + 1 batches, less those of a predecessor that are still in use."""
         bound = self._staleness.updates

@@ -16,6 +16,7 @@ from distrl.learner.learner import Learner, NonFiniteBatchError
 from distrl.learner.operator_requests import OperatorRequests
 from distrl.learner.prefetch import Ahead
 from distrl.learner.preparation import Prepared
+from distrl.learner.recovery import Recovery
 from distrl.learner.replay_batches import Arrived, ReplayBatches
 from distrl.learner.reporter import Reporter, Snapshot
 from distrl.learner.state import WINDOW_EPISODES, LearnerState
@@ -52,7 +53,7 @@ class Session:
         evaluate: Callable[[], None] | None = None,
     ) -> None:
         waits = self._waits = Waits()
-        self.fence = prepared.backend.fence
+        self.fence = prepared.backend.fence.number
         self._prepared, self._report, self._stop, self._evaluate = prepared, report, stop, evaluate
         self.learner = Learner(prepared, source if prepared.replay is None else self._sampling(source), waits)
         self._reporter = Reporter(prepared, waits)
@@ -61,6 +62,7 @@ class Session:
         checkpointer = Checkpointer(prepared)
         self._saver = Saver(prepared, checkpointer, self.learner, self._reporter, after_save)
         self._steered = OperatorRequests(prepared, checkpointer)
+        self._recovery = Recovery(prepared, self.learner)
         self._diagnostics = Diagnostics(prepared, self._reporter, waits)
         self._began = time.monotonic() - prepared.state.wall_s
 
@@ -162,7 +164,8 @@ class Session:
         return reason or ASKED
 
     def attend(self) -> None:
-        """Apply requests and save if due; called between updates, and while the learner waits for unrolls."""
+        """Recover, apply requests, save if due; called between updates, and while the learner waits for unrolls."""
+        self._recovery.attend()
         self._steered.attend()
         self._saver.save_if_due()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import distrl
 from distrl.errors import MemoryBackendError, MissingRunError
-from distrl.memory_backend.engine import Command, Engine, Reply, RunStore
+from distrl.memory_backend.engine import Command, Engine, Fence, Reply, RunStore
 from distrl.memory_backend.host_weights import HostWeights
 from distrl.memory_backend.keys import (
     DEFAULT_NAMESPACE,
@@ -130,15 +130,23 @@ class Backend:
         self._run.check_launch(self.engine.call("HGET", self._run.keys.run, "launch"))
 
     @property
-    def fence(self) -> int:
-        """The learner's token; 0 where this is not the learner's."""
-        return self._run.fence or 0
+    def fence(self) -> Fence:
+        """The learner's token.
+
+        Raises:
+            TypeError: This is no learner's backend.
+        """
+        if self._run.fence is None:
+            raise TypeError("only what Backend.become_learner returns has a token")
+        return self._run.fence
 
     def become_learner(self) -> "Backend":
         """Take over the run. From now on only the returned backend may acknowledge, publish and issue tickets."""
-        return self.as_learner(int(self._run.write_one("HINCRBY", self._run.keys.run, "fence", 1)))
+        key, holder = self._run.keys.run, secrets.token_hex(8)
+        number, _ = self._run.write([("HINCRBY", key, "fence", 1), ("HSET", key, "learner", holder)])
+        return self.as_learner(Fence(int(number), holder))
 
-    def as_learner(self, fence: int) -> "Backend":
+    def as_learner(self, fence: Fence) -> "Backend":
         """Return the backend of another connection of the learner that holds `fence`."""
         return Backend(replace(self._run, fence=fence), self._caps)
 

@@ -7,7 +7,7 @@ and registry) are written once, over these primitives.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from distrl.errors import FencedError, MissingRunError
 from distrl.memory_backend.keys import RunKeys, checked_number
@@ -28,6 +28,7 @@ class Engine(ABC):
 
     url: str
     interruptions: int
+    failovers: int
 
     @abstractmethod
     def call(self, *command: Value) -> Reply:
@@ -105,6 +106,18 @@ class Engine(ABC):
         """Close the connection."""
 
 
+class Fence(NamedTuple):
+    """A learner's token, by which it is the only one that writes.
+
+    Attributes:
+        number: Which learner of the run it is, from 1.
+        holder: A random name. After a fail-over that forgot one learner, the next one has its number.
+    """
+
+    number: int
+    holder: str
+
+
 @dataclass(frozen=True)
 class RunStore:
     """One run on an engine, and the guards of all writes into it.
@@ -117,7 +130,7 @@ class RunStore:
     engine: Engine
     keys: RunKeys
     launch: str | None = None
-    fence: int | None = None
+    fence: Fence | None = None
 
     def write(
         self, commands: Sequence[Command], *, undo: Sequence[Command] = (), wait: Command | None = None
@@ -141,6 +154,9 @@ class RunStore:
     ) -> None:
         """Apply the commands that `prepare` makes of the replies to `reads`, exactly once, if this learner is newest.
 
+        If Redis has forgotten the learner's token, in a fail-over, the same transaction puts it back. Of two learners
+        whose tokens it has forgotten, the newer one prevails.
+
         Args:
             prepare: As of `Engine.exactly_once`.
             what: The operation, for errors.
@@ -155,17 +171,17 @@ class RunStore:
             raise TypeError(f"{what}: only what Backend.become_learner returns can do that")
 
         def checked(guarded: Reply, replies: Sequence[Reply]) -> Sequence[Command]:
-            launch, token = guarded
+            launch, number, holder = guarded
             self.check_launch(launch, f"{what}: ")
-            newest = checked_number(token, f"the token of {self.keys.run_id}'s learner")
-            if newest < fence:  # no other learner has taken over: what was learned is still the newest
-                raise self._gone(f"{what}: ")
-            if newest > fence:
-                another = f"another learner runs {self.keys.run_id} (token {newest}, ours {fence}); stop this one"
-                raise FencedError(f"{what}: {another}")
-            return prepare(replies)
+            newest = checked_number(number, f"the token of {self.keys.run_id}'s learner")
+            ours = newest == fence.number and holder == fence.holder.encode()
+            if newest >= fence.number and not ours:
+                another = f"another learner runs {self.keys.run_id} (token {newest}, ours {fence.number})"
+                raise FencedError(f"{what}: {another}; stop this one")
+            restored: list[Command] = [("HSET", self.keys.run, "fence", fence.number, "learner", fence.holder)]
+            return [*([] if ours else restored), *prepare(replies)]
 
-        guard: Command = ("HMGET", self.keys.run, "launch", "fence")
+        guard: Command = ("HMGET", self.keys.run, "launch", "fence", "learner")
         self.engine.exactly_once(guard, checked, what, applied=self.keys.applied, reads=reads)
 
     def check_launch(self, found: Reply, what: str = "") -> None:

@@ -1,13 +1,17 @@
 """Hop 6, the learner's end of the stream: yields entries in order, each of them once.
 
 Redis may redeliver entries after a reconnect. Entries in progress, delivered and not yet settled, are skipped then:
-they are no duplicates, however often they come and whenever they are settled.
+they are no duplicates, however often they come and whenever they are settled. An entry is known by its id and header:
+after a fail-over, another server may give the id of an entry that it has lost to a new one.
 """
 
 import threading
 from collections.abc import Iterable, Iterator
 
 from distrl.memory_backend.stream import Entry, UnrollStream
+from distrl.types import UnrollHeader
+
+_Known = tuple[str, UnrollHeader | None]
 
 
 class Inbox:
@@ -16,6 +20,8 @@ class Inbox:
     `next` belongs to one thread; `settled` may be called by another.
 
     Args:
+        stream: The stream on the connection of the thread that calls `next`.
+        settling: The stream on the connection by which entries are settled. If it breaks, settlements may be lost too.
         count: Number of entries taken from the stream at once.
         block_s: Longest wait for an entry.
 
@@ -23,14 +29,14 @@ class Inbox:
         inherits: Whether the newest entry was a predecessor's.
     """
 
-    def __init__(self, stream: UnrollStream, count: int, block_s: float) -> None:
-        self._stream = stream
+    def __init__(self, stream: UnrollStream, settling: UnrollStream, count: int, block_s: float) -> None:
+        self._stream, self._settling = stream, settling
         self._count = count
         self._block_s = block_s
-        self._interruptions = stream.interruptions
+        self._interruptions = self._broken()
         self._lock = threading.Lock()
-        self._in_progress: set[str] = set()
-        self._in_doubt: frozenset[str] = frozenset()  # in progress when the connection broke for the last time
+        self._in_progress: set[_Known] = set()
+        self._in_doubt: frozenset[_Known] = frozenset()  # in progress when the connection broke for the last time
         self._entries = self._delivered()
         self.inherits = True
 
@@ -39,30 +45,36 @@ class Inbox:
         for entry in self._entries:
             if entry is None:
                 return None
-            if entry.entry_id not in self._in_doubt:
+            if _known(entry) not in self._in_doubt:
                 with self._lock:
-                    self._in_progress.add(entry.entry_id)
+                    self._in_progress.add(_known(entry))
                 return entry
         raise AssertionError("the stream of entries never ends")
 
     def settled(self, entries: Iterable[Entry]) -> None:
         """Record entries that were acknowledged."""
         with self._lock:
-            self._in_progress.difference_update([entry.entry_id for entry in entries])
+            self._in_progress.difference_update(map(_known, entries))
 
     def _delivered(self) -> Iterator[Entry | None]:
         """Return the entries without those in progress, which a restarted Redis may deliver again."""
         yield from self._unacknowledged()
         self.inherits = False
+        look_again = False
         while True:
+            if look_again and not self._in_doubt & self._open():
+                # All of them are settled, or Redis has lost that: those that it still holds come once more.
+                look_again, self._in_doubt = False, self._open()
+                yield from self._unacknowledged()
             before = self._open()  # before Redis is asked: the learner may acknowledge meanwhile
             entries = self._stream.take(self._count, self._block_s)
-            if self._interruptions != self._stream.interruptions:
-                self._interruptions = self._stream.interruptions
+            if self._interruptions != (broken := self._broken()):
+                self._interruptions = broken
                 self._in_doubt = before
                 yield from entries
                 self._in_doubt |= self._open()
                 yield from self._unacknowledged()
+                look_again = True
                 continue
             yield from entries
             if not entries:
@@ -74,6 +86,13 @@ class Inbox:
             after = left[0].entry_id
             yield left[0]
 
-    def _open(self) -> frozenset[str]:
+    def _broken(self) -> int:
+        return self._stream.interruptions + self._settling.interruptions
+
+    def _open(self) -> frozenset[_Known]:
         with self._lock:
             return frozenset(self._in_progress)
+
+
+def _known(entry: Entry) -> _Known:
+    return entry.entry_id, entry.header

@@ -46,11 +46,11 @@ TABLE = (
     Row(
         "run",
         "hash",
-        "protocol, distrl_version, launch (token of the launch that made it), config, signature, fence (the learner's "
-        "token)",
+        "protocol, distrl_version, launch (token of the launch that made it), config, signature, fence and "
+        "learner (the learner's token: its number and its holder)",
         "supervisor, learner",
         "all",
-        "6 fields",
+        "7 fields",
     ),
     Row(
         "applied",

@@ -8,18 +8,25 @@ The events that change each field, and the role that does it:
     foreign                       an entry is acknowledged that no actor produced         learner
     trained, dropped.<reason>     an entry is acknowledged                                learner
     lost                          a gap in the sequences is found                         learner
+    lost_to_failover              such a gap is found after a fail-over                   learner
     rolled_back                   a learner resumes from a checkpoint                     learner
+    failovers                     the learner finds another server behind its address     learner
+
+A fail-over may take the newest events and their counts away. The rest balances, as each event and its counts are one
+transaction. `Ledger.recover` counts the unrolls in the weights again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from distrl.memory_backend.engine import Command, RunStore
+from distrl.memory_backend.engine import Command, Reply, RunStore
 from distrl.memory_backend.keys import GROUP, RunKeys, checked_number
 
 DROP_REASONS = ("stale", "duplicate", "decode", "schema", "nonfinite", "poison")
-_EVENTS = frozenset({"produced", "foreign", "trained", "lost", *(f"dropped.{reason}" for reason in DROP_REASONS)})
-_FIELDS = _EVENTS | {"stream_entries", "stream_bytes", "pushed_bytes", "rolled_back"}
+_EVENTS = frozenset(
+    {"produced", "foreign", "trained", "lost", "lost_to_failover", *(f"dropped.{reason}" for reason in DROP_REASONS)}
+)
+_FIELDS = _EVENTS | {"stream_entries", "stream_bytes", "pushed_bytes", "rolled_back", "failovers"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,8 @@ class LedgerCounts:
     rolled_back: int = 0  # trained after the newest checkpoint when a learner died; shown apart
     stream_bytes: int = 0  # payload bytes in the stream now
     pushed_bytes: int = 0  # payload bytes ever pushed
+    lost_to_failover: int = 0  # those of `lost` that were found after a fail-over of Redis
+    failovers: int = 0  # of Redis, as the learner has seen them
 
     @property
     def imbalance(self) -> int:
@@ -68,7 +77,8 @@ def ledger_counts(fields: Mapping[str, int], entries: int, in_flight: int) -> Le
     its learner has judged them. Fewer entries than were pushed unbalance the ledger.
     """
     excess = max(entries - fields.get("stream_entries", 0), 0)
-    names = ("produced", "trained", "lost", "rolled_back", "stream_bytes", "pushed_bytes")
+    names = [*("produced", "trained", "lost", "lost_to_failover", "failovers")]
+    names += ("rolled_back", "stream_bytes", "pushed_bytes")
     return LedgerCounts(
         **{name: fields.get(name, 0) for name in names},
         foreign=fields.get("foreign", 0) + excess,
@@ -100,11 +110,29 @@ class Ledger:
         }
         return ledger_counts(known, entries, pending["pending"])
 
-    def roll_back(self, unrolls: int) -> None:
-        """Count unrolls that were trained after the checkpoint from which a learner resumes.
+    def recover(self, trained_unrolls: int, failovers: int = 0) -> None:
+        """Make trained less rolled_back the number of unrolls in the weights of a learner that takes over or goes on.
+
+        If there are more, they were trained after the checkpoint, and are rolled back. If there are fewer, Redis has
+        forgotten acknowledgements, and counts these unrolls as produced and trained again: those that it still holds
+        come once more, and are dropped as duplicates.
+
+        Args:
+            trained_unrolls: Number of unrolls in the weights.
+            failovers: Number of fail-overs to count.
 
         Raises:
             FencedError: Another learner has taken over.
         """
-        commands = increment_commands(self._run.keys, {"rolled_back": unrolls})
-        self._run.fenced(lambda _replies: commands, "counting what was rolled back")
+        keys = self._run.keys
+
+        def prepare(replies: Sequence[Reply]) -> list[Command]:
+            what = f"trained in the ledger of {keys.run_id}"
+            trained, rolled_back = (checked_number(value, what) for value in replies[0])
+            excess = trained - rolled_back - trained_unrolls
+            forgotten = max(-excess, 0)
+            counts = {"produced": forgotten, "trained": forgotten, "rolled_back": max(excess, 0)}
+            return increment_commands(keys, {**counts, "failovers": failovers})
+
+        reads: list[Command] = [("HMGET", keys.ledger, "trained", "rolled_back")]
+        self._run.fenced(prepare, "counting the unrolls in the weights", reads)

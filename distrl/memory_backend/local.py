@@ -28,7 +28,7 @@ class LocalEngine(Engine):
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.interruptions = 0
+        self.interruptions = self.failovers = 0
         name = url.removeprefix(PREFIX)
         self._store = _STORES.setdefault(name, _Store()) if name else _Store()
 
@@ -191,6 +191,10 @@ class _Store:
 
     def _llen(self, key: str) -> int:
         return len(self._list(key))
+
+    def _lpop(self, key: str, count: int) -> list[bytes]:
+        held = self._list(key)
+        return [held.popleft() for _ in range(min(count, len(held)))]
 
     def _lindex(self, key: str, index: int) -> bytes | None:
         held = self._list(key)

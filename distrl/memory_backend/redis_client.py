@@ -167,7 +167,7 @@ class RedisClient(Engine):
         self._translations = dict(connection.response_callbacks)
         self._guarded: tuple[Command, Reply] | None = None
         self.url = public_url
-        self.interruptions = 0
+        self.interruptions = self.failovers = 0
         self._session = uuid.uuid4().hex
         self._operations = 0
         self._jitter = random.Random()

@@ -103,12 +103,33 @@ class Registry:
         return int(self._run.write_one("HINCRBY", self._keys.incarnations, "evaluator", 1))
 
     def check_evaluator(self, incarnation: int) -> None:
-        """Raise FencedError unless the evaluator's incarnation is the newest."""
+        """Raise FencedError if there is a newer evaluator."""
         _check_newest(incarnation, self._engine.call("HGET", self._keys.incarnations, "evaluator"))
 
     def is_registered(self, producer: Producer) -> bool:
         actor, incarnation = producer
         return 1 <= incarnation <= number_or_zero(self._engine.call("HGET", self._keys.incarnations, actor))
+
+    def keep_registered(self, producers: Iterable[Producer]) -> None:
+        """Register producers again whose registration Redis has forgotten; the next incarnations are above theirs.
+
+        If an actor registers meanwhile, or if the connection breaks, numbers may be skipped.
+        """
+        newest: dict[int, int] = {}
+        for actor, incarnation in producers:
+            newest[actor] = max(incarnation, newest.get(actor, 0))
+        if not newest:
+            return
+        told = self._engine.call("HMGET", self._keys.incarnations, *newest)
+        missing = [
+            (actor, incarnation - number_or_zero(value))
+            for (actor, incarnation), value in zip(newest.items(), told, strict=True)
+        ]
+        commands: list[Command] = [
+            ("HINCRBY", self._keys.incarnations, actor, count) for actor, count in missing if count > 0
+        ]
+        if commands:
+            self._run.write(commands)
 
     def beat(self, status: RoleStatus) -> None:
         """Replace the role's heartbeat, dated by `clock`."""
@@ -194,6 +215,7 @@ class Registry:
             _check_newest(incarnation, newest)
             best = _float(replies[1])
             commands: list[Command] = [
+                ("HSET", keys.incarnations, "evaluator", incarnation),  # which Redis may have forgotten
                 ("XADD", keys.evaluations, "MAXLEN", "~", EVALUATIONS, "*", "json", text),
                 ("HSET", keys.evaluated, "env_steps", evaluation.env_steps),
             ]
@@ -257,7 +279,7 @@ class Registry:
 
 
 def _check_newest(incarnation: int, newest: bytes | None) -> None:
-    if incarnation != number_or_zero(newest):
+    if incarnation < number_or_zero(newest):
         raise FencedError(
             f"another evaluator has taken over (incarnation {number_or_zero(newest)}, ours {incarnation})"
         )

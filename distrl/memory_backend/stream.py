@@ -306,6 +306,7 @@ class UnrollStream:
         """Remove entries, change ledger and highest sequences, and run `commands`, in one fenced transaction.
 
         An entry that Redis lost while it was in progress is counted as produced once more, so that the ledger balances.
+        Another server, whose clock is behind, may have given its id to another entry, which stays.
         """
         keys, ids = self._keys, [entry.entry_id for entry in entries]
         foreign = counts.get("foreign", 0)
@@ -318,10 +319,12 @@ class UnrollStream:
             if ids and not doubtful and self._interruptions != self._engine.interruptions:
                 raise _InterruptedError
             pushed = pushed_among(entries, foreign, _registered(replies[0], entries) if mixed else ())
-            forgotten = {entry_id for entry_id, found in zip(ids, replies[len(reads) :], strict=False) if not found}
+            found = zip(entries, replies[len(reads) :], strict=False)  # without looks: none
+            forgotten = {entry.entry_id for entry, there in found if entry not in (_entry(*item) for item in there)}
             there = [entry for entry in pushed if entry.entry_id not in forgotten]
             again = {"produced": counts.get("produced", 0) + len(pushed) - len(there)}
-            removal = _removal(keys, ids) if ids else []
+            left = [entry_id for entry_id in ids if entry_id not in forgotten]
+            removal = _removal(keys, left) if left else []
             return [*removal, *_raised({**counts, **again, **released(there)}, keys, highest), *commands]
 
         try:

@@ -25,6 +25,30 @@ class TicketBox:
         commands: list[Command] = [("RPUSH", self._keys.tickets, *[_TICKET] * count)] if count else []
         self._run.fenced(lambda _replies: commands, "issuing tickets")
 
+    def recount(self, outstanding: int, *, forget_held: bool) -> None:
+        """Issue or withdraw free tickets until `outstanding` are free, held, or used by an unroll in the stream.
+
+        A ticket that Redis takes for free or lost, while an actor works under it, shows up with that actor's unroll.
+
+        Args:
+            forget_held: Remove the tickets that Redis takes for held: their actors may have pushed since, or ended.
+
+        Raises:
+            FencedError: Another learner has taken over.
+        """
+        keys = self._keys
+        held = keys.all_held(self._engine.call("HGETALL", keys.incarnations))
+        lengths: list[Command] = [("LLEN", key) for key in held]
+        free, entries, *counts = self._engine.transaction([("LLEN", keys.tickets), ("XLEN", keys.unrolls), *lengths])
+        commands: list[Command] = [("DEL", *held)] if forget_held and held else []
+        missing = outstanding - free - entries - (0 if forget_held else sum(counts))
+        if missing > 0:
+            commands.append(("RPUSH", keys.tickets, *[_TICKET] * missing))
+        elif missing < 0 and free:
+            commands.append(("LPOP", keys.tickets, min(-missing, free)))
+        if commands:
+            self._run.fenced(lambda _replies: commands, "counting the tickets")
+
     def take(self, producer: Producer, block_s: float) -> bool:
         """Move one free ticket to `producer`; False after `block_s` seconds without one."""
         held = self._keys.held(producer)

@@ -83,6 +83,10 @@ class WeightStore:
             raise MemoryBackendError(f"the weights of {self._keys.run_id} are gone from Redis; start a new run")
         return Published(checked_number(version, self._what), blob, checked_number(env_steps, self._what_steps))
 
+    def has_bundle(self) -> bool:
+        """Return whether the learner has put the run's bundle."""
+        return bool(self._engine.call("HEXISTS", self._keys.bundle, "sha256"))
+
     def put_bundle(self, bundle: PolicyBundle) -> None:
         fields = ("graph", bundle.graph, "description", bundle.description, "sha256", bundle_sha256(bundle))
         self._run.write_one("HSET", self._keys.bundle, *fields)

@@ -535,7 +535,7 @@ def test_what_is_waited_for_is_counted_by_name(make_run, monkeypatch):
 
     monkeypatch.setattr(run.backend.tickets, "take", take)
     # Room, room, paused, and two looks for a ticket.
-    start = actor._gate.wait(Admission(False, 1, False, False), actor.weights_version)
+    start = actor._gate.wait(Admission(False, 1, False, False))
     assert (start.has_room, start.paused) == (True, False)
     assert actor.waits.shares() == {"waiting: room": 2 / 7, "paused": 1 / 7, "waiting: ticket": 4 / 7}
 

@@ -79,7 +79,7 @@ def test_a_learner_whose_run_was_taken_over_publishes_and_saves_nothing_more(sta
     run = start_run(*unhurried, "--set", "checkpoint.every_updates=5")
     run.wait_for_updates(10)
     os.kill(run.role("learner").pid, signal.SIGSTOP)
-    token, version = run.backend.become_learner().fence, run.backend.weights.version()
+    token, version = run.backend.become_learner().fence.number, run.backend.weights.version()
     newest = checkpoints(run)[-1]
     os.kill(run.role("learner").pid, signal.SIGCONT)
     summary = run.finish()

@@ -126,7 +126,9 @@ def test_memory_is_the_highest_ever_seen(make_monitor, backend):
 def test_the_newest_ledger_is_kept(make_monitor, backend):
     monitor = make_monitor()
     assert monitor.ledger.produced == 0
-    backend.become_learner().ledger.roll_back(3)
+    learner = backend.become_learner()
+    learner.unrolls.acknowledge([], {"produced": 3, "trained": 3}, {})
+    learner.ledger.recover(0)
     monitor.update(backend, [])
     assert monitor.ledger.rolled_back == 3
 

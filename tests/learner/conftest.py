@@ -93,7 +93,7 @@ class SmallRun:
         staleness = StalenessBound(k) if not isinstance(k, StalenessBound) else k
         tickets = Tickets(self.learner, staleness)
         intake = Intake(
-            Inbox(self.learner.unrolls, batch_size, block_s),
+            Inbox(self.learner.unrolls, self.learner.unrolls, batch_size, block_s),
             self.learner,
             schema,
             tickets,

@@ -17,7 +17,7 @@ CAPS = QueueCaps(8, 1000)
 
 
 def test_fences_count_up(run):
-    assert [each.become_learner().fence for each in (run.backend, run.connect(), run.backend)] == [1, 2, 3]
+    assert [each.become_learner().fence.number for each in (run.backend, run.connect(), run.backend)] == [1, 2, 3]
 
 
 def test_a_run_is_created_once(run):

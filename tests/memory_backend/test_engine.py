@@ -10,7 +10,7 @@ def test_only_the_learner_may_do_what_is_fenced(backend):
         lambda: backend.unrolls.acknowledge([], {"lost": 1}, {}),
         lambda: backend.weights.publish(1, b"w", 0),
         lambda: backend.tickets.issue(1),
-        lambda: backend.ledger.roll_back(1),
+        lambda: backend.ledger.recover(1),
     ):
         with pytest.raises(TypeError, match=r"only what Backend\.become_learner returns"):
             write()
@@ -26,7 +26,7 @@ def test_one_more_connection_of_the_learner_shares_its_fence(run):
     assert run.backend.tickets.counts() == (3, 0)
     successor = run.connect().become_learner()
     for late in (learner, feed):
-        with pytest.raises(FencedError, match=f"token {successor.fence}, ours {learner.fence}"):
+        with pytest.raises(FencedError, match=f"token {successor.fence.number}, ours {learner.fence.number}"):
             late.tickets.issue(1)
     assert run.backend.tickets.counts() == (3, 0)
 

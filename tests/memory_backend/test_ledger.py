@@ -42,11 +42,22 @@ def test_a_gap_is_counted_as_produced_and_lost(backend):
 
 def test_what_was_rolled_back_is_counted_apart(backend):
     old, learner = backend.become_learner(), backend.become_learner()
-    learner.ledger.roll_back(3)
-    learner.ledger.roll_back(2)
+    learner.unrolls.acknowledge([], {"produced": 9, "trained": 9}, {})
+    learner.ledger.recover(6)
+    learner.ledger.recover(6)
+    learner.ledger.recover(4)
     with pytest.raises(FencedError):
-        old.ledger.roll_back(1)
-    assert backend.ledger.counts() == LedgerCounts(rolled_back=5)
+        old.ledger.recover(1)
+    assert backend.ledger.counts() == LedgerCounts(produced=9, trained=9, rolled_back=5)
+
+
+def test_acknowledgements_that_redis_has_forgotten_count_again(backend):
+    learner = backend.become_learner()
+    learner.unrolls.acknowledge([], {"produced": 9, "trained": 9}, {})
+    learner.ledger.recover(6)
+    learner.ledger.recover(11, failovers=2)
+    learner.ledger.recover(11)
+    assert backend.ledger.counts() == LedgerCounts(produced=14, trained=14, rolled_back=3, failovers=2)
     assert backend.ledger.counts().imbalance == 0
 
 

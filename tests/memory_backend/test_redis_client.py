@@ -103,12 +103,13 @@ def test_an_acknowledgement_whose_reply_is_lost_counts_once(lossy):
 def test_weights_tickets_and_roll_back_survive_lost_replies_exactly_once(lossy):
     backend, proxy = lossy
     learner = backend.become_learner()
+    learner.unrolls.acknowledge([], {"produced": 2, "trained": 2}, {})
     proxy.marker = b"EXEC"
     learner.weights.publish(1, b"w", 0)
     proxy.marker = b"EXEC"
     learner.tickets.issue(3)
     proxy.marker = b"EXEC"
-    learner.ledger.roll_back(2)
+    learner.ledger.recover(0)
     assert proxy.lost == 3
     assert backend.weights.fetch()[:2] == (1, b"w")
     assert backend.tickets.counts() == (3, 0)
@@ -576,7 +577,7 @@ def test_a_fence_taken_since_the_last_operation_is_noticed(redis_run):
     learner = backend.become_learner()
     learner.tickets.issue(1)
     new = usurper.become_learner()
-    with pytest.raises(FencedError, match=f"token {new.fence}, ours {learner.fence}"):
+    with pytest.raises(FencedError, match=f"token {new.fence.number}, ours {learner.fence.number}"):
         learner.tickets.issue(1)
     new.tickets.issue(1)
     with pytest.raises(FencedError):

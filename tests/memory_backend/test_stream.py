@@ -192,7 +192,7 @@ def test_an_old_fence_changes_nothing(backend):
     push(backend, 0)
     entries = backend.unrolls.take(1, 0.0)
     before = backend.ledger.counts()
-    with pytest.raises(FencedError, match=f"token {new.fence}, ours {old.fence}"):
+    with pytest.raises(FencedError, match=f"token {new.fence.number}, ours {old.fence.number}"):
         old.unrolls.acknowledge(entries, {"trained": 1}, {(0, 1): 0})
     with pytest.raises(FencedError):
         old.unrolls.reject(entries[0], "decode", {})

@@ -1,0 +1,54 @@
+"""Puts back into Redis what a fail-over has taken away, from the learner's memory.
+
+A promoted replica holds the run as it was at some moment: the newest transactions are missing, each as a whole. The
+counts of the ledger agree there with everything else, so they still balance. The rest is put right by each part of the
+learner that knows of it: entries in progress (`UnrollStream`, `Inbox`), unrolls that are missing and producers whose
+registration is (`Intake`), settings (`OperatorRequests`), the learner's token (`RunStore.fenced`). Here are the policy
+bundle, the published weights, the count of unrolls in the weights, and the tickets.
+"""
+
+import logging
+
+from distrl.learner.learner import Learner
+from distrl.learner.preparation import Prepared
+
+log = logging.getLogger(__name__)
+RECOUNTS = 16
+"""Number of updates after which tickets are counted again: by then actors have used those that Redis had forgotten."""
+
+
+class Recovery:
+    """Looks at the run in Redis whenever the learner's connection has broken."""
+
+    def __init__(self, prepared: Prepared, learner: Learner) -> None:
+        self._prepared, self._learner = prepared, learner
+        self._backend, self._engine = prepared.backend, prepared.backend.engine
+        self._interruptions = self._failovers = 0
+        self._recounts = 0
+        self._updates = 0
+
+    def attend(self) -> None:
+        """Recover after a broken connection; called between updates, and while the learner waits for unrolls."""
+        interruptions, failovers = self._engine.interruptions, self._engine.failovers
+        if interruptions != self._interruptions:
+            self._recover(failovers - self._failovers)
+            self._interruptions, self._failovers = interruptions, failovers  # as before it began: it may break again
+        elif self._recounts and self._updates != self._learner.state.updates:
+            self._recounts -= 1
+            self._updates = self._learner.state.updates
+            self._learner.recount_tickets()
+
+    def _recover(self, failovers: int) -> None:
+        state, weights = self._prepared.state, self._backend.weights
+        if not weights.has_bundle():
+            weights.put_bundle(self._prepared.bundle)
+        published = weights.version()
+        if published < state.weights_version:
+            log.warning("Redis has lost the weights from version %d on: publishing the newest again", published + 1)
+            self._learner.publish_again()
+        self._backend.ledger.recover(state.trained_unrolls, failovers)
+        self._backend.unrolls.acknowledge([], {}, state.applied)  # a successor must find no gaps below these
+        if failovers:
+            log.warning("Redis has failed over (%d times so far)", self._engine.failovers)
+        self._learner.recount_tickets(forget_held=failovers > 0)
+        self._recounts = RECOUNTS
