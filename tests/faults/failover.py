@@ -1,7 +1,7 @@
 """Fail-overs without servers: what a replica holds, and its promotion, which takes the newest transactions away.
 
-Both engines have them. The one in this process is put back as a whole; so its newest entry ids are given out again, as by
-a server whose clock is behind.
+Both engines have them. The one in this process is put back as a whole; so its newest entry ids are given out again, as
+by a server whose clock is behind.
 """
 
 import copy

@@ -41,7 +41,7 @@ def folder(tmp_path):
 def make(folder, state, networks=None, **checkpoint):
     config = RunConfig.model_validate({"checkpoint": {"every_s": None, **checkpoint}})
     origin = Origin(state, resumed=False)
-    return Checkpointer(Prepared(config, None, folder.parent, None, networks or {}, origin, None, None))
+    return Checkpointer(Prepared(config, None, folder.parent, None, networks or {}, origin, None, None, None))
 
 
 def save(checkpointer):

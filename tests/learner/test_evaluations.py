@@ -49,7 +49,7 @@ def seen(monkeypatch):
 def evaluations(registry, **tree):
     origin = Origin(LearnerState(run_id="r"), resumed=False)
     config, backend = RunConfig.model_validate(tree), SimpleNamespace(registry=registry)
-    return Evaluations(Prepared(config, None, Path("never"), None, {}, origin, backend, None), None)
+    return Evaluations(Prepared(config, None, Path("never"), None, {}, origin, backend, None, None), None)
 
 
 def test_each_is_read_once_and_no_more_often_than_asked_for(registry, seen, monkeypatch):

@@ -39,7 +39,7 @@ class Steered:
 
 def requests(config, state, backend):
     origin = Origin(state, resumed=False)
-    made = Prepared(config, None, None, Steered(), {}, origin, backend, StalenessBound(None))
+    made = Prepared(config, None, None, Steered(), {}, origin, backend, StalenessBound(None), None)
     return OperatorRequests(made, Wanting())
 
 

@@ -49,7 +49,7 @@ class Reporting:
         self.state = LearnerState(run_id="small", env_steps=1000, updates=40)
         self.waits = Waits(clock)
         origin = Origin(self.state, resumed=False)
-        self.reporter = Reporter(Prepared(config, None, None, None, {}, origin, run.backend, None), self.waits)
+        self.reporter = Reporter(Prepared(config, None, None, None, {}, origin, run.backend, None, None), self.waits)
         self.sequence = 0
 
     def update(self, waited_s=0.0, worked_s=0.0):

@@ -3,6 +3,7 @@
 import pytest
 
 from distrl.errors import FencedError, MemoryBackendError
+from tests.faults.failover import promote, replica_of
 
 
 def test_only_the_learner_may_do_what_is_fenced(backend):
@@ -29,6 +30,37 @@ def test_one_more_connection_of_the_learner_shares_its_fence(run):
         with pytest.raises(FencedError, match=f"token {successor.fence.number}, ours {learner.fence.number}"):
             late.tickets.issue(1)
     assert run.backend.tickets.counts() == (3, 0)
+
+
+def test_a_token_that_redis_has_forgotten_is_put_back(run):
+    replica = replica_of(run.backend)
+    learner = run.connect().become_learner()
+    promote(replica, [run.backend])
+    learner.tickets.issue(1)
+    assert run.backend.tickets.counts() == (1, 0)
+    assert run.connect().become_learner().fence.number == learner.fence.number + 1
+
+
+@pytest.mark.parametrize("first", ["older", "newer"])
+def test_of_two_learners_whose_tokens_redis_has_forgotten_the_newer_one_prevails(run, first):
+    replica = replica_of(run.backend)
+    learners = {"older": run.connect().become_learner(), "newer": run.connect().become_learner()}
+    promote(replica, [run.backend])
+    learners[first].tickets.issue(1)
+    learners["newer"].tickets.issue(1)
+    with pytest.raises(FencedError, match="token 2, ours 1"):
+        learners["older"].tickets.issue(1)
+
+
+def test_of_two_learners_with_one_number_the_one_that_redis_knows_prevails(run):
+    replica = replica_of(run.backend)
+    older = run.connect().become_learner()
+    promote(replica, [run.backend])
+    newer = run.connect().become_learner()
+    assert newer.fence.number == older.fence.number
+    with pytest.raises(FencedError, match="token 1, ours 1"):
+        older.tickets.issue(1)
+    newer.tickets.issue(1)
 
 
 def test_a_transaction_whose_guard_is_refused_changes_nothing(backend):

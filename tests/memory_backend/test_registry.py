@@ -19,6 +19,7 @@ from distrl.memory_backend.records import (
     time_shares,
 )
 from distrl.memory_backend.registry import SNAPSHOTS
+from tests.faults.failover import promote, replica_of
 
 ACTOR = RoleStatus(
     role="actor",
@@ -386,3 +387,28 @@ def test_shares_of_time_are_means_over_the_roles_of_a_kind():
         "actor": {"paused": 0.375, "waiting: room": 0.0625},
     }
     assert time_shares([]) == {}
+
+
+def test_producers_that_redis_has_forgotten_are_registered_again(backend):
+    registry = backend.registry
+    registry.register_actor(0)
+    replica = replica_of(backend)
+    registry.register_actor(0)
+    registry.register_actor(1)
+    promote(replica, [backend])
+    registry.keep_registered([(0, 2), (1, 1), (0, 1)])
+    registry.keep_registered([(0, 2), (1, 1), (0, 1)])
+    assert registry.is_registered((0, 2))
+    assert (registry.register_actor(0), registry.register_actor(1)) == (3, 2)
+    registry.keep_registered([])
+
+
+def test_an_evaluator_that_redis_has_forgotten_stays_the_evaluator(backend):
+    registry, replica = backend.registry, replica_of(backend)
+    incarnation = registry.register_evaluator()
+    promote(replica, [backend])
+    registry.check_evaluator(incarnation)
+    registry.add_evaluation(Evaluation(1, 1, 1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0), b"w", incarnation)
+    assert registry.register_evaluator() == incarnation + 1
+    with pytest.raises(FencedError):
+        registry.check_evaluator(incarnation)

@@ -101,3 +101,25 @@ def test_tickets_are_neither_lost_nor_made(run, actions):
             assert backend.tickets.reclaim((actor, 1)) == held[actor]
             free, held[actor] = free + held[actor], 0
         assert backend.tickets.counts() == (free, sum(held))
+
+
+@pytest.mark.parametrize(("free", "held", "queued", "after"), [(1, 1, 1, (2, 1)), (4, 1, 1, (2, 1)), (0, 3, 3, (0, 3))])
+def test_a_recount_issues_what_is_missing_and_withdraws_what_is_too_much(backend, free, held, queued, after):
+    learner = backend.become_learner()
+    producer = (0, backend.registry.register_actor(0))
+    learner.tickets.issue(free + held)
+    for _ in range(held):
+        assert backend.tickets.take(producer, 0.0)
+    for sequence in range(queued):
+        backend.unrolls.push(UnrollHeader(9, 1, sequence, 0, 1), b"x")
+    learner.tickets.recount(4, forget_held=False)
+    assert backend.tickets.counts() == after
+
+
+def test_a_recount_may_forget_who_holds_a_ticket(backend):
+    learner = backend.become_learner()
+    producer = (0, backend.registry.register_actor(0))
+    learner.tickets.issue(3)
+    assert backend.tickets.take(producer, 0.0)
+    learner.tickets.recount(3, forget_held=True)
+    assert backend.tickets.counts() == (3, 0)
