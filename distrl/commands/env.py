@@ -37,6 +37,9 @@ def check(
     timeout: Annotated[
         float, typer.Option(min=1.0, metavar="S", help="Longest time for one reset, one episode, one measurement.")
     ] = 30.0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Only the spec, as JSON: for environment.spec_file of another host.")
+    ] = False,
 ) -> None:
     """Try an environment: spaces, the first observation as the network sees it, three episodes, steps per second.
 
@@ -45,6 +48,8 @@ def check(
     [cyan]distrl env check my_module:MyWorld --set environment.kwargs.size=8 --timeout 120[/]
 
     [cyan]distrl env check --preset cartpole-impala --environments 64[/]
+
+    [cyan]distrl env check my_module:MyWorld --json > spec.json[/]
     """
     from distrl.environments.check import check_environment
 
@@ -52,6 +57,11 @@ def check(
     if file is None and preset is None and given is None:
         raise ConfigError("which environment? For example: distrl env check CartPole-v1")
     config = load(preset, file, sets or (), {"--env": given}).config
+    if as_json:
+        from distrl.environments.probe import probe
+
+        typer.echo(probe(config.environment, action_mask=config.network.action_mask, timeout_s=timeout).to_json())
+        return
     print_findings(
         check_environment(
             config.environment,

@@ -96,6 +96,9 @@ class Layers:
     actors: Annotated[
         int | None, typer.Option("--actors", metavar="N", help="Actor processes; 0: deterministic mode.")
     ] = None
+    no_actors: Annotated[
+        bool, typer.Option("--no-actors", help="Start none: actors of other hosts join by [cyan]distrl actors[/].")
+    ] = False
     sets: Annotated[
         list[str] | None,
         typer.Option(
@@ -139,7 +142,8 @@ class Layers:
 
     def _flags(self) -> dict[str, Any]:
         names = ("env", "algorithm", "actors", "launcher", "ray_address", "redis_url", "seed")
-        return {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
+        flags = {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
+        return {**flags, "--no-actors": False if self.no_actors else None}
 
 
 @dataclass(frozen=True)

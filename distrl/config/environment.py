@@ -40,5 +40,8 @@ class EnvironmentConfig(Section):
     """Steps between the environment and the policy, in order; each is {step: NAME, …}."""
     text: TextParameters = TextParameters()
     """How text observations become tokens."""
+    spec_file: str | None = None
+    """File with the environment's spec, which `distrl env check --json` prints, for a host that has no environment and
+    starts no actors (`launch.start_actors: false`); null: the environment is tried before the launch."""
     step_timeout_s: float = Field(60.0, gt=0.0, allow_inf_nan=False)
     """An actor whose last environment step is older than this is killed, counted and replaced."""

@@ -26,6 +26,7 @@ FLAGS = {
     "--env": "environment.id",
     "--algorithm": "algorithm.name",
     "--actors": "actors.count",
+    "--no-actors": "launch.start_actors",
     "--launcher": "launch.launcher",
     "--ray-address": "launch.ray_address",
     "--redis-url": "memory.url",

@@ -258,11 +258,27 @@ class LaunchConfig(Section):
     """Run roles as processes of this machine, or as actors of a Ray cluster."""
     ray_address: str | None = None
     """The address of a Ray cluster; null: a cluster of the run's own."""
+    start_actors: bool = True
+    """Whether the run starts `actors.count` actors. false: actors of other hosts join it (`distrl actors`), and
+    `actors.count` is the number that you expect."""
     log_level: LogLevel = "info"
     """Lowest level that roles log."""
 
     def check(self, run: "RunConfig") -> None:
-        """Refuse Ray in deterministic mode, and a Ray address without Ray."""
+        """Refuse Ray in deterministic mode, a Ray address without Ray, and a run that no actor can join."""
+        if not self.start_actors:
+            if run.deterministic:
+                raise ValueError("launch.start_actors: false needs actors.count >= 1; actors.count: 0 is one process")
+            if run.memory.url is None:
+                raise ValueError(
+                    "launch.start_actors: false: actors of other hosts cannot reach an embedded Redis; name one that "
+                    "they can with --redis-url"
+                )
+        elif run.environment.spec_file is not None:
+            raise ValueError(
+                f"environment.spec_file: {run.environment.spec_file} is for a host without the environment, which "
+                "starts no actors; add --no-actors (launch.start_actors: false)"
+            )
         if run.deterministic and self.launcher == "ray":
             raise ValueError("launch.launcher: ray needs actors.count >= 1; actors.count: 0 is one process")
         if self.ray_address is not None and self.launcher != "ray":
@@ -293,6 +309,11 @@ class RunConfig(Section):
     def deterministic(self) -> bool:
         """One process, in-memory backend, no threads, deterministic operations."""
         return self.actors.count == 0
+
+    @property
+    def started_actors(self) -> int:
+        """Number of actors that the run starts; further ones may join."""
+        return self.actors.count if self.launch.start_actors else 0
 
     @property
     def sequences_per_batch(self) -> int:

@@ -11,6 +11,7 @@ import itertools
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -28,7 +29,7 @@ EPISODE_S = 1.0
 
 
 def probe(config: EnvironmentConfig, *, action_mask: str | None = None, timeout_s: float | None = None) -> EnvSpec:
-    """Return the environment's spec, found out in a subprocess that imports neither TensorFlow nor Keras nor JAX.
+    """Return the environment's spec: from `spec_file`, or found out in a subprocess without a numeric framework.
 
     The subprocess has this process's `sys.path` and working directory, as actors will. It plays one episode with random
     actions, for at most `EPISODE_S`.
@@ -42,6 +43,8 @@ def probe(config: EnvironmentConfig, *, action_mask: str | None = None, timeout_
     Raises:
         ConfigError: In one line, with the environment's own traceback or output as a note.
     """
+    if config.spec_file is not None:
+        return given_spec(config.id, Path(config.spec_file))
     timeout_s = _limit_s(config) if timeout_s is None else timeout_s
     spec, failure = _try(config, action_mask, timeout_s, seed=0)
     if failure is not None:
@@ -49,6 +52,24 @@ def probe(config: EnvironmentConfig, *, action_mask: str | None = None, timeout_
             raise failure
         print(f"{failure}; a second trial did not fail in that way: going on", file=sys.stderr, flush=True)
     assert spec is not None
+    return spec
+
+
+def given_spec(environment: str, path: Path) -> EnvSpec:
+    """Return the spec in a file that another host has written; actors compare it with their environment.
+
+    Raises:
+        ConfigError: The file cannot be read, or is of another environment.
+    """
+    how = f"write it where the environment is: distrl env check {environment} --json"
+    try:
+        spec = EnvSpec.from_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"environment.spec_file {path} cannot be read: {error.strerror}; {how}") from error
+    except ValueError as error:  # neither UTF-8 nor a spec
+        raise ConfigError(f"environment.spec_file {path} holds no spec of an environment; {how}") from error
+    if spec.id != environment:
+        raise ConfigError(f"environment.spec_file {path} is of {spec.id}, the run of {environment}; {how}")
     return spec
 
 

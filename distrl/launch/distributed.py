@@ -45,12 +45,23 @@ def train_with_roles(
         _publish(run, backend)
         cleanup.callback(_last_look, run, monitor)
         write_run_json(run_dir, description.run_id, redis_url)
+        if not config.launch.start_actors:
+            _tell_how_to_join(run, monitor)
         launcher = _make_launcher(run, head_start, monitor.event)
         cleanup.callback(launcher.close)
         outcome = Supervisor(config, launcher, backend, monitor, run.log_dir, interrupt).run()
         if outcome.exit_code == DistrlError.exit_code and (kept := keep_published(run_dir, backend)):
             monitor.event(kept)
     return outcome
+
+
+def _tell_how_to_join(run: Run, monitor: Monitor) -> None:
+    """Print the commands by which other hosts bring actors, and an evaluator where this one has no environment."""
+    joins = f"--redis-url {run.address.redis_url} --run-id {run.address.run_id}"
+    key = f"with DISTRL_RUN_KEY_FILE naming a copy of {Path(run.description.run_dir) / KEY_FILE}"
+    monitor.event(f"no actors here; on their hosts, {key}: distrl actors {joins}")
+    if run.config.evaluation.every_env_steps is not None and run.config.environment.spec_file is not None:
+        monitor.event(f"no evaluator here; on a host with the environment, {key}: distrl evaluator {joins}")
 
 
 def _publish(run: Run, backend: Backend) -> None:

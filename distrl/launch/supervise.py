@@ -56,8 +56,9 @@ class Supervisor:
         self._watch = HangWatch(config.environment.step_timeout_s, self._awake)
         self._learner_trains = False
         self._is_first_start = True  # no learner has trained yet
-        self._target, self._most = config.actors.count, most_actors(config)
+        self._target, self._most = config.started_actors, most_actors(config)
         self._scaling_from: int | None = None
+        self._without_actors = False  # as last reported
         self._reported: set[Role] = set()  # roles with a heartbeat
         self._without_place: dict[Role, str] = {}  # and what each needs
         self._places_beats = 0
@@ -130,7 +131,7 @@ class Supervisor:
         for status in statuses:
             self._kill_if_hung(status)
         self._monitor.update(self._backend, statuses)
-        return self._check_progress(statuses, paused=control.paused)
+        return self._check_progress(statuses, paused=control.paused or self._awaits_actors(statuses))
 
     def _is_up(self, status: RoleStatus) -> bool:
         """Return whether the role is up; a member that is down or has no place is not, roles joined by hand are."""
@@ -289,8 +290,9 @@ class Supervisor:
 
     def _scale(self, target: int, *, forced: bool) -> None:
         """Follow an operator's request: retire the highest ids at once; `_start_some` adds actors."""
-        if target < 1 or (target > self._most and not forced):
-            self._monitor.event(f"not scaled to {target} actors: 1 to {self._most} are allowed (actors.max_count)")
+        if not self._config.launch.start_actors or target < 1 or (target > self._most and not forced):
+            allowed = f"1 to {self._most} are allowed (actors.max_count)" if self._target else "they join by themselves"
+            self._monitor.event(f"not scaled to {target} actors: {allowed}")
             self._backend.registry.set_control(target_actors=self._target)  # other readers follow it, too
             return
         if self._scaling_from is None:
@@ -320,6 +322,14 @@ class Supervisor:
         elif member.handle is not None:
             member.killed_for = f"no environment step for {age_s:.0f} s (environment.step_timeout_s)"
             member.handle.kill()
+
+    def _awaits_actors(self, statuses: Sequence[RoleStatus]) -> bool:
+        """Return whether nothing can be learned because no actor of another host is there; report a change."""
+        awaits = not self._config.launch.start_actors and not any(status.role == "actor" for status in statuses)
+        if awaits != self._without_actors:
+            self._without_actors = awaits
+            self._monitor.event("no actor is there: waiting until actors join" if awaits else "actors have joined")
+        return awaits
 
     def _check_progress(self, statuses: Sequence[RoleStatus], *, paused: bool) -> Outcome | None:
         before, since = self._progress

@@ -114,7 +114,8 @@ class Prepared:
     def _rounds(self, backend: Backend) -> Rounds | None:
         if not self.algorithm.parameters.rounds:
             return None
-        workers = max(self.config.actors.count, 1)  # the one of deterministic mode is none of `actors.count`
+        # The one actor of deterministic mode is none of `actors.count`.
+        workers = 1 if self.config.deterministic else self.config.started_actors
         return Rounds(workers, backend.registry.control, self.config.learner.sync_timeout_s)
 
 

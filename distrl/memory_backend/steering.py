@@ -80,10 +80,12 @@ class Steering:
             force: Allow more than `actors.max_count`.
 
         Raises:
-            ConfigError: `count` is below 1, or above the run's bound.
+            ConfigError: `count` is below 1, or above the run's bound; or the run starts no actors of its own.
         """
         if isinstance(actors, bool) or not isinstance(actors, int) or actors < 1:
             raise ConfigError(f"actors: {actors} must be a whole number, at least 1")
+        if not self._config.launch.start_actors:
+            raise ConfigError("the run starts no actors (launch.start_actors: false): they join by distrl actors")
         most = self._described(_Bounded).most_actors
         if most is not None and actors > most and not force:
             raise ConfigError(

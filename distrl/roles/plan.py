@@ -32,8 +32,12 @@ class Role:
 
 
 def roles_beside_actors(config: RunConfig) -> list[Role]:
-    """Return the learner, and an evaluator if there is one; the supervisor adds actors."""
-    return [Role("learner"), *([Role("evaluator")] if config.evaluation.every_env_steps is not None else [])]
+    """Return the learner, and an evaluator if there is one; the supervisor adds actors.
+
+    Where this host has no environment, an evaluator of another host joins.
+    """
+    evaluates = config.evaluation.every_env_steps is not None and config.environment.spec_file is None
+    return [Role("learner"), *([Role("evaluator")] if evaluates else [])]
 
 
 ACTORS_PER_CORE = 4
@@ -54,14 +58,14 @@ def oversubscription_warning(config: RunConfig) -> str | None:
 
     One more is no problem: actors wait while the learner computes.
     """
-    evaluates = config.evaluation.every_env_steps is not None and config.actors.count > 0
-    threads = config.learner.threads + config.actors.count + evaluates
+    evaluates = len(roles_beside_actors(config)) > 1 and not config.deterministic
+    threads = config.learner.threads + config.started_actors + evaluates
     if threads <= cores() + 1:
         return None
     evaluator = " + the evaluator" if evaluates else ""
     return (
         f"{threads} numeric roles on {cores()} cores (learner.threads {config.learner.threads} + actors.count "
-        f"{config.actors.count}{evaluator}): they will take turns; fewer actors are likely to be faster"
+        f"{config.started_actors}{evaluator}): they will take turns; fewer actors are likely to be faster"
     )
 
 

@@ -196,3 +196,9 @@ def test_a_bad_id_ends_with_the_nearest_ones(capsys):
     code, out, err = run(capsys, "CartPol-v1")
     assert (code, out) == (2, "")
     assert "distrl: error: unknown environment 'CartPol-v1'; the nearest ids are CartPole-v1, CartPole-v0" in err
+
+
+def test_the_spec_alone_is_json_that_another_host_reads(capsys):
+    assert main.main(["env", "check", "CartPole-v1", "--json"]) == 0
+    spec = EnvSpec.from_json(capsys.readouterr().out)
+    assert (spec.id, spec.actions) == ("CartPole-v1", {"action": DiscreteSpec(2)})

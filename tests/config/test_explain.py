@@ -47,7 +47,7 @@ def explained(tree, origin_of=None):
         ),
         (
             {"launch": {"xyzzy": 1}},
-            "unknown key launch.xyzzy; valid keys in launch: launcher, ray_address, log_level",
+            "unknown key launch.xyzzy; valid keys in launch: launcher, ray_address, start_actors, log_level",
         ),
         (
             {"xyzzy": 1},
@@ -79,7 +79,7 @@ def test_an_unknown_key_names_the_nearest_valid_one(tree, line):
             {"launch": {"launcher": 3}},
             "launch.launcher: 3 must be 'process' or 'ray'",
         ),
-        ({"launch": 3}, "launch: 3 must be a mapping of launcher, ray_address, log_level"),
+        ({"launch": 3}, "launch: 3 must be a mapping of launcher, ray_address, start_actors, log_level"),
         ({"environment": {"kwargs": 3}}, "environment.kwargs: 3 must be a mapping"),
         (
             {"network": {"heads_parameters": 5}},
@@ -119,6 +119,20 @@ def test_an_unknown_key_names_the_nearest_valid_one(tree, line):
         (
             {"actors": {"count": 0}, "launch": {"launcher": "ray"}},
             "launch.launcher: ray needs actors.count >= 1; actors.count: 0 is one process",
+        ),
+        (
+            {"actors": {"count": 0}, "launch": {"start_actors": False}},
+            "launch.start_actors: false needs actors.count >= 1; actors.count: 0 is one process",
+        ),
+        (
+            {"launch": {"start_actors": False}},
+            "launch.start_actors: false: actors of other hosts cannot reach an embedded Redis; name one that they can "
+            "with --redis-url",
+        ),
+        (
+            {"environment": {"spec_file": "spec.json"}},
+            "environment.spec_file: spec.json is for a host without the environment, which starts no actors; add "
+            "--no-actors (launch.start_actors: false)",
         ),
     ],
 )

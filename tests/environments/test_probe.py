@@ -281,3 +281,28 @@ def test_what_takes_longer_is_told_of(capsys, id_, line, looks) -> None:
     assert probing._wait(Ending(), EnvironmentConfig(id=id_), 30.0) == 0
     assert waits == [2.0, 28.0][:looks]
     assert capsys.readouterr().err == (line if looks == 2 else "")
+
+
+def test_a_host_without_the_environment_takes_its_spec_from_a_file(tmp_path):
+    file = tmp_path / "spec.json"
+    file.write_text(SPEC.to_json())
+    config = EnvironmentConfig(id="my_module:Mine", spec_file=str(file))  # no such module here
+    assert probe(config) == SPEC
+    with pytest.raises(ConfigError, match=rf"spec_file {file} is of my_module:Mine, the run of other:Env; write it"):
+        probe(config.model_copy(update={"id": "other:Env"}))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read: No such file or directory; write it where the environment is: distrl env check m:E"),
+        (b'{"id": "m:E"}', "holds no spec of an environment; write it"),
+        (b"\xff", "holds no spec of an environment; write it"),
+    ],
+)
+def test_a_file_without_a_spec_is_one_line(tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "spec.json").write_bytes(content)
+    with pytest.raises(ConfigError, match=message) as raised:
+        probe(EnvironmentConfig(id="m:E", spec_file=str(tmp_path / "spec.json")))
+    assert "\n" not in str(raised.value)

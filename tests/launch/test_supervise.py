@@ -546,6 +546,23 @@ def test_no_update_for_too_long_ends_the_run_with_4_but_a_pause_is_no_stall(worl
     assert world.backend.registry.control().paused is False
 
 
+def test_a_run_that_starts_no_actors_waits_for_them_and_is_not_stalled_meanwhile(world):
+    joins = {"launch": {"start_actors": False}, "memory": {"url": "redis://h"}, "learner": {"stall_timeout_s": 0.05}}
+
+    def nap():
+        time.sleep(0.1)
+
+    there = world.beats(Role("actor", 10_000))
+    outcome = world.run(nap, nap, world.asks(target_actors=3), nap, there, nap, nap, **joins)
+    assert (outcome.exit_code, outcome.stop_reason) == (4, "stalled")  # once they are there
+    assert [handle.role for handle in world.launcher.started] == [LEARNER]
+    assert world.view.events[:3] == [
+        "no actor is there: waiting until actors join",
+        "not scaled to 3 actors: they join by themselves",
+        "actors have joined",
+    ]
+
+
 @pytest.mark.parametrize(("case", "code"), [("each within its time", 0), ("slow start", 4), ("second learner", 4)])
 def test_the_learners_start_and_its_first_update_have_a_clock_each(world, clock, monkeypatch, case, code):
     """The start of a second learner gives no further time: one after the other could die before an update."""

@@ -92,6 +92,12 @@ def test_what_is_refused_changes_nothing_and_is_not_written_down(run, describe, 
     assert (run.backend.registry.control(), asked(run)) == (before, [])
 
 
+def test_a_run_that_starts_no_actors_is_not_scaled(describe):
+    steering = describe(launch={"start_actors": False}, memory={"url": "redis://h"})
+    with pytest.raises(ConfigError, match="the run starts no actors"):
+        steering.scale(2)
+
+
 def test_values_are_shown_as_they_are_by_now(run, describe):
     steering = describe()
     steering.change({"algorithm.entropy_weight": 0.25})

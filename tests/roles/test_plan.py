@@ -35,6 +35,17 @@ def test_roles_and_their_names():
     assert Role("evaluator").log_name == "evaluator.log"
 
 
+def test_a_host_without_the_environment_starts_neither_actors_nor_an_evaluator():
+    launch = {"launch": {"start_actors": False}, "memory": {"url": "redis://h"}, "actors": {"count": 100}}
+    evaluation = {"evaluation": {"every_env_steps": 1000}}
+    joined = RunConfig.model_validate({**launch, **evaluation})
+    assert joined.started_actors == 0
+    assert oversubscription_warning(joined) is None
+    assert [role.kind for role in roles_beside_actors(joined)] == ["learner", "evaluator"]
+    without = RunConfig.model_validate({**launch, **evaluation, "environment": {"spec_file": "spec.json"}})
+    assert [role.kind for role in roles_beside_actors(without)] == ["learner"]
+
+
 @pytest.mark.parametrize(
     ("sections", "most"),
     [
