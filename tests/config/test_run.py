@@ -1,8 +1,11 @@
 """Combinations of settings that no run can have."""
 
+import traceback
+
 import pytest
 
 from distrl.config import RunConfig
+from distrl.errors import ConfigError
 
 
 def replicas(count=4, backend="jax", **sections):
@@ -61,8 +64,31 @@ def test_what_actors_tell_of_their_rewards_follows_from_how_they_are_normalised(
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("url", "redis://localhost"), ("namespace", "team-a"), ("compression", "lz4")]
+    ("name", "value"),
+    [("url", "redis://localhost"), ("namespace", "team-a"), ("compression", "lz4"), ("tls", {"ca_file": "a"})],
 )
 def test_one_process_refuses_what_only_redis_would_use(name, value):
     with pytest.raises(ValueError, match=rf"memory\.{name} has no use with actors\.count: 0"):
         RunConfig.model_validate({"actors": {"count": 0}, "memory": {name: value}})
+
+
+@pytest.mark.parametrize("url", ["redis://me:s3cret@h", "rediss://:s3cret@h:1/0", "unix:///x?password=s3cret"])
+def test_a_password_in_the_url_is_refused_and_not_shown(url):
+    with pytest.raises(ConfigError, match=r"memory\.url holds a password.* DISTRL_REDIS_PASSWORD") as caught:
+        RunConfig.model_validate({"memory": {"url": url}})
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_files_of_tls_count_from_the_directory_of_the_launch(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    files = {"ca_file": "ca.crt", "cert_file": "~/own.crt", "key_file": "/x/own.key"}
+    for scheme in ("rediss", "valkeys", "rediss+sentinel", "rediss+cluster"):
+        tls = RunConfig.model_validate({"memory": {"url": f"{scheme}://h", "tls": files}}).memory.tls
+        assert (tls.ca_file, tls.cert_file, tls.key_file) == (f"{tmp_path}/ca.crt", "/home/me/own.crt", "/x/own.key")
+
+
+@pytest.mark.parametrize("url", [None, "redis://h", "unix:///x"])
+def test_files_of_tls_need_a_url_with_tls(url):
+    with pytest.raises(ValueError, match=r"memory\.tls has no use without a memory\.url that asks for TLS: rediss://"):
+        RunConfig.model_validate({"memory": {"url": url, "tls": {"ca_file": "ca.crt"}}})
