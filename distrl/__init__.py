@@ -68,6 +68,7 @@ def train(
     *,
     run_dir: str | Path | None = None,
     resume: str | None = None,
+    run_id: str | None = None,
     view: "View | str | None" = None,
     callbacks: "Sequence[Listener]" = (),
 ) -> "Summary":
@@ -78,6 +79,8 @@ def train(
         run_dir: The run's own directory, made if missing; by default a new one under runs/.
         resume: None: a new run. "auto": go on if `run_dir` holds a valid checkpoint, else start. A directory: go on
             with the run in it; `run_dir` is then not needed.
+        run_id: The id of a new run, by which roles and commands on other hosts find it in Redis: letters, digits, '.',
+            '_' and '-'. None: one of the time and a random number. A resumed run keeps its own.
         view: How progress is shown. "auto" (the default): a live panel in a terminal and plain lines elsewhere.
             "plain": plain lines. "quiet": events and the final summary. "silent": nothing. Or an object with the
             methods of `distrl.View`.
@@ -90,7 +93,7 @@ def train(
     Raises:
         DistrlError: The run could not be started; the class says why (see distrl.errors).
     """
-    return _train(config, run_dir, resume, view, callbacks)
+    return _train(config, run_dir, resume, run_id, view, callbacks)
 
 
 def iterate(
@@ -98,6 +101,7 @@ def iterate(
     *,
     run_dir: str | Path | None = None,
     resume: str | None = None,
+    run_id: str | None = None,
     view: "View | str | None" = None,
 ) -> "Generator[Snapshot, None, Summary]":
     """Train as `train` does, and yield every new snapshot; leaving the loop ends the run in order.
@@ -112,13 +116,14 @@ def iterate(
     """
     from distrl.launch.iteration import iterate as over
 
-    return over(lambda listener, interrupt: _train(config, run_dir, resume, view, [listener], interrupt))
+    return over(lambda listener, interrupt: _train(config, run_dir, resume, run_id, view, [listener], interrupt))
 
 
 def _train(
     config: "RunConfig | LoadedConfig",
     run_dir: str | Path | None,
     resume: str | None,
+    run_id: str | None,
     view: "View | str | None",
     callbacks: "Sequence[Listener]",
     interrupt: "Interrupt | None" = None,
@@ -139,7 +144,13 @@ def _train(
             shown = ListenedView(shown, callbacks)
         try:
             return training.train(
-                loaded, run_dir=folder, resume=resume, view=shown, head_start=learner, interrupt=interrupt
+                loaded,
+                run_dir=folder,
+                resume=resume,
+                run_id=run_id,
+                view=shown,
+                head_start=learner,
+                interrupt=interrupt,
             )
         finally:
             shown.stop()

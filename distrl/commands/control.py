@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,8 +18,8 @@ from distrl.config.explain import known_paths
 from distrl.config.load import parse_assignment
 from distrl.errors import ConfigError, printable
 from distrl.launch import attach
-from distrl.memory_backend.records import heartbeat_ages_s, rates_while_paused
-from distrl.runs.summary import closing_text
+from distrl.memory_backend.records import SILENT_S, heartbeat_ages_s, rates_while_paused
+from distrl.runs.summary import closing_text, duration
 
 if TYPE_CHECKING:
     from distrl.memory_backend.records import Errand
@@ -47,10 +47,14 @@ def status(
     with attach.open_backend(target) as backend:
         registry = backend.registry
         control, roles, counts = registry.control(), registry.roles(), backend.ledger.counts()
-        snapshots, ages_s = registry.snapshots("0"), heartbeat_ages_s(registry.clock(), roles)
+        snapshots, supervisor, now = registry.snapshots("0"), registry.supervisor(), registry.clock()
+    ages_s = heartbeat_ages_s(now, roles)
+    supervisor_age_s = None if supervisor is None else max(now - supervisor.at, 0.0)
     snapshot = {**snapshots[-1][1], **rates_while_paused(roles)} if snapshots else {}
     if as_json:
-        told = {"run_id": target.run_id, "control": asdict(control), "snapshot": snapshot}
+        told: dict[str, Any] = {"run_id": target.run_id, "control": asdict(control), "snapshot": snapshot}
+        aged = {} if supervisor is None else {**asdict(supervisor), "heartbeat_age_s": supervisor_age_s}
+        told["supervisor"] = aged or None
         rows = [{**asdict(role), "heartbeat_age_s": age_s} for role, age_s in zip(roles, ages_s, strict=True)]
         typer.echo(
             json.dumps({**told, "roles": rows, "ledger": asdict(counts), "imbalance": counts.imbalance}, indent=2)
@@ -60,6 +64,9 @@ def status(
     from distrl.terminal.tables import print_status
 
     print_status(target.run_id, control, [*zip(roles, ages_s, strict=True)], counts, snapshot)
+    if supervisor is not None and supervisor_age_s is not None and supervisor_age_s > SILENT_S:
+        where = f"process {supervisor.pid} on host {supervisor.host}"
+        typer.echo(f"the supervisor, {where}, has been silent for {duration(supervisor_age_s)}")
 
 
 @takes(RunOptions)

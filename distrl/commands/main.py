@@ -83,6 +83,12 @@ def train(
             autocompletion=completion.runs,
         ),
     ] = None,
+    run_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Id of a new run, by which other hosts join it. [dim]Default: time and chance.[/]"
+        ),
+    ] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines instead of the live panel.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only events and the final summary.")] = False,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Also serve the dashboard, on this machine.")] = False,
@@ -97,7 +103,7 @@ def train(
     """
     if layers.names_nothing:
         layers = replace(layers, config=_config_to_resume(run_dir, resume))
-    _end(_train(layers.load(), run_dir, resume, plain=plain, quiet=quiet, dashboard=dashboard))
+    _end(_train(layers.load(), run_dir, resume, run_id, plain=plain, quiet=quiet, dashboard=dashboard))
 
 
 @app.command(rich_help_panel="Train")
@@ -244,7 +250,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _train(
-    loaded: LoadedConfig, run_dir: Path | None, resume: str | None, *, plain: bool, quiet: bool, dashboard: bool
+    loaded: LoadedConfig,
+    run_dir: Path | None,
+    resume: str | None,
+    run_id: str | None,
+    *,
+    plain: bool,
+    quiet: bool,
+    dashboard: bool,
 ) -> "Summary":
     from distrl.terminal.console import make_view
 
@@ -256,7 +269,7 @@ def _train(
                 beside.enter_context(distrl.forgotten_if_empty(folder))
             if dashboard:
                 view.event(f"dashboard at {beside.enter_context(dashboard_beside(folder))}")
-            return distrl.train(loaded, run_dir=folder, resume=resume, view=view)
+            return distrl.train(loaded, run_dir=folder, resume=resume, run_id=run_id, view=view)
     except ConfigError:
         raise  # nothing has been launched yet
     except Exception as error:

@@ -307,7 +307,7 @@ class _Server:
         self._clock = clock
         self._client: Engine | None = None
         self._found: Sequence[Found] = ()
-        self._settings: dict[tuple[str, str], Settings] = {}  # by namespace and run id, as below
+        self._settings: dict[tuple[str, str], tuple[str, Settings]] = {}  # by namespace and run id: of which launch
         self._beats: dict[tuple[str, str], tuple[object, float]] = {}  # the roles' beats, and since when
         self._reads = _Reads(clock)
 
@@ -339,9 +339,11 @@ class _Server:
         assert self._client is not None
         name = namespace, run_id
         try:
-            backend = Backend(RunStore(self._client, RunKeys(run_id, namespace)))
-            if name not in self._settings:
-                self._settings[name] = _read_settings(backend.config_json())
+            backend = Backend(RunStore(self._client, RunKeys(run_id, namespace))).of_standing_launch()
+            launch, settings = self._settings.get(name, (None, {}))
+            if launch != backend.launch:
+                settings = _read_settings(backend.config_json())
+                self._settings[name] = backend.launch, settings
             beats = [(role.role, role.id, role.incarnation, role.beat) for role in backend.registry.roles()]
         except ODD as error:
             self._client.call("PING")  # raises if Redis is unreachable; else only this run is odd
@@ -355,7 +357,7 @@ class _Server:
             return None
         url = with_namespace(self._url, namespace)
         record = RunRecord(run_id=run_id, redis_url=url, pid=0, started=_started(run_id))
-        return Found(record, namespace, self._settings[name])
+        return Found(record, namespace, settings)
 
 
 def _read_settings(description: str) -> Settings:

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import socket
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -10,6 +11,7 @@ from distrl.data_store.atomic import put_file
 from distrl.errors import DecodeError, DistrlError, MemoryBackendError
 from distrl.interrupt import Interrupt
 from distrl.launch.checks import run_url
+from distrl.launch.earlier_launch import remove_earlier_launch
 from distrl.launch.fleet import Launcher
 from distrl.launch.head_start import HeadStart
 from distrl.launch.monitor import Monitor
@@ -20,6 +22,7 @@ from distrl.learner.policy_files import write_weights
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.codec import decode_weights
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
+from distrl.memory_backend.records import SupervisorStatus
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.trust import KEY_FILE, Trust, new_key, signature
 from distrl.runs.run_directory import usable, write_run_json
@@ -40,11 +43,13 @@ def train_with_roles(
             redis_url = cleanup.enter_context(EmbeddedRedis.start(maxmemory_bytes=most_bytes, max_bulk_bytes=2**29)).url
         redis_url = run_url(redis_url, config.memory)
         run = Run(RunAddress(redis_url, description.run_id, Trust(new_key())), description)
+        if config.memory.url is not None and (removed := remove_earlier_launch(run)):
+            monitor.event(removed)
         backend = run.open_backend("supervisor")
         cleanup.callback(backend.close)
         _publish(run, backend)
         cleanup.callback(_last_look, run, monitor)
-        write_run_json(run_dir, description.run_id, redis_url)
+        write_run_json(run_dir, description.run_id, description.launch, redis_url)
         if not config.launch.start_actors:
             _tell_how_to_join(run, monitor)
         launcher = _make_launcher(run, head_start, monitor.event)
@@ -71,12 +76,15 @@ def _publish(run: Run, backend: Backend) -> None:
     with usable(Path(run.description.run_dir)):
         put_file(Path(run.description.run_dir) / KEY_FILE, f"{key}\n".encode(), private=True)
     backend.create(published, signature(key, published))
+    # Another launch of this run that begins now finds a supervisor.
+    backend.registry.beat_supervisor(SupervisorStatus(socket.gethostname(), os.getpid(), 0))
 
 
 def _last_look(run: Run, monitor: Monitor) -> None:
     """Read the last numbers, then remove the run's keys, also where they can no longer be read."""
     try:
         with closing(run.open_backend("supervisor", give_up_s=LAST_LOOK_S)) as backend:
+            backend.check_launch()  # the numbers there may be those of another one
             try:
                 monitor.report_requests(backend)  # such as to stop, which the learner may have seen first
                 monitor.update(backend, backend.registry.roles())

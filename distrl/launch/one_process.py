@@ -32,7 +32,7 @@ SAVE_EVERY_UNROLLS = 100
 def train_here(description: RunDescription, monitor: Monitor, interrupt: Interrupt) -> Outcome:
     """Train in this process. Standard error goes to the learner's log, as that of a learner process does."""
     run_dir = Path(description.run_dir)
-    write_run_json(run_dir, description.run_id, None)
+    write_run_json(run_dir, description.run_id, description.launch, None)
     run_id, caps = description.run_id, QueueCaps.of(description.config)
     backend = connect("local:", run_id, caps, launch=description.launch, name="run", give_up_s=0.0)
     backend.create(description.model_dump_json())

@@ -88,6 +88,7 @@ def summarize(
     resumed = {"env_steps": opened.env_steps, "updates": opened.update}
     return Summary(
         run_id=description.run_id,
+        launch=description.launch,
         algorithm=config.algorithm.name,
         env=config.environment.id,
         seed=config.seed,

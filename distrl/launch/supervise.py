@@ -1,6 +1,8 @@
 """The supervise loop, for processes and Ray alike: watch, restart, scale, time out, and end the run in order."""
 
+import os
 import signal
+import socket
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -14,7 +16,7 @@ from distrl.launch.monitor import Monitor
 from distrl.launch.outcome import ENDS, UNKNOWN, Outcome
 from distrl.launch.stall_report import stall_report
 from distrl.memory_backend.backend import Backend
-from distrl.memory_backend.records import RoleStatus
+from distrl.memory_backend.records import RoleStatus, SupervisorStatus
 from distrl.metrics.phrases import role_states
 from distrl.roles.machine import cores
 from distrl.roles.plan import ACTORS_PER_CORE, Role, most_actors, roles_beside_actors
@@ -64,6 +66,7 @@ class Supervisor:
         self._places_beats = 0
         self._made_room_at = -PATIENCE_S
         self._registry_at = 0.0
+        self._beats = 0
         self._progress = ((0, 0), self._awake.look())  # updates and unrolls used, when they last changed
         self._quiet = False
         self._usual_s = 0.0  # from the last progress but one to the last
@@ -117,7 +120,12 @@ class Supervisor:
             return self._look_at_registry()
         return None
 
+    def _beat(self) -> None:
+        self._beats += 1
+        self._backend.registry.beat_supervisor(SupervisorStatus(socket.gethostname(), os.getpid(), self._beats))
+
     def _look_at_registry(self) -> Outcome | None:
+        self._beat()
         control = self._backend.registry.control()
         self._monitor.report_requests(self._backend)
         if control.stop is not None and not self._learner_decided(control.stop):

@@ -22,9 +22,10 @@ from distrl.launch.monitor import Monitor
 from distrl.launch.one_process import train_here
 from distrl.launch.outcome import Outcome, summarize
 from distrl.learner.replay_set_up import empty_replay_note
+from distrl.memory_backend.keys import checked_run_id
 from distrl.roles.description import RunDescription
 from distrl.roles.plan import most_actors
-from distrl.runs.run_directory import Opened, open_run_directory, usable
+from distrl.runs.run_directory import Opened, open_run_directory, run_id_of, usable
 from distrl.runs.summary import Summary
 from distrl.terminal.console import View
 
@@ -34,6 +35,7 @@ def train(
     *,
     run_dir: Path,
     resume: str | None,
+    run_id: str | None = None,
     view: View,
     head_start: HeadStart | None = None,
     interrupt: Interrupt | None = None,
@@ -43,6 +45,7 @@ def train(
     Args:
         run_dir: The run's own directory, made if missing.
         resume: None, "auto", or another text: the run must resume (see `open_run_directory`).
+        run_id: The id of a new run; None: one of the time and a random number. A resumed run keeps its own.
         head_start: The process that becomes the learner, unless the learner is a Ray actor or in this process.
         interrupt: Ends the run when its code is set; None: signals end it, if this is the main thread.
 
@@ -53,11 +56,12 @@ def train(
         ConfigError, CheckpointError, MemoryBackendError: Before anything was launched.
     """
     began = time.time(), time.monotonic()
+    chosen = None if run_id is None else checked_run_id(run_id)
     checked = check(loaded, run_dir, resume)
     with open_run_directory(run_dir, resume) as opened:
         try:
             with written_config(run_dir, checked.loaded) as keep_config:
-                launch = _Launch(checked, run_dir, opened, view, head_start, interrupt, began)
+                launch = _Launch(checked, run_dir, _run_id(run_dir, chosen), opened, view, head_start, interrupt, began)
                 summary = launch.run(keep_config)
         except ConfigError:
             if opened.was_empty:
@@ -74,12 +78,27 @@ def _remove_refused(run_dir: Path) -> None:
         shutil.rmtree(run_dir, ignore_errors=True)
 
 
+def _run_id(run_dir: Path, chosen: str | None) -> str:
+    """Return the id of the run in the directory; if it holds none, the chosen one or a new one.
+
+    Raises:
+        ConfigError: Another one was chosen for a run that has an id.
+    """
+    kept = run_id_of(run_dir)
+    if kept is None:
+        return chosen or f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+    if chosen not in (None, kept):
+        raise ConfigError(f"the run in {run_dir} has the id {kept}, not {chosen}; leave --run-id out to resume it")
+    return checked_run_id(kept)
+
+
 @dataclass(frozen=True)
 class _Launch:
     """One training in its run directory."""
 
     checked: Checked
     run_dir: Path
+    run_id: str
     opened: Opened
     view: View
     head_start: HeadStart | None
@@ -90,7 +109,7 @@ class _Launch:
         """Train, and write a summary however the training ends."""
         config = self.checked.loaded.config
         description = RunDescription(
-            run_id=f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}",
+            run_id=self.run_id,
             run_dir=str(self.run_dir.resolve()),
             resumed_update=self.opened.update,
             most_actors=most_actors(config),

@@ -97,10 +97,10 @@ TABLE = (
     Row(
         "actors",
         "hash",
-        "actor:<id>, learner:<id>, evaluator:<id> -> heartbeat as JSON",
-        "all roles",
+        "actor:<id>, learner:<id>, evaluator:<id>, supervisor -> heartbeat as JSON",
+        "all roles, supervisor",
         "supervisor, status, dashboard",
-        "one field per role",
+        "one field per role, and one",
     ),
     Row(
         "incarnations",
@@ -166,10 +166,8 @@ class RunKeys:
     """
 
     def __init__(self, run_id: str, namespace: str = DEFAULT_NAMESPACE) -> None:
-        if not _RUN_ID.fullmatch(run_id):
-            raise ConfigError(f"run id {run_id!r} is not allowed; use letters, digits, '.', '_' and '-' (at most 100)")
         _check_namespace(namespace)
-        self.run_id = run_id
+        self.run_id = checked_run_id(run_id)
         self.prefix = prefix = f"distrl:{namespace}:{{{run_id}}}:"
         self.run = prefix + "run"
         self.applied = prefix + "applied"
@@ -211,6 +209,17 @@ class RunKeys:
         """Return every key of the run: of all rows of the table, whether they exist or not."""
         names = [row.name for row in TABLE if "{" not in row.name]
         return [*(self.prefix + name for name in names), *self.all_held(incarnations)]
+
+
+def checked_run_id(run_id: str) -> str:
+    """Return the run id.
+
+    Raises:
+        ConfigError: It has characters that have a meaning in Redis' patterns.
+    """
+    if not _RUN_ID.fullmatch(run_id):
+        raise ConfigError(f"run id {run_id!r} is not allowed; use letters, digits, '.', '_' and '-' (at most 100)")
+    return run_id
 
 
 def _check_namespace(namespace: str) -> None:

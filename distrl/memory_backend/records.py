@@ -85,6 +85,16 @@ class RoleStatus:
     at: float = field(default=0.0, compare=False)  # when the registry took it, see `Registry.clock`
 
 
+@dataclass(frozen=True, slots=True)
+class SupervisorStatus:
+    """The heartbeat of the process that launched the run; `beat` increases with every one."""
+
+    host: str
+    pid: int
+    beat: int
+    at: float = field(default=0.0, compare=False)  # when the registry took it, see `Registry.clock`
+
+
 SILENT_S = 5.0
 """Age of the newest heartbeat beyond which a role is shown as silent; roles send one a second."""
 

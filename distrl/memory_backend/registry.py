@@ -33,6 +33,7 @@ from distrl.memory_backend.records import (
     Producer,
     Request,
     RoleStatus,
+    SupervisorStatus,
 )
 
 # One snapshot a second: enough to draw the last minutes; `metrics.csv` has the whole history. A longer stream would
@@ -47,7 +48,11 @@ _SETTING = "set "
 _COUNTS = (b"target_actors", *(f"{errand}.{which}".encode() for errand in ERRANDS for which in ("asked", "done")))
 """Fields of the control hash that hold numbers."""
 
+_SUPERVISOR = "supervisor"
+"""Field of the hash `actors` with the heartbeat of the supervisor, which is no role."""
+
 _STATUS = TypeAdapter(RoleStatus)
+_SUPERVISOR_STATUS = TypeAdapter(SupervisorStatus)
 _EVALUATION = TypeAdapter(Evaluation)
 _MOST = 10**18
 """Bound above all numbers that distrl writes; larger ones would make sums overflow."""
@@ -136,6 +141,18 @@ class Registry:
         dated = json.dumps({**asdict(status), "at": self.clock()})
         self._run.write_one("HSET", self._keys.actors, f"{status.role}:{status.id}", dated)
 
+    def beat_supervisor(self, status: SupervisorStatus) -> None:
+        """Replace the supervisor's heartbeat, dated by `clock`."""
+        dated = json.dumps({**asdict(status), "at": self.clock()})
+        self._run.write_one("HSET", self._keys.actors, _SUPERVISOR, dated)
+
+    def supervisor(self) -> SupervisorStatus | None:
+        """Return the supervisor's newest heartbeat; None before the first, or if another program has written it."""
+        text: bytes | None = self._engine.call("HGET", self._keys.actors, _SUPERVISOR)
+        found = None if text is None else _supervisor(text)
+        self._ignore_fields("the supervisor's heartbeat", ["supervisor"] if text is not None and found is None else [])
+        return found
+
     def clock(self) -> float:
         """Return the seconds since 1970 by the clock of Redis."""
         seconds, microseconds = self._engine.call("TIME")
@@ -144,6 +161,7 @@ class Registry:
     def roles(self) -> list[RoleStatus]:
         """Return the newest heartbeat of every role, ordered by role and id; others' entries are ignored."""
         beats: dict[bytes, bytes] = self._engine.call("HGETALL", self._keys.actors)
+        beats.pop(_SUPERVISOR.encode(), None)
         statuses = {name: _status(name, beat) for name, beat in beats.items()}
         self._ignore_fields("a heartbeat", [_words(name) for name, status in statuses.items() if status is None])
         known = [status for status in statuses.values() if status is not None]
@@ -330,6 +348,15 @@ def _status(field: bytes, text: bytes) -> RoleStatus | None:
         return None
     waits = {printable(name): share for name, share in status.waits.items()}
     return replace(status, host=printable(status.host), state=printable(status.state), waits=waits)
+
+
+def _supervisor(text: bytes) -> SupervisorStatus | None:
+    try:
+        status = _SUPERVISOR_STATUS.validate_json(text)
+    except ValidationError:
+        return None
+    plain = all(map(_is_plain, asdict(status).values()))
+    return replace(status, host=printable(status.host)) if plain else None
 
 
 def _request(fields: Mapping[bytes, bytes]) -> Request | None:

@@ -20,12 +20,14 @@ class RunRecord(BaseModel):
     """run.json: how to reach the running job. `redis_url` is None where everything is one process.
 
     Attributes:
+        launch: Token of the launch; "" where it is not known.
         pid: 0 where it is not known.
         started: When this launch began, in seconds since 1970.
         process: Distinguishes the process `pid` from later ones of that number, see `process_mark`; "" for not known.
     """
 
     run_id: str
+    launch: str = ""
     redis_url: str | None
     pid: int = Field(ge=0, lt=2**31)
     started: float = Field(0.0, ge=0.0, lt=1e11)
@@ -104,7 +106,8 @@ def open_run(run_dir: Path) -> Run:
     alive = is_alive(record)  # checked first, as a run that ends writes its summary before it exits
     path = run_dir / "summary.json"
     summary = Summary.read(path) if path.is_file() else None
-    if summary is None or summary.run_id != record.run_id:  # none, or an earlier launch's, which this one has resumed
+    # There is none, or an earlier launch has left it, which this one has resumed.
+    if summary is None or (summary.run_id, summary.launch) != (record.run_id, record.launch):
         return Run(run_dir, record, None, "running" if alive else "gone")
     return Run(run_dir, record, summary, "ended")
 

@@ -87,21 +87,33 @@ def require_free(run_dir: Path, resume: str | None) -> None:
                 _hold(held, path, os.O_RDONLY)
 
 
-def write_run_json(run_dir: Path, run_id: str, redis_url: str | None) -> None:
+def write_run_json(run_dir: Path, run_id: str, launch: str, redis_url: str | None) -> None:
     """Write run.json, by which other commands find the running job, and remove the summary of an earlier launch."""
     pid = os.getpid()
-    record = RunRecord(run_id=run_id, redis_url=redis_url, pid=pid, started=time.time(), process=process_mark(pid))
+    process = {"pid": pid, "started": time.time(), "process": process_mark(pid)}
+    record = RunRecord(run_id=run_id, launch=launch, redis_url=redis_url, **process)
     with usable(run_dir):
         put_file(run_dir / "run.json", record.model_dump_json(indent=1).encode() + b"\n", private=True)
         (run_dir / "summary.json").unlink(missing_ok=True)
 
 
-def is_directory_of(run_dir: Path, run_id: str) -> bool:
-    """Whether `run_dir` on this host is the directory in which the run was launched."""
+def is_directory_of(run_dir: Path, run_id: str, launch: str) -> bool:
+    """Whether `run_dir` on this host is the directory in which this launch of the run began."""
     try:
-        return RunRecord.read(run_dir / "run.json").run_id == run_id
-    except ConfigError:  # there is none, or another directory's
+        record = RunRecord.read(run_dir / "run.json")
+    except ConfigError:  # there is none
         return False
+    return (record.run_id, record.launch) == (run_id, launch)
+
+
+def run_id_of(run_dir: Path) -> str | None:
+    """Return the id of the run in a directory; None if it holds none.
+
+    Raises:
+        ConfigError: Its run.json is damaged.
+    """
+    path = run_dir / "run.json"
+    return RunRecord.read(path).run_id if path.exists() else None
 
 
 def _look_for_checkpoint(run_dir: Path, *, must_exist: bool) -> Opened:

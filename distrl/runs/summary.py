@@ -66,6 +66,7 @@ class Summary(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     run_id: str
+    launch: str = ""
     algorithm: str
     env: str
     seed: int

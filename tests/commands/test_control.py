@@ -16,7 +16,7 @@ from distrl.errors import ConfigError, MemoryBackendError
 from distrl.launch import attach
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
-from distrl.memory_backend.records import Control, Demand, RoleStatus
+from distrl.memory_backend.records import Control, Demand, RoleStatus, SupervisorStatus
 from distrl.memory_backend.stream import QueueCaps
 from distrl.runs.summary import Summary
 from distrl.types import UnrollHeader
@@ -40,7 +40,7 @@ def make_run(folder, *, run_id="r1", redis_url="redis://h:1/0", pid=None):
 
 
 def finish(folder, run_id="r1", **changes):
-    numbers = dict.fromkeys(Summary.model_fields, 0)
+    numbers = {**dict.fromkeys(Summary.model_fields, 0), "launch": ""}
     texts = {"run_id": run_id, "algorithm": "impala", "env": "CartPole-v1", "stop_reason": "mean_return"}
     rest = {"bottleneck": "-", "dropped": {}, "policy_lag": {}, "peak_rss_mb": {}, "error": None}
     Summary.model_validate({**numbers, **texts, **rest, **changes}).write(folder / "summary.json")
@@ -167,6 +167,22 @@ def test_status_of_a_running_job(capsys, backend, workplace, monkeypatch):
         "evaluator evaluating 0 1,200 0.0 s ago 0.0 s 0 2 box 13",
         "unrolls: 1 produced, 0 trained, 1 queued, 0 in flight, 0 dropped, 0 lost",
     ]
+
+
+@pytest.mark.parametrize(
+    ("age_s", "last"), [(1.0, []), (70.0, ["the supervisor, process 7 on host box, has been silent for 1:10"])]
+)
+def test_status_says_that_the_supervisor_is_silent(capsys, backend, workplace, monkeypatch, age_s, last):
+    make_run(workplace / "first")
+    now = [1000.0]
+    monkeypatch.setattr(type(backend.registry), "clock", lambda _: now[0])
+    assert json.loads(run(capsys, "status", "first", "--json")[1])["supervisor"] is None
+    backend.registry.beat_supervisor(SupervisorStatus("box", 7, 3))
+    now[0] += age_s
+    out = run(capsys, "status", "first")[1]
+    assert [line for line in out.splitlines() if "supervisor" in line] == last
+    told = json.loads(run(capsys, "status", "first", "--json")[1])["supervisor"]
+    assert told == {"host": "box", "pid": 7, "beat": 3, "at": 1000.0, "heartbeat_age_s": age_s}
 
 
 def test_status_before_the_first_update(capsys, backend, workplace):

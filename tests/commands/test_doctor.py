@@ -126,7 +126,7 @@ def test_a_run_whose_process_is_gone_is_a_problem_and_says_how_to_go_on(capsys, 
 
 def test_a_run_that_has_ended(capsys, workplace):
     where = make_run(workplace / "a", 1)
-    numbers = dict.fromkeys(Summary.model_fields, 0)
+    numbers = {**dict.fromkeys(Summary.model_fields, 0), "launch": ""}
     texts = {"run_id": "r1", "algorithm": "impala", "env": "CartPole-v1", "stop_reason": "mean_return"}
     rest = {"bottleneck": "-", "dropped": {}, "policy_lag": {}, "peak_rss_mb": {}, "error": None}
     Summary.model_validate({**numbers, **texts, **rest}).write(workplace / "a" / "summary.json")

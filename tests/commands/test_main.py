@@ -27,7 +27,7 @@ HEAVY = ["gymnasium", "jax", "keras", "numpy", "onnxruntime", "ray", "redis", "t
 
 
 def summary(**changes):
-    numbers = dict.fromkeys(Summary.model_fields, 0)
+    numbers = {**dict.fromkeys(Summary.model_fields, 0), "launch": ""}
     texts = {"run_id": "r", "algorithm": "impala", "env": "CartPole-v1", "stop_reason": "asked", "bottleneck": "-"}
     rest = {"dropped": {}, "policy_lag": {}, "peak_rss_mb": {}, "error": None, "mean_return_100": None}
     return Summary.model_validate({**numbers, **texts, **rest, **changes})
@@ -49,10 +49,12 @@ def trained(monkeypatch):
 
     class Trained:
         calls = ()
+        run_ids = ()
         outcome = summary()
 
-        def __call__(self, loaded, *, run_dir, resume, view, head_start=None, interrupt=None):
+        def __call__(self, loaded, *, run_dir, resume, run_id, view, head_start=None, interrupt=None):
             self.calls = (*self.calls, (loaded, run_dir, resume, view))
+            self.run_ids = (*self.run_ids, run_id)
             if isinstance(self.outcome, BaseException):
                 raise self.outcome
             return self.outcome
@@ -296,6 +298,14 @@ def test_resuming_uses_the_runs_own_configuration(capsys, trained, workplace):
 
 
 @pytest.mark.row("D42")
+def test_the_run_id_arrives(capsys, trained):
+    preset = ("train", "--preset", "cartpole-impala", "--run-dir", "here", "--quiet")
+    assert run(capsys, *preset, "--run-id", "cartpole-1")[0] == 0
+    assert run(capsys, *preset)[0] == 0
+    distrl.train(RunConfig(), run_dir="here", run_id="cartpole-2", view="silent")
+    assert trained.run_ids == ("cartpole-1", None, "cartpole-2")
+
+
 def test_wrong_resume_directories(capsys, trained):
     assert refused(capsys, "train", "--resume", "nope") == (
         "nope holds no run to resume (no config.yaml); name a preset or a file to start one"
@@ -542,8 +552,8 @@ def test_show_and_bench_take_what_train_takes(capsys, measured, workplace):
         name: {option for parameter in command.params for option in parameter.opts}
         for name, command in typer.main.get_command(main.app).commands.items()
     }
-    layers = {option for option in taken["train"] if option not in ("--run-dir", "--resume", "--plain", "--quiet")}
-    assert layers - {"--dashboard"} <= taken["bench"]
+    of_the_run = {"--run-dir", "--resume", "--run-id", "--plain", "--quiet", "--dashboard"}
+    assert taken["train"] - of_the_run <= taken["bench"]
 
 
 def test_options_that_have_no_effect_are_marked(capsys, workplace):

@@ -91,7 +91,7 @@ def returns(row: int) -> dict[str, float]:
 
 
 def summary(**changes: Any) -> Summary:
-    numbers = dict.fromkeys(Summary.model_fields, 0)
+    numbers = {**dict.fromkeys(Summary.model_fields, 0), "launch": ""}
     texts = {"run_id": "r1", "algorithm": "impala", "env": "CartPole-v1", "stop_reason": "mean_return"}
     rest = {
         "bottleneck": "-",

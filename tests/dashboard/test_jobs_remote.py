@@ -63,6 +63,17 @@ def beat(job, number):
     job.registry.beat(replace(LEARNER, beat=number))
 
 
+def test_a_run_that_was_launched_again_is_shown_with_its_new_settings(job, remote_runs, clock):
+    looked(remote_runs)
+    job.delete()
+    again = json.loads(DESCRIPTION)
+    again["config"]["seed"] = 8
+    job.create(json.dumps(again))
+    beat(job, 2)
+    clock.now += SCAN_S
+    assert looked(remote_runs)[RUN].settings["seed"].value == 8
+
+
 def test_a_run_is_found_when_it_has_given_a_sign_of_life(job, remote_runs, clock, redis_url):
     assert remote_runs.found() == ()
     assert looked(remote_runs) == {}  # its keys may be left of one that died
@@ -126,7 +137,7 @@ def test_an_outage_is_no_end(job, remote_runs, clock, monkeypatch, caplog):
 )
 def test_what_no_distrl_of_this_version_has_written_is_passed_over(job, remote_runs, redis_url, key, fields):
     client = connect_engine(redis_url, name="test", give_up_s=1.0)
-    client.call("HSET", key, *fields)
+    client.call("HSET", key, "launch", "x", *fields)
     actors = f"{key.removesuffix('run')}actors"
     try:
         looked(remote_runs)

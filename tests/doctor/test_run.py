@@ -141,7 +141,7 @@ def test_two_looks_at_a_run(monkeypatch):
 
 
 def test_how_a_run_has_ended(tmp_path):
-    numbers = dict.fromkeys(Summary.model_fields, 0)
+    numbers = {**dict.fromkeys(Summary.model_fields, 0), "launch": ""}
     texts = {"run_id": "r1", "algorithm": "impala", "env": "CartPole-v1", "stop_reason": "mean_return"}
     rest = {"bottleneck": "-", "dropped": {}, "policy_lag": {}, "peak_rss_mb": {}, "error": None}
     summary = Summary.model_validate({**numbers, **texts, **rest})

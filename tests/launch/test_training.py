@@ -1,6 +1,7 @@
 """From a configuration to a summary: what is refused before anything starts, signals, and the last look."""
 
 import importlib.util
+import re
 import subprocess
 import sys
 from contextlib import ExitStack, closing
@@ -21,7 +22,7 @@ from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import Request
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.trust import Trust
-from distrl.runs.run_directory import Opened, open_run_directory
+from distrl.runs.run_directory import Opened, open_run_directory, write_run_json
 from distrl.runs.summary import Summary
 from distrl.terminal.console import PlainView
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec, UnrollHeader
@@ -106,7 +107,7 @@ def told(tmp_path):
 def test_a_summary_that_cannot_be_written_hides_neither_the_cause_nor_the_ledger(told, tmp_path, outcome, code, error):
     made, monitor, view, lines = told
     checked = checks.Checked(loaded(), SPEC, ())
-    launch = training._Launch(checked, tmp_path, Opened(), view, None, None, (0.0, 0.0))
+    launch = training._Launch(checked, tmp_path, "r1", Opened(), view, None, None, (0.0, 0.0))
     found = launch._sum_up(made, monitor, outcome)
     assert found.exit_code == code
     assert found.error.startswith(error)
@@ -143,6 +144,38 @@ def test_the_last_look_at_a_redis_that_is_gone_is_told_and_no_error(tmp_path, mo
     distributed._last_look(Run(RunAddress(f"unix://{tmp_path}/gone.sock", "r1", Trust()), description(tmp_path)), told)
     (event,) = told.events
     assert event.startswith("the numbers are those of the last look, and keys may be left behind: Redis at unix://")
+
+
+@pytest.mark.redis
+def test_the_last_look_leaves_a_later_launch_alone(tmp_path, redis_url):
+    """A supervisor that was suspended comes back after another launch of its run has begun."""
+    earlier, later = (Run(RunAddress(redis_url, "r1", Trust()), description(tmp_path)) for _ in range(2))
+    with closing(later.open_backend("test")) as backend:
+        backend.create("{}")
+        backend.registry.register_actor(0)
+        told = monitor()
+        distributed._last_look(earlier, told)
+        assert backend.registry.register_actor(0) == 2
+        backend.delete()
+    (event,) = told.events
+    assert "run r1" in event
+    assert "was launched again" in event
+
+
+def test_a_run_keeps_its_id_and_a_new_one_may_be_chosen(tmp_path):
+    assert training._run_id(tmp_path, "cartpole-1") == "cartpole-1"
+    made = training._run_id(tmp_path, None)
+    assert re.fullmatch(r"\d{8}-\d{6}-[0-9a-f]{6}", made)
+    write_run_json(tmp_path, made, "a", None)
+    assert (training._run_id(tmp_path, None), training._run_id(tmp_path, made)) == (made, made)
+    with pytest.raises(ConfigError, match=f"has the id {made}, not other; leave --run-id out to resume it"):
+        training._run_id(tmp_path, "other")
+
+
+def test_a_bad_run_id_is_refused_before_anything_is_made(tmp_path):
+    with pytest.raises(ConfigError, match="run id 'a b' is not allowed"):
+        train(loaded(), run_dir=tmp_path / "run", resume=None, run_id="a b", view=PlainView(print))
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.redis

@@ -15,6 +15,7 @@ from distrl.memory_backend.records import (
     Evaluation,
     Request,
     RoleStatus,
+    SupervisorStatus,
     rates_while_paused,
     time_shares,
 )
@@ -412,3 +413,20 @@ def test_an_evaluator_that_redis_has_forgotten_stays_the_evaluator(backend):
     assert registry.register_evaluator() == incarnation + 1
     with pytest.raises(FencedError):
         registry.check_evaluator(incarnation)
+
+
+def test_the_supervisor_is_no_role_and_its_heartbeat_is_dated(backend):
+    assert backend.registry.supervisor() is None
+    before = backend.registry.clock()
+    backend.registry.beat_supervisor(SupervisorStatus("host", 42, 7))
+    found = backend.registry.supervisor()
+    assert found == SupervisorStatus("host", 42, 7)
+    assert before <= found.at <= backend.registry.clock()
+    assert (backend.registry.roles(), backend.registry.ignored.total()) == ([], 0)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"host": "h", "pid": 1}', '{"host": "h", "pid": 1e30, "beat": 1}', "[]"])
+def test_a_forged_heartbeat_of_the_supervisor_is_counted_and_not_believed(backend, text):
+    backend.engine.call("HSET", backend._run.keys.actors, "supervisor", text)
+    assert [backend.registry.supervisor(), backend.registry.supervisor()] == [None, None]
+    assert backend.registry.ignored == {"the supervisor's heartbeat": 1}

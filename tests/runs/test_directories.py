@@ -41,8 +41,9 @@ def test_without_a_summary_the_process_decides(tmp_path, alive, state):
     assert (run.state, run.summary) == (state, None)
 
 
-def test_the_summary_of_an_earlier_launch_is_not_this_ones(tmp_path):
-    run = open_run(make_run(tmp_path / "a", summary={"run_id": "before"}))
+@pytest.mark.parametrize("earlier", [{"run_id": "before"}, {"launch": "before"}])
+def test_the_summary_of_an_earlier_launch_is_not_this_ones(tmp_path, earlier):
+    run = open_run(make_run(tmp_path / "a", summary=earlier))
     assert (run.state, run.summary) == ("running", None)
 
 

@@ -12,7 +12,15 @@ import pytest
 from distrl.data_store.checkpoints import save
 from distrl.errors import CheckpointError, ConfigError, naming
 from distrl.runs.directories import process_mark
-from distrl.runs.run_directory import Opened, open_run_directory, require_free, usable, write_run_json
+from distrl.runs.run_directory import (
+    Opened,
+    is_directory_of,
+    open_run_directory,
+    require_free,
+    run_id_of,
+    usable,
+    write_run_json,
+)
 
 
 def checkpoint(run_dir: Path, step: int, *, corrupt: bool = False) -> None:
@@ -27,18 +35,31 @@ def test_a_new_run_makes_its_directories_and_never_overwrites_another(tmp_path: 
     with open_run_directory(run, None) as opened:
         assert opened == Opened(was_empty=True)
         assert sorted(path.name for path in run.iterdir() if path.is_dir()) == ["checkpoints", "logs", "policy"]
-        write_run_json(run, "r1", "unix:///x")
+        write_run_json(run, "r1", "a", "unix:///x")
     with pytest.raises(ConfigError, match="already holds a run; add --resume auto"), open_run_directory(run, None):
         pass
 
 
 def test_run_json_is_private_and_the_summary_of_an_earlier_launch_goes(tmp_path: Path):
     (tmp_path / "summary.json").write_text("{}")
-    write_run_json(tmp_path, "r1", "redis://host")
+    write_run_json(tmp_path, "r1", "a", "redis://host")
     assert (tmp_path / "run.json").stat().st_mode & 0o777 == 0o600
     record = json.loads((tmp_path / "run.json").read_text())
-    assert (record["run_id"], record["pid"], record["process"]) == ("r1", os.getpid(), process_mark(os.getpid()))
+    assert (record["run_id"], record["launch"]) == ("r1", "a")
+    assert (record["pid"], record["process"]) == (os.getpid(), process_mark(os.getpid()))
     assert not (tmp_path / "summary.json").exists()
+
+
+def test_a_directory_is_that_of_its_newest_launch(tmp_path: Path):
+    assert (run_id_of(tmp_path), is_directory_of(tmp_path, "r1", "a")) == (None, False)
+    write_run_json(tmp_path, "r1", "a", None)
+    assert run_id_of(tmp_path) == "r1"
+    found = [is_directory_of(tmp_path, *named) for named in (("r1", "a"), ("r1", "b"), ("r2", "a"))]
+    assert found == [True, False, False]
+    (tmp_path / "run.json").write_text("{")
+    assert not is_directory_of(tmp_path, "r1", "a")
+    with pytest.raises(ConfigError, match=r"run\.json is damaged"):
+        run_id_of(tmp_path)
 
 
 def test_auto_starts_where_there_is_nothing_and_says_so(tmp_path: Path):

@@ -51,7 +51,7 @@ def test_the_file_has_every_field_and_reads_back(tmp_path):
     evaluations = ("evaluation_mean_return", "evaluation_env_steps", "best_evaluation_return")
     nothing = dict.fromkeys((*evaluations, "learner_idle_share", "actors_blocked_share", "error"))
     resumed = dict.fromkeys(("resumed_env_steps", "resumed_updates", "resumed_wall_s"), 0)
-    assert stored == {**FIELDS, **nothing, **resumed, "imbalance": 0}
+    assert stored == {**FIELDS, **nothing, **resumed, "launch": "", "imbalance": 0}
     assert Summary.read(path) == summary()
     assert [entry.name for entry in tmp_path.iterdir()] == ["summary.json"]  # nothing temporary is left
 
