@@ -105,6 +105,10 @@ class Backend:
             run.check_launch(launch)
         return _text(config), None if signature is None else _text(signature)
 
+    def distrl_version(self) -> str:
+        """Return the version of distrl that launched the run."""
+        return _text(self.engine.call("HGET", self._run.keys.run, "distrl_version") or b"unknown")
+
     @property
     def launch(self) -> str:
         """Token of the launch to which this backend belongs; "" for any."""

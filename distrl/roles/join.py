@@ -17,6 +17,7 @@ from pathlib import Path
 from pydantic import ValidationError
 from setproctitle import setproctitle
 
+import distrl
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
 from distrl.config.live_settings import Value, steered_so_far
@@ -51,20 +52,23 @@ def join(address: RunAddress, role: Role) -> tuple[Backend, Run]:
     first = connect(address.redis_url, run_id, name=role.name, give_up_s=5.0)
     try:
         text, signed = first.signed_config()
+        version = first.distrl_version()
         trust.check_signature(run_id, text, signed)
         description = RunDescription.model_validate_json(text)
     except ValidationError as error:
         odd = error.errors(include_url=False)[0]
         where = ".".join(map(str, odd["loc"]))
         raise MemoryBackendError(
-            f"run {run_id} is not described as this distrl does ({where}: {odd['msg']}); "
-            "use one version of distrl for all roles"
+            f"run {run_id} of distrl {version} is not described as this distrl does ({where}: {odd['msg']}), which is "
+            f"{distrl.__version__}; use one version of distrl for all roles"
         ) from error
     finally:
         first.close()
     if description.run_id != run_id:
         raise ConfigError(f"the description of run {run_id} in Redis is of run {description.run_id}: it was rewritten")
     trust.check_code(run_id, description.config, role.kind)
+    if version != distrl.__version__:
+        log.warning("run %s is of distrl %s, this is distrl %s", run_id, version, distrl.__version__)
     run = Run(address, description)
     backend = run.open_backend(role.name)
     if directory := os.environ.get(HOST_WEIGHTS_VARIABLE):

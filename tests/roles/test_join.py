@@ -12,13 +12,18 @@ from types import SimpleNamespace
 
 import pytest
 
+import distrl
 from distrl.config import RunConfig
 from distrl.config.environment import EnvironmentConfig
 from distrl.errors import ConfigError, EnvironmentFailedError, MemoryBackendError
+from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import RoleStatus
 from distrl.memory_backend.stream import QueueCaps
 from distrl.roles import join
+from distrl.roles.description import RunAddress, RunDescription
 from distrl.roles.join import Heartbeat, make_environment, memory_mb
+from distrl.roles.plan import Role
+from distrl.roles.trust import Trust
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
 SPEC = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
@@ -36,6 +41,37 @@ def heartbeat(backend, monkeypatch):
     beats = Heartbeat(backend, lambda: status, stop, RunConfig(), lambda _: None)
     yield beats, stop
     beats._end.set()
+
+
+@pytest.fixture
+def another_version(tmp_path):
+    """A run that distrl 9.9 has launched: its address, and a function that changes a field of the key `run`."""
+    address = RunAddress(f"local:{tmp_path.name}", "r", Trust())
+    description = RunDescription(run_id="r", run_dir=str(tmp_path), config=RunConfig(), spec=SPEC)
+    backend = connect(address.redis_url, "r", launch=description.launch, name="test", give_up_s=1.0)
+    backend.create(description.published())
+
+    def change(field, value):
+        backend.engine.call("HSET", backend.registry._keys.run, field, value)
+
+    change("distrl_version", "9.9")
+    return address, change
+
+
+def test_a_role_that_joins_a_run_of_another_version_names_both(another_version, caplog):
+    backend, run = join.join(another_version[0], Role("actor"))
+    backend.close()
+    assert run.description.spec == SPEC
+    assert caplog.messages == [f"run r is of distrl 9.9, this is distrl {distrl.__version__}"]
+
+
+def test_a_description_that_this_version_does_not_know_is_refused_by_a_line_with_both(another_version):
+    address, change = another_version
+    change("config", '{"more": 1}')
+    with pytest.raises(
+        MemoryBackendError, match=rf"of distrl 9\.9 is not described .*, which is {distrl.__version__}; use"
+    ):
+        join.join(address, Role("actor"))
 
 
 @pytest.mark.parametrize(("incarnation", "error"), [(1, ConfigError), (2, EnvironmentFailedError)])
