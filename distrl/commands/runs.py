@@ -13,7 +13,9 @@ from typing import Annotated
 import typer
 
 from distrl.commands import completion
+from distrl.commands.options import redis_url_option
 from distrl.errors import ConfigError
+from distrl.memory_backend.credentials import url_of_environment
 from distrl.runs.directories import Run, find_runs
 from distrl.runs.listing import SORTS, Entry, compare_runs, entry, entry_name, ordered, selected
 
@@ -36,13 +38,28 @@ def runs(
     ] = None,
     sort: Annotated[str, typer.Option(metavar="COLUMN", help=f"{', '.join(SORTS)}.")] = "started",
     as_json: Annotated[bool, typer.Option("--json", help="All facts about each, as a JSON list.")] = False,
+    redis_url: Annotated[
+        str | None,
+        redis_url_option("List the runs that this Redis holds, with the ages of heartbeats.", of_environment=False),
+    ] = None,
+    remove: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Remove what this run has left in Redis (--redis-url, or DISTRL_REDIS_URL)."),
+    ] = None,
 ) -> None:
     """List runs, live and finished, the newest first.
 
     [cyan]distrl runs[/]
 
     [cyan]distrl runs runs sweeps --env 'CartPole*' --state solved --sort env_steps_per_s[/]
+
+    [cyan]distrl runs --redis-url redis://host:6379[/], and [cyan]--remove ID[/] for one that has died
     """
+    if redis_url is not None or remove is not None:
+        if folders or env or algorithm or state or sort != "started":
+            raise ConfigError("--redis-url and --remove are about runs in Redis; use them without DIR and filters")
+        _runs_in_redis(redis_url or url_of_environment(), remove, as_json=as_json)
+        return
     places = folders or [Path("runs")]
     if folders is None and not places[0].is_dir():
         raise ConfigError(f"there is no folder runs/ in {Path.cwd()}; name one: distrl runs DIR")
@@ -56,6 +73,26 @@ def runs(
     asked = env is not None or algorithm is not None or state is not None
     nothing = f"no run in {', '.join(map(str, places))}" + (" matches the filters" if asked else "")
     typer.echo(runs_table(entries, now=time.time()) if entries else nothing)
+
+
+def _runs_in_redis(url: str | None, remove: str | None, *, as_json: bool) -> None:
+    """List the runs that a Redis holds, or remove one of them."""
+    if url is None:
+        raise ConfigError("--remove needs --redis-url, or the environment variable DISTRL_REDIS_URL")
+    # Imported here: other listings need no Redis client.
+    from distrl.launch.stored_runs import remove_run, stored_runs
+
+    if remove is not None:
+        remove_run(url, remove)
+        typer.echo(f"removed the keys of run {remove}")
+        return
+    found = stored_runs(url)
+    if as_json:
+        typer.echo(json.dumps([asdict(one) for one in found], indent=2))
+        return
+    from distrl.terminal.run_tables import stored_runs_table
+
+    typer.echo(stored_runs_table([asdict(one) for one in found]) if found else "no run in this Redis")
 
 
 def compare(

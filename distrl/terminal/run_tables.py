@@ -2,8 +2,8 @@
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from distrl.errors import printable
 from distrl.metrics.phrases import UNKNOWN, count_words, known, return_words
@@ -11,6 +11,7 @@ from distrl.runs.listing import Comparison, Entry
 from distrl.runs.summary import duration
 
 GAP = "  "
+_HEARTBEATS = ("supervisor_age_s", "learner_age_s")
 
 
 class Column(NamedTuple):
@@ -49,6 +50,31 @@ def runs_table(entries: Sequence[Entry], now: float, width: int | None = None) -
     left_out = [column.heading for column in COLUMNS if column not in shown]
     rest = f"; not shown for want of width: {', '.join(left_out)} (--json has all)" if left_out else ""
     return "\n".join([*lines, f"{count}{rest}"])
+
+
+def stored_runs_table(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Format one line per run in Redis; `runs` are the fields of `distrl.launch.stored_runs.StoredRun`."""
+    headings = (
+        "run",
+        "namespace",
+        "state",
+        "environment",
+        "algorithm",
+        "supervisor",
+        "learner",
+        "actors",
+        "expires in",
+    )
+    lines = [headings]
+    for run in runs:
+        ages = [known(run[name], lambda age_s: f"{duration(age_s)} ago") for name in _HEARTBEATS]
+        expires = "never" if run["expires_s"] is None else duration(run["expires_s"])
+        words = (run["run_id"], run["namespace"], run["state"], run["env"] or UNKNOWN, run["algorithm"] or UNKNOWN)
+        lines.append((*words, *ages, str(run["actors"]), expires))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
 
 
 def comparison_tables(comparison: Comparison, width: int | None = None) -> str:

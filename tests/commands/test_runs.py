@@ -2,10 +2,12 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import pytest
 
 from distrl.commands import main, runs
+from distrl.memory_backend.backend import connect
 from tests.run_folders import make_run
 
 
@@ -113,3 +115,38 @@ def test_listing_loads_neither_arrays_nor_pictures(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("--remove", "r1"), "--remove needs --redis-url, or the environment variable DISTRL_REDIS_URL"),
+        (("runs", "--remove", "r1"), "are about runs in Redis; use them without DIR and filters"),
+        (("--redis-url", "redis://h", "--state", "ended"), "are about runs in Redis; use them without DIR and filters"),
+    ],
+)
+def test_runs_in_redis_are_no_directories(run, monkeypatch, arguments, line):
+    monkeypatch.delenv("DISTRL_REDIS_URL", raising=False)
+    _, error = run("runs", *arguments, code=2)
+    assert line in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.redis
+def test_runs_in_redis_are_listed_and_removed(run, redis_url):
+    with closing(connect(redis_url, "r1", name="test", give_up_s=1.0)) as backend:
+        assert run("runs", "--redis-url", redis_url) == ("no run in this Redis\n", "")
+        description = {"run_dir": "/runs/a", "config": {"environment": {"id": "X-v1"}, "algorithm": {"name": "ppo"}}}
+        backend.create(json.dumps(description))
+        out = run("runs", "--redis-url", redis_url)[0]
+        headings = "run namespace state environment algorithm supervisor learner actors expires in"
+        assert [" ".join(line.split()) for line in out.splitlines()] == [
+            headings,
+            "r1 default silent X-v1 ppo – – 0 never",
+        ]
+        (told,) = json.loads(run("runs", "--redis-url", redis_url, "--json")[0])
+        assert (told["run_id"], told["run_dir"], told["supervisor_age_s"]) == ("r1", "/runs/a", None)
+        assert run("runs", "--redis-url", redis_url, "--remove", "r1") == ("removed the keys of run r1\n", "")
+        _, error = run("runs", "--redis-url", redis_url, "--remove", "r1", code=2)
+        assert error.startswith("distrl: error: there is no run r1 at ")
+        assert run("runs", "--redis-url", redis_url) == ("no run in this Redis\n", "")

@@ -1,0 +1,115 @@
+"""The runs that a Redis holds, living or dead, for `distrl runs --redis-url`."""
+
+import json
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from distrl.errors import ConfigError, MissingRunError, printable
+from distrl.memory_backend.backend import Backend, connect, connect_engine
+from distrl.memory_backend.engine import Engine, RunStore
+from distrl.memory_backend.keys import RunKeys, run_of, runs_pattern, split_namespace
+from distrl.memory_backend.records import SILENT_S, heartbeat_ages_s
+from distrl.roles.presence import living
+
+GIVE_UP_S = 3.0
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """One run in Redis.
+
+    Attributes:
+        run_dir, env, algorithm: As the run's description says; "" where it cannot be read.
+        state: silent: neither supervisor nor learner has sent a heartbeat for `SILENT_S`.
+        supervisor_age_s, learner_age_s: Age of the newest heartbeat; None without one.
+        actors: Number of actors whose newest heartbeat is no older than `SILENT_S`.
+        expires_s: Time until Redis removes the run's keys, unless it is renewed; None: never.
+    """
+
+    namespace: str
+    run_id: str
+    run_dir: str
+    env: str
+    algorithm: str
+    state: Literal["running", "silent"]
+    supervisor_age_s: float | None
+    learner_age_s: float | None
+    actors: int
+    expires_s: int | None
+
+
+def stored_runs(url: str) -> list[StoredRun]:
+    """Return the runs in the URL's namespace, or in all namespaces, by namespace and id. Scans all keys of Redis.
+
+    Raises:
+        MemoryBackendError: Redis is unreachable, or its user may not scan.
+    """
+    _, namespace = split_namespace(url)
+    with closing(connect_engine(url, name="cli", give_up_s=GIVE_UP_S)) as engine:
+        names = sorted(filter(None, map(run_of, engine.keys(runs_pattern(namespace)))))
+        return [_stored(engine, *name) for name in names]
+
+
+def remove_run(url: str, run_id: str) -> None:
+    """Remove the keys of a dead run.
+
+    Raises:
+        ConfigError: There is no such run, or it lives.
+        MemoryBackendError: Redis is unreachable, or the run was launched again meanwhile.
+    """
+    with closing(connect(url, run_id, name="cli", give_up_s=GIVE_UP_S)) as backend:
+        try:
+            found = backend.of_standing_launch()
+        except MissingRunError as error:
+            raise ConfigError(
+                f"there is no run {run_id} at {backend.engine.url} in this namespace; distrl runs --redis-url URL "
+                "lists all, and the URL's option namespace selects one"
+            ) from error
+        if (alive := living(found.registry, ["supervisor", "learner"])) is not None:
+            raise ConfigError(
+                f"run {run_id} goes on: {alive}, sends heartbeats; stop it first: distrl stop --redis-url URL --run-id "
+                f"{run_id}"
+            )
+        found.delete()
+
+
+def _stored(engine: Engine, namespace: str, run_id: str) -> StoredRun:
+    keys = RunKeys(run_id, namespace)
+    backend = Backend(RunStore(engine, keys))
+    description = _description(engine.call("HGET", keys.run, "config"))
+    config: Any = description.get("config")
+    registry = backend.registry
+    supervisor, roles, now = registry.supervisor(), registry.roles(), registry.clock()
+    ages_s = dict(zip(((role.role, role.id) for role in roles), heartbeat_ages_s(now, roles), strict=True))
+    supervisor_age_s = None if supervisor is None else max(now - supervisor.at, 0.0)
+    learner_age_s = ages_s.get(("learner", 0))
+    leading = [age_s for age_s in (supervisor_age_s, learner_age_s) if age_s is not None]
+    expires_s = int(engine.call("TTL", keys.run))
+    return StoredRun(
+        namespace=namespace,
+        run_id=run_id,
+        run_dir=_text(description, "run_dir"),
+        env=_text(config, "environment", "id"),
+        algorithm=_text(config, "algorithm", "name"),
+        state="running" if min(leading, default=SILENT_S + 1.0) <= SILENT_S else "silent",
+        supervisor_age_s=supervisor_age_s,
+        learner_age_s=learner_age_s,
+        actors=sum(kind == "actor" and age_s <= SILENT_S for (kind, _), age_s in ages_s.items()),
+        expires_s=None if expires_s < 0 else expires_s,
+    )
+
+
+def _description(text: bytes | None) -> dict[str, Any]:
+    """Return the decoded description; empty if it is none, as another program or version may have written it."""
+    try:
+        found = json.loads(text or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _text(found: Any, *path: str) -> str:
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    return printable(found) if isinstance(found, str) else ""

@@ -1,0 +1,76 @@
+"""stored_runs: what a Redis holds of runs, living, dead and odd ones."""
+
+import json
+from contextlib import closing
+
+import pytest
+
+from distrl.errors import ConfigError
+from distrl.launch import stored_runs as stored
+from distrl.launch.stored_runs import StoredRun, remove_run, stored_runs
+from distrl.memory_backend.backend import connect
+from distrl.memory_backend.records import RoleStatus, SupervisorStatus
+
+pytestmark = pytest.mark.redis
+DESCRIPTION = json.dumps(
+    {"run_dir": "/runs/a", "config": {"environment": {"id": "X-v1"}, "algorithm": {"name": "ppo"}}}
+)
+
+
+@pytest.fixture
+def make(redis_url):
+    """Makes runs in the module's Redis, and removes them."""
+    made = []
+
+    def create(run_id, namespace="default", description=DESCRIPTION):
+        backend = connect(f"{redis_url}?namespace={namespace}", run_id, name="test", give_up_s=1.0)
+        made.append(backend)
+        backend.create(description)
+        return backend
+
+    yield create
+    for backend in made:
+        backend.delete()
+        backend.close()
+
+
+def test_each_run_is_listed_with_its_heartbeats_and_its_end(redis_url, make):
+    live, dead = make("live"), make("dead", "team-a")
+    live.registry.beat_supervisor(SupervisorStatus("h", 1, 1))
+    for number in range(2):
+        live.registry.beat(RoleStatus("actor", number, 1, "h", 2, "acting"))
+    dead.engine.call("EXPIRE", dead._run.keys.run, 500)
+    of_the_dead, of_the_live = sorted(stored_runs(redis_url), key=lambda one: one.run_id)
+    assert of_the_live.supervisor_age_s < 60.0
+    assert (of_the_live.state, of_the_live.learner_age_s, of_the_live.actors) == ("running", None, 2)
+    assert of_the_live.expires_s is None
+    assert 0 < of_the_dead.expires_s <= 500
+    silent = StoredRun("team-a", "dead", "/runs/a", "X-v1", "ppo", "silent", None, None, 0, of_the_dead.expires_s)
+    assert of_the_dead == silent
+    assert [one.run_id for one in stored_runs(f"{redis_url}?namespace=team-a")] == ["dead"]
+
+
+@pytest.mark.parametrize(
+    "description", ["", "{", "[]", "[" * 100_000, '{"config": 3}', '{"config": {"environment": []}}']
+)
+def test_a_description_of_another_program_is_no_error(redis_url, make, description):
+    make("odd", description=description)
+    (found,) = stored_runs(redis_url)
+    assert (found.run_id, found.env, found.algorithm) == ("odd", "", "")
+
+
+def test_a_run_that_lives_is_not_removed(redis_url, make, monkeypatch):
+    backend = make("live")
+    monkeypatch.setattr(stored, "living", lambda _, kinds: f"{kinds[1]}, process 7 on host h")
+    with pytest.raises(ConfigError, match="run live goes on: learner, process 7 on host h, sends heartbeats; stop it"):
+        remove_run(redis_url, "live")
+    assert backend.config_json() == DESCRIPTION
+
+
+def test_a_dead_run_is_removed_from_its_namespace_alone(redis_url, make):
+    here, there = make("r"), make("r", "team-a")
+    remove_run(redis_url, "r")
+    assert there.config_json() == DESCRIPTION
+    assert here.engine.keys(f"{here._run.keys.prefix}*") == []
+    with closing(connect(redis_url, "r", name="test", give_up_s=1.0)), pytest.raises(ConfigError, match="no run r at"):
+        remove_run(redis_url, "r")
