@@ -33,6 +33,7 @@ from distrl.commands import (
     export,
     plot,
     presets,
+    redis,
     runs,
 )
 from distrl.commands.help import App, takes
@@ -53,6 +54,7 @@ app.add_typer(config.app, name="config", rich_help_panel="Look")
 network_app = App(help="Look at networks.")
 app.add_typer(network_app, name="network", rich_help_panel="Look")
 app.add_typer(env.app, name="env", rich_help_panel="Look")
+app.add_typer(redis.app, name="redis", rich_help_panel="Look")
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,20 +1,31 @@
 """`distrl doctor`, findings about Redis: the given one, or the one that a run would start."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
 
+from distrl.config.run import MemoryConfig
+from distrl.doctor.compression import compression
 from distrl.doctor.findings import Finding
-from distrl.errors import DistrlError
+from distrl.errors import DistrlError, MemoryBackendError
 from distrl.memory_backend.backend import connect_engine
 from distrl.memory_backend.embedded_redis import EmbeddedRedis, find_server
 from distrl.memory_backend.engine import Engine
 from distrl.memory_backend.local import PREFIX as LOCAL
 
 PINGS = 200
+ECHOES = 20
 SLOW_S = 0.005
 FULL_SHARE = 0.8
 CLOCK_S = 60.0
-GB = 1e9
+LAG_S = 10
+BACKLOG_QUEUES = 4
+"""Replication backlog in full queues: enough that a replica which was away for a moment is not copied anew."""
+GB, MB = 1e9, 1e6
+STEP_BYTES = {"CartPole": 32, "Atari frames": 7_100}
+"""Bytes of a step in the unrolls of two presets: one of the smallest and one of the largest."""
+Info = Mapping[str, Any]
 
 
 def examine_redis(url: str | None) -> Iterator[Finding]:
@@ -36,22 +47,111 @@ def _examined(url: str, what: str) -> Iterator[Finding]:
     client = connect_engine(url, name="doctor", give_up_s=3.0)
     try:
         info = client.call("INFO")
-        yield Finding("ok", "Redis", f"{info['redis_version']}{f' ({what})' if what else f' at {client.url}'}")
-        yield memory(int(info["used_memory"]), int(info.get("maxmemory", 0)))
+        yield server(info, client.url, what)
+        yield memory(int(info["used_memory"]), int(info.get("maxmemory", 0)), info.get("maxmemory_policy"))
+        if not what:  # one of the run's own keeps nothing, has no replica, and is on this machine
+            yield encryption(url)
+            yield persistence(info)
+            yield replication(info, _replica_buffer(client))
         yield latency(client)
+        speeds = bytes_per_s(client)
+        yield throughput(speeds)
+        yield compression(speeds[1])
         yield clock(client)
     finally:
         client.close()
 
 
-def memory(used: int, limit: int) -> Finding:
+def server(info: Info, url: str, what: str) -> Finding:
+    """Check version, mode and role: a training needs a master, or an address that leads to it."""
+    name = "Valkey" if info.get("server_name") == "valkey" else "Redis"
+    version = info.get("valkey_version", info["redis_version"])
+    told = f"{name} {version}{f' ({what})' if what else f' at {url}'}"
+    mode, role = info.get("redis_mode", "standalone"), info.get("role", "master")
+    scheme, _, address = url.partition("://")
+    if mode == "sentinel":
+        masters = [known["name"] for key, known in info.items() if key.startswith("master") and "name" in known]
+        advice = f"name the master: {scheme}+sentinel://{address.rstrip('/')}/{(masters or ['NAME'])[0]}"
+        return Finding("error", "Redis", f"{told}, a Sentinel", advice)
+    if mode == "cluster":
+        if "+cluster" in scheme:
+            return Finding("ok", "Redis", f"{told}, a Cluster")
+        advice = f"a run may belong to another node: {scheme}+cluster://{address}"
+        return Finding("error", "Redis", f"{told}, a node of a Cluster", advice)
+    if role == "slave":
+        advice = f"name the master, {info.get('master_host')}:{info.get('master_port')}, or the Sentinels"
+        return Finding("error", "Redis", f"{told}, a replica", advice)
+    return Finding("ok", "Redis", f"{told}, {role}")
+
+
+def memory(used: int, limit: int, policy: str | None) -> Finding:
     """Check the memory in use; without a limit (0) the machine's memory is the limit."""
     if not limit:
         return Finding("ok", "Redis' memory", f"{used / GB:.2f} GB used, no limit")
-    told = f"{used / GB:.2f} of {limit / GB:.2f} GB used"
+    told = f"{used / GB:.2f} of {limit / GB:.2f} GB used, eviction: {policy or 'not known'}"
     if used > FULL_SHARE * limit:
         return Finding("warning", "Redis' memory", told, "raise its maxmemory, or remove runs that have ended")
     return Finding("ok", "Redis' memory", told)
+
+
+def encryption(url: str) -> Finding:
+    """Check that the connection is encrypted unless it stays on this machine."""
+    parts = urlsplit(url)
+    if parts.scheme.startswith(("rediss", "valkeys")):
+        return Finding("ok", "Redis' TLS", "encrypted, and its certificate is valid for this host")
+    if parts.scheme == "unix" or parts.hostname in ("localhost", "127.0.0.1", "::1"):
+        return Finding("ok", "Redis' TLS", "not encrypted, and does not leave this machine")
+    advice = "the password, observations and weights can be read on the way: rediss:// (SECURITY.md)"
+    return Finding("warning", "Redis' TLS", "not encrypted", advice)
+
+
+def persistence(info: Info) -> Finding:
+    """Report what a restart of Redis keeps, and whether it can write it."""
+    failing = {"rdb_last_bgsave_status": "the last snapshot", "aof_last_write_status": "the append-only file"}
+    failed = [what for field, what in failing.items() if info.get(field, "ok") != "ok"]
+    if failed:
+        advice = "Redis may refuse writes (MISCONF): see its log, often a full disk"
+        return Finding("error", "Redis' persistence", f"{' and '.join(failed)} could not be written", advice)
+    if int(info.get("aof_enabled", 0)):
+        return Finding("ok", "Redis' persistence", "append-only file: a run survives a restart of Redis")
+    told = "no append-only file: a restart of Redis ends a run, which goes on from its newest checkpoint"
+    return Finding("ok", "Redis' persistence", told)
+
+
+def replication(info: Info, buffer_bytes: int | None) -> Finding:
+    """Check that replicas can follow a stream of long entries.
+
+    Args:
+        buffer_bytes: Output buffer at which Redis drops a replica, 0 for none; None if Redis does not say.
+    """
+    replicas = [info[f"slave{number}"] for number in range(int(info.get("connected_slaves", 0)))]
+    if not replicas:
+        return Finding("ok", "Redis' replicas", "none")
+    wanted = BACKLOG_QUEUES * int(MemoryConfig.model_fields["queue_bytes"].default)
+    backlog, lag_s = int(info.get("repl_backlog_size", 0)), max(int(one.get("lag", 0)) for one in replicas)
+    limit = {None: "not known", 0: "none"}.get(buffer_bytes, f"{(buffer_bytes or 0) / MB:,.0f} MB")
+    told = (
+        f"{len(replicas)}, at most {lag_s} s behind; backlog {backlog / MB:,.0f} MB, limit of the output buffer {limit}"
+    )
+    advice = []
+    if any(one.get("state") != "online" for one in replicas):
+        advice.append("a replica is being copied: wait until it is online")
+    if lag_s > LAG_S:
+        advice.append("a fail-over would lose what the replicas lack: check their network and processors")
+    if backlog < wanted:
+        advice.append(f"a replica that is away for a moment is copied anew: repl-backlog-size {wanted // 2**20}mb")
+    if buffer_bytes and buffer_bytes < wanted:
+        advice.append(f"a slow replica is dropped: client-output-buffer-limit replica {wanted // 2**20}mb 0 0")
+    return Finding("warning" if advice else "ok", "Redis' replicas", told, "; ".join(advice))
+
+
+def _replica_buffer(client: Engine) -> int | None:
+    try:
+        _, text = client.call("CONFIG", "GET", "client-output-buffer-limit")
+    except MemoryBackendError:  # forbidden, as managed services do
+        return None
+    words = text.split()
+    return int(words[words.index(b"slave") + 1])
 
 
 def latency(client: Engine) -> Finding:
@@ -68,6 +168,31 @@ def latency(client: Engine) -> Finding:
         advice = "every unroll waits for three round trips: make unrolls longer, or run Redis nearer to the roles"
         return Finding("warning", "Redis' latency", told, advice)
     return Finding("ok", "Redis' latency", told)
+
+
+def bytes_per_s(client: Engine) -> tuple[float, float]:
+    """Measure how fast values of 0.1 MB and of 1 MB go to Redis and back, one after the other and without a key."""
+    found = []
+    for size in (100_000, 1_000_000):
+        value = bytes(size)
+        began = time.perf_counter()
+        for _ in range(ECHOES):
+            client.call("PING", value)
+        found.append(ECHOES * size / (time.perf_counter() - began))
+    return found[0], found[1]
+
+
+def throughput(speeds: tuple[float, float]) -> Finding:
+    """Report the speeds, in bytes per second, and the rate of steps that they feed."""
+    short, long = speeds
+    feeds = ", ".join(f"{_rounded(long / size):,} steps/s of {name}" for name, size in STEP_BYTES.items())
+    told = f"{short / MB:,.0f} MB/s by 0.1 MB, {long / MB:,.0f} MB/s by 1 MB, there and back: at most {feeds}"
+    return Finding("ok", "Redis' throughput", told)
+
+
+def _rounded(number: float) -> int:
+    """Return a number to two significant digits."""
+    return int(float(f"{number:.1e}"))
 
 
 def clock(client: Engine) -> Finding:

@@ -232,6 +232,26 @@ def runs_pattern(namespace: str | None) -> str:
     return f"distrl:{namespace or '*'}:{{*}}:run"
 
 
+def row_pattern(row: Row, namespace: str) -> str:
+    """Return the pattern of a row's key in every run of a namespace.
+
+    Raises:
+        ConfigError: The namespace is not allowed.
+    """
+    name, varies, _ = row.name.partition("{")
+    return namespace_pattern(namespace).removesuffix("*") + name + (varies and "*")
+
+
+def namespace_pattern(namespace: str) -> str:
+    """Return the pattern of every key of every run of a namespace.
+
+    Raises:
+        ConfigError: The namespace is not allowed.
+    """
+    _check_namespace(namespace)
+    return f"distrl:{namespace}:{{*}}:*"
+
+
 def run_of(key: str) -> tuple[str, str] | None:
     """Return (namespace, run id) of a key `run`; None for any other key."""
     found = re.fullmatch(rf"distrl:({_NAMESPACE.pattern}):\{{({_RUN_ID.pattern})\}}:run", key)

@@ -1,7 +1,18 @@
 import pytest
 
 from distrl.doctor import redis
-from distrl.doctor.redis import clock, examine_redis, latency, memory
+from distrl.doctor.redis import (
+    bytes_per_s,
+    clock,
+    encryption,
+    examine_redis,
+    latency,
+    memory,
+    persistence,
+    replication,
+    server,
+    throughput,
+)
 from distrl.errors import ConfigError
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
 
@@ -14,7 +25,7 @@ class Answering:
         monkeypatch.setattr(redis.time, "time", lambda: self.now_s)
         monkeypatch.setattr(redis.time, "perf_counter", lambda: self.now_s)
 
-    def call(self, command):
+    def call(self, command, *_values):
         self.now_s += self.takes_s
         told_s = self.now_s + self.ahead_s
         return (int(told_s), int(1e6 * (told_s % 1.0))) if command == "TIME" else b"PONG"
@@ -31,7 +42,14 @@ def test_one_of_its_own_is_started_and_gone_afterwards(monkeypatch, redis_url):
 
     monkeypatch.setattr(EmbeddedRedis, "start", noted)
     found = list(examine_redis(None))
-    assert [one.name for one in found] == ["Redis", "Redis' memory", "Redis' latency", "clock"]
+    assert [one.name for one in found] == [
+        "Redis",
+        "Redis' memory",
+        "Redis' latency",
+        "Redis' throughput",
+        "compression",
+        "clock",
+    ]
     assert "error" not in [one.health for one in found]
     assert "started for this" in found[0].found
     (own,) = started
@@ -41,8 +59,13 @@ def test_one_of_its_own_is_started_and_gone_afterwards(monkeypatch, redis_url):
 @pytest.mark.redis
 def test_a_given_one_is_asked(redis_url):
     found = list(examine_redis(redis_url))
-    assert found[0].health == "ok"
-    assert found[1].found.endswith(" of 0.27 GB used")
+    told = {one.name: one for one in found}
+    assert [one.health for one in found] == ["ok"] * 9
+    assert told["Redis"].found.endswith(", master")
+    assert told["Redis' memory"].found.endswith(" of 0.27 GB used, eviction: noeviction")
+    assert told["Redis' TLS"].found == "not encrypted, and does not leave this machine"
+    assert told["Redis' persistence"].found.startswith("no append-only file")
+    assert told["Redis' replicas"].found == "none"
 
 
 def test_a_store_in_a_process_is_no_redis():
@@ -65,7 +88,116 @@ def test_none_at_all_is_an_error_with_what_to_do(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(("used", "limit", "health"), [(9, 0, "ok"), (7, 10, "ok"), (9, 10, "warning")])
 def test_memory(used, limit, health):
-    assert memory(used * 10**9, limit * 10**9).health == health
+    assert memory(used * 10**9, limit * 10**9, "noeviction").health == health
+
+
+MASTER = {"redis_version": "7.0.15", "redis_mode": "standalone", "role": "master"}
+
+
+@pytest.mark.parametrize(
+    ("url", "told", "health", "found", "advice"),
+    [
+        ("redis://h:1/0", {}, "ok", "Redis 7.0.15 at redis://h:1/0, master", ""),
+        (
+            "redis://h:1",
+            {"server_name": "valkey", "valkey_version": "9.1.2", "redis_version": "7.2.4"},
+            "ok",
+            "Valkey 9.1.2 at redis://h:1, master",
+            "",
+        ),
+        (
+            "redis://h:26379",
+            {"redis_mode": "sentinel", "master0": {"name": "mymaster"}},
+            "error",
+            "Redis 7.0.15 at redis://h:26379, a Sentinel",
+            "name the master: redis+sentinel://h:26379/mymaster",
+        ),
+        (
+            "rediss://h:7000",
+            {"redis_mode": "cluster"},
+            "error",
+            "Redis 7.0.15 at rediss://h:7000, a node of a Cluster",
+            "a run may belong to another node: rediss+cluster://h:7000",
+        ),
+        (
+            "redis+cluster://h:7000",
+            {"redis_mode": "cluster"},
+            "ok",
+            "Redis 7.0.15 at redis+cluster://h:7000, a Cluster",
+            "",
+        ),
+        (
+            "redis://h:1",
+            {"role": "slave", "master_host": "m", "master_port": 6379},
+            "error",
+            "Redis 7.0.15 at redis://h:1, a replica",
+            "name the master, m:6379, or the Sentinels",
+        ),
+    ],
+)
+def test_the_kind_of_server(url, told, health, found, advice):
+    assert server({**MASTER, **told}, url, "") == (health, "Redis", found, advice)
+
+
+@pytest.mark.parametrize(
+    ("url", "health"),
+    [
+        ("rediss://h:1", "ok"),
+        ("rediss+sentinel://h:1/m", "ok"),
+        ("redis://h:1", "warning"),
+        ("redis://127.0.0.1:1", "ok"),
+        ("unix:///redis.sock", "ok"),
+    ],
+)
+def test_encryption(url, health):
+    assert encryption(url).health == health
+
+
+@pytest.mark.parametrize(
+    ("told", "health", "found"),
+    [
+        ({"aof_enabled": 1, "aof_last_write_status": "ok"}, "ok", "append-only file: a run survives"),
+        ({"aof_enabled": 0, "rdb_last_bgsave_status": "ok"}, "ok", "no append-only file"),
+        (
+            {"rdb_last_bgsave_status": "err", "aof_last_write_status": "err"},
+            "error",
+            "the last snapshot and the append-only file could not be written",
+        ),
+    ],
+)
+def test_persistence(told, health, found):
+    assert persistence(told).health == health
+    assert persistence(told).found.startswith(found)
+
+
+ONE = {"connected_slaves": 1, "repl_backlog_size": 2**28, "slave0": {"state": "online", "lag": 1}}
+
+
+@pytest.mark.parametrize(
+    ("told", "buffer_bytes", "advised"),
+    [
+        ({}, 0, []),
+        ({}, None, []),
+        ({"repl_backlog_size": 2**20}, 2**28, ["repl-backlog-size 256mb"]),
+        ({}, 2**27, ["client-output-buffer-limit replica 256mb 0 0"]),
+        ({"slave0": {"state": "wait_bgsave", "lag": 60}}, 0, ["wait until it is online", "what the replicas lack"]),
+    ],
+)
+def test_replicas(told, buffer_bytes, advised):
+    found = replication({**ONE, **told}, buffer_bytes)
+    assert found.health == ("warning" if advised else "ok")
+    assert all(text in found.advice for text in advised)
+    assert len(list(filter(None, found.advice.split("; ")))) == len(advised)
+
+
+def test_throughput_there_and_back(monkeypatch):
+    found = throughput(bytes_per_s(Answering(monkeypatch, takes_s=0.001)))
+    assert found[:3] == (
+        "ok",
+        "Redis' throughput",
+        "100 MB/s by 0.1 MB, 1,000 MB/s by 1 MB, there and back: at most 31,000,000 steps/s of CartPole, "
+        "140,000 steps/s of Atari frames",
+    )
 
 
 @pytest.mark.parametrize(("takes_s", "health"), [(0.001, "ok"), (0.02, "warning")])

@@ -1,0 +1,160 @@
+"""Access rules: the commands that each role sends to Redis, by key, and the users of Redis that follow from them.
+
+`COMMANDS` is the one table. A test records real runs with MONITOR and fails if a role sends a command that the table
+does not grant it, or never sends one that the table grants.
+"""
+
+from collections.abc import Mapping, Sequence, Set
+from typing import Literal, get_args
+
+from distrl.memory_backend.keys import TABLE, namespace_pattern, row_pattern
+
+Role = Literal["learner", "actor", "evaluator", "operator", "viewer"]
+"""The learner with its supervisor; an operator steers and removes runs; a viewer reads them."""
+Server = Literal["6.2", "7"]
+"""Oldest version whose rules are understood: 7 can limit each command to certain keys."""
+
+ROLES: Sequence[Role] = get_args(Role)
+SERVERS: Sequence[Server] = get_args(Server)
+
+INCLUDED: Mapping[Role, Sequence[Role]] = {
+    "learner": ("learner", "actor", "evaluator"),  # `distrl train` starts all three with its own user
+    "operator": ("operator", "viewer"),
+}
+"""User -> roles that log in as that user; a role that is not here has a user of its own."""
+
+WITHOUT_KEY: Mapping[Role, str] = {
+    "learner": "CLIENT|SETNAME EXEC INFO MULTI SELECT TIME UNWATCH",
+    "actor": "CLIENT|SETNAME EXEC INFO MULTI SELECT TIME UNWATCH",
+    "evaluator": "CLIENT|SETNAME EXEC INFO MULTI SELECT TIME UNWATCH",
+    "operator": "UNWATCH",
+    "viewer": "CLIENT|SETNAME EXEC INFO MULTI PING SCAN SELECT TIME",
+}
+"""Role -> commands that name no key."""
+
+COMMANDS: Mapping[str, Mapping[Role, str]] = {
+    "run": {
+        "learner": "EXISTS HGET HINCRBY HMGET HSET UNLINK WATCH",
+        "actor": "HGET HMGET WATCH",
+        "evaluator": "HGET HMGET WATCH",
+        "operator": "HGET UNLINK WATCH",
+        "viewer": "HMGET",
+    },
+    "applied": {
+        "learner": "HGET HSET UNLINK",
+        "actor": "HGET HSET",
+        "evaluator": "HGET HSET",
+        "operator": "UNLINK",
+    },
+    "bundle": {
+        "learner": "HSET UNLINK",
+        "actor": "HEXISTS HMGET",
+        "evaluator": "HEXISTS HMGET",
+        "operator": "UNLINK",
+    },
+    "weights": {
+        "learner": "HGET HMGET HSET UNLINK",
+        "actor": "HGET HMGET",
+        "evaluator": "HGET HMGET",
+        "operator": "UNLINK",
+    },
+    "unrolls:0": {
+        "learner": "UNLINK XACK XDEL XGROUP|CREATE XLEN XPENDING XRANGE XREADGROUP",
+        "actor": "XADD XLEN XRANGE",
+        "operator": "UNLINK",
+        "viewer": "XLEN XPENDING",
+    },
+    "room": {"learner": "UNLINK ZADD", "actor": "BZPOPMIN", "operator": "UNLINK"},
+    "suspects": {"learner": "HDEL HGET HSET UNLINK", "operator": "UNLINK"},
+    "dead": {"learner": "UNLINK XADD", "operator": "UNLINK"},
+    "actors": {
+        "learner": "HDEL HGETALL HSET UNLINK",
+        "actor": "HSET",
+        "evaluator": "HSET",
+        "operator": "UNLINK",
+        "viewer": "HGETALL",
+    },
+    "incarnations": {
+        "learner": "HGET HGETALL UNLINK",
+        "actor": "HINCRBY",
+        "evaluator": "HGET HINCRBY WATCH",
+        "operator": "UNLINK",
+    },
+    "control": {
+        "learner": "HGETALL HSET UNLINK",
+        "actor": "HGETALL HMGET",
+        "evaluator": "HGETALL HSET",
+        "operator": "HINCRBY HSET UNLINK",
+        "viewer": "HGETALL",
+    },
+    "requests": {"learner": "UNLINK XRANGE", "operator": "UNLINK XADD"},
+    "tickets": {"learner": "LLEN LMOVE RPUSH UNLINK", "actor": "BLMOVE LMOVE", "operator": "UNLINK"},
+    "held:{actor}.{incarnation}": {
+        "learner": "LLEN LMOVE UNLINK",
+        "actor": "BLMOVE DEL LINDEX LMOVE",
+        "operator": "UNLINK",
+    },
+    "ledger": {
+        "learner": "HGET HGETALL HINCRBY UNLINK",
+        "actor": "HGET HINCRBY",
+        "operator": "UNLINK",
+        "viewer": "HGETALL",
+    },
+    "highest": {"learner": "UNLINK ZADD ZRANGE", "operator": "UNLINK"},
+    "metrics": {"learner": "UNLINK XADD XRANGE", "operator": "UNLINK", "viewer": "XRANGE"},
+    "evaluations": {"learner": "UNLINK XRANGE", "evaluator": "XADD", "operator": "UNLINK"},
+    "evaluated": {"learner": "HMGET HSET UNLINK", "evaluator": "HGET HMGET HSET", "operator": "UNLINK"},
+}
+"""Name of a row of `keys.TABLE` -> role -> the commands that the role sends with such a key."""
+
+
+def users(namespace: str, server: Server) -> dict[Role, str]:
+    """Return the line of an ACL file for each role's user, which has no password and so cannot log in yet.
+
+    Raises:
+        ConfigError: The namespace is not allowed.
+    """
+    return {role: f"user distrl-{namespace}-{role} {_rules(role, namespace, server)}" for role in ROLES}
+
+
+def _rules(user: Role, namespace: str, server: Server) -> str:
+    """Return the rules of a user, which begin with none.
+
+    A selector, in parentheses, grants commands with certain keys alone. Redis 6.2 has none: there, the user may use all
+    its commands with all its keys.
+    """
+    granted = _granted(user)
+    start = ["reset", "on", "resetchannels", *map(_allowed, _without_key(user))]
+    if server == "6.2":
+        rows = {row for rows in granted.values() for row in rows}
+        return " ".join([*start, *map(_allowed, granted), *_patterns(rows, namespace)])
+    selectors: dict[frozenset[str], list[str]] = {}  # rows -> commands: one selector has to hold all keys of a command
+    for command, rows in granted.items():
+        selectors.setdefault(frozenset(rows), []).append(_allowed(command))
+    limited = (f"({' '.join([*commands, *_patterns(rows, namespace)])})" for rows, commands in selectors.items())
+    return " ".join([*start, *limited])
+
+
+def _patterns(rows: Set[str], namespace: str) -> list[str]:
+    """Return the rules that allow the keys of these rows."""
+    if len(rows) == len(TABLE):
+        return [f"~{namespace_pattern(namespace)}"]
+    return [f"~{row_pattern(row, namespace)}" for row in TABLE if row.name in rows]
+
+
+def _granted(user: Role) -> dict[str, set[str]]:
+    """Return command -> names of the rows whose keys the user may name in it."""
+    granted: dict[str, set[str]] = {}
+    for row, of_roles in COMMANDS.items():
+        for role in INCLUDED.get(user, (user,)):
+            for command in of_roles.get(role, "").split():
+                granted.setdefault(command, set()).add(row)
+    return dict(sorted(granted.items()))
+
+
+def _without_key(user: Role) -> list[str]:
+    return sorted({command for role in INCLUDED.get(user, (user,)) for command in WITHOUT_KEY[role].split()})
+
+
+def _allowed(command: str) -> str:
+    return f"+{command.lower()}"
