@@ -39,16 +39,14 @@ def actors(
     # Imported here: the help needs none of it.
     from distrl.interrupt import interruptible
     from distrl.launch.joined_actors import join_actors
-    from distrl.roles.description import RunAddress
     from distrl.roles.machine import cores
     from distrl.roles.trust import Trust, given_key
 
-    def address() -> RunAddress:
-        return RunAddress(redis_url, run_id, Trust(given_key(), frozenset(allow or ())))
-
     with interruptible() as interrupt:
         outcome = join_actors(
-            address,
+            redis_url,
+            run_id,
+            lambda: Trust(given_key(), frozenset(allow or ())),
             cores() if count is None else count,
             wait=wait,
             log_dir=Path(f"actors-{run_id}") if log_dir is None else log_dir,

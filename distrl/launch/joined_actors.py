@@ -6,7 +6,7 @@ that hang, gives back their tickets, and follows the run to its end.
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 from distrl.errors import EnvironmentFailedError, FencedError, MemoryBackendError, MissingRunError, OutageError
@@ -14,7 +14,7 @@ from distrl.interrupt import Interrupt
 from distrl.launch.fleet import SAME_ERROR, Fleet, HangWatch, Launcher, Member, end, how_it_ended
 from distrl.launch.outcome import ENDS, UNKNOWN, Outcome
 from distrl.launch.processes import ProcessLauncher
-from distrl.memory_backend.backend import Backend
+from distrl.memory_backend.backend import Backend, connect
 from distrl.memory_backend.records import RoleStatus
 from distrl.metrics.phrases import role_states
 from distrl.roles.description import Run, RunAddress
@@ -22,6 +22,7 @@ from distrl.roles.join import join
 from distrl.roles.machine import cores
 from distrl.roles.plan import Role
 from distrl.roles.suspend_clock import AwakeClock
+from distrl.roles.trust import Trust
 
 TICK_S = 0.05
 LOOK_EVERY_S = 0.5
@@ -37,12 +38,20 @@ Report = Callable[[str], None]
 
 
 def join_actors(
-    address: Callable[[], RunAddress], count: int, *, wait: bool, log_dir: Path, report: Report, interrupt: Interrupt
+    redis_url: str,
+    run_id: str,
+    trust: Callable[[], Trust],
+    count: int,
+    *,
+    wait: bool,
+    log_dir: Path,
+    report: Report,
+    interrupt: Interrupt,
 ) -> Outcome:
     """Run `count` actors on this host until the run ends, `interrupt` is set, or they fail for good.
 
     Args:
-        address: Called before each attempt to join: every launch of a run has a key of its own.
+        trust: Called once the run is there: every launch of a run has a key of its own, in a file that may be new.
         wait: Wait for a run that does not exist yet, and for the next launch of one that is gone without having ended;
             wait through outages of Redis of any length.
         log_dir: Folder of the actors' logs, made if missing.
@@ -54,7 +63,7 @@ def join_actors(
     told = ""
     while interrupt.code is None:
         try:
-            run, told = _found(address()), ""
+            run, told = _found(redis_url, run_id, trust), ""
             return _stay(run, count, interrupt, report, log_dir, patient=wait)
         except (MissingRunError, FencedError, OutageError) as error:
             if not wait:
@@ -66,8 +75,10 @@ def join_actors(
     return Outcome(interrupt.code, interrupt.name)
 
 
-def _found(address: RunAddress) -> Run:
-    backend, run = join(address, Role("actor"))
+def _found(redis_url: str, run_id: str, trust: Callable[[], Trust]) -> Run:
+    with closing(connect(redis_url, run_id, name="actors", give_up_s=PIECE_S)) as backend:
+        backend.config_json()  # raises if there is no such run, before the key is read
+    backend, run = join(RunAddress(redis_url, run_id, trust()), Role("actor"))
     backend.close()
     return run
 

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,18 +26,20 @@ class Away(Sleeping):
 """
 
 
+RUN_ID = "away"
+
+
 class Actors:
     """One `distrl actors` in a process of its own, on a host that has the environment."""
 
-    def __init__(self, folder: Path, run: Run, *arguments: str) -> None:
-        record = run.record
-        self._output = folder / "actors.out"
-        command = [sys.executable, "-m", "distrl", "actors", "--redis-url", record["redis_url"], *arguments]
+    def __init__(self, folder: Path, redis_url: str, key: Path, *arguments: str) -> None:
+        self._output = folder / f"{uuid.uuid4().hex}.out"
+        command = [sys.executable, "-m", "distrl", "actors", "--redis-url", redis_url, "--run-id", RUN_ID, *arguments]
         with self._output.open("ab") as output:
             self.process = subprocess.Popen(
-                [*command, "--run-id", record["run_id"], "--log-dir", "logs"],
+                [*command, "--log-dir", "logs"],
                 cwd=folder,
-                env=environment(**run.key),
+                env=environment(DISTRL_RUN_KEY_FILE=str(key)),
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
@@ -53,31 +56,49 @@ class Actors:
 
 
 @pytest.fixture
-def learner_host(tmp_path: Path, free_port: int) -> Iterator[Run]:
-    """A training on a host that starts no actors and cannot import the environment."""
-    host, actors = tmp_path / "learner", tmp_path / "actors"
+def server(tmp_path: Path, free_port: int) -> Iterator[OwnRedis]:
+    server = OwnRedis(tmp_path / "redis", free_port).start()
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def train(tmp_path: Path, server: OwnRedis) -> Iterator[Callable[..., Run]]:
+    """Starts the training on a host that starts no actors and cannot import the environment."""
+    host, actors, runs = tmp_path / "learner", tmp_path / "actors", []
     host.mkdir()
     actors.mkdir()
     (actors / "away.py").write_text(ENVIRONMENT)
-    server = OwnRedis(tmp_path / "redis", free_port).start()
     kwargs = ["--env", "away:Away", "--set", "environment.kwargs={step_s: 0.005}"]
     check = [sys.executable, "-m", "distrl", "env", "check", "--json", *kwargs]
     spec = subprocess.run(check, cwd=actors, env=environment(), capture_output=True, text=True, check=True).stdout
     (host / "spec.json").write_text(spec)
     shape = sets("actors.count=2", "actors.environments=1", "actors.unroll_length_steps=8", "learner.batch_size=1")
     here = ["--no-actors", "--redis-url", server.url, *sets("environment.spec_file=spec.json")]
-    run = Run(host / "run", *kwargs, *shape, *here, cwd=host)
-    yield run
-    run.end()
-    server.end()
+
+    def start(*arguments: str) -> Run:
+        runs.append(Run(host / "run", *kwargs, *shape, *here, *arguments, cwd=host))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        run.end()
 
 
 @pytest.fixture
-def join(learner_host: Run, tmp_path: Path) -> Iterator[Callable[..., Actors]]:
+def learner_host(train: Callable[..., Run]) -> Run:
+    run = train("--run-id", RUN_ID)
+    assert run.record["run_id"] == RUN_ID
+    return run
+
+
+@pytest.fixture
+def join(train: Callable[..., Run], server: OwnRedis, tmp_path: Path) -> Iterator[Callable[..., Actors]]:
     started: list[Actors] = []
 
     def start(*arguments: str) -> Actors:
-        started.append(Actors(tmp_path / "actors", learner_host, *arguments))
+        key = tmp_path / "learner" / "run" / "run.key"  # on a file system that hosts share
+        started.append(Actors(tmp_path / "actors", server.url, key, *arguments))
         return started[-1]
 
     yield start
@@ -147,3 +168,20 @@ def test_actors_whose_parent_is_killed_end_by_themselves(learner_host, join):
     pid = learner_host.role("actor", FIRST_JOINED).pid
     actors.process.kill()
     wait_until(lambda: not alive(pid), "it ends")
+
+
+def test_actors_that_came_first_wait_for_the_run_and_for_its_next_launch(train, join, server):
+    waiting = join("--count", "1", "--wait")
+    wait_until(lambda: f"waiting: no run {RUN_ID} at {server.url}" in waiting.told, "they wait")
+    run = train("--run-id", RUN_ID)
+    wait_until(lambda: act(run, FIRST_JOINED), "it acts")
+    run.wait_for_updates(3)
+    os.killpg(run.process.pid, signal.SIGKILL)  # supervisor and learner: the host has lost power
+    again = train("--resume", str(run.run_dir))
+    wait_until(lambda: "was launched again" in waiting.told, "they notice")
+    wait_until(lambda: again.record["pid"] == again.process.pid and again.updates > 3, "they make it learn again")
+    again.process.terminate()
+    summary = again.finish()
+    assert (summary.exit_code, summary.imbalance, summary.lost) == (0, 0, 0)
+    assert waiting.process.wait(WAIT_S) == 0
+    assert waiting.told.count("joined run") == 2

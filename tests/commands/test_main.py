@@ -17,7 +17,6 @@ from distrl.config.run import ActorsConfig
 from distrl.config.settings import settings_in
 from distrl.errors import CheckpointError, ConfigError, MemoryBackendError
 from distrl.launch.outcome import Outcome
-from distrl.roles.description import RunAddress
 from distrl.roles.plan import Role
 from distrl.roles.trust import Trust
 from distrl.runs.summary import Summary
@@ -446,8 +445,8 @@ def test_roles_by_hand_return_their_exit_code(capsys, monkeypatch):
 def test_actors_of_this_host_join_a_run_by_its_key_and_end_with_their_code(capsys, monkeypatch, outcome, run_key):
     asked = []
 
-    def join_actors(address, count, **options):
-        asked.append((address(), count, options["wait"], options["log_dir"]))
+    def join_actors(redis_url, run_id, trust, count, **options):
+        asked.append((redis_url, run_id, trust(), count, options["wait"], options["log_dir"]))
         options["report"]("joined \x1b[2J")
         return outcome
 
@@ -457,8 +456,8 @@ def test_actors_of_this_host_join_a_run_by_its_key_and_end_with_their_code(capsy
     code, out, err = run(capsys, "actors", *options)
     assert (code, out) == (outcome.exit_code, "joined ?[2J\n")
     assert err == ("" if outcome.error is None else "distrl: error: actor 10000: first second\n")
-    address = RunAddress("redis://h", "r", Trust(run_key, frozenset({"mine:Env"})))
-    assert asked == [(address, 3, True, Path("actors-r"))]
+    trust = Trust(run_key, frozenset({"mine:Env"}))
+    assert asked == [("redis://h", "r", trust, 3, True, Path("actors-r"))]
 
 
 @pytest.fixture

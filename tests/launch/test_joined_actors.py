@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from distrl.config import RunConfig
-from distrl.errors import FencedError, MissingRunError, OutageError
+from distrl.errors import ConfigError, FencedError, MissingRunError, OutageError
 from distrl.interrupt import Interrupt
 from distrl.launch import fleet, joined_actors
 from distrl.launch.joined_actors import JoinedActors, join_actors
 from distrl.launch.outcome import Outcome
+from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import RoleStatus
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.plan import Role
@@ -206,10 +207,7 @@ class Attempts:
     """Replies of `_stay`, one after the other."""
 
     def __init__(self, *replies):
-        self.replies, self.addresses = list(replies), 0
-
-    def address(self):
-        self.addresses += 1
+        self.replies = list(replies)
 
     def __call__(self, *_, **__):
         reply = self.replies.pop(0)
@@ -229,7 +227,9 @@ def test_only_who_waits_tries_again(monkeypatch, wait, error):
     monkeypatch.setattr(joined_actors, "WAIT_S", 0.0)
 
     def join():
-        return join_actors(attempts.address, 2, wait=wait, log_dir=Path(), report=told.append, interrupt=Interrupt())
+        return join_actors(
+            "redis://h", "r", Trust, 2, wait=wait, log_dir=Path(), report=told.append, interrupt=Interrupt()
+        )
 
     if not wait:
         with pytest.raises(type(error)):
@@ -237,7 +237,7 @@ def test_only_who_waits_tries_again(monkeypatch, wait, error):
         return
     assert join() == Outcome(0, "solved")
     assert told == [f"waiting: {error}"]
-    assert attempts.addresses == 3  # each launch has its key
+    assert attempts.replies == []
 
 
 def test_who_is_interrupted_while_waiting_leaves(monkeypatch):
@@ -247,4 +247,22 @@ def test_who_is_interrupted_while_waiting_leaves(monkeypatch):
     monkeypatch.setattr(joined_actors, "WAIT_S", 0.01)
     threading.Timer(0.05, lambda: setattr(interrupt, "code", 130)).start()
     options = {"wait": True, "log_dir": Path(), "report": lambda text: None}
-    assert join_actors(attempts.address, 2, interrupt=interrupt, **options).exit_code == 130
+    assert join_actors("redis://h", "r", Trust, 2, interrupt=interrupt, **options).exit_code == 130
+
+
+def test_the_key_is_read_when_the_run_is_there(tmp_path):
+    """Its file may be written with the run, long after `distrl actors --wait` has begun."""
+    url, read = f"local:{tmp_path.name}", []
+
+    def trust():
+        read.append(True)
+        raise ConfigError("no run key")
+
+    options = {"wait": False, "log_dir": tmp_path, "report": read.append, "interrupt": Interrupt()}
+    with pytest.raises(MissingRunError):
+        join_actors(url, "r", trust, 1, **options)
+    assert read == []
+    backend = connect(url, "r", name="test", give_up_s=1.0)
+    backend.create("{}")
+    with pytest.raises(ConfigError, match="no run key"):
+        join_actors(url, "r", trust, 1, **options)
