@@ -23,7 +23,7 @@ ROLE_NUMBERS = {
     "rss_mb": "resident memory, MB",
     "blocked_share": "share of its time spent waiting for the learner: 0 to 1",
 }
-_OWN = {"run_up", "unrolls", "dropped_unrolls", *(f"role_{name}" for name in ROLE_NUMBERS)}
+_OWN = {"run_up", "unrolls", "dropped_unrolls", "redis_failovers", *(f"role_{name}" for name in ROLE_NUMBERS)}
 _TWICE = {"training_s"}  # `wall_s` of a run that lasts
 _LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -87,9 +87,10 @@ def _of_snapshot(snapshot: Snapshot, labels: Mapping[str, str]) -> Iterator[Samp
 def _of_unrolls(look: Look, labels: Mapping[str, str]) -> Iterator[Sample]:
     told = asdict(look.counts)
     for where in UNROLLS:
-        if where == "dropped":  # a series for each reason
+        if where in ("dropped", "failovers"):  # a series for each reason; no unrolls
             continue
         yield Sample("unrolls", "unrolls by where they are", {**labels, "where": where}, float(told[where]))
+    yield Sample("redis_failovers", "fail-overs of Redis that the learner has seen", labels, float(told["failovers"]))
     for reason, count in told["dropped"].items():
         yield Sample("dropped_unrolls", "unrolls dropped, by reason", {**labels, "reason": reason}, float(count))
 

@@ -9,7 +9,7 @@ from distrl.doctor.findings import Finding, Health
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import Control, RoleStatus
-from distrl.metrics.phrases import role_states, verdict
+from distrl.metrics.phrases import lost_words, role_states, verdict
 from distrl.metrics.snapshot import Snapshot
 from distrl.roles.description import RunDescription
 from distrl.roles.join import HEARTBEAT_S
@@ -130,7 +130,9 @@ def _of_unrolls(counts: LedgerCounts) -> Iterator[Finding]:
             health: Health = "ok" if reason == "duplicate" else "warning"
             yield Finding(health, "unrolls", f"{count:,} dropped as {reason}", DROPPED[reason])
     if counts.lost:
-        yield Finding("warning", "unrolls", f"{counts.lost:,} lost", "Redis came back without them: turn its AOF on")
+        to_failover = counts.lost_to_failover
+        advice = "a replica was behind: see its lag" if to_failover else "Redis came back without them: turn its AOF on"
+        yield Finding("warning", "unrolls", lost_words(counts.lost, to_failover), advice)
 
 
 def _progress(before: Look, now: Look, stall_timeout_s: float) -> Finding:

@@ -70,7 +70,7 @@ class Monitor:
 
     def update(self, backend: Backend, roles: Sequence[RoleStatus]) -> None:
         """Record the snapshots that are new since the last call, and update the view; `roles` are up."""
-        self.ledger = backend.ledger.counts()
+        self._take_counts(backend.ledger.counts())
         self._actors_up = sum(role.role == "actor" for role in roles)
         self._blocked = blocked_share(roles)
         self._rss_mb = sum(role.rss_mb for role in roles)
@@ -87,6 +87,19 @@ class Monitor:
         self._report_ignored(backend)
         shown = self.latest and {**self.latest, **rates_while_paused(roles)}
         self._view.update(shown, [asdict(role) for role in roles], self._config)
+
+    def _take_counts(self, counts: LedgerCounts) -> None:
+        """Keep the newest counts, and report a fail-over of Redis."""
+        before, self.ledger = self.ledger, counts
+        if counts.failovers > before.failovers:
+            self.event(
+                f"Redis has failed over ({counts.failovers:,} so far): another server goes on; "
+                "ask again what was asked of the run in its last moments"
+            )
+        if counts.lost_to_failover > before.lost_to_failover:
+            self.event(
+                f"{counts.lost_to_failover - before.lost_to_failover:,} unrolls were lost to a fail-over of Redis"
+            )
 
     def report_requests(self, backend: Backend) -> None:
         """Record requests of operators since the last call."""

@@ -23,16 +23,16 @@ class Recovery:
     def __init__(self, prepared: Prepared, learner: Learner) -> None:
         self._prepared, self._learner = prepared, learner
         self._backend, self._engine = prepared.backend, prepared.backend.engine
-        self._interruptions = self._failovers = 0
+        self._seen = (0, 0)  # interruptions and fail-overs that it has recovered from
         self._recounts = 0
         self._updates = 0
 
     def attend(self) -> None:
         """Recover after a broken connection; called between updates, and while the learner waits for unrolls."""
-        interruptions, failovers = self._engine.interruptions, self._engine.failovers
-        if interruptions != self._interruptions:
-            self._recover(failovers - self._failovers)
-            self._interruptions, self._failovers = interruptions, failovers  # as before it began: it may break again
+        now = (self._engine.interruptions, self._engine.failovers)  # before it begins: the connection may break again
+        if now != self._seen:
+            self._recover(now[1] - self._seen[1])
+            self._seen = now
         elif self._recounts and self._updates != self._learner.state.updates:
             self._recounts -= 1
             self._updates = self._learner.state.updates
@@ -49,6 +49,6 @@ class Recovery:
         self._backend.ledger.recover(state.trained_unrolls, failovers)
         self._backend.unrolls.acknowledge([], {}, state.applied)  # a successor must find no gaps below these
         if failovers:
-            log.warning("Redis has failed over (%d times so far)", self._engine.failovers)
+            log.warning("Redis has failed over (%d so far)", self._engine.failovers)
         self._learner.recount_tickets(forget_held=failovers > 0)
         self._recounts = RECOUNTS

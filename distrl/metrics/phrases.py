@@ -45,6 +45,11 @@ def waiting_words(idle: float | None, blocked: float | None) -> str:
     return f"learner {idle:.0%}{'' if blocked is None else f', actors {blocked:.0%}'} of the time"
 
 
+def lost_words(lost: int, to_failover: int) -> str:
+    """Return '5 lost', or '5 lost (3 to a fail-over of Redis)'."""
+    return f"{lost:,} lost" + (f" ({to_failover:,} to a fail-over of Redis)" if to_failover else "")
+
+
 def return_words(value: float) -> str:
     """Return a return as text, with two decimals below 10."""
     return f"{value:,.1f}" if abs(value) >= 10.0 else f"{value:,.2f}"

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, computed_field
 from distrl.config.small_files import read_model
 from distrl.data_store.atomic import put_file
 from distrl.errors import EXIT_OK, ConfigError
-from distrl.metrics.phrases import return_words, waiting_words
+from distrl.metrics.phrases import lost_words, return_words, waiting_words
 from distrl.metrics.snapshot import COLUMNS, Snapshot
 
 
@@ -56,6 +56,8 @@ class Summary(BaseModel):
         resumed_env_steps, resumed_updates, resumed_wall_s: Totals in the checkpoint that this launch resumed.
         time_to_first_update_s: Time from launch to the first update; None if there was none.
         produced, foreign, trained, queued, in_flight, dropped, lost, rolled_back: Unrolls, see `imbalance`.
+        lost_to_failover: Unrolls of `lost` whose loss was noticed after a fail-over of Redis.
+        failovers: Fail-overs of Redis that the learner has seen.
         peak_rss_mb: Role name -> highest resident memory, MB (10^6 bytes).
         restarts: Restarts of roles.
         learner_idle_share: Share of the learner's time since its first update spent waiting for unrolls.
@@ -101,6 +103,8 @@ class Summary(BaseModel):
     learner_idle_share: float | None = None
     actors_blocked_share: float | None = None
     error: str | None = None
+    lost_to_failover: int = 0
+    failovers: int = 0
     resumed_env_steps: int = 0
     resumed_updates: int = 0
     resumed_wall_s: float = 0.0
@@ -189,10 +193,11 @@ def conservation(summary: Summary) -> str:
     reasons = ", ".join(f"{name} {count:,}" for name, count in summary.dropped.items() if count)
     parts.append(f"{sum(summary.dropped.values()):,} dropped" + (f" ({reasons})" if reasons else ""))
     if summary.lost:
-        parts.append(f"{summary.lost:,} lost")
+        parts.append(lost_words(summary.lost, summary.lost_to_failover))
     verdict = "exact" if summary.imbalance == 0 else f"{summary.imbalance:+,} unaccounted for"
     rolled_back = f"; {summary.rolled_back:,} of the trained rolled back" if summary.rolled_back else ""
-    return f"{arrived} = {' + '.join(parts)} · {verdict}{rolled_back}"
+    failovers = f"; fail-overs of Redis: {summary.failovers:,}" if summary.failovers else ""
+    return f"{arrived} = {' + '.join(parts)} · {verdict}{rolled_back}{failovers}"
 
 
 def duration(seconds: float) -> str:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from distrl.memory_backend.ledger import LedgerCounts
 from distrl.memory_backend.records import SILENT_S, Control, RoleStatus, blocked_share
-from distrl.metrics.phrases import NO_EPISODE, UNKNOWN, return_words, waiting_words
+from distrl.metrics.phrases import NO_EPISODE, UNKNOWN, lost_words, return_words, waiting_words
 from distrl.metrics.snapshot import Snapshot, amount, number
 from distrl.runs.summary import duration
 
@@ -37,7 +37,9 @@ def print_status(
     dropped = sum(counts.dropped.values())
     console.print(
         f"unrolls: {counts.produced + counts.foreign:,} produced, {counts.trained:,} trained, "
-        f"{counts.queued:,} queued, {counts.in_flight:,} in flight, {dropped:,} dropped, {counts.lost:,} lost"
+        f"{counts.queued:,} queued, {counts.in_flight:,} in flight, {dropped:,} dropped, "
+        f"{lost_words(counts.lost, counts.lost_to_failover)}"
+        + (f"; fail-overs of Redis: {counts.failovers:,}" if counts.failovers else "")
     )
 
 

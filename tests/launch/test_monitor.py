@@ -133,6 +133,18 @@ def test_the_newest_ledger_is_kept(make_monitor, backend):
     assert monitor.ledger.rolled_back == 3
 
 
+def test_a_fail_over_of_redis_is_an_event(make_monitor, backend, tmp_path):
+    monitor = make_monitor()
+    learner = backend.become_learner()
+    learner.ledger.recover(0, failovers=1)
+    learner.unrolls.acknowledge([], {"produced": 5, "lost": 5, "lost_to_failover": 3}, {})
+    for _ in range(2):
+        monitor.update(backend, [])
+    told = (tmp_path / "logs" / "events.log").read_text()
+    assert told.count("Redis has failed over (1 so far)") == 1
+    assert told.count("3 unrolls were lost to a fail-over of Redis") == 1
+
+
 def test_rates_are_of_this_launch_after_its_first_snapshot(make_monitor, backend):
     monitor = make_monitor()
     assert monitor.rate("updates") == 0.0

@@ -50,8 +50,8 @@ def test_the_file_has_every_field_and_reads_back(tmp_path):
     stored = json.loads(path.read_text())
     evaluations = ("evaluation_mean_return", "evaluation_env_steps", "best_evaluation_return")
     nothing = dict.fromkeys((*evaluations, "learner_idle_share", "actors_blocked_share", "error"))
-    resumed = dict.fromkeys(("resumed_env_steps", "resumed_updates", "resumed_wall_s"), 0)
-    assert stored == {**FIELDS, **nothing, **resumed, "launch": "", "imbalance": 0}
+    none = ("resumed_env_steps", "resumed_updates", "resumed_wall_s", "lost_to_failover", "failovers", "imbalance")
+    assert stored == {**FIELDS, **nothing, **dict.fromkeys(none, 0), "launch": ""}
     assert Summary.read(path) == summary()
     assert [entry.name for entry in tmp_path.iterdir()] == ["summary.json"]  # nothing temporary is left
 
@@ -95,6 +95,11 @@ def test_the_conservation_law():
         "1,209 produced + 2 foreign = 201 trained + 3 queued + 2 in flight + 1 dropped (stale 1) + 1 lost "
         "· +1,003 unaccounted for; 7 of the trained rolled back"
     )
+
+
+def test_fail_overs_of_redis_are_told():
+    over = conservation(summary(produced=210, lost=3, lost_to_failover=2, failovers=1))
+    assert " + 3 lost (2 to a fail-over of Redis) · exact; fail-overs of Redis: 1" in over
 
 
 def test_closing_text_of_a_solved_run(tmp_path, monkeypatch):

@@ -55,6 +55,8 @@ function ledgerRows(ledger) {
   return [["produced", whole(ledger.produced)], ["trained", whole(ledger.trained)], ["in the queue", whole(ledger.queued)],
     ["in flight", whole(ledger.in_flight)], ...(reasons.length ? reasons : [["dropped", whole(dropped)]]),
     ...(ledger.foreign ? [["foreign", whole(ledger.foreign)]] : []), ...(ledger.lost ? [["lost", whole(ledger.lost)]] : []),
+    ...(ledger.lost_to_failover ? [["of them to a fail-over of Redis", whole(ledger.lost_to_failover)]] : []),
+    ...(ledger.failovers ? [["fail-overs of Redis", whole(ledger.failovers)]] : []),
     ["unaccounted for", whole(ledger.imbalance), "total"]];
 }
 

@@ -1,0 +1,146 @@
+"""A Redis with replicas and Sentinels, whose master can be killed, with or without its replicas' knowledge."""
+
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import redis
+
+from distrl.memory_backend.embedded_redis import find_server
+
+MASTER = "mymaster"
+DOWN_AFTER_MS = 1000
+WAIT_S = 60.0
+
+
+class Watched:
+    """One master, two replicas and three Sentinels on ports of 127.0.0.1, none of which keeps anything on disk."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        directory.mkdir()
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.servers, self.sentinels = _free_ports(3), _free_ports(3)
+        self._start(self.servers[0])
+        for port in self.servers[1:]:
+            self._start(port, "--replicaof", f"127.0.0.1 {self.servers[0]}")
+        for port in self.sentinels:
+            self._start_sentinel(port)
+        self.wait_for_replicas(2)
+        _wait_until(self._is_watched, "all Sentinels know each other and the replicas")
+
+    @property
+    def url(self) -> str:
+        return f"redis+sentinel://{','.join(f'127.0.0.1:{port}' for port in self.sentinels)}/{MASTER}/0"
+
+    @property
+    def master(self) -> int:
+        """Port of the master, as a Sentinel names it."""
+        with self._client(self.sentinels[0]) as client:
+            _, port = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER)
+        return int(port)
+
+    def kill_master(self) -> int:
+        """Kill the master, and return its port when another server is the master."""
+        killed = self.master
+        self._end(killed)
+        _wait_until(lambda: self.master != killed, "a replica is promoted")
+        _wait_until(lambda: self._role(self.master) == "master", "it knows that")
+        return killed
+
+    def start_as_replica(self, port: int) -> None:
+        """Start a killed server again, and wait until it has the master's data."""
+        self._start(port, "--replicaof", f"127.0.0.1 {self.master}")
+        self.wait_for_replicas(2)
+
+    def cut_replication(self) -> None:
+        """Nothing that the master is told from now on reaches a replica."""
+        with self._client(self.master) as client:
+            client.execute_command("ACL", "SETUSER", "default", "-psync", "-sync")
+            client.execute_command("CLIENT", "KILL", "TYPE", "replica")
+            assert client.info("replication")["connected_slaves"] == 0
+
+    def wait_for_replicas(self, count: int) -> None:
+        def there() -> bool:
+            with self._client(self.master if self.sentinels[0] in self._processes else self.servers[0]) as client:
+                told = client.info("replication")
+            return [told.get(f"slave{i}", {}).get("state") for i in range(count)] == ["online"] * count
+
+        _wait_until(there, f"{count} replicas have the data")
+
+    def close(self) -> None:
+        for port in [*self.sentinels, *self.servers]:
+            self._end(port)
+
+    def _is_watched(self) -> bool:
+        for port in self.sentinels:
+            with self._client(port) as client:
+                told = client.execute_command("SENTINEL", "MASTERS")[0]
+            known = dict(zip(told[::2], told[1::2], strict=True)) if isinstance(told, list) else told
+            found = {str(_text(name)): _text(value) for name, value in known.items()}
+            if (int(found["num-slaves"]), int(found["num-other-sentinels"])) != (2, 2):
+                return False
+        return True
+
+    def _role(self, port: int) -> str:
+        with self._client(port) as client:
+            return str(client.info("replication")["role"])
+
+    def _client(self, port: int) -> redis.Redis:
+        return redis.Redis(port=port, socket_timeout=5.0)
+
+    def _start_sentinel(self, port: int) -> None:
+        written = self._directory / f"sentinel-{port}.conf"
+        written.write_text(
+            f"port {port}\nbind 127.0.0.1\n"
+            f"sentinel monitor {MASTER} 127.0.0.1 {self.servers[0]} 2\n"
+            f"sentinel down-after-milliseconds {MASTER} {DOWN_AFTER_MS}\n"
+            f"sentinel failover-timeout {MASTER} 3000\n"
+        )
+        self._launch(port, str(written), "--sentinel")
+
+    def _start(self, port: int, *more: str) -> None:
+        settings = ("--port", str(port), "--bind", "127.0.0.1", "--save", "", "--repl-diskless-sync-delay", "0")
+        self._launch(port, *settings, *more)
+
+    def _launch(self, port: int, *arguments: str) -> None:
+        with (self._directory / f"{port}.log").open("ab") as log:
+            command = [str(find_server()), *arguments]
+            self._processes[port] = subprocess.Popen(command, cwd=self._directory, stdout=log, stderr=log)
+        _wait_until(lambda: _answers(port), f"the server at port {port} answers")
+
+    def _end(self, port: int) -> None:
+        process = self._processes.pop(port, None)
+        if process is not None:
+            process.send_signal(signal.SIGKILL)
+            process.wait(timeout=WAIT_S)
+
+
+def _answers(port: int) -> bool:
+    try:
+        with redis.Redis(port=port, socket_timeout=5.0) as client:
+            return bool(client.ping())
+    except redis.RedisError:
+        return False
+
+
+def _text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _free_ports(count: int) -> list[int]:
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
+def _wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, f"after {WAIT_S:g} s still not: {what}"
+        time.sleep(0.05)
