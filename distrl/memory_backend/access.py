@@ -38,7 +38,7 @@ COMMANDS: Mapping[str, Mapping[Role, str]] = {
         "actor": "HGET HMGET WATCH",
         "evaluator": "HGET HMGET WATCH",
         "operator": "HGET UNLINK WATCH",
-        "viewer": "HMGET",
+        "viewer": "HGET HMGET TTL",
     },
     "applied": {
         "learner": "HGET HSET UNLINK",
@@ -72,13 +72,13 @@ COMMANDS: Mapping[str, Mapping[Role, str]] = {
         "actor": "HSET",
         "evaluator": "HSET",
         "operator": "UNLINK",
-        "viewer": "HGETALL",
+        "viewer": "HGET HGETALL",
     },
     "incarnations": {
         "learner": "HGET HGETALL UNLINK",
         "actor": "HINCRBY",
         "evaluator": "HGET HINCRBY WATCH",
-        "operator": "UNLINK",
+        "operator": "HGETALL UNLINK",
     },
     "control": {
         "learner": "HGETALL HSET UNLINK",
