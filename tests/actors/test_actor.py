@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from distrl.actors.actor import Actor
-from distrl.actors.admission import LONGEST_POLL_S
+from distrl.actors.admission import LONGEST_POLL_S, ActorProgress
 from distrl.actors.policy import Policy, PolicyOutput
 from distrl.config import RunConfig
 from distrl.config.exploration import EpsilonGreedyParameters, ParameterNoiseParameters, PolicySamplingParameters
@@ -583,6 +583,25 @@ def test_acting_is_a_state_with_the_time_of_the_last_step(make_run):
     assert set(states) == {"acting"}
     assert began <= times[0] <= times[-1] <= actor.progress.last_step_at <= time.monotonic()
     assert list(times) == sorted(times)
+
+
+def test_no_heartbeat_sees_an_actor_that_acts_with_the_time_of_an_earlier_unroll(make_run):
+    run = make_run()
+    times = []
+
+    class Watched(ActorProgress):
+        def __setattr__(self, name, value):
+            super().__setattr__(name, value)
+            if (name, value) == ("state", "acting"):
+                times.append(self.last_step_at)
+
+    actor = run.actor()
+    actor.progress.__class__ = Watched
+    run.publish(1)
+    began = time.monotonic()
+    run.step(actor)
+    assert len(times) == 1
+    assert times[0] >= began
 
 
 @pytest.mark.parametrize("waiting", ["weights", "room", "ticket", "nothing"])

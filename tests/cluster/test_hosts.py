@@ -45,7 +45,7 @@ def redis_host(network):
 
 @pytest.fixture
 def start_run(network, redis_host, tmp_path):
-    """Start a training on a host of its own, which acts on that host as well."""
+    """Start a training on a host of its own."""
     runs = []
 
     def start(*arguments):
@@ -62,13 +62,13 @@ def start_run(network, redis_host, tmp_path):
 
 @pytest.fixture
 def join(tmp_path):
-    """Start one actor on a host, by hand."""
+    """Start `distrl actor` or `distrl actors` on a host."""
 
-    def start(run, host, number, redis_url=None):
-        run_id, url = run.record["run_id"], redis_url or run.record["redis_url"]
-        command = ["-m", "distrl", "actor", "--redis-url", url, "--run-id", run_id, "--id", str(number)]
-        with (tmp_path / f"actor-{number}.log").open("wb") as log:
-            return host.start(sys.executable, *command, variables=environment(**run.key), stderr=log)
+    def start(run, host, *options, command="actor", redis_url=None):
+        address = ["--redis-url", redis_url or run.record["redis_url"], "--run-id", run.record["run_id"]]
+        arguments = [sys.executable, "-m", "distrl", command, *address, *map(str, options)]
+        with (tmp_path / f"{host.name}.log").open("wb") as log:
+            return host.start(*arguments, variables=environment(**run.key), stdout=log, stderr=log)
 
     return start
 
@@ -104,7 +104,7 @@ def role_memory_mb(run):
 def test_three_hosts_are_cut_off_for_a_minute_each_in_another_way(network, redis_host, start_run, join):
     run = start_run(*SLEEPING, *SHAPE, *PATIENT, "--actors", "1")
     hosts = {10: network.host("unplugged"), 11: network.host("unheard"), 12: network.host("deaf")}
-    actors = {number: join(run, host, number) for number, host in hosts.items()}
+    actors = {number: join(run, host, "--id", number) for number, host in hosts.items()}
     wait_until(lambda: all(used(run, number) >= 20 for number in hosts), "every host's unrolls are trained on")
     time.sleep(10.0)  # until the processes have their size
     before = role_memory_mb(run)
@@ -145,13 +145,13 @@ def test_three_hosts_are_cut_off_for_a_minute_each_in_another_way(network, redis
 def test_a_host_loses_power_and_another_joins_from_far_away(network, redis_host, start_run, join):
     run = start_run(*SLEEPING, *SHAPE, *PATIENT, "--actors", "1")
     doomed, steady = network.host("doomed"), network.host("steady")
-    actors = {number: join(run, host, number) for number, host in {10: doomed, 11: steady}.items()}
+    actors = {number: join(run, host, "--id", number) for number, host in {10: doomed, 11: steady}.items()}
     wait_until(lambda: all(used(run, number) >= 20 for number in actors), "both hosts' unrolls are trained on")
     network.lose_power(doomed)
     proxy = Proxy(network.address, PORT, (redis_host.address, PORT))
     try:
         proxy.delay_s = 0.05
-        far = join(run, network.host("far"), 12, redis_url=f"redis://{network.address}:{PORT}")
+        far = join(run, network.host("far"), "--id", 12, redis_url=f"redis://{network.address}:{PORT}")
         wait_until(lambda: used(run, 12) >= 20, "the new host's unrolls are trained on")
         for fault in ("loses_replies", "cut"):
             trained = used(run, 12)
@@ -174,3 +174,36 @@ def test_a_host_loses_power_and_another_joins_from_far_away(network, redis_host,
     assert (summary.exit_code, summary.stop_reason, summary.restarts, summary.imbalance) == (0, "asked", 0, 0)
     assert (summary.lost, summary.foreign, summary.rolled_back) == (0, 0, 0)
     assert sum(summary.dropped.values()) == summary.dropped["duplicate"] + summary.dropped["stale"]
+
+
+def test_weights_cross_the_network_once_for_all_actors_of_a_host(network, redis_host, start_run, join):
+    # An update takes a second and two unrolls of each actor, so that every actor needs every version.
+    slow = [
+        "--algorithm",
+        "tests.faults.learners:Sleepy",
+        *sets("algorithm.max_staleness_updates=null", "learner.batch_size=20"),
+    ]
+    large = sets("network.middleware_parameters={scheme: [1000, 1000], activation: tanh}")
+    run = start_run(*SLEEPING, *SHAPE, *slow, *large, "--no-actors", "--run-id", "large")
+    hosts = {1: network.host("one"), 8: network.host("eight")}
+    parents = [join(run, host, "--count", count, command="actors") for count, host in hosts.items()]
+
+    def acting():
+        return sum(role.host in ("one", "eight") and role.weights_version > 0 for role in run.backend.registry.roles())
+
+    wait_until(lambda: acting() == sum(hosts), "nine actors act")
+    before = {count: host.received_bytes for count, host in hosts.items()}
+    version = run.backend.weights.version()
+    wait_until(lambda: run.backend.weights.version() >= version + 15, "fifteen versions")
+    received = {count: host.received_bytes - before[count] for count, host in hosts.items()}
+    weights = len(run.backend.weights.fetch().blob)
+    print(
+        f"received, {weights:,} bytes a version: by one actor's host {received[1]:,}, by eight actors' {received[8]:,}"
+    )
+    assert received[1] >= 10 * weights  # most of what it receives
+    assert received[8] <= 1.2 * received[1]
+    run.backend.registry.set_control(stop="asked")
+    summary = run.finish()
+    assert (summary.exit_code, summary.restarts, summary.imbalance) == (0, 0, 0)
+    assert (summary.lost, summary.foreign, summary.rolled_back) == (0, 0, 0)
+    assert [parent.wait(timeout=60.0) for parent in parents] == [0, 0]
