@@ -19,6 +19,7 @@ from distrl.memory_backend.codec import encode_unroll, stack
 from distrl.memory_backend.gradient_codec import GradientSchema, encode_contribution
 from distrl.memory_backend.keys import HIGHEST_NUMBER, entry_fields
 from distrl.types import Contribution, Differentiated, UnrollHeader
+from tests.faults.failover import promote, replica_of
 from tests.forging import rejected
 
 STEPS = 5  # valid steps of one unroll
@@ -865,3 +866,39 @@ def test_learners_that_die_of_something_else_leave_no_suspicion(run):
         assert tags(run.feed().collect()) == [0]
         assert not run.backend.engine.call("HGETALL", run.backend._run.keys.suspects)
     assert run.dropped == {}
+
+
+def test_an_entry_whose_settlement_only_the_old_master_has_is_dropped_as_a_duplicate(run):
+    """The connection that takes entries finds the new master first, and the one that settles them later."""
+    run.push(0, 0)
+    feed = run.feed()
+    made = feed.collect()
+    replica = replica_of(run.backend)
+    run.backend.engine.interruptions += 1
+    assert feed.collect() is None  # the entry is in progress
+    run.use(made)
+    promote(replica, [run.backend])
+    run.backend.engine.interruptions -= 1  # nobody notices
+    assert run.ledger.in_flight == 1
+    assert feed.collect() is None
+    assert (run.ledger.in_flight, run.dropped) == (0, {"duplicate": 1})
+
+
+def test_an_actor_that_redis_has_forgotten_is_registered_at_its_first_unroll(run):
+    feed = run.feed()
+    run.push(7, 0)
+    (receipt,) = feed.collect().receipts
+    receipt.settle()
+    assert run.ledger.trained == 1
+    assert run.backend.registry.register_actor(7) == 2
+
+
+def test_no_other_process_gets_the_incarnation_of_an_actor_that_redis_has_forgotten(run):
+    replica = replica_of(run.backend)
+    feed = run.feed()
+    assert run.backend.registry.register_actor(0) == 2
+    run.push(0, 0, incarnation=2)
+    feed.collect()
+    promote(replica, [run.backend])
+    feed.collect()
+    assert run.backend.registry.register_actor(0) == 3
