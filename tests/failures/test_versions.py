@@ -15,6 +15,7 @@ from distrl.memory_backend.keys import PROTOCOL_VERSION
 from tests.faults.arguments import environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
+OURS, THEIRS = distrl.__version__, "9.9"
 OLDER, NEWER = PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1
 
 
@@ -34,6 +35,7 @@ def install(tmp_path):
         root = tmp_path / name
         shutil.copytree(Path(distrl.__file__).parent, root / "distrl", ignore=shutil.ignore_patterns("__pycache__"))
         change(root, "memory_backend/keys.py", r"^PROTOCOL_VERSION = \d+$", f"PROTOCOL_VERSION = {protocol}")
+        change(root, "__init__.py", r"^__version__ = .*$", f'__version__ = "{THEIRS}"')
         return root
 
     return copy
@@ -72,8 +74,8 @@ def test_an_older_and_a_newer_role_are_refused_and_the_run_goes_on(start_run, un
             done = command(run, kind, root, *more)
             assert done.returncode == 6
             assert refusal(done) == (
-                f"run {run_id} speaks protocol {PROTOCOL_VERSION}, this distrl {protocol}; "
-                "use one version of distrl for all roles"
+                f"run {run_id} speaks protocol {PROTOCOL_VERSION} (distrl {OURS}), this distrl {THEIRS} speaks "
+                f"{protocol}; use one version of distrl for all roles"
             )
     # No role was registered, and the run got no request.
     assert run.backend.registry.register_actor(7) == 1
@@ -101,10 +103,13 @@ def test_a_role_whose_settings_this_run_has_not_is_refused_as_another_version_is
         done = command(run, kind, other, *more)
         assert done.returncode == 6
         line = refusal(done)
-        assert "is not described as this distrl does (config.memory.queue_batches: " in line
-        assert line.endswith("; use one version of distrl for all roles")
+        assert f"of distrl {OURS} is not described as this distrl does (config.memory.queue_batches: " in line
+        assert line.endswith(f", which is {THEIRS}; use one version of distrl for all roles")
     run.process.terminate()
     assert run.finish().exit_code == 0
+
+
+REFUSED = f"speaks protocol {PROTOCOL_VERSION} (distrl {THEIRS}), this distrl {THEIRS} speaks {NEWER}"
 
 
 def start_upgradable(start_run, install, unhurried):
@@ -123,7 +128,7 @@ def test_an_upgrade_under_a_running_job_ends_it_when_the_learner_starts_again(st
     summary = run.finish()
     assert (run.process.returncode, summary.exit_code, summary.stop_reason) == (6, 6, "memory backend")
     assert (summary.restarts, summary.imbalance) == (1, 0)
-    assert f"speaks protocol {PROTOCOL_VERSION}, this distrl {NEWER}; use one version" in summary.error
+    assert REFUSED in summary.error
     assert run.errors.read_text().endswith(f"distrl: error: {summary.error}\n")
 
 
@@ -132,8 +137,8 @@ def test_an_upgrade_under_a_running_job_costs_the_actor_that_starts_again(start_
     """An actor that cannot use the store may be alone with that: the run reports it and goes on with the others."""
     run = start_upgradable(start_run, install, unhurried)
     run.kill("actor", 0)
-    events, refused = run.run_dir / "logs" / "events.log", f"speaks protocol {PROTOCOL_VERSION}, this distrl {NEWER}"
-    run.wait_until(lambda: refused in events.read_text(), "the actor is refused")
+    events = run.run_dir / "logs" / "events.log"
+    run.wait_until(lambda: REFUSED in events.read_text(), "the actor is refused")
     run.wait_for_updates(run.updates + 3)
     run.process.terminate()
     summary = run.finish()
