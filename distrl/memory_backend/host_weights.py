@@ -98,9 +98,13 @@ class HostWeights(WeightStore):
 
     def _write(self, newest: bytes, weights: Published) -> None:
         """Replace the file as a whole; only the role that holds the lock writes."""
-        with self._new.open("wb") as file:
-            file.write(newest + b"%d\n" % weights.env_steps)
-            file.write(weights.blob)
+        try:
+            with self._new.open("wb") as file:
+                file.write(newest + b"%d\n" % weights.env_steps)
+                file.write(weights.blob)
+        except OSError:
+            self._new.unlink(missing_ok=True)  # memory that is nearly used up is not to be kept
+            raise
         self._new.rename(self._file)
 
 

@@ -1,5 +1,6 @@
 """Weights of one host: each version crosses the network once, and a lost, full or stuck directory costs only that."""
 
+import resource
 import threading
 
 import pytest
@@ -95,6 +96,19 @@ def test_without_the_others_a_role_fetches_alone(run, host, directory, monkeypat
         if what == "removed":
             directory.path.with_name(f"{directory.path.name}-gone").rename(directory.path)
     assert len(caplog.messages) == (what == "removed")
+
+
+def test_where_there_is_no_room_every_role_fetches_alone_and_nothing_is_left(run, host, directory, caplog):
+    run.backend.become_learner().weights.publish(1, BLOB, 0)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(BLOB) // 2, before[1]))
+    try:
+        assert [host().fetch() for _ in range(2)] == [(1, BLOB, 0)] * 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert len(caplog.messages) == 2
+    assert not (directory.path / "weights").exists()
+    assert not (directory.path / "weights.new").exists()
 
 
 def test_what_a_killed_role_has_begun_to_write_is_not_read(run, host, directory):
