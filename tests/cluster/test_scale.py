@@ -54,9 +54,10 @@ def run(server, tmp_path):
     """A training of unrolls that 20 actors make."""
     (tmp_path / "runs").mkdir()
     shape = sets("actors.environments=1", "actors.unroll_length_steps=16", f"learner.batch_size={BATCH}")
-    sleeping = ["--env", "benchmarks.sleeping:Sleeping", "--set", "environment.kwargs={step_s: 0.06}"]
     url = ["--redis-url", server.url]
-    started = Run(tmp_path / "runs" / "run", *sleeping, *shape, "--actors", "1", *url, cwd=tmp_path)
+    started = Run(
+        tmp_path / "runs" / "run", "--env", "benchmarks.sleeping:Sleeping", *shape, "--no-actors", *url, cwd=tmp_path
+    )
     yield started
     started.end()
 
@@ -73,8 +74,13 @@ def join(run):
             command = ["-m", "tests.faults.producers", record["redis_url"], record["run_id"], first, PER_PROCESS]
             arguments = [sys.executable, *map(str, command)]
             processes.append(subprocess.Popen(arguments, env=environment(**run.key), stdin=subprocess.DEVNULL))
-        last = range(FIRST, FIRST + count)
-        wait_until(lambda: all(run.backend.unrolls.highest().get((n, 1), -1) >= 0 for n in last), f"{count} act")
+
+        def act():
+            assert all(process.poll() is None for process in processes)
+            highest = run.backend.unrolls.highest()
+            return all((number, 1) in highest for number in range(FIRST, FIRST + count))
+
+        wait_until(act, f"{count} act")
         return processes
 
     yield until
@@ -141,7 +147,7 @@ def test_costs_grow_no_faster_than_the_number_of_actors(run, join, dashboard):
     assert last.commands <= 1.5 * first.commands
     assert last.sent_bytes <= 1.5 * more * first.sent_bytes
     assert all(size <= 1.1 * more * first.page_bytes[path] for path, size in last.page_bytes.items())
-    assert len(run.backend.registry.roles()) == ACTORS[-1] + 2
+    assert len(run.backend.registry.roles()) == ACTORS[-1] + 1
     run.backend.registry.set_control(stop="asked")
     summary = run.finish()
     assert (summary.exit_code, summary.restarts, summary.imbalance) == (0, 0, 0)

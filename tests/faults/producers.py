@@ -6,6 +6,7 @@ DISTRL_RUN_KEY_FILE=runs/first/run.key python -m tests.faults.producers URL RUN_
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -42,7 +43,7 @@ class Producer(JoinedRole):
         if await_bundle(self._backend, self._stop) is None:
             return
         sequence = 0
-        admission = gate.wait(self._backend.unrolls.admission(), self._version)
+        admission = gate.wait(self._backend.unrolls.admission())
         while admission is not None:
             if admission.weights_version != self._version and (fetched := self._backend.weights.fetch()) is not None:
                 decode_weights(fetched.blob)
@@ -54,7 +55,7 @@ class Producer(JoinedRole):
             admission = self._backend.unrolls.push(header, encode_unroll(replace(unroll, header=header)))
             gate.pushed(header)
             sequence += 1
-            admission = gate.wait(admission, self._version)
+            admission = gate.wait(admission)
 
     def status(self) -> RoleStatus:
         return replace(self._identity(), state=self._progress.state, weights_version=self._version)
@@ -86,14 +87,14 @@ def main(url: str, run_id: str, first: int, number: int) -> None:
     """Run the actors `first` to `first + number - 1` until the run ends."""
     stop = threading.Event()
     address = RunAddress(url, run_id, Trust(given_key()))
-    threads = []
-    for actor in range(first, first + number):
-        producer = Producer(actor, address, stop)
-        threads.append(threading.Thread(target=producer.run))
-        threads[-1].start()
-        stop.wait(1.0 / STARTS_PER_S)
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(number) as pool:
+        lives = []
+        for actor in range(first, first + number):
+            lives.append(pool.submit(Producer(actor, address, stop).run))
+            stop.wait(1.0 / STARTS_PER_S)
+        for life in as_completed(lives):
+            stop.set()  # one that fails ends all
+            life.result()
 
 
 if __name__ == "__main__":
