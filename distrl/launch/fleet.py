@@ -162,7 +162,7 @@ class HangWatch:
         self._limit_s = limit_s
         self._awake = awake
         self._seen: dict[Role, tuple[int, int, float]] = {}  # incarnation, beat, when it was first seen
-        self._ended: dict[Role, int] = {}
+        self._ended: dict[Role, RoleStatus] = {}
 
     def overdue_s(self, status: RoleStatus) -> float | None:
         """Return seconds without an environment step or heartbeat if they exceed the limit, else None."""
@@ -177,13 +177,21 @@ class HangWatch:
         return age_s if age_s > self._limit_s else None
 
     def is_current(self, status: RoleStatus) -> bool:
-        """Return whether the heartbeat's incarnation is not known to have ended."""
-        return status.incarnation > self._ended.get(Role.of(status), 0)
+        """Return whether the heartbeat's incarnation is not known to have ended.
+
+        After a fail-over that forgot an incarnation, another process may have the same number.
+        """
+        ended = self._ended.get(Role.of(status))
+        if ended is None or status.incarnation != ended.incarnation:
+            return status.incarnation > (0 if ended is None else ended.incarnation)
+        return status.incarnation > 0 and (status.host, status.pid) != (ended.host, ended.pid)
 
     def ended(self, status: RoleStatus) -> None:
         """Ignore that incarnation from now on: its heartbeat stays until the next one's."""
         role = Role.of(status)
-        self._ended[role] = max(status.incarnation, self._ended.get(role, 0))
+        before = self._ended.get(role)
+        if before is None or status.incarnation >= before.incarnation:
+            self._ended[role] = status
 
 
 def end(members: Iterable[Member], grace_s: float) -> None:

@@ -82,3 +82,16 @@ def test_nobody_was_silent_while_the_watcher_itself_was_stopped(watch, clock, un
     assert watch.overdue_s(STATUS) is None  # 4 s, and 5 s of silence that it saw
     until(302.0)
     assert watch.overdue_s(STATUS) == 11.0
+
+
+def test_another_process_with_the_number_of_one_that_has_ended_is_current(watch):
+    """A fail-over of Redis forgot the first one's registration."""
+    first = RoleStatus("learner", 0, 2, "h", 1, "training")
+    assert watch.is_current(first)
+    watch.ended(first)
+    watch.ended(RoleStatus("learner", 0, 1, "h", 3, "training"))
+    assert not watch.is_current(first)
+    assert not watch.is_current(RoleStatus("learner", 0, 1, "h", 3, "training"))
+    assert watch.is_current(RoleStatus("learner", 0, 2, "h", 2, "training"))
+    assert watch.is_current(RoleStatus("learner", 0, 3, "h", 1, "training"))
+    assert not watch.is_current(RoleStatus("learner", 0, 0, "h", 2, "starting"))
