@@ -298,8 +298,8 @@ class Supervisor:
 
     def _scale(self, target: int, *, forced: bool) -> None:
         """Follow an operator's request: retire the highest ids at once; `_start_some` adds actors."""
-        if not self._config.launch.start_actors or target < 1 or (target > self._most and not forced):
-            allowed = f"1 to {self._most} are allowed (actors.max_count)" if self._target else "they join by themselves"
+        if not self._most or target < 1 or (target > self._most and not forced):
+            allowed = f"1 to {self._most} are allowed (actors.max_count)" if self._most else "they join by themselves"
             self._monitor.event(f"not scaled to {target} actors: {allowed}")
             self._backend.registry.set_control(target_actors=self._target)  # other readers follow it, too
             return

@@ -84,9 +84,9 @@ class Steering:
         """
         if isinstance(actors, bool) or not isinstance(actors, int) or actors < 1:
             raise ConfigError(f"actors: {actors} must be a whole number, at least 1")
-        if not self._config.launch.start_actors:
-            raise ConfigError("the run starts no actors (launch.start_actors: false): they join by distrl actors")
         most = self._described(_Bounded).most_actors
+        if most == 0:
+            raise ConfigError("the run starts no actors (launch.start_actors: false): they join by distrl actors")
         if most is not None and actors > most and not force:
             raise ConfigError(
                 f"actors: {actors} is more than this run may have, {most} (actors.max_count); "

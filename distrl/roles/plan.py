@@ -46,7 +46,9 @@ ACTORS_ON_CLUSTER = 1_000
 
 
 def most_actors(config: RunConfig) -> int:
-    """Return how many actors operators may request without force."""
+    """Return how many actors operators may request without force; 0: the run starts none, whatever they request."""
+    if not config.launch.start_actors:
+        return 0
     if config.actors.max_count is not None:
         return config.actors.max_count
     default = ACTORS_ON_CLUSTER if config.launch.ray_address is not None else ACTORS_PER_CORE * cores()

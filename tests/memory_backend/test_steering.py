@@ -14,10 +14,10 @@ from distrl.memory_backend.steering import Steering, operator
 def describe(run):
     """Gives the run a configuration; makes who steers it."""
 
-    def make(by="ada@box, test", **sections):
+    def make(by="ada@box, test", most_actors=8, **sections):
         run.backend.delete()
         config = RunConfig.model_validate(sections)
-        described = {"run_id": "r", "config": config.model_dump(mode="json"), "most_actors": 8}
+        described = {"run_id": "r", "config": config.model_dump(mode="json"), "most_actors": most_actors}
         run.backend.create(json.dumps(described))
         return Steering(run.connect(), by)
 
@@ -93,7 +93,7 @@ def test_what_is_refused_changes_nothing_and_is_not_written_down(run, describe, 
 
 
 def test_a_run_that_starts_no_actors_is_not_scaled(describe):
-    steering = describe(launch={"start_actors": False}, memory={"url": "redis://h"})
+    steering = describe(most_actors=0)
     with pytest.raises(ConfigError, match="the run starts no actors"):
         steering.scale(2)
 

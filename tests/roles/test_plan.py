@@ -53,6 +53,7 @@ def test_a_host_without_the_environment_starts_neither_actors_nor_an_evaluator()
         ({"actors": {"count": 20}}, 20),
         ({"actors": {"count": 2, "max_count": 2}}, 2),
         ({"actors": {"max_count": 500}}, 500),
+        ({"actors": {"max_count": 500}, "launch": {"start_actors": False}, "memory": {"url": "redis://h"}}, 0),
         ({"launch": {"launcher": "ray"}}, 12),  # its private cluster is this machine
         ({"launch": {"launcher": "ray", "ray_address": "10.0.0.1:6380"}}, 1000),
     ],
