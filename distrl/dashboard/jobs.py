@@ -291,7 +291,7 @@ def check_reachable(urls: Sequence[str]) -> None:
     for url in urls:
         refuse_password(url, "--redis-url")
         if url.startswith(LOCAL):
-            raise ConfigError(f"--redis-url {url} is no Redis; name one: redis://, rediss:// or unix://")
+            raise ConfigError(f"--redis-url {url} is no Redis; name one, such as redis://host:6379")
         client = connect_engine(url, name="dashboard", give_up_s=GIVE_UP_S)
         try:
             client.call("SCAN", 0, "COUNT", 1)

@@ -25,6 +25,7 @@ from distrl.memory_backend.keys import (
 from distrl.memory_backend.ledger import Ledger
 from distrl.memory_backend.local import PREFIX, LocalEngine
 from distrl.memory_backend.meter import Meter
+from distrl.memory_backend.redis_address import parse_address
 from distrl.memory_backend.registry import Registry
 from distrl.memory_backend.stream import UNBOUNDED, QueueCaps, UnrollStream
 from distrl.memory_backend.tickets import TicketBox
@@ -200,8 +201,8 @@ def connect(
     """Connect to a run's memory; the run need not exist yet.
 
     Args:
-        url: `redis://`, `rediss://` or `unix://` of a Redis; `local:` for a private store in this process, `local:NAME`
-            for one shared by name. The option `namespace` selects the run's namespace.
+        url: A Redis, as `redis_address` reads it; `local:` for a private store in this process, `local:NAME` for one
+            shared by name. The option `namespace` selects the run's namespace.
         run_id: Letters, digits, '.', '_' and '-'.
         caps: Bounds of the stream, by which this role judges admission.
         launch: Token of the launch to which the caller belongs, so that it cannot write into another one; None: any.
@@ -231,4 +232,4 @@ def connect_engine(url: str, *, name: str, give_up_s: float, meter: Meter | None
     # Imported here: a run in one process needs no Redis client.
     from distrl.memory_backend.redis_client import connect as connect_redis
 
-    return connect_redis(address, name=name, give_up_s=give_up_s, meter=meter)
+    return connect_redis(parse_address(address), name=name, give_up_s=give_up_s, meter=meter)

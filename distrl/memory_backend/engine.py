@@ -24,11 +24,17 @@ class Engine(ABC):
         url: Of the server, without user and password.
         interruptions: Number of times the connection broke or was dropped because the server refused commands. Each
             time, another server may answer next, and it may have lost the newest writes.
+        failovers: Number of times that another history of the data was found after a reconnect: a replica has taken
+            over, or the server was restarted. The newest writes may be gone. It grows before the first reply for a key
+            is seen; each connection counts for itself.
+        keeps_expiring: Whether keys with a time to live are safe while they live: False where the server removes such
+            keys first when it is full.
     """
 
     url: str
     interruptions: int
     failovers: int
+    keeps_expiring: bool
 
     @abstractmethod
     def call(self, *command: Value) -> Reply:
@@ -95,6 +101,15 @@ class Engine(ABC):
             block_s: Longest wait in seconds.
             recover: Called before the command is repeated after a broken connection. Returns the items that it had
                 moved although its reply was lost, or None.
+        """
+
+    @abstractmethod
+    def confirm(self) -> bool:
+        """Wait up to a second until a replica holds what this connection has written.
+
+        Returns:
+            False if replicas are connected and none has confirmed it. True also where none is connected, or where the
+            server does not allow INFO and WAIT.
         """
 
     @abstractmethod

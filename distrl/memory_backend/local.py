@@ -29,6 +29,7 @@ class LocalEngine(Engine):
     def __init__(self, url: str) -> None:
         self.url = url
         self.interruptions = self.failovers = 0
+        self.keeps_expiring = True
         name = url.removeprefix(PREFIX)
         self._store = _STORES.setdefault(name, _Store()) if name else _Store()
 
@@ -77,6 +78,10 @@ class LocalEngine(Engine):
         """Run the command that does not block, again after every change."""
         with self._store.changed:
             return self._store.wait_for(command(0.0), block_s)
+
+    def confirm(self) -> bool:
+        """Return True: there are no replicas."""
+        return True
 
     def keys(self, pattern: str) -> list[str]:
         with self._store.changed:

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from distrl.config import RunConfig
 from distrl.memory_backend.backend import Backend, connect, new_launch
-from distrl.memory_backend.redis_client import public_url
+from distrl.memory_backend.redis_address import public_url
 from distrl.memory_backend.stream import QueueCaps
 from distrl.roles.framework import role_variables
 from distrl.roles.plan import Role

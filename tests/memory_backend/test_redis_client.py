@@ -11,15 +11,22 @@ from pathlib import Path
 import pytest
 import redis
 
-from distrl.errors import ConfigError, FencedError, MemoryBackendError
+from distrl.errors import FencedError, MemoryBackendError
 from distrl.memory_backend import backend as backends
+from distrl.memory_backend import redis_client, redis_connection
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
 from distrl.memory_backend.meter import Meter
-from distrl.memory_backend.redis_client import RedisClient, connect
+from distrl.memory_backend.redis_address import parse_address
+from distrl.memory_backend.redis_client import RedisClient
 from distrl.memory_backend.stream import QueueCaps
 from distrl.types import UnrollHeader
 
 pytestmark = pytest.mark.redis
+
+
+def connect(url, **options):
+    """Connect to the Redis at a URL."""
+    return redis_client.connect(parse_address(url), **options)
 
 
 class LossyProxy:
@@ -294,26 +301,26 @@ def test_an_unreachable_redis_is_named_without_its_password(url, monkeypatch):
     assert "check" in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["http://localhost", "localhost:6379", "", "redis://localhost:port/0"])
-def test_what_is_no_redis_url(url):
-    with pytest.raises(ConfigError, match="redis://, rediss:// or unix://") as caught:
-        connect(url, name="x", give_up_s=1.0)
-    one_line(caught)
-
-
 def test_a_server_that_evicts_is_refused(own_server):
     with redis.Redis.from_url(own_server.url) as admin:
         admin.config_set("maxmemory-policy", "allkeys-lru")
         with pytest.raises(MemoryBackendError, match=r"allkeys-lru.*noeviction") as caught:
             connect(own_server.url, name="x", give_up_s=1.0)
         one_line(caught)
+        admin.config_set("maxmemory-policy", "volatile-lru")  # evicts keys with a time to live alone
+        client = connect(own_server.url, name="x", give_up_s=1.0)
+        assert client.keeps_expiring is False
+        client.close()
+        admin.config_set("maxmemory-policy", "allkeys-lru")
         admin.config_set("maxmemory", 0)  # never evicts
-    connect(own_server.url, name="x", give_up_s=1.0).close()
+    client = connect(own_server.url, name="x", give_up_s=1.0)
+    assert client.keeps_expiring is True
+    client.close()
 
 
 def test_an_old_server_is_refused(own_server, monkeypatch):
-    monkeypatch.setattr("redis.Redis.info", lambda _self, _section: {"redis_version": "6.0.16"})
-    with pytest.raises(MemoryBackendError, match=r"is 6\.0\.16; 6\.2 or newer"):
+    monkeypatch.setattr(redis_connection, "_OLDEST_SERVER", (99, 0))
+    with pytest.raises(MemoryBackendError, match=r"is \d+\.\d+\.\d+; 6\.2 or newer"):
         connect(own_server.url, name="x", give_up_s=1.0)
 
 
@@ -328,7 +335,7 @@ def test_a_full_server_says_what_to_do(own_server):
 
 
 class Refusing:
-    """Refuses the first commands with one error, then takes all; CLIENT, which names a connection, is never refused."""
+    """Refuses the first commands with one error, then takes all; those that begin a connection are never refused."""
 
     def __init__(self, error, times):
         self.error, self.times, self.connections = error, times, 0
@@ -346,13 +353,13 @@ class Refusing:
             with connection, connection.makefile("rwb") as lines:
                 while (first := lines.readline()).startswith(b"*"):
                     words = [(lines.readline(), lines.readline())[1].strip() for _ in range(int(first[1:]))]
-                    refused = self.times > 0 and words[0] != b"CLIENT"
+                    refused = self.times > 0 and words[0] not in (b"CLIENT", b"INFO")
                     self.times -= refused
                     lines.write(b"-%b\r\n" % self.error if refused else b"+OK\r\n")
                     lines.flush()
 
     def client(self, give_up_s):
-        return RedisClient(redis.Redis.from_url(self.url, protocol=2, driver_info=None), self.url, give_up_s)
+        return RedisClient(parse_address(self.url), "x", give_up_s)
 
 
 PASSING = [
@@ -444,6 +451,8 @@ def test_a_redis_that_refuses_writes_for_a_while_gets_each_of_them_once(own_serv
     counts = backend.ledger.counts()
     assert (counts.produced, counts.trained, counts.stream_bytes, counts.imbalance) == (1, 1, 0, 0)
     assert backend.tickets.counts() == (2, 0)
+    assert backend.engine.failovers == (3 if refuse[0] == "REPLICAOF" else 0)  # each time, another history begins
+    assert backend.engine.confirm()  # no replica is there
     backend.delete()
     backend.close()
 

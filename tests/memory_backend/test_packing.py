@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrl.memory_backend import redis_client
-from distrl.memory_backend.redis_client import packed
+from distrl.memory_backend import packing
+from distrl.memory_backend.packing import packed
 
 values = st.one_of(st.text(), st.binary(max_size=40), st.integers(), st.floats(allow_nan=False))
 
@@ -15,7 +15,7 @@ values = st.one_of(st.text(), st.binary(max_size=40), st.integers(), st.floats(a
 def test_commands_are_read_as_they_were_meant_wherever_they_are_cut(commands, long_bytes):
     reader = hiredis.Reader()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(redis_client, "_LONG_BYTES", long_bytes)
+        patch.setattr(packing, "_LONG_BYTES", long_bytes)
         for piece in packed(commands):
             reader.feed(piece)
     read = [reader.gets() for _ in commands]
@@ -34,13 +34,13 @@ def test_numbers_that_are_equal_are_told_apart():
 
 
 def test_only_short_texts_are_remembered():
-    redis_client._remembered.cache_clear()
+    packing._remembered.cache_clear()
     packed([("HSET", "key", "x" * 64, 1.5, 7, b"y")])
-    assert redis_client._remembered.cache_info().currsize == 2
+    assert packing._remembered.cache_info().currsize == 2
 
 
 def test_a_long_value_is_not_copied(monkeypatch):
-    monkeypatch.setattr(redis_client, "_LONG_BYTES", 10)
+    monkeypatch.setattr(packing, "_LONG_BYTES", 10)
     payload = b"x" * 10
     assert [piece for piece in packed([("SET", "k", payload), ("GET", "k")]) if piece is payload] == [payload]
 
