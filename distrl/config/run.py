@@ -92,6 +92,10 @@ class MemoryConfig(Section):
     over a unix socket (docs/performance.md). `zstd` and `lz4` need the extra `compression` on every host of the run."""
     give_up_s: float = Field(60.0, gt=0.0)
     """How long a role retries when Redis is unreachable or refuses commands, before it exits with code 6."""
+    keep_s: int = Field(86400, ge=600)
+    """How long the Redis of `memory.url` keeps a run's keys after its supervisor and learner have died; these renew
+    the time once a minute. A Redis that evicts keys with a time to live first (maxmemory-policy volatile-…) keeps them
+    until `distrl runs --redis-url URL --remove ID`."""
 
     @field_validator("url")
     @classmethod
@@ -103,7 +107,7 @@ class MemoryConfig(Section):
 
     def check(self, run: "RunConfig") -> None:
         """Refuse settings that the run would not use."""
-        for field in ("url", "namespace", "tls", "compression"):
+        for field in ("url", "namespace", "tls", "compression", "keep_s"):
             if run.deterministic and self.is_changed(field):
                 raise ValueError(
                     f"memory.{field} has no use with actors.count: 0, which keeps everything in one process"

@@ -123,6 +123,8 @@ class Supervisor:
     def _beat(self) -> None:
         self._beats += 1
         self._backend.registry.beat_supervisor(SupervisorStatus(socket.gethostname(), os.getpid(), self._beats))
+        if self._config.memory.url is not None:  # a server of the run's own ends with it
+            self._backend.keep(self._config.memory.keep_s)
 
     def _look_at_registry(self) -> Outcome | None:
         self._beat()

@@ -7,6 +7,7 @@ Every method raises `MemoryBackendError` when Redis stays unreachable for `give_
 """
 
 import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,9 @@ from distrl.memory_backend.stream import UNBOUNDED, QueueCaps, UnrollStream
 from distrl.memory_backend.tickets import TicketBox
 from distrl.memory_backend.weights import WeightStore
 
+RENEW_EVERY_S = 60.0
+"""Interval between two renewals of the keys' time to live."""
+
 
 class Backend:
     """One run's memory. `create` makes the run, `become_learner` makes the caller its learner.
@@ -47,6 +51,7 @@ class Backend:
         self.tickets = TicketBox(run)
         self.registry = Registry(run)
         self.ledger = Ledger(run)
+        self._renewed_at = -RENEW_EVERY_S
 
     def create(self, config_json: str, signature: str = "") -> None:
         """Write the launch, its configuration and signature, versions and the consumer group, exactly once.
@@ -158,6 +163,22 @@ class Backend:
     def share_weights(self, directory: Path) -> None:
         """From now on read weights that another role of this host has fetched, see `HostWeights`."""
         self.weights = HostWeights(self._run, directory)
+
+    def keep(self, keep_s: int) -> None:
+        """Let Redis remove all keys of the run `keep_s` seconds after the last call, and no earlier.
+
+        Takes a transaction once in `RENEW_EVERY_S`. Keys that are made in between have no end before the next one.
+        Does nothing on a server that evicts keys with an end before others.
+
+        Raises:
+            MissingRunError, FencedError: As all writes.
+        """
+        now = time.monotonic()
+        if not self.engine.keeps_expiring or now - self._renewed_at < RENEW_EVERY_S:
+            return
+        keys = self._run.keys.all(self.engine.call("HGETALL", self._run.keys.incarnations))
+        self._run.write([("EXPIRE", key, keep_s) for key in keys])
+        self._renewed_at = now
 
     def delete(self) -> None:
         """Remove every key of the run in one transaction; no role writes another one afterwards.

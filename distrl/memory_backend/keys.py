@@ -32,7 +32,7 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclass(frozen=True)
 class Row:
-    """One key. No row has a TTL: `Backend.delete` ends a run's keys; an expiring ledger could not balance."""
+    """One key. `Backend.delete` ends a run's keys; those of a run that has died end together, see `Backend.keep`."""
 
     name: str  # follows distrl:<namespace>:{<run>}:
     type: Literal["hash", "list", "stream", "zset"]

@@ -215,6 +215,9 @@ class Heartbeat:
         self._beat += 1
         now, peak = memory_mb()
         status = self._status()
+        memory = self._config.memory
+        if status.role == "learner" and memory.url is not None:
+            self._backend.keep(memory.keep_s)
         self._backend.registry.beat(
             replace(
                 status,

@@ -710,3 +710,17 @@ def test_an_evaluator_that_ends_while_the_run_stops_is_not_replaced(world):
     outcome = world.run(both_end, nothing, world.dies(LEARNER, 0), evaluation=EVALUATING)
     assert (outcome.exit_code, outcome.stop_reason) == (0, "evaluation_return")
     assert len(world.launcher.of(EVALUATOR)) == 1
+
+
+@pytest.mark.parametrize(("url", "kept"), [("redis://h", {700}), (None, set())])
+def test_the_supervisor_sends_heartbeats_and_keeps_the_keys_in_a_redis_of_its_operators(world, monkeypatch, url, kept):
+    asked = []
+    monkeypatch.setattr(world.backend, "keep", asked.append)
+    beats = []
+
+    def look():
+        beats.append(world.backend.registry.supervisor().beat)
+
+    world.run(look, look, world.asks(stop="asked"), nothing, memory={"url": url, "keep_s": 700})
+    assert beats[0] < beats[1]
+    assert set(asked) == kept

@@ -7,6 +7,7 @@ import redis
 
 import distrl
 from distrl.errors import ConfigError, FencedError, MemoryBackendError, MissingRunError
+from distrl.memory_backend import backend as backends
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.keys import TABLE
 from distrl.memory_backend.records import Evaluation, Request, RoleStatus
@@ -241,3 +242,41 @@ def test_a_heartbeat_is_one_transaction_after_another(redis_run):
     backend.registry.beat(status)
     backend.unrolls.push(UnrollHeader(0, 1, 0, 1, 1), b"x")
     assert [commands[0][0] for commands in asked] == ["TIME", "MULTI", "MULTI"]
+
+
+@pytest.mark.redis
+def test_all_keys_of_a_run_end_together_after_the_last_renewal(redis_run, monkeypatch):
+    backend, now = redis_run.backend, [1000.0]
+    monkeypatch.setattr(backends.time, "monotonic", lambda: now[0])
+    use_every_noun(backend)
+    made = backend.engine.keys(f"{redis_run.prefix}*")
+
+    def left_s():
+        return {backend.engine.call("TTL", key) for key in made}
+
+    backend.keep(5000)
+    assert left_s() <= {4999, 5000}
+    backend.engine.call("EXPIRE", backend._run.keys.run, 100)
+    now[0] += backends.RENEW_EVERY_S - 1.0
+    backend.keep(5000)
+    assert min(left_s()) <= 100  # not yet
+    now[0] += 1.0
+    backend.keep(5000)
+    assert left_s() <= {4999, 5000}
+    assert backend.engine.call("TTL", backend._run.keys.held((5, 1))) == -2  # nothing is made for it
+
+
+def test_a_server_that_evicts_what_has_an_end_keeps_the_keys_without_one(run):
+    backend = run.backend
+    backend.engine.keeps_expiring = False
+    calls = []
+    backend.engine.call = lambda *command: calls.append(command)
+    backend.keep(5000)
+    assert calls == []
+    del backend.engine.call
+
+
+def test_an_earlier_launch_renews_nothing(run):
+    earlier = launched(run, "first")
+    with pytest.raises(FencedError, match="launched again"):
+        earlier.keep(5000)

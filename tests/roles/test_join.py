@@ -227,3 +227,15 @@ def test_who_asks_the_terminal_gets_an_error_and_is_not_stopped(tmp_path):
     terminal += "try: child.wait(60)\nfinally: child.kill()"
     subprocess.run([sys.executable, "-c", terminal], check=True)
     assert (tmp_path / "answer").read_text() == f"{errno.EIO}\n"
+
+
+@pytest.mark.parametrize(
+    ("role", "url", "kept"),
+    [("learner", "redis://h", [86400]), ("learner", None, []), ("actor", "redis://h", [])],
+)
+def test_the_learner_keeps_the_keys_of_a_run_in_a_redis_of_its_operators(backend, monkeypatch, role, url, kept):
+    asked = []
+    monkeypatch.setattr(backend, "keep", asked.append)
+    status = RoleStatus(role, 0, 1, "host", 1, "training")
+    Heartbeat(backend, lambda: status, threading.Event(), config(memory={"url": url}), lambda _: None).beat()
+    assert asked == kept
