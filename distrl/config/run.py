@@ -76,8 +76,8 @@ class MemoryConfig(Section):
     """The memory backend."""
 
     url: str | None = None
-    """redis://, unix://, redis+sentinel:// or redis+cluster://, with rediss for TLS; null starts an embedded redis-
-    server. actors.count: 0 uses none. It holds no password: that is in the environment variable
+    """redis://, unix://, redis+sentinel:// or redis+cluster://, with rediss for TLS; null starts an embedded
+    redis-server. actors.count: 0 uses none. It holds no password: that is in the environment variable
     DISTRL_REDIS_PASSWORD, or in the file that DISTRL_REDIS_PASSWORD_FILE names."""
     tls: TlsConfig = TlsConfig()
     namespace: str = Field("default", pattern=r"^[A-Za-z0-9-]{1,50}$")

@@ -1,0 +1,232 @@
+"""redis_connection: which server it uses, whom it asks for it, and what it counts as a fail-over."""
+
+import logging
+import socket
+import threading
+
+import pytest
+
+from distrl.errors import MemoryBackendError, OutageError
+from distrl.memory_backend.redis_address import parse_address
+from distrl.memory_backend.redis_client import connect
+
+KEY = "distrl:default:{r}:run"
+
+
+class Server:
+    """A server that answers each command by a function; INFO and CLIENT as a master does unless that is changed."""
+
+    def __init__(self, replication="a", **info):
+        self.info = {"redis_version": "7.0.0", "role": "master", "master_replid": replication, **info}
+        self.replies, self.asked = {}, []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.at = f"127.0.0.1:{self.port}"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
+
+    def serve(self, connection):
+        with connection, connection.makefile("rwb") as lines:
+            while (first := lines.readline()).startswith(b"*"):
+                words = [(lines.readline(), lines.readline())[1].strip().decode() for _ in range(int(first[1:]))]
+                self.asked.append(words)
+                lines.write(self.reply(words[0]))
+                lines.flush()
+
+    def reply(self, name):
+        if name in self.replies:
+            return self.replies[name].encode() + b"\r\n"
+        text = "\r\n".join(f"{field}:{value}" for field, value in self.info.items())
+        return f"${len(text)}\r\n{text}\r\n".encode() if name == "INFO" else b"+OK\r\n"
+
+    def names(self, other):
+        """Answer as a Sentinel whose master is `other`."""
+        self.replies["SENTINEL"] = f"*2\r\n$9\r\n127.0.0.1\r\n${len(str(other.port))}\r\n{other.port}"
+
+
+@pytest.fixture
+def make():
+    """A function that starts a server."""
+    servers = []
+
+    def started(*arguments, **info):
+        servers.append(Server(*arguments, **info))
+        return servers[-1]
+
+    yield started
+    for server in servers:
+        server.listener.close()
+
+
+def client(url, **options):
+    return connect(parse_address(url), **{"name": "actor 1", "give_up_s": 10.0, **options})
+
+
+def absent():
+    """A port on which no server listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def refusal(url, error=MemoryBackendError, **options):
+    with pytest.raises(error) as caught:
+        client(url, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_connection_says_its_name_and_asks_what_the_server_is(make):
+    server = make()
+    client(f"redis://{server.at}/2").close()
+    assert server.asked == [["SELECT", "2"], ["CLIENT", "SETNAME", "distrl:actor-1"], ["INFO"]]
+
+
+def test_a_replica_is_an_outage(make):
+    told = refusal(f"redis://{make(role='slave').at}", OutageError, first_connect_s=0.1)
+    assert "has refused for 0.1 s" in told
+    assert "is a replica); name the master" in told
+
+
+@pytest.mark.parametrize(
+    ("mode", "remedy"), [("sentinel", "redis+sentinel://host:port/NAME"), ("cluster", "redis+cluster://host:port")]
+)
+def test_a_server_of_another_kind_than_the_url_says(make, mode, remedy):
+    assert f"; use {remedy}" in refusal(f"redis://{make(redis_mode=mode).at}")
+
+
+@pytest.mark.parametrize("words", ["NOPERM this user has no permissions", "ERR unknown command"])
+def test_what_a_server_does_not_allow_is_logged_once(make, words, caplog):
+    server = make()
+    server.replies |= {"INFO": f"-{words}", "CLIENT": f"-{words}", "WAIT": f"-{words}"}
+    with caplog.at_level(logging.WARNING):
+        engine = client(f"redis://{server.at}")
+        engine.close()
+        assert engine.call("GET", KEY)
+        assert engine.confirm()
+        assert (engine.keeps_expiring, engine.failovers) == (True, 0)
+        engine.close()
+    assert len([record for record in caplog.records if "CLIENT SETNAME" in record.message]) == 1
+    assert len([record for record in caplog.records if "INFO: its version" in record.message]) == 1
+
+
+@pytest.mark.parametrize(("confirmed", "expected"), [(0, False), (1, True), (2, True)])
+def test_a_confirmation_of_replicas(make, confirmed, expected):
+    server = make(connected_slaves=2)
+    server.replies["WAIT"] = f":{confirmed}"
+    engine = client(f"redis://{server.at}")
+    assert engine.confirm() is expected
+    assert server.asked[-1] == ["WAIT", "1", "1000"]
+    engine.close()
+
+
+def test_a_restarted_server_has_another_history(make):
+    server = make("a")
+    engine = client(f"redis://{server.at}")
+    engine.close()
+    engine.call("GET", KEY)
+    assert engine.failovers == 0
+    engine.close()
+    server.info["master_replid"] = "b"
+    engine.call("GET", KEY)
+    assert engine.failovers == 1
+    engine.close()
+
+
+def test_sentinels_are_asked_in_turn_and_anew_after_every_break(make):
+    first, second, one, two = make("a"), make("b"), make(), make()
+    one.names(first)
+    two.names(second)
+    engine = client(f"redis+sentinel://{absent()},{one.at},{two.at}/mymaster")
+    engine.call("GET", KEY)
+    assert first.asked[-1] == ["GET", KEY]
+    assert one.asked == [["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster"]]
+    engine.close()
+    engine.call("GET", KEY)  # the second Sentinel knows of a fail-over
+    assert second.asked[-1] == ["GET", KEY]
+    assert engine.failovers == 1
+    engine.close()
+
+
+def test_a_master_that_a_sentinel_names_and_that_is_none_any_more_is_not_used(make):
+    demoted, master, late, fresh = make(role="slave"), make(), make(), make()
+    late.names(demoted)
+    fresh.names(master)
+    engine = client(f"redis+sentinel://{late.at},{fresh.at}/mymaster")
+    engine.call("GET", KEY)
+    assert (engine.interruptions, master.asked[-1]) == (1, ["GET", KEY])
+    engine.close()
+
+
+def test_sentinels_that_know_no_such_master(make):
+    sentinel = make()
+    sentinel.replies["SENTINEL"] = "*-1"
+    told = refusal(f"redis+sentinel://{sentinel.at},{absent()}/other", OutageError, first_connect_s=0.1)
+    assert f"no Sentinel names the master: {sentinel.at} knows no master 'other'" in told
+
+
+@pytest.mark.parametrize("words", ["NOAUTH Authentication required.", "ERR unknown command 'SENTINEL'"])
+def test_a_sentinel_that_refuses_for_good(make, words):
+    sentinel = make()
+    sentinel.replies["SENTINEL"] = f"-{words}"
+    told = refusal(f"redis+sentinel://{sentinel.at}/mymaster", give_up_s=10.0**6, first_connect_s=10.0**6)
+    assert f"the Sentinel at {sentinel.at} refuses: {words.split(' ', 1)[1]}" in told
+
+
+def node(make, replication, **info):
+    return make(replication, redis_mode="cluster", **info)
+
+
+def test_the_owner_of_the_slot_is_followed_and_is_no_fail_over(make):
+    seed, owner, next_owner = (node(make, name) for name in "abc")
+    seed.replies["GET"] = f"-MOVED 1 {owner.at}"
+    engine = client(f"redis+cluster://{absent()},{seed.at}")
+    engine.call("GET", KEY)
+    assert owner.asked[-1] == ["GET", KEY]
+    owner.replies["GET"] = f"-MOVED 1 {next_owner.at}"
+    engine.call("GET", KEY)
+    assert next_owner.asked[-1] == ["GET", KEY]
+    assert engine.failovers == 0
+    engine.close()
+
+
+def test_a_replica_that_has_taken_over_a_slot_is_a_fail_over(make):
+    owner, seed = node(make, "a"), node(make, "s")
+    promoted = node(make, "b", master_replid2="a")
+    engine = client(f"redis+cluster://{owner.at},{seed.at}")
+    engine.call("GET", KEY)
+    seed.replies["GET"] = f"-MOVED 1 {promoted.at}"
+    owner.replies["GET"] = "-CLUSTERDOWN the cluster is down"
+    engine.call("GET", KEY)
+    assert promoted.asked[-1] == ["GET", KEY]
+    assert engine.failovers == 1
+    engine.close()
+
+
+def test_an_owner_that_names_the_replica_that_took_over_from_it_is_a_fail_over(make):
+    owner, promoted = node(make, "a"), node(make, "b", master_replid2="a")
+    engine = client(f"redis+cluster://{owner.at}")
+    engine.call("GET", KEY)
+    owner.replies["GET"] = f"-MOVED 1 {promoted.at}"
+    engine.call("GET", KEY)
+    assert engine.failovers == 1
+    engine.close()
+
+
+def test_a_node_that_answers_for_no_key_is_no_fail_over(make):
+    owner, other = node(make, "a"), node(make, "b")
+    engine = client(f"redis+cluster://{owner.at},{other.at}")
+    engine.call("GET", KEY)
+    owner.replies["PING"] = "-CLUSTERDOWN the cluster is down"
+    engine.call("PING")
+    assert other.asked[-1] == ["PING"]
+    other.replies["GET"] = f"-MOVED 1 {owner.at}"
+    engine.call("GET", KEY)
+    assert engine.failovers == 0
+    engine.close()
