@@ -11,6 +11,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -71,6 +72,7 @@ class RedisClient(Engine):
 
     def __init__(self, address: RedisAddress, name: str, give_up_s: float, meter: Meter | None = None) -> None:
         self.give_up_s = give_up_s
+        self._address, self._name, self._meter = address, name, meter
         self._connection = RedisConnection(address, name, meter)
         self._user = address.user
         self._translations = dict(redis.Redis(protocol=2).response_callbacks)
@@ -164,6 +166,20 @@ class RedisClient(Engine):
         self._resolving_conflicts(attempt, what)
 
     def keys(self, pattern: str) -> list[str]:
+        nodes = self.patiently(lambda _attempt: self._connection.nodes())
+        if not nodes:
+            return self._scanned(pattern)
+        found: list[str] = []
+        for node in nodes:
+            alone = RedisClient(replace(self._address, endpoints=(node,)), self._name, self.give_up_s, self._meter)
+            try:
+                found += alone._scanned(pattern)
+            finally:
+                alone.close()
+        return list(dict.fromkeys(found))  # a slot that moves meanwhile is on two nodes
+
+    def _scanned(self, pattern: str) -> list[str]:
+        """Return the names of the keys that the connected server holds."""
         found: list[str] = []
         cursor = None
         while cursor != 0:

@@ -101,6 +101,21 @@ class RedisConnection:
             if code(error) == "CLUSTERDOWN":
                 self._route.advance()
 
+    def nodes(self) -> tuple[Endpoint, ...]:
+        """Return a Cluster's masters, or the nodes that the URL names if CLUSTER is not allowed; () if it is none.
+
+        Raises:
+            redis.RedisError: As `exchange`.
+        """
+        if self._address.kind != "cluster":
+            return ()
+        (told,) = self.exchange([("CLUSTER", "SLOTS")])
+        if not self.allows(told, "CLUSTER SLOTS: runs are looked for on the nodes that the URL names"):
+            return self._address.endpoints
+        masters = (master for _first, _last, master, *_replicas in told)
+        here = self._route.endpoint.host  # for a node that does not know its own
+        return tuple(dict.fromkeys(Endpoint(host.decode() if host else here, port) for host, port, *_ in masters))
+
     def allows(self, reply: Reply, what: str) -> bool:
         """Return whether `reply` is no refusal for good; log one once. Raise an outage."""
         if not isinstance(reply, redis.RedisError):

@@ -1,0 +1,149 @@
+"""A Redis Cluster of three masters, whose slots can be moved from one to another while clients write."""
+
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import redis
+
+from distrl.memory_backend.embedded_redis import find_server
+
+NODES = 3
+SLOTS = 16_384
+WAIT_S = 60.0
+_KEYS_AT_ONCE = 10
+
+
+class RedisCluster:
+    """Three servers on ports of 127.0.0.1, each with a third of the slots; none keeps anything on disk."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._clients: list[redis.Redis] = []
+        self.moves = 0
+        ports = _free_ports(2 * NODES)
+        self.ports, buses = ports[:NODES], ports[NODES:]
+        try:
+            for port, bus in zip(self.ports, buses, strict=True):
+                self._start(directory, port, bus)
+            self._join(buses)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        return f"redis+cluster://{','.join(f'127.0.0.1:{port}' for port in self.ports)}"
+
+    def slot_of(self, key: str) -> int:
+        return int(self._clients[0].execute_command("CLUSTER", "KEYSLOT", key))
+
+    def at_owner_of(self, slot: int, *command: object) -> object:
+        return self._clients[self.owner_of(slot)].execute_command(*command)
+
+    def everywhere(self, *command: object) -> None:
+        for client in self._clients:
+            client.execute_command(*command)
+
+    def owner_of(self, slot: int) -> int:
+        """Number of the node that owns the slot, by its own word."""
+        (owner,) = (node for node in range(NODES) if slot in self._slots_of(node))
+        return owner
+
+    def move(self, slot: int) -> int:
+        """Move the slot and its keys, as `redis-cli --cluster reshard` does, to the next node; return its number.
+
+        Meanwhile the old owner answers for keys that it still has, and with ASK for others.
+        """
+        source = self.owner_of(slot)
+        target = (source + 1) % NODES
+        ids = [client.execute_command("CLUSTER", "MYID").decode() for client in self._clients]
+        old, new = self._clients[source], self._clients[target]
+        new.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
+        old.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
+        migrated = 0
+        while keys := old.execute_command("CLUSTER", "GETKEYSINSLOT", slot, _KEYS_AT_ONCE):
+            for key in keys:  # one after the other: in between, clients meet a slot that is half here and half there
+                old.execute_command("MIGRATE", "127.0.0.1", self.ports[target], key, 0, 5000)
+                migrated += 1
+        assert migrated, f"slot {slot} holds nothing"
+        for client in (new, old, *self._clients):  # the new owner first: no slot is ever without one
+            client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
+        self.moves += 1
+        return target
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+        for process in self._processes:
+            process.kill()
+            process.wait(timeout=WAIT_S)
+
+    def _start(self, directory: Path, port: int, bus: int) -> None:
+        settings = {
+            "port": port,
+            "cluster-port": bus,
+            "bind": "127.0.0.1",
+            "cluster-enabled": "yes",
+            "cluster-config-file": f"nodes-{port}.conf",
+            "cluster-node-timeout": 10_000,
+            "dir": directory,
+            "save": "",
+            "appendonly": "no",
+        }
+        arguments = [str(part) for name, value in settings.items() for part in (f"--{name}", value)]
+        with (directory / f"{port}.log").open("wb") as log:
+            self._processes.append(subprocess.Popen([find_server(), *arguments], stdout=log, stderr=log))
+        client = redis.Redis(port=port, socket_timeout=10.0)
+        self._clients.append(client)
+        _wait_until(lambda: _answers(client), f"the node at port {port} answers")
+
+    def _join(self, buses: list[int]) -> None:
+        for number, client in enumerate(self._clients):
+            client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+            bounds = SLOTS * number // NODES, SLOTS * (number + 1) // NODES - 1
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", *bounds)
+        for port, bus in zip(self.ports, buses, strict=True):
+            self._clients[0].execute_command("CLUSTER", "MEET", "127.0.0.1", port, bus)
+        _wait_until(lambda: all(map(_is_whole, self._clients)), "all nodes know each other and all slots")
+
+    def _slots_of(self, node: int) -> set[int]:
+        """Slots that the node believes to be its own."""
+        described = self._clients[node].execute_command("CLUSTER", "NODES")
+        text = described if isinstance(described, str) else str(described, "utf-8")
+        (line,) = (line.split() for line in text.splitlines() if "myself" in line)
+        found: set[int] = set()
+        for part in line[8:]:
+            if not part.startswith("["):  # those are slots on their way
+                first, _, last = part.partition("-")
+                found |= set(range(int(first), int(last or first) + 1))
+        return found
+
+
+def _is_whole(client: redis.Redis) -> bool:
+    told = client.execute_command("CLUSTER", "INFO")
+    text = "\n".join(f"{name}:{value}" for name, value in told.items()) if isinstance(told, dict) else told.decode()
+    return {"cluster_state:ok", f"cluster_known_nodes:{NODES}", f"cluster_slots_ok:{SLOTS}"} <= set(text.split())
+
+
+def _answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.ConnectionError:
+        return False
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        return [held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(count)]
+
+
+def _wait_until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, f"after {WAIT_S:g} s still not: {what}"
+        time.sleep(0.05)
