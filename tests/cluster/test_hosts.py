@@ -7,7 +7,7 @@ import time
 import pytest
 
 from distrl.memory_backend.embedded_redis import find_server
-from distrl.memory_backend.keys import RunKeys
+from distrl.memory_backend.keys import FIRST_JOINED, RunKeys
 from tests.faults.arguments import environment, sets
 from tests.faults.hosts import Network
 from tests.faults.proxy import Proxy
@@ -103,12 +103,13 @@ def role_memory_mb(run):
 
 def test_three_hosts_are_cut_off_for_a_minute_each_in_another_way(network, redis_host, start_run, join):
     run = start_run(*SLEEPING, *SHAPE, *PATIENT, "--actors", "1")
-    hosts = {10: network.host("unplugged"), 11: network.host("unheard"), 12: network.host("deaf")}
-    actors = {number: join(run, host, "--id", number) for number, host in hosts.items()}
+    hosts = {FIRST_JOINED: network.host("unplugged"), 11: network.host("unheard"), 12: network.host("deaf")}
+    actors = {number: join(run, hosts[number], "--id", number) for number in (11, 12)}
+    actors[FIRST_JOINED] = join(run, hosts[FIRST_JOINED], "--count", 1, command="actors")
     wait_until(lambda: all(used(run, number) >= 20 for number in hosts), "every host's unrolls are trained on")
     time.sleep(10.0)  # until the processes have their size
     before = role_memory_mb(run)
-    network.unplug(hosts[10])
+    network.unplug(hosts[FIRST_JOINED])
     network.lose(hosts[11], redis_host)
     network.lose(redis_host, hosts[12])
     began, updates, most = time.monotonic(), run.updates, before
@@ -122,7 +123,7 @@ def test_three_hosts_are_cut_off_for_a_minute_each_in_another_way(network, redis
     # One unroll may have been on its way, one in the stream, and one in the learner's hands.
     assert all(used(run, number) <= trained[number] + 3 for number in hosts)
 
-    network.plug(hosts[10])
+    network.plug(hosts[FIRST_JOINED])
     network.find(hosts[11], redis_host)
     network.find(redis_host, hosts[12])
     wait_until(lambda: all(used(run, number) >= trained[number] + 20 for number in hosts), "all go on as they were")

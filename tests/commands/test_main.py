@@ -296,7 +296,6 @@ def test_resuming_uses_the_runs_own_configuration(capsys, trained, workplace):
     assert (by_auto.config.seed, str(second), auto) == (77, "runs/first", "auto")
 
 
-@pytest.mark.row("D42")
 def test_the_run_id_arrives(capsys, trained):
     preset = ("train", "--preset", "cartpole-impala", "--run-dir", "here", "--quiet")
     assert run(capsys, *preset, "--run-id", "cartpole-1")[0] == 0
@@ -305,6 +304,7 @@ def test_the_run_id_arrives(capsys, trained):
     assert trained.run_ids == ("cartpole-1", None, "cartpole-2")
 
 
+@pytest.mark.row("D42")
 def test_wrong_resume_directories(capsys, trained):
     assert refused(capsys, "train", "--resume", "nope") == (
         "nope holds no run to resume (no config.yaml); name a preset or a file to start one"
