@@ -58,9 +58,7 @@ def line(error: Exception) -> str:
 def refusal(error: redis.RedisError, user: str | None) -> str:
     """Return what a server refuses for good, for which user, its own words and what to do."""
     what = next(iter(getattr(error, "__notes__", ())), "")
-    if code(error) == "NOPERM":
-        return f"refuses {what or 'a command'} to user {user or 'default'}: {line(error)}{advice(error)}"
-    return f"refuses{f' {what}' if what else ''}: {line(error)}{advice(error)}"
+    return f"refuses {what or 'a command'} to user {user or 'default'}: {line(error)}{advice(error)}"
 
 
 def outage(error: redis.RedisError, seconds: float, remedy: str) -> str:

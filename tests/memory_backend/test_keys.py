@@ -5,6 +5,7 @@ import fnmatch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redis.crc import key_slot
 
 from distrl.errors import ConfigError
 from distrl.memory_backend.keys import (
@@ -33,11 +34,21 @@ def test_keys_stand_under_the_runs_prefix():
     assert keys.held((3, 2)) == "distrl:default:{cartpole-1}:held:3.2"
 
 
-def test_all_keys_of_a_run_are_in_one_hash_slot_of_its_namespace():
-    keys = RunKeys("r", "team-a")
-    made = [value for name, value in vars(keys).items() if name not in ("run_id", "prefix")]
-    assert {key[key.index("{") : key.index("}") + 1] for key in [*made, keys.held((3, 2))]} == {"{r}"}
-    assert all(key.startswith("distrl:team-a:{r}:") for key in made)
+@given(
+    st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", fullmatch=True),
+    st.from_regex(r"[A-Za-z0-9-]{1,50}", fullmatch=True),
+    st.dictionaries(st.integers(0, 10**18 - 1), st.integers(1, 40), max_size=3),
+)
+def test_all_keys_of_a_run_are_in_one_hash_slot_of_its_namespace(run_id, namespace, newest):
+    keys = RunKeys(run_id, namespace)
+    made = keys.all({str(actor).encode(): str(incarnation).encode() for actor, incarnation in newest.items()})
+    assert {row.name.partition("{")[0] for row in TABLE} == {
+        key.removeprefix(keys.prefix) if not key.startswith(f"{keys.prefix}held:") else "held:"
+        for key in [*made, keys.held((3, 2))]
+    }
+    assert {value for name, value in vars(keys).items() if name not in ("run_id", "prefix")} <= {*made}
+    assert {key_slot(key.encode()) for key in [*made, keys.held((3, 2))]} == {key_slot(run_id.encode())}
+    assert all(key.startswith(f"distrl:{namespace}:{{{run_id}}}:") for key in made)
 
 
 @pytest.mark.parametrize("namespace", ["", "a:b", "a*", "a b", "ä", "a_b", "x" * 51, "{a}"])
