@@ -68,25 +68,11 @@ def _examined(url: str, what: str) -> Iterator[Finding]:
 
 
 def server(info: Info, url: str, what: str) -> Finding:
-    """Check version, mode and role: a training needs a master, or an address that leads to it."""
+    """Report version, mode and role; the connection has refused a Sentinel, a replica and another's node already."""
     name = "Valkey" if info.get("server_name") == "valkey" else "Redis"
-    version = info.get("valkey_version", info["redis_version"])
-    told = f"{name} {version}{f' ({what})' if what else f' at {url}'}"
-    mode, role = info.get("redis_mode", "standalone"), info.get("role", "master")
-    scheme, _, address = url.partition("://")
-    if mode == "sentinel":
-        masters = [known["name"] for key, known in info.items() if key.startswith("master") and "name" in known]
-        advice = f"name the master: {scheme}+sentinel://{address.rstrip('/')}/{(masters or ['NAME'])[0]}"
-        return Finding("error", "Redis", f"{told}, a Sentinel", advice)
-    if mode == "cluster":
-        if "+cluster" in scheme:
-            return Finding("ok", "Redis", f"{told}, a Cluster")
-        advice = f"a run may belong to another node: {scheme}+cluster://{address}"
-        return Finding("error", "Redis", f"{told}, a node of a Cluster", advice)
-    if role == "slave":
-        advice = f"name the master, {info.get('master_host')}:{info.get('master_port')}, or the Sentinels"
-        return Finding("error", "Redis", f"{told}, a replica", advice)
-    return Finding("ok", "Redis", f"{told}, {role}")
+    version = info.get("valkey_version", info.get("redis_version"))
+    kind = "a Cluster" if info.get("redis_mode") == "cluster" else info.get("role", "of unknown role")
+    return Finding("ok", "Redis", f"{name} {version}{f' ({what})' if what else f' at {url}'}, {kind}")
 
 
 def memory(used: int, limit: int, policy: str | None) -> Finding:

