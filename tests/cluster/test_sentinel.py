@@ -1,0 +1,82 @@
+"""A training over Sentinels: the master is killed again and again, and may take the newest writes along."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.faults.arguments import environment, sets
+from tests.faults.sentinel import Watched
+from tests.faults.training import Run, wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.redis]
+
+SLEEPING = ["--env", "benchmarks.sleeping:Sleeping", "--set", "environment.kwargs={step_s: 0.002}"]
+SHAPE = sets("actors.count=2", "actors.environments=1", "actors.unroll_length_steps=8", "learner.batch_size=1")
+
+
+@pytest.fixture
+def watched(tmp_path):
+    servers = Watched(tmp_path / "servers")
+    yield servers
+    servers.close()
+
+
+@pytest.fixture
+def run(watched, tmp_path):
+    started = Run(tmp_path / "run", *SLEEPING, *SHAPE, "--redis-url", watched.url, cwd=tmp_path)
+    yield started
+    started.end()
+
+
+def look(run):
+    """What `distrl status` tells."""
+    command = [sys.executable, "-m", "distrl", "status", str(run.run_dir), "--json"]
+    return json.loads(subprocess.run(command, env=environment(), capture_output=True, check=True).stdout)
+
+
+def stop(run):
+    run.process.send_signal(signal.SIGTERM)
+    summary = run.finish()
+    assert summary.error is None, run.told
+    assert summary.imbalance == 0
+    return summary
+
+
+def test_a_master_is_killed_three_times_and_the_training_goes_on(watched, run):
+    run.wait_for_updates(20)
+    versions = []
+    for _ in range(3):
+        killed = watched.kill_master()
+        versions.append(run.backend.weights.version())
+        run.wait_for_updates(run.updates + 50)
+        watched.start_as_replica(killed)
+    versions.append(run.backend.weights.version())
+    assert versions == sorted(set(versions))
+    summary = stop(run)
+    assert (summary.restarts, summary.failovers) == (0, 3)
+    assert summary.trained > 150
+    assert "fail-overs of Redis: 3" in run.told
+
+
+def test_what_no_replica_had_is_lost_and_told(watched, run):
+    run.wait_for_updates(20)
+    learner = run.role("learner").pid
+    watched.cut_replication()
+    pushed = run.backend.ledger.counts().produced
+    os.kill(learner, signal.SIGSTOP)  # so that unrolls wait in the queue, which no replica learns of
+    wait_until(lambda: run.backend.ledger.counts().produced >= pushed + 3, "unrolls that are lost are pushed")
+    watched.kill_master()
+    os.kill(learner, signal.SIGCONT)
+    wait_until(lambda: run.backend.ledger.counts().lost_to_failover > 0, "what is lost is noticed")
+    run.wait_for_updates(run.updates + 50)
+    told = look(run)
+    assert told["ledger"]["lost_to_failover"] > 0
+    assert (told["ledger"]["failovers"], told["imbalance"]) == (1, 0)
+    summary = stop(run)
+    assert summary.lost >= summary.lost_to_failover >= told["ledger"]["lost_to_failover"]
+    assert "to a fail-over of Redis)" in run.told
+    assert "unrolls were lost to a fail-over of Redis" in (run.run_dir / "logs" / "events.log").read_text()
