@@ -79,6 +79,7 @@ class Backend:
         # With a read, so that the guard is asked anew: a run that was there before may have been deleted.
         reads: list[Command] = [("HGETALL", keys.incarnations)]
         self.engine.exactly_once(("EXISTS", keys.run), prepare, "creating a run", applied=keys.applied, reads=reads)
+        self._run.confirm(f"run {keys.run_id}")
 
     def config_json(self) -> str:
         """The run's configuration.
@@ -154,6 +155,7 @@ class Backend:
         """Take over the run. From now on only the returned backend may acknowledge, publish and issue tickets."""
         key, holder = self._run.keys.run, secrets.token_hex(8)
         number, _ = self._run.write([("HINCRBY", key, "fence", 1), ("HSET", key, "learner", holder)])
+        self._run.confirm("this learner")
         return self.as_learner(Fence(int(number), holder))
 
     def as_learner(self, fence: Fence) -> "Backend":

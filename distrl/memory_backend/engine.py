@@ -4,6 +4,7 @@ Commands are those of Redis, as tuples; replies have the types of redis-py. The 
 and registry) are written once, over these primitives.
 """
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from typing import Any, NamedTuple
 
 from distrl.errors import FencedError, MissingRunError
 from distrl.memory_backend.keys import RunKeys, checked_number
+
+log = logging.getLogger(__name__)
 
 Value = str | bytes | int | float
 Command = tuple[Value, ...]
@@ -198,6 +201,15 @@ class RunStore:
 
         guard: Command = ("HMGET", self.keys.run, "launch", "fence", "learner")
         self.engine.exactly_once(guard, checked, what, applied=self.keys.applied, reads=reads)
+
+    def confirm(self, what: str) -> None:
+        """Wait until a replica, if there is one, holds what was just written; log a warning if none confirms it.
+
+        Args:
+            what: The subject of the warning.
+        """
+        if not self.engine.confirm():
+            log.warning("no replica of Redis has confirmed %s: a fail-over now would forget it", what)
 
     def check_launch(self, found: Reply, what: str = "") -> None:
         """Raise unless the launch that Redis holds is the caller's.

@@ -102,10 +102,15 @@ class Registry:
         Raises:
             ConfigError: The id is not allowed.
         """
-        return int(self._run.write_one("HINCRBY", self._keys.incarnations, checked_actor(actor), 1))
+        return self._register(checked_actor(actor))
 
     def register_evaluator(self) -> int:
-        return int(self._run.write_one("HINCRBY", self._keys.incarnations, "evaluator", 1))
+        return self._register("evaluator")
+
+    def _register(self, role: int | str) -> int:
+        incarnation = int(self._run.write_one("HINCRBY", self._keys.incarnations, role, 1))
+        self._run.confirm("the registration of this role")
+        return incarnation
 
     def check_evaluator(self, incarnation: int) -> None:
         """Raise FencedError if there is a newer evaluator."""
@@ -201,6 +206,7 @@ class Registry:
     def fulfil(self, errand: Errand, number: int) -> None:
         """Record that the requests up to the `number`-th have been fulfilled."""
         self._run.write_one("HSET", self._keys.control, f"{errand}.done", number)
+        self._run.confirm(f"that the {errand} is done")
 
     def add_request(self, request: Request) -> None:
         """Append one request; about the newest `REQUESTS` are kept. If the connection breaks, it may appear twice."""

@@ -12,7 +12,7 @@ import redis
 from distrl.memory_backend.embedded_redis import find_server
 
 MASTER = "mymaster"
-DOWN_AFTER_MS = 1000
+DOWN_AFTER_MS = 2000
 WAIT_S = 60.0
 
 

@@ -280,3 +280,20 @@ def test_an_earlier_launch_renews_nothing(run):
     earlier = launched(run, "first")
     with pytest.raises(FencedError, match="launched again"):
         earlier.keep(5000)
+
+
+def test_a_replica_confirms_what_a_fail_over_must_not_take_away(run, monkeypatch, caplog):
+    backend = run.connect()
+    backend.delete()
+    monkeypatch.setattr(type(backend.engine), "confirm", lambda engine: False)
+    for write in (
+        lambda: backend.create("{}"),
+        backend.become_learner,
+        lambda: backend.registry.register_actor(0),
+        backend.registry.register_evaluator,
+        lambda: backend.registry.fulfil("checkpoint", 1),
+    ):
+        caplog.clear()
+        write()
+        (warning,) = caplog.messages
+        assert warning.startswith("no replica of Redis has confirmed ")
