@@ -36,12 +36,7 @@ def examine_redis(url: str | None) -> Iterator[Finding]:
             with EmbeddedRedis.start(maxmemory_bytes=2**26, max_bulk_bytes=2**20) as own:
                 yield from _examined(own.url, f"{binary}, started for this")
         elif url.startswith(LOCAL):
-            yield Finding(
-                "error",
-                "Redis",
-                f"{url} is no Redis",
-                "name one: redis://, rediss:// or unix://",
-            )
+            yield Finding("error", "Redis", f"{url} is no Redis", "name one: redis://, rediss:// or unix://")
         else:
             yield from _examined(url, "")
     except DistrlError as error:

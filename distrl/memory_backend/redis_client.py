@@ -299,7 +299,8 @@ class RedisClient(Engine):
         except BaseException as error:
             self._hang_up(error)  # later commands would take the unread replies for theirs
             raise
-        self.failovers, self.keeps_expiring = connection.failovers, connection.keeps_expiring
+        self.failovers += connection.history_changed
+        self.keeps_expiring = connection.keeps_expiring
         return replies
 
     def _hang_up(self, error: BaseException | None = None) -> None:

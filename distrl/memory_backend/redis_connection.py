@@ -50,7 +50,7 @@ class RedisConnection:
     """The connection of one role.
 
     Attributes:
-        failovers: See `Engine`.
+        history_changed: Whether the newest exchange was the first with another history of the data, see `Engine`.
         keeps_expiring: See `Engine`.
     """
 
@@ -64,7 +64,7 @@ class RedisConnection:
         self._history: str | None = None  # of the server that answered last
         self._unproven: _History | None = None  # of a new connection that has not answered for the run's keys yet
         self._slot_moved = False
-        self.failovers = 0
+        self.history_changed = False
         self.keeps_expiring = True
 
     def exchange(self, commands: Sequence[Command]) -> list[Reply]:
@@ -75,6 +75,7 @@ class RedisConnection:
             ConfigError: A file of TLS or of a password cannot be used.
             MemoryBackendError: The server is none that a run can use.
         """
+        self.history_changed = False
         try:
             self.open()
             replies = _sent(self._line, commands)
@@ -191,8 +192,8 @@ class RedisConnection:
             return
         known, self._history = self._history, new.replication_id
         moved, self._slot_moved = self._slot_moved, False
-        if known not in (None, new.replication_id) and not (moved and new.earlier_id != known):
-            self.failovers += 1
+        gone_on = known in (None, new.replication_id)
+        self.history_changed = not gone_on and not (moved and new.earlier_id != known)
 
     def _ask_sentinels(self) -> Endpoint:
         """Return the master's address as the first Sentinel that answers names it; another one is asked next time."""
