@@ -94,8 +94,8 @@ class MemoryConfig(Section):
     """How long a role retries when Redis is unreachable or refuses commands, before it exits with code 6."""
     keep_s: int = Field(86400, ge=600)
     """How long the Redis of `memory.url` keeps a run's keys after its supervisor and learner have died; these renew
-    the time once a minute. A Redis that evicts keys with a time to live first (maxmemory-policy volatile-…) keeps them
-    until `distrl runs --redis-url URL --remove ID`."""
+    the time every ten seconds. A Redis that evicts keys with a time to live first (maxmemory-policy volatile-…) keeps
+    them until `distrl runs --redis-url URL --remove ID`."""
 
     @field_validator("url")
     @classmethod

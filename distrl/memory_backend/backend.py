@@ -6,6 +6,7 @@ unrolls, acknowledges them after use and publishes weights; the supervisor reads
 Every method raises `MemoryBackendError` when Redis stays unreachable for `give_up_s`.
 """
 
+import math
 import secrets
 import time
 from collections.abc import Sequence
@@ -32,8 +33,11 @@ from distrl.memory_backend.stream import UNBOUNDED, QueueCaps, UnrollStream
 from distrl.memory_backend.tickets import TicketBox
 from distrl.memory_backend.weights import WeightStore
 
-RENEW_EVERY_S = 60.0
+RENEW_EVERY_S = 10.0
 """Interval between two renewals of the keys' time to live."""
+RENEWALS = 10
+"""Number of times that the key `run` is renewed within its time to live: rarely, as each one has all roles repeat a
+transaction."""
 
 
 class Backend:
@@ -51,7 +55,7 @@ class Backend:
         self.tickets = TicketBox(run)
         self.registry = Registry(run)
         self.ledger = Ledger(run)
-        self._renewed_at = -RENEW_EVERY_S
+        self._renewed_at = self._run_renewed_at = -math.inf
 
     def create(self, config_json: str, signature: str = "") -> None:
         """Write the launch, its configuration and signature, versions and the consumer group, exactly once.
@@ -170,6 +174,7 @@ class Backend:
         """Let Redis remove all keys of the run `keep_s` seconds after the last call, and no earlier.
 
         Takes a transaction once in `RENEW_EVERY_S`. Keys that are made in between have no end before the next one.
+        The key `run` may end earlier than the others, by a part of `keep_s` in `RENEWALS`.
         Does nothing on a server that evicts keys with an end before others.
 
         Raises:
@@ -179,6 +184,10 @@ class Backend:
         if not self.engine.keeps_expiring or now - self._renewed_at < RENEW_EVERY_S:
             return
         keys = self._run.keys.all(self.engine.call("HGETALL", self._run.keys.incarnations))
+        if now - self._run_renewed_at < keep_s / RENEWALS:
+            keys.remove(self._run.keys.run)
+        else:
+            self._run_renewed_at = now
         self._run.write([("EXPIRE", key, keep_s) for key in keys])
         self._renewed_at = now
 

@@ -37,10 +37,18 @@ def start_actor(tmp_path, redis_url) -> Iterator:
         process.wait()
 
 
+def expiring(run) -> set[str]:
+    """The keys of the run that have a time to live, without their prefix."""
+    prefix, engine = run.backend._run.keys.prefix, run.backend.engine
+    return {key.removeprefix(prefix) for key in engine.keys(f"{prefix}*") if engine.call("TTL", key) > 0}
+
+
 def test_a_run_is_launched_again_under_its_id(start_run, unhurried, distrl_command, start_actor, redis_url):
     shared = [*unhurried, "--redis-url", redis_url, "--set", "checkpoint.every_updates=5"]
     run = start_run(*shared, "--run-id", RUN_ID)
     run.wait_for_updates(6)
+    made = {"run", "applied", "actors", "unrolls:0", "incarnations", "ledger", "weights", "bundle"}
+    run.wait_until(lambda: made <= expiring(run), "the keys have a time to live")
     other = distrl_command("train", *shared, "--run-id", RUN_ID, "--run-dir", "other")
     assert (other.returncode, f"run {RUN_ID} at " in other.stderr) == (2, True)
     assert " goes on: " in other.stderr
@@ -55,6 +63,7 @@ def test_a_run_is_launched_again_under_its_id(start_run, unhurried, distrl_comma
     run.wait_until(lambda: not any(map(run.alive, pids)), "the roles have ended with their supervisor")
     first = run.backend.engine.call("HGET", run.backend._run.keys.run, "launch")
     assert RUN_ID in distrl_command("runs", "--redis-url", redis_url).stdout
+    assert made <= expiring(run)
 
     again = start_run(*shared, "--resume", "auto")
     again.wait_until(lambda: f"removed what an earlier launch of {RUN_ID}" in again.told, "its keys have been removed")
