@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from distrl.commands.help import App
-from distrl.memory_backend.keys import DEFAULT_NAMESPACE
 
 app = App(help="Set up a Redis of your own.")
 
@@ -25,8 +24,9 @@ def _redis() -> None:
 @app.command()
 def acl(
     namespace: Annotated[
-        str, typer.Option(metavar="NAME", help="The runs' [cyan]memory.namespace[/].")
-    ] = DEFAULT_NAMESPACE,
+        str | None,
+        typer.Option(metavar="NAME", help="The runs' [cyan]memory.namespace[/]. [dim]Default: that of the setting.[/]"),
+    ] = None,
     redis: Annotated[str, typer.Option(metavar="6.2|7", help="Oldest version of Redis that reads the rules.")] = "7",
 ) -> None:
     """Print the users of Redis for a namespace, as an ACL file has them: learner, actor, evaluator, operator, viewer.
@@ -37,10 +37,11 @@ def acl(
     """
     from distrl.errors import ConfigError
     from distrl.memory_backend.access import SERVERS, users
+    from distrl.memory_backend.keys import DEFAULT_NAMESPACE
 
     server = next((known for known in SERVERS if known == redis), None)
     if server is None:
         raise ConfigError(f"--redis {redis} is not known; use one of {', '.join(SERVERS)}")
-    for line in users(namespace, server).values():
+    for line in users(DEFAULT_NAMESPACE if namespace is None else namespace, server).values():
         typer.echo(line)
     typer.echo(_NOTES if server == "7" else f"{_NOTES}\n{_WEAKER}", err=True)
