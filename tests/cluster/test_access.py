@@ -1,0 +1,298 @@
+"""Users that `distrl redis acl` prints: their commands are the ones that roles send, no more and no fewer.
+
+One training with everything that roles, operators and viewers do is recorded with MONITOR. Each process logs in as the
+user of its role. Commands that are sent only after a fault are provoked on a second run, without roles.
+"""
+
+import fnmatch
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack, closing, contextmanager
+
+import pytest
+import redis
+
+from distrl.commands.main import main
+from distrl.dashboard.jobs import Jobs, check_reachable
+from distrl.errors import MemoryBackendError
+from distrl.memory_backend.access import COMMANDS, ROLES, WITHOUT_KEY, users
+from distrl.memory_backend.backend import connect
+from distrl.memory_backend.embedded_redis import EmbeddedRedis
+from distrl.memory_backend.keys import TABLE, row_pattern
+from distrl.memory_backend.records import Evaluation
+from distrl.memory_backend.stream import QueueCaps
+from distrl.types import PolicyBundle, UnrollHeader
+from tests.faults.acl_users import add_user
+from tests.faults.arguments import environment, sets
+from tests.faults.own_redis import OwnRedis
+from tests.faults.recorded import Recorder
+from tests.faults.training import Run, wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.timeout(1200)]
+
+NAMESPACE, PASSWORD, RUN, FAULTY = "acl", "of-every-user", "recorded", "faulty"
+PREFIX = f"distrl:{NAMESPACE}:{{"
+ROLE_OF = {
+    **dict.fromkeys(("check", "supervisor"), "learner"),
+    **dict.fromkeys(("doctor", "dashboard"), "viewer"),
+    "actors": "actor",
+    **{role: role for role in ROLES},
+}
+"""First word of a connection's name -> role. Connections of the test itself have other names."""
+
+SMALL = sets(
+    "environment.kwargs={step_s: 0.005}",
+    "actors.count=1",
+    "actors.environments=1",
+    "actors.unroll_length_steps=8",
+    "algorithm.minibatches=1",
+    "algorithm.max_staleness_updates=1",
+    "evaluation.every_env_steps=400",
+    "evaluation.episodes=1",
+    "evaluation.environments=1",
+    "stop.mean_return=null",
+    "stop.env_steps=null",
+    f"memory.namespace={NAMESPACE}",
+)
+
+
+@pytest.fixture
+def server(tmp_path, free_port, monkeypatch):
+    """A Redis with the users of one namespace."""
+    monkeypatch.setenv("DISTRL_REDIS_PASSWORD", PASSWORD)
+    own = OwnRedis(tmp_path / "redis", free_port).start()
+    with redis.Redis(port=own.port) as admin:
+        for line in users(NAMESPACE, "7").values():
+            add_user(admin, line, PASSWORD)
+    yield own
+    own.end(signal.SIGKILL)
+
+
+@pytest.fixture
+def url(server):
+    """Role -> URL of the recorded runs' namespace for the role's user, in a database that must be selected."""
+    return lambda role: f"redis://distrl-{NAMESPACE}-{role}@127.0.0.1:{server.port}/1?namespace={NAMESPACE}"
+
+
+@pytest.fixture
+def distrl(url, capsys):
+    """Run a command as the user of a role, and return its output."""
+
+    def run(role, *arguments):
+        code = main([*arguments, "--redis-url", url(role)])
+        said = capsys.readouterr()
+        assert code == 0, (arguments, said)
+        return said.out
+
+    return run
+
+
+def granted():
+    """Return (role, row, command) of the whole table; row "" for commands without a key."""
+    rows = {"": WITHOUT_KEY, **COMMANDS}
+    return {
+        (role, row, command)
+        for row, of in rows.items()
+        for role, commands in of.items()
+        for command in commands.split()
+    }
+
+
+def row_of(key):
+    return next(row.name for row in TABLE if fnmatch.fnmatchcase(key, row_pattern(row, NAMESPACE)))
+
+
+def used(sent):
+    """Return (role, row, command) of recorded commands."""
+    found = set()
+    for name, words in sent:
+        role = ROLE_OF.get(name.split("-")[0])
+        if role is None or words[0] == "AUTH":  # which needs no permission
+            continue
+        command = f"{words[0]}|{words[1].upper()}" if words[0] in ("CLIENT", "XGROUP", "CONFIG") else words[0]
+        keys = [word for word in words[1:] if word.startswith(PREFIX) and "*" not in word]
+        found |= {(role, row_of(key), command) for key in keys} or {(role, "", command)}
+    return found
+
+
+def look_on(recorder, distrl, url):
+    """Do all that a viewer does."""
+    recorder.mark("cli", "viewer")
+    named = ("--run-id", RUN)
+    assert "running" in distrl("viewer", "status", *named)
+    distrl("viewer", "doctor", *named)
+    distrl("viewer", "doctor")
+    assert RUN in distrl("viewer", "runs")
+    check_reachable([url("viewer")])
+    with closing(Jobs([url("viewer")])) as jobs:
+        wait_until(lambda: jobs.scan() or jobs.found(), "the dashboard finds the run")  # by beats that differ
+        (found,) = jobs.found()
+        (look,) = jobs.looks([found.record], 60.0)
+    assert look.problem is None
+
+
+def operate(recorder, distrl):
+    """Do all that an operator does but for the end."""
+    recorder.mark("cli", "operator")
+    named = ("--run-id", RUN)
+    change = ("set", "network.learning_rate=0.0001")
+    for words in (("pause",), ("resume",), ("scale", "1"), change, ("checkpoint",), ("evaluate-now",)):
+        distrl("operator", *words, *named)
+
+
+def train(server, url, distrl, tmp_path, recorder):
+    """Train with an actor of another host, kill it, and end the training as an operator."""
+    arguments = ["--preset", "cartpole-impala", "--env", "benchmarks.sleeping:Sleeping", *SMALL, "--run-id", RUN]
+    run = Run(tmp_path / "run", *arguments, "--redis-url", url("learner"), cwd=tmp_path)
+    joined = [sys.executable, "-m", "distrl", "actors", "--run-id", RUN, "--count", "1", "--redis-url", url("actor")]
+    try:
+        run.wait_for_updates(5)
+        actors = subprocess.Popen(joined, cwd=tmp_path, env=environment(**run.key))
+        try:
+            wait_until(lambda: run.state("actor", 10_000) == "acting", "an actor of another host acts")
+            look_on(recorder, distrl, url)
+            operate(recorder, distrl)
+            run.kill("actor", 10_000)
+            wait_until(lambda: run.role("actor", 10_000).incarnation > 1, "the other host's actor is back")
+            actors.send_signal(signal.SIGTERM)
+            assert actors.wait(timeout=60) == 0
+        finally:
+            actors.kill()
+            actors.wait()
+        distrl("operator", "stop", "--run-id", RUN)
+        summary = run.finish()
+    finally:
+        run.end()
+    assert (summary.exit_code, summary.imbalance) == (0, 0), run.told
+
+
+def broken(backend):
+    """Break the connection where the next command notices it."""
+    backend.engine._connection._line._sock.shutdown(socket.SHUT_RDWR)
+
+
+def uncertain(backend, monkeypatch):
+    """Lose the reply to an operation that must be applied exactly once."""
+    execute, lost = backend.engine._execute, []
+
+    def once(*words):
+        replies = execute(*words)
+        if not lost:
+            lost.append(replies)
+            raise redis.ConnectionError("the reply is lost")
+        return replies
+
+    monkeypatch.setattr(backend.engine, "_execute", once)
+
+
+def provoke_learner(learner, actor):
+    """Do all that a learner does after faults; return its backend with the token."""
+    learner.create("{}")
+    newest = learner.become_learner()
+    newest.weights.put_bundle(PolicyBundle(b"graph", "{}"))
+    newest.weights.publish(1, b"weights", 0)
+    assert newest.weights.has_bundle()
+    assert newest.weights.fetch() is not None
+    actor.registry.register_actor(1)
+    newest.keep(60)
+    for sequence in range(4):
+        actor.unrolls.push(UnrollHeader(1, 1, sequence, 1, 8), b"payload")
+    assert actor.unrolls.holds_newest_push()
+    first, second, third, fourth = newest.unrolls.take(4, 0.0)
+    assert len(newest.unrolls.unacknowledged("0", 4)) == 4
+    newest.unrolls.suspect(first.entry_id)
+    newest.unrolls.absolve(first.entry_id)
+    newest.unrolls.reject(first, "decode", {})
+    assert newest.registry.is_registered((1, 1))
+    newest.unrolls.acknowledge([second, third], {"foreign": 1, "trained": 1}, {})  # one of each
+    broken(newest)
+    newest.unrolls.acknowledge([fourth], {"trained": 1}, {(1, 1): 3})
+    newest.unrolls.highest()
+    newest.unrolls.uncounted()
+    newest.ledger.recover(2, 1)
+    newest.registry.keep_registered([(1, 3)])
+    newest.registry.best_evaluation()
+    newest.registry.restore_evaluated(8)
+    newest.registry.forget_actor(1)
+    return newest
+
+
+def provoke_tickets(newest, actor):
+    """Let tickets go lost."""
+    newest.tickets.issue(3)
+    assert actor.tickets.take((1, 1), 0.0)
+    broken(actor)
+    assert actor.tickets.take((1, 1), 0.0)  # the one that it holds
+    newest.tickets.counts()
+    newest.tickets.reclaim((1, 1))
+    assert actor.tickets.take((1, 2), 0.0)
+    newest.tickets.recount(1, forget_held=True)
+    assert newest.tickets.counts() == (1, 0)
+
+
+def provoke_refusal(server, actor, ledger, monkeypatch):
+    """Let Redis refuse an unroll inside its transaction, and lose the reply to the taking back of its counts."""
+    with redis.Redis(port=server.port, db=1) as admin:
+        highest = f"{2**64 - 1}-{2**64 - 1}"
+        admin.execute_command("XADD", f"{PREFIX}{FAULTY}}}:unrolls:0", highest, "payload", "none")
+    uncertain(actor, monkeypatch)
+    produced = ledger.counts().produced
+    with pytest.raises(MemoryBackendError, match="exhausted"):
+        actor.unrolls.push(UnrollHeader(1, 3, 0, 1, 8), b"payload")
+    assert ledger.counts().produced == produced
+
+
+def provoke_evaluator(evaluator, look, monkeypatch):
+    """Lose the reply to an evaluation."""
+    incarnation = evaluator.registry.register_evaluator()
+    uncertain(evaluator, monkeypatch)
+    evaluator.registry.add_evaluation(Evaluation(1, 8, 1, 1.0, 0.0, 1.0, 1.0, 8.0, 0.1), b"weights", incarnation)
+    assert len(look.registry.evaluations("0")) == 1
+
+
+@contextmanager
+def replica(server):
+    """Give the Redis a replica that is up to date."""
+    with EmbeddedRedis.start(maxmemory_bytes=2**28, max_bulk_bytes=2**26) as copy, ExitStack() as opened:
+        admin = opened.enter_context(redis.Redis(unix_socket_path=copy.url.removeprefix("unix://")))
+        admin.replicaof("127.0.0.1", server.port)
+        wait_until(lambda: admin.info("replication")["master_link_status"] == "up", "the replica is up to date")
+        yield
+
+
+def provoke(server, url, recorder, distrl, monkeypatch):
+    """Do all that roles do after faults, and remove the run as an operator."""
+    with ExitStack() as opened:
+
+        def role(name, user):
+            found = connect(url(user), FAULTY, QueueCaps(8, 10**6), name=name, give_up_s=5.0)
+            opened.callback(found.close)
+            return found
+
+        look = role("test", "learner")
+        actor = role("actor 1", "actor")
+        newest = provoke_learner(role("learner", "learner"), actor)
+        provoke_tickets(newest, actor)
+        provoke_refusal(server, actor, look.ledger, monkeypatch)
+        evaluator = role("evaluator", "evaluator")
+        provoke_evaluator(evaluator, look, monkeypatch)
+        with replica(server):
+            for backend in (newest, actor, evaluator):
+                assert backend.engine.confirm()
+    recorder.mark("cli", "viewer")
+    assert FAULTY in distrl("viewer", "runs")
+    recorder.mark("cli", "operator")
+    distrl("operator", "runs", "--remove", FAULTY)
+
+
+def test_the_commands_of_each_role_are_those_of_its_user(server, url, distrl, tmp_path, monkeypatch):
+    recorder = Recorder(server.port)
+    provoke(server, url, recorder, distrl, monkeypatch)
+    train(server, url, distrl, tmp_path, recorder)
+    found = used(recorder.stop())
+    table = granted()
+    included = {("operator", row, command) for role, row, command in table if role == "viewer"}
+    beyond, never = sorted(found - table - included), sorted(table - found)
+    assert {"beyond": beyond, "never": never} == {"beyond": [], "never": []}
