@@ -38,5 +38,4 @@ def promote(replica: Replica, backends: Iterable[Backend]) -> None:
         engine.transaction([*removal, *[("RESTORE", key, 0, dumped) for key, dumped in replica.items()]])
     for backend in (first, *others):
         backend.engine.interruptions += 1
-        counter = backend.engine if isinstance(backend.engine, LocalEngine) else backend.engine._connection
-        counter.failovers += 1
+        backend.engine.failovers += 1
