@@ -32,13 +32,14 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclass(frozen=True)
 class Row:
-    """One key. `Backend.delete` ends a run's keys; those of a run that has died end together, see `Backend.keep`."""
+    """One key; `access.COMMANDS` says which role reads and writes it.
+
+    `Backend.delete` ends a run's keys; those of a run that has died end together, see `Backend.keep`.
+    """
 
     name: str  # follows distrl:<namespace>:{<run>}:
     type: Literal["hash", "list", "stream", "zset"]
     content: str
-    writer: str
-    reader: str
     bound: str
 
 
@@ -48,66 +49,42 @@ TABLE = (
         "hash",
         "protocol, distrl_version, launch (token of the launch that made it), config, signature, fence and "
         "learner (the learner's token: its number and its holder)",
-        "supervisor, learner",
-        "all",
         "7 fields",
     ),
     Row(
-        "applied",
-        "hash",
-        "client -> number of its newest operation that must be applied once",
-        "all",
-        "all",
-        "one field per client",
+        "applied", "hash", "client -> number of its newest operation that must be applied once", "one field per client"
     ),
-    Row("bundle", "hash", "policy bundle: graph, description, sha256", "learner", "actors, evaluator", "one bundle"),
-    Row("weights", "hash", "version, blob, env_steps, server_time_s", "learner", "actors, evaluator", "one version"),
+    Row("bundle", "hash", "policy bundle: graph, description, sha256", "one bundle"),
+    Row("weights", "hash", "version, blob, env_steps, server_time_s", "one version"),
     Row(
         "unrolls:0",
         "stream",
         "unrolls for the learner, with its consumer group; fields as in stream.py",
-        "actors",
-        "learner",
         "queue caps, or one batch, + one unroll per actor, by admission at the producer; never trimmed",
     ),
     Row(
         "room",
         "zset",
         "a token for each entry that the learner removed last; an actor that waits takes one and looks again",
-        "learner",
-        "actors",
         "one per entry that is removed at once",
     ),
     Row(
         "suspects",
         "hash",
         "entry id -> how often a learner has begun to decode what its predecessor left, and not come to an end",
-        "learner",
-        "learner",
         "entries that a learner died of",
     ),
-    Row(
-        "dead",
-        "stream",
-        "rejected payloads: first 64 KiB, sha256, reason, header fields",
-        "learner",
-        "operators",
-        "100 entries",
-    ),
+    Row("dead", "stream", "rejected payloads: first 64 KiB, sha256, reason, header fields", "100 entries"),
     Row(
         "actors",
         "hash",
         "actor:<id>, learner:<id>, evaluator:<id>, supervisor -> heartbeat as JSON",
-        "all roles, supervisor",
-        "supervisor, status, dashboard",
         "one field per role, and one",
     ),
     Row(
         "incarnations",
         "hash",
         "actor, or the word evaluator -> newest incarnation; joined -> how many ids were given to actors that joined",
-        "actors, evaluator",
-        "learner",
         "one field per actor",
     ),
     Row(
@@ -115,44 +92,19 @@ TABLE = (
         "hash",
         "paused, stop, target_actors, target_forced, stacks; checkpoint and evaluation: .asked, .done; "
         "'set <path>' -> value as JSON",
-        "operators, supervisor, learner, evaluator",
-        "all",
         "8 fields and one per setting",
     ),
-    Row(
-        "requests",
-        "stream",
-        "by, what: what operators asked, for the event log",
-        "operators",
-        "supervisor",
-        "about 200",
-    ),
-    Row("tickets", "list", "free permissions to start an unroll", "learner, supervisor", "actors", "k + 1 batches"),
-    Row("held:{actor}.{incarnation}", "list", "tickets a producer has taken", "actors", "supervisor", "one ticket"),
-    Row("ledger", "hash", "counts; fields as in ledger.py", "actors, learner", "supervisor, dashboard", "14 fields"),
-    Row(
-        "highest",
-        "zset",
-        "actor.incarnation -> highest sequence acknowledged",
-        "learner",
-        "learner",
-        "one field per incarnation",
-    ),
-    Row("metrics", "stream", "snapshots as JSON", "learner, supervisor", "dashboard", "about 200 entries"),
-    Row(
-        "evaluations",
-        "stream",
-        "what greedy episodes beside the training came to, as JSON",
-        "evaluator",
-        "learner, supervisor",
-        "about 2000 entries",
-    ),
+    Row("requests", "stream", "by, what: what operators asked, for the event log", "about 200"),
+    Row("tickets", "list", "free permissions to start an unroll", "k + 1 batches"),
+    Row("held:{actor}.{incarnation}", "list", "tickets a producer has taken", "one ticket"),
+    Row("ledger", "hash", "counts; fields as in ledger.py", "14 fields"),
+    Row("highest", "zset", "actor.incarnation -> highest sequence acknowledged", "one field per incarnation"),
+    Row("metrics", "stream", "snapshots as JSON", "about 200 entries"),
+    Row("evaluations", "stream", "what greedy episodes beside the training came to, as JSON", "about 2000 entries"),
     Row(
         "evaluated",
         "hash",
         "json, mean_return and blob (weights) of the best evaluation; env_steps and restored_env_steps of the last",
-        "evaluator, learner",
-        "learner, evaluator",
         "one version",
     ),
 )
