@@ -21,7 +21,7 @@ MARKS = {
     "warning": ("warn", typer.colors.YELLOW),
     "error": ("FAIL", typer.colors.RED),
 }
-_WIDTH = 18
+_WIDTH = 20
 
 
 @takes(RunOptions)
