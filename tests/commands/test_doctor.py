@@ -58,10 +58,10 @@ def test_problems_are_exit_1(machine, capsys, more, code, end):
     machine[0].extend(more)
     found, out, _ = run(capsys)
     assert found == code
-    assert out.splitlines()[0] == "ok   cores             8"
+    assert out.splitlines()[0] == "ok   cores               8"
     assert out.splitlines()[-1] == end
     if ODD in more:
-        assert "warn memory            1.0 GB free\n                       fewer actors\n" in out
+        assert "warn memory              1.0 GB free\n                         fewer actors\n" in out
 
 
 def test_as_json(machine, capsys):
