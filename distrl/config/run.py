@@ -94,8 +94,9 @@ class MemoryConfig(Section):
     """How long a role retries when Redis is unreachable or refuses commands, before it exits with code 6."""
     keep_s: int = Field(86400, ge=600)
     """How long the Redis of `memory.url` keeps a run's keys after its supervisor and learner have died; these renew
-    the time every ten seconds. A Redis that evicts keys with a time to live first (maxmemory-policy volatile-…) keeps
-    them until `distrl runs --redis-url URL --remove ID`."""
+    the time every ten seconds. At least twice `give_up_s`, as they cannot renew it in an outage. A Redis that evicts
+    keys with a time to live first (maxmemory-policy volatile-…) keeps them until `distrl runs --redis-url URL --remove
+    ID`."""
 
     @field_validator("url")
     @classmethod
@@ -114,6 +115,11 @@ class MemoryConfig(Section):
                 )
         if self.is_changed("tls") and (self.url is None or not self.url.startswith(TLS_SCHEMES)):
             raise ValueError("memory.tls has no use without a memory.url that asks for TLS: rediss://…")
+        if self.url is not None and self.keep_s < 2.0 * self.give_up_s:
+            raise ValueError(
+                f"memory.keep_s: {self.keep_s} is too short: in an outage of memory.give_up_s: {self.give_up_s:g} the "
+                f"keys are not renewed; set it to {2.0 * self.give_up_s:g} or more"
+            )
         if self.compression != "none" and not run.undeclared and run.algorithm.ships != "unrolls":
             raise ValueError(
                 f"memory.compression: {self.compression} is for unrolls; actors of {run.algorithm.name} ship "

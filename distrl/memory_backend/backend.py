@@ -175,13 +175,14 @@ class Backend:
 
         Takes a transaction once in `RENEW_EVERY_S`. Keys that are made in between have no end before the next one.
         The key `run` may end earlier than the others, by a part of `keep_s` in `RENEWALS`.
-        Does nothing on a server that evicts keys with an end before others.
+        Does nothing on a server that evicts keys with an end before others, unless the keys have an end already.
 
         Raises:
             MissingRunError, FencedError: As all writes.
         """
         now = time.monotonic()
-        if not self.engine.keeps_expiring or now - self._renewed_at < RENEW_EVERY_S:
+        begun = self._renewed_at > -math.inf  # perhaps on another server, before a fail-over
+        if not (self.engine.keeps_expiring or begun) or now - self._renewed_at < RENEW_EVERY_S:
             return
         keys = self._run.keys.all(self.engine.call("HGETALL", self._run.keys.incarnations))
         if now - self._run_renewed_at < keep_s / RENEWALS:

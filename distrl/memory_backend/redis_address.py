@@ -93,6 +93,8 @@ def parse_address(url: str) -> RedisAddress:
             raise _malformed("its scheme is none of Redis'")
         if parts.fragment:
             raise _malformed("it has a '#', which is written %23")
+        if "@" in parts.query:  # behind a '?' that is a part of a password
+            raise _malformed("it has an '@' behind a '?', which is written %40")
         kind, encrypted = _SCHEMES[parts.scheme]
         user, _, hosts = parts.netloc.rpartition("@")
         options = _options(parts.query, kind, encrypted)

@@ -179,11 +179,12 @@ class RedisConnection:
     def _compare_histories(self, new: _History, commands: Sequence[Command], replies: Sequence[Reply]) -> None:
         """Count a fail-over if this server does not go on where the last one ended.
 
-        Only a server that answers for a key of the run counts: a Cluster's other nodes answer to PING as well. Where
-        the slot's owner has said that the slot was moved, another history is none of a replica that took over.
+        Of a Cluster only a node that serves a key of the run counts: others answer to PING, or say that the Cluster is
+        down. Where the slot's owner has said that the slot was moved, another history is none of a replica that took
+        over.
         """
         if self._address.kind == "cluster" and (
-            any(isinstance(reply, redis.exceptions.AskError) for reply in replies)  # MOVED is one, too
+            any(isinstance(reply, redis.RedisError) and is_outage(reply) for reply in replies)
             or not any(key_of(command) for command in commands)
         ):
             return

@@ -54,6 +54,17 @@ def test_a_time_out_of_rounds_needs_rounds(algorithm):
         RunConfig.model_validate({"algorithm": {"name": algorithm}, "learner": {"sync_timeout_s": 5.0}})
 
 
+def test_keys_outlive_the_longest_outage():
+    def memory(**fields):
+        return RunConfig.model_validate({"memory": {"give_up_s": 500.0, **fields}})
+
+    url = "redis://h"
+    with pytest.raises(ValueError, match=r"memory.keep_s: 999 is too short.*; set it to 1000 or more"):
+        memory(url=url, keep_s=999)
+    assert memory(url=url, keep_s=1000).memory.keep_s == 1000
+    assert memory(keep_s=999).memory.keep_s == 999  # the run's own Redis ends with it
+
+
 def test_what_actors_tell_of_their_rewards_follows_from_how_they_are_normalised():
     def discount(**algorithm):
         return RunConfig.model_validate({"algorithm": {"discount": 0.9, **algorithm}}).algorithm.reward_moments_discount

@@ -281,6 +281,17 @@ def test_a_server_that_evicts_what_has_an_end_keeps_the_keys_without_one(run):
     del backend.engine.call
 
 
+@pytest.mark.redis
+def test_keys_that_have_an_end_are_renewed_after_a_fail_over_to_a_server_that_evicts_them_first(redis_run, monkeypatch):
+    backend, now = redis_run.backend, [1000.0]
+    monkeypatch.setattr(backends.time, "monotonic", lambda: now[0])
+    backend.keep(5000)
+    backend.engine.keeps_expiring = False
+    now[0] += 1000.0
+    backend.keep(7000)
+    assert backend.engine.call("TTL", backend._run.keys.run) > 5000
+
+
 def test_an_earlier_launch_renews_nothing(run):
     earlier = launched(run, "first")
     with pytest.raises(FencedError, match="launched again"):

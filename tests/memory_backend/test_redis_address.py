@@ -55,6 +55,8 @@ def test_a_cluster():
         ("redis://h:99999", "port"),
         ("redis://[::1", "port"),
         ("redis://h/x", "database"),
+        ("redis://me:12?SECRET@h/0", "%40"),
+        ("redis+sentinel://:12?SECRET@h/m", "%40"),
         ("redis://h/0/1", "database"),
         ("redis://h/1?db=1", "database twice"),
         ("redis://a,b/0", "only Sentinels and Clusters"),

@@ -209,6 +209,21 @@ def test_a_replica_that_has_taken_over_a_slot_is_a_fail_over(make):
     engine.close()
 
 
+def test_a_node_that_says_that_the_cluster_is_down_is_no_fail_over(make):
+    owner, other = node(make, "a"), node(make, "b")
+    engine = client(f"redis+cluster://{owner.at},{other.at}", give_up_s=0.0)
+    engine.call("GET", KEY)
+    for server in (owner, other):
+        server.replies["GET"] = "-CLUSTERDOWN the cluster is down"
+        with pytest.raises(OutageError):
+            engine.call("GET", KEY)
+        assert server.asked[-1] == ["GET", KEY]
+    owner.replies.clear()
+    engine.call("GET", KEY)
+    assert engine.failovers == 0
+    engine.close()
+
+
 def test_an_owner_that_names_the_replica_that_took_over_from_it_is_a_fail_over(make):
     owner, promoted = node(make, "a"), node(make, "b", master_replid2="a")
     engine = client(f"redis+cluster://{owner.at}")
