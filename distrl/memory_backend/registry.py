@@ -181,7 +181,7 @@ class Registry:
 
     def forget_actor(self, actor: int) -> None:
         """Remove a retired actor's heartbeat; its incarnations stay registered."""
-        self._engine.call("HDEL", self._keys.actors, f"actor:{actor}")
+        self._run.write_one("HDEL", self._keys.actors, f"actor:{actor}")
 
     def control(self) -> Control:
         """Return the operators' requests; fields that `set_control` and `demand` do not write are ignored."""

@@ -65,13 +65,17 @@ class TicketBox:
         return self._engine.call_blocking(command, block_s, moved) is not None
 
     def reclaim(self, producer: Producer) -> int:
-        """Free the tickets of a dead producer; return their number."""
+        """Free the tickets of a dead producer; return their number.
+
+        Raises:
+            FencedError: The run was launched again. A producer there may have the same number.
+        """
         held = self._keys.held(producer)
         count = self._engine.call("LLEN", held)
         if not count:
             return 0
         moves: list[Command] = [("LMOVE", held, self._keys.tickets, "LEFT", "RIGHT")] * count
-        return sum(ticket is not None for ticket in self._engine.transaction(moves))
+        return sum(ticket is not None for ticket in self._run.write(moves))
 
     def counts(self) -> tuple[int, int]:
         """Return (free, held) at one instant, over all producers that were registered when the call began."""

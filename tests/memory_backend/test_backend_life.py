@@ -144,6 +144,7 @@ def late_writes(backend, learner):
         lambda: backend.unrolls.admission(),
         lambda: backend.registry.beat(RoleStatus("actor", 0, 1, "host", 1, "acting")),
         lambda: backend.registry.register_actor(0),
+        lambda: backend.registry.forget_actor(0),
         lambda: backend.registry.register_evaluator(),
         lambda: backend.registry.add_snapshot({"updates": 2}),
         lambda: backend.registry.set_control(stop="updates"),
@@ -198,7 +199,7 @@ def test_a_role_of_an_earlier_launch_changes_nothing_of_a_later_one(run):
     use_every_noun(later)
     later.become_learner()
     before = snapshot(later)
-    for write in [*writes, earlier.config_json, earlier.delete]:
+    for write in [*writes, lambda: earlier.tickets.reclaim((0, 1)), earlier.config_json, earlier.delete]:
         with pytest.raises(FencedError, match="was launched again, and this role belongs to an earlier") as caught:
             write()
         assert "\n" not in str(caught.value)
