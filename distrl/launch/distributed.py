@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shlex
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -62,7 +63,7 @@ def train_with_roles(
 
 def _tell_how_to_join(run: Run, monitor: Monitor) -> None:
     """Print the commands by which other hosts bring actors, and an evaluator where this one has no environment."""
-    joins = f"--redis-url {run.address.redis_url} --run-id {run.address.run_id}"
+    joins = f"--redis-url {shlex.quote(run.address.redis_url)} --run-id {run.address.run_id}"
     key = f"with DISTRL_RUN_KEY_FILE naming a copy of {Path(run.description.run_dir) / KEY_FILE}"
     monitor.event(f"no actors here; on their hosts, {key}: distrl actors {joins}")
     if run.config.evaluation.every_env_steps is not None and run.config.environment.spec_file is not None:

@@ -24,9 +24,9 @@ INCLUDED: Mapping[Role, Sequence[Role]] = {
 """User -> roles that log in as that user; a role that is not here has a user of its own."""
 
 WITHOUT_KEY: Mapping[Role, str] = {
-    "learner": "CLIENT|SETNAME EXEC INFO MULTI SELECT TIME UNWATCH WAIT",
-    "actor": "CLIENT|SETNAME EXEC INFO MULTI SELECT TIME UNWATCH WAIT",
-    "evaluator": "CLIENT|SETNAME EXEC INFO MULTI SELECT TIME UNWATCH WAIT",
+    "learner": "CLIENT|SETNAME EXEC INFO MULTI PING SELECT TIME UNWATCH WAIT",
+    "actor": "CLIENT|SETNAME EXEC INFO MULTI PING SELECT TIME UNWATCH WAIT",
+    "evaluator": "CLIENT|SETNAME EXEC INFO MULTI PING SELECT TIME UNWATCH WAIT",
     "operator": "UNWATCH",
     "viewer": "CLIENT|SETNAME EXEC INFO MULTI PING SCAN SELECT TIME",
 }
@@ -68,7 +68,7 @@ COMMANDS: Mapping[str, Mapping[Role, str]] = {
     "suspects": {"learner": "EXPIRE HDEL HGET HSET UNLINK", "operator": "UNLINK"},
     "dead": {"learner": "EXPIRE UNLINK XADD", "operator": "UNLINK"},
     "actors": {
-        "learner": "EXPIRE HDEL HGETALL HSET UNLINK",
+        "learner": "EXPIRE HDEL HGET HGETALL HSET UNLINK",
         "actor": "HDEL HEXISTS HMGET HSET",
         "evaluator": "HSET",
         "operator": "UNLINK",

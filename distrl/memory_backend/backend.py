@@ -105,7 +105,9 @@ class Backend:
         fields = ("protocol", "distrl_version", "launch", "config", "signature")
         protocol, version, launch, config, signature = self.engine.call("HMGET", run.keys.run, *fields)
         if protocol is None or config is None:
-            raise MissingRunError(f"no run {run.keys.run_id} at {self.engine.url}; check the run id and the URL")
+            raise MissingRunError(
+                f"no run {run.keys.run_id} at {self.engine.url}; check the run id, and host and namespace in the URL"
+            )
         if protocol != b"%d" % PROTOCOL_VERSION:
             theirs = f"protocol {_text(protocol)}" + ("" if version is None else f" (distrl {_text(version)})")
             raise MemoryBackendError(

@@ -15,7 +15,7 @@ _ADVICE = {
     "MOVED": "name the Cluster: redis+cluster://",
     "MISCONF": "see its log, and free its disk",
     "OOM": "raise its maxmemory or lower memory.queue_bytes",
-    "NOPERM": "give its user the commands and keys distrl needs",
+    "NOPERM": "check user and namespace in the URL, and the user's rules: distrl redis acl",
     "NOGROUP": "the run's data is gone, start a new run",
 }
 

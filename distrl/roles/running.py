@@ -92,4 +92,6 @@ def refuse_second(role: Role, address: RunAddress) -> None:
 
 
 def _heartbeat(backend: Backend, role: Role) -> RoleStatus | None:
-    return next((status for status in backend.registry.roles() if Role.of(status) == role), None)
+    registry = backend.registry
+    beats = registry.actors([role.id]) if role.kind == "actor" else registry.roles()  # an actor may not read all
+    return next((status for status in beats if Role.of(status) == role), None)

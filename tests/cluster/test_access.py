@@ -23,6 +23,11 @@ from distrl.memory_backend.embedded_redis import EmbeddedRedis
 from distrl.memory_backend.keys import TABLE, row_pattern
 from distrl.memory_backend.records import Evaluation
 from distrl.memory_backend.stream import QueueCaps
+from distrl.roles.description import RunAddress
+from distrl.roles.plan import Role
+from distrl.roles.presence import living
+from distrl.roles.running import refuse_second
+from distrl.roles.trust import Trust, given_key
 from distrl.types import PolicyBundle, UnrollHeader
 from tests.faults.acl_users import add_user
 from tests.faults.arguments import environment, sets
@@ -36,7 +41,7 @@ NAMESPACE, PASSWORD, RUN, FAULTY = "acl", "of-every-user", "recorded", "faulty"
 PREFIX = f"distrl:{NAMESPACE}:{{"
 ROLE_OF = {
     **dict.fromkeys(("check", "supervisor"), "learner"),
-    **dict.fromkeys(("doctor", "dashboard"), "viewer"),
+    "dashboard": "viewer",
     "actors": "actor",
     **{role: role for role in ROLES},
 }
@@ -119,11 +124,14 @@ def used(sent):
 
 def look_on(recorder, distrl, url):
     """Do all that a viewer does."""
+    for role in ROLES:
+        recorder.mark("doctor", role)
+        distrl(role, "doctor")
     recorder.mark("cli", "viewer")
+    recorder.mark("doctor", "viewer")
     named = ("--run-id", RUN)
     assert "running" in distrl("viewer", "status", *named)
     distrl("viewer", "doctor", *named)
-    distrl("viewer", "doctor")
     assert RUN in distrl("viewer", "runs")
     check_reachable([url("viewer")])
     with closing(Jobs([url("viewer")])) as jobs:
@@ -154,6 +162,9 @@ def train(server, url, distrl, tmp_path, recorder):
             wait_until(lambda: run.state("actor", 10_000) == "acting", "an actor of another host acts")
             look_on(recorder, distrl, url)
             operate(recorder, distrl)
+            with pytest.MonkeyPatch.context() as key:
+                key.setenv("DISTRL_RUN_KEY_FILE", run.key["DISTRL_RUN_KEY_FILE"])
+                refuse_second(Role("actor", 7), RunAddress(url("actor"), RUN, Trust(given_key())))
             run.kill("actor", 10_000)
             wait_until(lambda: run.role("actor", 10_000).incarnation > 1, "the other host's actor is back")
             actors.send_signal(signal.SIGTERM)
@@ -216,6 +227,7 @@ def provoke_learner(learner, actor):
     newest.registry.best_evaluation()
     newest.registry.restore_evaluated(8)
     newest.registry.forget_actor(1)
+    assert living(newest.registry, ["supervisor", "learner"]) is None  # as the next launch asks
     return newest
 
 

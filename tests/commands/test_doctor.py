@@ -138,3 +138,17 @@ def test_wrong_words_are_exit_2(capsys, workplace):
     assert code == 2
     assert "is not a run's directory" in err
     assert run(capsys, make_run(workplace / "a", os.getpid()), "--run-id", "r1")[0] == 2
+
+
+def test_a_name_of_any_length_stands_apart_from_what_was_found(machine, capsys):
+    machine[0].append(Finding("ok", "Redis' persistence", "append-only file"))
+    assert "Redis' persistence  append-only file" in run(capsys)[1]
+
+
+@pytest.mark.redis
+def test_a_run_that_redis_does_not_have_is_not_said_to_end_by_itself(machine, capsys, redis_url):
+    code, told, _ = run(capsys, "--redis-url", redis_url, "--run-id", "nope")
+    assert code == 1
+    assert "no run nope at " in told
+    assert "check the run id, and host and namespace in the URL" in told
+    assert "ends by itself" not in told

@@ -468,7 +468,7 @@ def test_a_wrong_password_and_missing_rights_are_refusals_not_outages(own_server
     monkeypatch.setenv("DISTRL_REDIS_PASSWORD", "secret")
     client = connect(login, name="x", give_up_s=1.0)
     with pytest.raises(
-        MemoryBackendError, match=r"refuses HGET distrl:r:run to user poor: .*; give its user"
+        MemoryBackendError, match=r"refuses HGET distrl:r:run to user poor: .*; check user and namespace"
     ) as caught:
         client.call("HGET", "distrl:r:run", "config")
     one_line(caught)
@@ -488,7 +488,7 @@ def test_a_guard_that_is_refused_behind_a_transaction_is_a_refusal_of_the_next(o
         learner.tickets.issue(1)
         admin.execute_command("ACL", "SETUSER", "eve", f"-{command}")
         learner.tickets.issue(1)  # by what was read behind the last one
-        with pytest.raises(MemoryBackendError, match="give its user the commands"):
+        with pytest.raises(MemoryBackendError, match="the user's rules: distrl redis acl"):
             learner.tickets.issue(1)
         admin.execute_command("ACL", "SETUSER", "eve", f"+{command}")
         learner.tickets.issue(1)
@@ -545,7 +545,7 @@ def test_a_user_of_one_namespace_does_everything_in_it_and_nothing_beside_it(own
     assert (backend.ledger.counts().trained, backend.ledger.counts().imbalance) == (1, 0)
     with pytest.raises(MemoryBackendError, match="no run gone at"):
         gone.config_json()
-    with pytest.raises(MemoryBackendError, match="give its user the commands"):
+    with pytest.raises(MemoryBackendError, match="the user's rules: distrl redis acl"):
         beside.create("{}")
     backend.delete()
     for one in connected:
