@@ -119,9 +119,8 @@ class Actor:
                 self._gradients.steer(self._config)
         self._pull_weights(admission.weights_version)
         self._exploration.perturb(self._policy, self._rng)
-        self.progress.last_step_at = (
-            time.monotonic()
-        )  # before the state: a heartbeat in between would be of a hung actor
+        # Before the state: a heartbeat in between would be of a hung actor.
+        self.progress.last_step_at = time.monotonic()
         self.progress.state = "acting"
         while not self._unroll.full:
             output = self._policy.step(self._observations, self._recurrent_state)  # hop 2

@@ -118,6 +118,13 @@ def test_a_run_that_is_gone_after_redis_was_away_may_have_been_lost(joined, pati
     assert [handle.code for handle in joined.launcher.started] == [0, 0]
 
 
+def test_a_run_that_was_still_there_after_an_outage_and_is_gone_later_has_ended(joined):
+    def away():
+        joined.backend.engine.interruptions += 1
+
+    assert joined.outcome(nothing, away, joined.backend.delete) == Outcome(0, "its keys are removed")
+
+
 def test_an_actor_that_dies_starts_again_under_its_id_and_its_ticket_goes_back(joined):
     learner = joined.backend.become_learner()
     learner.tickets.issue(1)
