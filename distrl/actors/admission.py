@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from distrl.config import RunConfig
+from distrl.errors import FencedError
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.records import Producer
 from distrl.memory_backend.stream import Admission
@@ -78,7 +79,12 @@ class Gate:
                     pause_s = min(2 * pause_s, LONGEST_POLL_S)
                 taken = obstacle is None and self._backend.tickets.take(self._producer, block_s=1.0)
                 # After a ticket as well: the version may have moved, and the ticket promises the newest one.
-                admission = self._backend.unrolls.admission(LONGEST_POLL_S if told else 0.0)
+                try:
+                    admission = self._backend.unrolls.admission(LONGEST_POLL_S if told else 0.0)
+                except FencedError:  # the run was launched again: so the ticket is of the later launch
+                    if taken:
+                        self._backend.tickets.give_back(self._producer)
+                    raise
             if taken:
                 return admission
         return None

@@ -64,6 +64,10 @@ class TicketBox:
 
         return self._engine.call_blocking(command, block_s, moved) is not None
 
+    def give_back(self, producer: Producer) -> None:
+        """Free the ticket that `take` has just moved, whichever launch it is of."""
+        self._engine.call("LMOVE", self._keys.held(producer), self._keys.tickets, "LEFT", "RIGHT")
+
     def reclaim(self, producer: Producer) -> int:
         """Free the tickets of a dead producer; return their number.
 

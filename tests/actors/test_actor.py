@@ -21,7 +21,7 @@ from distrl.config.live_settings import steered
 from distrl.config.schedules import ConstantSchedule, LinearSchedule
 from distrl.environments.vector import VectorEnvironment
 from distrl.environments.worlds.toy import StepCounter
-from distrl.errors import EnvironmentFailedError
+from distrl.errors import EnvironmentFailedError, FencedError
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import decode_unroll, encode_weights
 from distrl.memory_backend.stream import Admission, QueueCaps
@@ -680,6 +680,23 @@ def test_the_ticket_is_held_while_acting(make_run):
     wait_until(lambda: len(run.unrolls()) == 1 and actor.progress.state == "waiting: ticket")
     assert seen == [(0, 1)] * T
     assert run.backend.tickets.reclaim((0, 1)) == 0
+
+
+def test_a_ticket_of_a_later_launch_is_given_back(make_run, monkeypatch):
+    """The actor has waited for a ticket while its run was launched again."""
+    run = make_run(configure(algorithm__max_staleness_updates=1))
+    run.publish(1)
+    run.learner.tickets.issue(1)
+    gate = run.actor()._gate
+
+    def launched_again(block_s):
+        assert run.backend.tickets.counts() == (0, 1)
+        raise FencedError("launched again")
+
+    monkeypatch.setattr(run.backend.unrolls, "admission", launched_again)
+    with pytest.raises(FencedError):
+        gate.wait(Admission(True, 1, False, False))
+    assert run.backend.tickets.counts() == (1, 0)
 
 
 def test_no_ticket_is_taken_before_the_unroll_may_start(make_run):
