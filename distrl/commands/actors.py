@@ -34,7 +34,7 @@ def actors(
 
     [cyan]DISTRL_RUN_KEY_FILE=run.key distrl actors --redis-url redis://host:6379 --run-id pong --wait[/]
 
-    Exit code: 0 the run has ended, or SIGTERM; 2 configuration; 6 no such run, or Redis cannot be reached.
+    Exit code: 0 the run has ended, or SIGTERM; 130 Ctrl-C; 2 configuration; 6 no such run, or Redis cannot be reached.
     """
     # Imported here: the help needs none of it.
     from distrl.interrupt import interruptible

@@ -40,7 +40,7 @@ def find_target(run: Path | None, redis_url: str | None, run_id: str | None) -> 
             raise ConfigError("--run-id needs --redis-url, or the environment variable DISTRL_REDIS_URL")
         return Target(run_id, url)
     if redis_url is not None:
-        raise ConfigError("--redis-url needs --run-id, which the run's title and its run.json show")
+        raise ConfigError("--redis-url needs --run-id; distrl runs --redis-url URL lists the ids")
     found = open_run(run if run is not None else newest_run(Path("runs")))
     if found.state == "gone":
         goes_on = f"; go on with distrl train --resume {found.path}" if resumable(found.path) else ""

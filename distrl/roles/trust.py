@@ -83,7 +83,7 @@ class Trust:
         what = "is not signed" if not signed else "does not have its signature"
         raise ConfigError(
             f"the description of run {run_id} in Redis {what}: a client of Redis has rewritten it, or {KEY_VARIABLE} "
-            "is the key of another run; nothing of it was used"
+            "is the key of another run or launch: copy run.key again; nothing of it was used"
         )
 
     def check_code(self, run_id: str, config: RunConfig, role: str) -> None:

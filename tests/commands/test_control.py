@@ -274,7 +274,7 @@ def test_runs_by_id(monkeypatch):
     ("arguments", "message"),
     [
         ((None, None, None), "there is no run under"),
-        ((None, "redis://h", None), "--redis-url needs --run-id"),
+        ((None, "redis://h", None), "--redis-url needs --run-id; distrl runs --redis-url URL lists the ids"),
         ((None, None, "r9"), "--run-id needs --redis-url"),
         (("first", None, "r9"), "both name a run"),
         (("nowhere", None, None), "nowhere is not a run's directory: run.json: No such file or directory"),

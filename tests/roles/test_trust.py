@@ -29,7 +29,11 @@ def test_a_description_that_was_rewritten_is_refused_and_the_right_one_is_not():
     trust = Trust(KEY)
     trust.check_signature("r", "text", signature(KEY, "text"))
     for text, signed, what in (
-        ("other", signature(KEY, "text"), "does not have its signature"),
+        (
+            "other",
+            signature(KEY, "text"),
+            "does not have its signature: .* the key of another run or launch: copy run.key again",
+        ),
         ("text", signature(new_key(), "text"), "does not have its signature"),
         ("text", "ünsinn", "does not have its signature"),
         ("text", "", "is not signed"),
