@@ -29,11 +29,7 @@ def test_a_description_that_was_rewritten_is_refused_and_the_right_one_is_not():
     trust = Trust(KEY)
     trust.check_signature("r", "text", signature(KEY, "text"))
     for text, signed, what in (
-        (
-            "other",
-            signature(KEY, "text"),
-            "does not have its signature: .* the key of another run or launch: copy run.key again",
-        ),
+        ("other", signature(KEY, "text"), "does not have its signature"),
         ("text", signature(new_key(), "text"), "does not have its signature"),
         ("text", "ünsinn", "does not have its signature"),
         ("text", "", "is not signed"),
@@ -43,6 +39,7 @@ def test_a_description_that_was_rewritten_is_refused_and_the_right_one_is_not():
             ConfigError, match=f"the description of run r in Redis {what}: a client of Redis has"
         ) as error:
             trust.check_signature("r", text, signed)
+        assert "is the key of another run or launch: copy run.key again" in str(error.value)
         assert KEY not in str(error.value)
     Trust().check_signature("r", "text", None)  # nothing can be checked without a key
     assert KEY not in repr(trust)
