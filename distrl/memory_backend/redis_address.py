@@ -90,7 +90,8 @@ def parse_address(url: str) -> RedisAddress:
         refuse_password(url, "the Redis URL")
         parts = urlsplit(url)
         if parts.scheme not in _SCHEMES:
-            raise _malformed("its scheme is none of Redis'")
+            # Without slashes the first part may be a user's name, or a password.
+            raise _malformed(f"{parts.scheme}:// is no scheme of Redis" if "://" in url else "it has no scheme")
         if parts.fragment:
             raise _malformed("it has a '#', which is written %23")
         if "@" in parts.query:  # behind a '?' that is a part of a password

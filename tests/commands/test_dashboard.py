@@ -117,9 +117,9 @@ def test_train_with_a_page(monkeypatch, capsys):
 
 
 def test_an_address_that_is_no_redis_is_told_of_at_the_start(capsys):
-    assert refused(capsys, "--redis-url", "user:s3cret@host") == (
-        "the given URL is not a Redis URL; use redis://, rediss:// or unix://"
-    )
+    without_scheme = refused(capsys, "--redis-url", "user:s3cret@host")
+    assert without_scheme.startswith("the given URL is not a Redis URL (it has no scheme); use redis://")
+    assert "s3" not in without_scheme
     assert "s3" not in refused(capsys, "--redis-url", "redis://:s3/cret@host")
     assert main.main(["dashboard", "--redis-url", "redis://127.0.0.1:1"]) == 6
     (line,) = capsys.readouterr().err.splitlines()

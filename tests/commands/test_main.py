@@ -125,7 +125,7 @@ def test_the_commands_are_those_that_are_built(capsys):
         ),
         *("set", "checkpoint", "evaluate-now"),
         *("bench", "doctor", "presets", "config", "network", "env", "evaluate", "evaluator", "export"),
-        *("runs", "compare", "plot", "report"),
+        *("runs", "compare", "plot", "report", "redis"),
     }
     code, out, _ = run(capsys, "--help")
     assert code == 0

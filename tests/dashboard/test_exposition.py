@@ -66,6 +66,7 @@ def test_every_number_of_a_snapshot_under_its_name(told):
         "distrl_actors_blocked_share": 0.0,
         "distrl_of_my_own": 3.0,
         "distrl_run_up": 1.0,
+        "distrl_redis_failovers": 0.0,
     }
     assert found == expected
 

@@ -59,7 +59,7 @@ def one_line(done, code: int) -> str:
         (["--preset", "cartpole-impalla"], ["cartpole-impalla", "cartpole-impala"]),
         (["--resume", "no/such/run"], ["no/such/run", "holds no run to resume"]),
         ([*PRESET, "--resume", "no/such/run"], ["nothing to resume", "no/such/run"]),
-        ([*PRESET, "--redis-url", "http://host"], ["http://host", "redis://, rediss:// or unix://"]),
+        ([*PRESET, "--redis-url", "http://host"], ["http:// is no scheme of Redis", "redis+sentinel://"]),
     ],
 )
 def test_wrong_words_are_exit_2(capfd, monkeypatch, tmp_path, arguments, words):

@@ -4,6 +4,7 @@ import pytest
 
 from distrl.errors import MemoryBackendError
 from distrl.memory_backend.meter import Meter, MeteredSocket
+from distrl.memory_backend.redis_address import parse_address
 from distrl.memory_backend.redis_client import connect
 
 
@@ -53,7 +54,7 @@ def test_a_time_out_of_the_socket_is_its_own(pair):
 @pytest.mark.redis
 def test_a_connection_that_is_metered(redis_url):
     meter = Meter(2**20, 60.0)
-    client = connect(redis_url, name="test", give_up_s=1.0, meter=meter)
+    client = connect(parse_address(redis_url), name="test", give_up_s=1.0, meter=meter)
     client.call("SET", "metered", b"x" * 2**18)
     for _ in range(4):
         meter.begin()
