@@ -11,10 +11,13 @@ from distrl.dashboard.beside import require_dashboard
 from distrl.errors import EXIT_INTERRUPTED, ConfigError
 
 
+DEFAULT_RUNS = Path("runs")
+
+
 def dashboard(
     runs: Annotated[
         Path, typer.Argument(metavar="RUNS_DIR", help="Where the runs are; or one run's own directory.")
-    ] = Path("runs"),
+    ] = DEFAULT_RUNS,
     host: Annotated[str, typer.Option(metavar="HOST", help="What to listen on; others than loopback need a token.")] = (
         "127.0.0.1"
     ),
@@ -48,7 +51,7 @@ def dashboard(
     [cyan]distrl dashboard --redis-url redis://head:6379[/]
     """
     require_dashboard()
-    if not runs.is_dir():
+    if not runs.is_dir() and not (redis_url and runs == DEFAULT_RUNS):  # runs of a Redis need no folder here
         raise ConfigError(f"{runs} is no directory; name the one that holds the runs: distrl dashboard RUNS_DIR")
     # Imported here: other commands need no web server.
     from distrl.dashboard.beside import listen, url_of

@@ -40,6 +40,12 @@ def test_a_folder_that_is_not_there(capsys):
     )
 
 
+def test_runs_of_a_redis_need_no_folder_here(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert main.main(["dashboard", "--redis-url", "redis://127.0.0.1:1"]) == 6
+    assert "redis://127.0.0.1:1" in capsys.readouterr().err
+
+
 def test_a_port_that_is_taken(capsys, free_port):
     with socket.create_server(("127.0.0.1", free_port)):
         assert refused(capsys, "--port", str(free_port)).startswith(f"port {free_port} of 127.0.0.1 is taken")
