@@ -10,7 +10,6 @@ from distrl.dashboard.access import READ_ONLY_TOKEN_VARIABLE, TOKEN_VARIABLE, Ac
 from distrl.dashboard.beside import require_dashboard
 from distrl.errors import EXIT_INTERRUPTED, ConfigError
 
-
 DEFAULT_RUNS = Path("runs")
 
 
