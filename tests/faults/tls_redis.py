@@ -30,15 +30,16 @@ class Authority:
         self._directory = directory
         directory.mkdir()
         self.file, self._key = directory / "authority.crt", directory / "authority.key"
-        self._run(
-            "req", "-x509", *_NEW_KEY, "-days", "2", "-subj", "/CN=authority", "-keyout", self._key, "-out", self.file
-        )
+        files = ("-keyout", self._key, "-out", self.file)
+        # Python refuses authorities without a key usage from 3.13 on.
+        usage = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")
+        self._run("req", "-x509", *_NEW_KEY, "-days", "2", "-subj", "/CN=authority", *usage, *files)
 
     def sign(self, name: str, host: str = "localhost", days: int = 2) -> tuple[Path, Path]:
         """Return the files of a certificate for `host` and of its key; negative days: it has expired."""
         files = [self._directory / f"{name}.{kind}" for kind in ("crt", "key", "csr", "names")]
         certificate, key, request, names = files
-        names.write_text(f"subjectAltName=DNS:{host}\n")
+        names.write_text(f"subjectAltName=DNS:{host}\nauthorityKeyIdentifier=keyid\n")
         self._run("req", *_NEW_KEY, "-subj", f"/CN={name}", "-keyout", key, "-out", request)
         signed_by = ("-CA", self.file, "-CAkey", self._key, "-CAcreateserial")
         self._run("x509", "-req", "-in", request, *signed_by, "-days", days, "-extfile", names, "-out", certificate)

@@ -878,7 +878,7 @@ def test_an_entry_whose_settlement_only_the_old_master_has_is_dropped_as_a_dupli
     assert feed.collect() is None  # the entry is in progress
     run.use(made)
     promote(replica, [run.backend])
-    run.backend.engine.interruptions -= 1  # nobody notices
+    run.backend.engine.interruptions -= 1  # the intake does not notice
     assert run.ledger.in_flight == 1
     assert feed.collect() is None
     assert (run.ledger.in_flight, run.dropped) == (0, {"duplicate": 1})

@@ -38,14 +38,14 @@ def train_here(tmp_path: Path) -> Callable[..., Policy]:
 
 @pytest.fixture
 def train_preset(tmp_path: Path) -> Callable[..., Summary]:
-    """Trains by the command line, by default in `tmp_path / "run"`; returns the summary. Standard error stays empty."""
+    """Trains by the command line, in `tmp_path / "run"`; returns what it came to. Nothing is said on standard error."""
 
-    def train(preset: str, *arguments: str, run_dir: Path = tmp_path / "run") -> Summary:
+    def train(preset: str, *arguments: str) -> Summary:
         command = [sys.executable, "-m", "distrl", "train", "--preset", preset, *arguments]
-        command += ["--plain", "--run-dir", str(run_dir)]
+        command += ["--plain", "--run-dir", str(tmp_path / "run")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         told = [line for line in done.stderr.splitlines() if not line.startswith("trying out ")]  # on a busy machine
         assert (done.returncode, told) == (0, [])
-        return Summary.read(run_dir / "summary.json")
+        return Summary.read(tmp_path / "run" / "summary.json")
 
     return train

@@ -1,4 +1,4 @@
-"""redis_connection: which server it uses, whom it asks for it, and what it counts as a fail-over."""
+"""redis_connection: it finds its server, by Sentinels or in a Cluster, and counts fail-overs."""
 
 import logging
 import socket

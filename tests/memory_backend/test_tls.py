@@ -161,6 +161,7 @@ def test_the_files_of_the_settings_become_options_of_the_url(monkeypatch, tmp_pa
     [
         ("[SSL: WRONG_VERSION_NUMBER] wrong version number", True, False, "redis:// instead of rediss://"),
         ("certificate verify failed: certificate is not yet valid", True, False, "the clocks"),
+        ("CERTIFICATE_VERIFY_FAILED] CA cert does not include key usage extension", True, False, "keyUsage=critical"),
         ("[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED]", True, False, "; it wants a client's certificate"),
         ("[SSL: TLSV1_ALERT_UNKNOWN_CA] tlsv1 alert unknown ca", True, True, "authority of the client's"),
         ("(104, 'Connection reset by peer')", False, False, "name it by rediss://"),
