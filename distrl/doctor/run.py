@@ -97,7 +97,7 @@ def _of_roles(before: Look, now: Look) -> Iterator[Finding]:
     short = wanted is not None and len(actors) < wanted
     if not actors:
         yield Finding(
-            "warning", "actors", "none has reported yet", "see logs/actor-0.log, or join one: distrl actor -h"
+            "warning", "actors", "none has reported yet", "see logs/actor-0.log, or let some join: distrl actors --help"
         )
     elif short:
         told = f"{role_states(_rows(actors))}, {wanted} requested"

@@ -5,37 +5,40 @@ folder is a failure that shows the same reason.
 """
 
 import os
-import shutil
-import subprocess
-import uuid
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.faults.hosts import Network
+
 SKIPS_FAIL = "CLUSTER_SKIPS_FAIL"
 
 
-def missing_for_hosts() -> str | None:
-    """Return the reason why this machine cannot make network namespaces with veth pairs, and the remedy; or None."""
+def missing_for_hosts(directory: Path) -> str | None:
+    """Return the reason why this machine cannot make hosts, and the remedy; or None.
+
+    Args:
+        directory: Takes files of a host that is made for a trial.
+    """
+    what = "hosts are network namespaces, which"
     if os.geteuid() != 0:
-        return f"hosts are network namespaces, which only root makes, and this is uid {os.geteuid()}: sudo make cluster"
-    if (ip := shutil.which("ip")) is None:
-        return "hosts are network namespaces, made by the program ip, which is missing: apt-get install iproute2"
-    name = f"try-{uuid.uuid4().hex[:8]}"
-    made = subprocess.run([ip, "netns", "add", name], capture_output=True, text=True)
-    if made.returncode == 0:
-        link = ["link", "add", "veth0", "type", "veth", "peer", "name", "veth1"]
-        made = subprocess.run([ip, "-n", name, *link], capture_output=True, text=True)
-        subprocess.run([ip, "netns", "delete", name], check=True, capture_output=True)
-    return None if made.returncode == 0 else f"hosts are network namespaces, which the kernel refuses: {made.stderr}"
+        return f"{what} only root makes, and this is uid {os.geteuid()}: sudo make cluster"
+    try:
+        with closing(Network(directory)) as network:
+            network.host("trial")
+    except OSError as error:
+        return f"{what} need a kernel that allows them, and the packages util-linux, mount, hostname, iproute2: {error}"
+    return None
 
 
 @pytest.fixture(scope="session")
-def needs_hosts() -> None:
+def needs_hosts(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Skips a test of several hosts where they cannot be made."""
-    if (reason := missing_for_hosts()) is not None:
-        pytest.skip(reason.strip())
+    if (reason := missing_for_hosts(tmp_path_factory.mktemp("trial"))) is not None:
+        pytest.skip(reason)
 
 
 def _no_skip(report: pytest.TestReport | pytest.CollectReport) -> None:

@@ -1,7 +1,12 @@
-import pytest
+import json
 
+import pytest
+from redis import Redis
+
+from benchmarks.publishing import RESULTS
 from distrl.doctor import redis
 from distrl.doctor.redis import (
+    STEP_BYTES,
     bytes_per_s,
     clock,
     encryption,
@@ -15,6 +20,7 @@ from distrl.doctor.redis import (
 )
 from distrl.errors import ConfigError
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
+from distrl.memory_backend.redis_address import parse_address
 
 
 class Answering:
@@ -47,7 +53,6 @@ def test_one_of_its_own_is_started_and_gone_afterwards(monkeypatch, redis_url):
         "Redis' memory",
         "Redis' latency",
         "Redis' throughput",
-        "compression",
         "clock",
     ]
     assert "error" not in [one.health for one in found]
@@ -60,12 +65,32 @@ def test_one_of_its_own_is_started_and_gone_afterwards(monkeypatch, redis_url):
 def test_a_given_one_is_asked(redis_url):
     found = list(examine_redis(redis_url))
     told = {one.name: one for one in found}
-    assert [one.health for one in found] == ["ok"] * 9
+    assert [one.health for one in found] == ["ok"] * 8
     assert told["Redis"].found.endswith(", master")
     assert told["Redis' memory"].found.endswith(" of 0.27 GB used, eviction: noeviction")
     assert told["Redis' TLS"].found == "not encrypted, and does not leave this machine"
     assert told["Redis' persistence"].found.startswith("no append-only file")
     assert told["Redis' replicas"].found == "none"
+    assert "compression" not in told  # there is no network to relieve
+
+
+@pytest.mark.redis
+def test_one_on_another_machine_is_asked_how_much_compression_would_save(redis_url, monkeypatch):
+    monkeypatch.setattr(redis, "_is_here", lambda address: False)
+    told = {one.name: one for one in examine_redis(redis_url)}
+    assert "compression" in told
+    assert told["Redis' TLS"].health == "warning"
+
+
+@pytest.mark.redis
+def test_one_that_does_not_allow_info_is_examined_as_far_as_it_allows(redis_url):
+    with Redis.from_url(redis_url) as admin:
+        admin.execute_command("ACL", "SETUSER", "limited", "on", "nopass", "+@all", "-info", "-config")
+    found = list(examine_redis(redis_url.replace("unix://", "unix://limited@")))
+    assert found[0].health == "warning"
+    assert found[0].found.endswith("and does not allow INFO")
+    assert [one.name for one in found[1:]] == ["Redis' TLS", "Redis' latency", "Redis' throughput", "clock"]
+    assert [one.health for one in found[1:]] == ["ok"] * 4
 
 
 def test_a_store_in_a_process_is_no_redis():
@@ -117,10 +142,12 @@ def test_the_kind_of_server(told, found):
         ("redis://h:1", "warning"),
         ("redis://127.0.0.1:1", "ok"),
         ("unix:///redis.sock", "ok"),
+        ("redis+sentinel://localhost:1/m", "warning"),  # a Sentinel here, and perhaps a master elsewhere
+        ("redis+cluster://localhost:1,h:1", "warning"),
     ],
 )
 def test_encryption(url, health):
-    assert encryption(url).health == health
+    assert encryption(parse_address(url)).health == health
 
 
 @pytest.mark.parametrize(
@@ -151,6 +178,7 @@ ONE = {"connected_slaves": 1, "repl_backlog_size": 2**28, "slave0": {"state": "o
         ({"repl_backlog_size": 2**20}, 2**28, ["repl-backlog-size 256mb"]),
         ({}, 2**27, ["client-output-buffer-limit replica 256mb 0 0"]),
         ({"slave0": {"state": "wait_bgsave", "lag": 60}}, 0, ["wait until it is online", "what the replicas lack"]),
+        ({"connected_slaves": 2}, 0, []),  # the second one's connection has just broken
     ],
 )
 def test_replicas(told, buffer_bytes, advised):
@@ -160,14 +188,51 @@ def test_replicas(told, buffer_bytes, advised):
     assert len(list(filter(None, found.advice.split("; ")))) == len(advised)
 
 
+def test_replicas_that_are_counted_and_not_listed_are_none():
+    assert replication({"connected_slaves": 1}, 0).found == "none"
+
+
+@pytest.mark.parametrize(
+    ("reply", "limit"),
+    [
+        ([b"client-output-buffer-limit", b"normal 0 0 0 slave 268435456 67108864 60 pubsub 1 2 3"], 268435456),
+        ([], None),  # a managed service that hides the setting
+        ([b"client-output-buffer-limit", b"normal 0 0 0"], None),
+    ],
+)
+def test_the_limit_of_the_replicas_buffers(reply, limit):
+    class Told:
+        def call(self, *command):
+            assert command == ("CONFIG", "GET", "client-output-buffer-limit")
+            return reply
+
+    assert redis._replica_buffer(Told()) == limit
+
+
+@pytest.mark.redis
+def test_a_server_tells_the_limit(redis_url):
+    client = redis.connect_engine(redis_url, name="test", give_up_s=1.0)
+    try:
+        assert redis._replica_buffer(client) == 2**28
+    finally:
+        client.close()
+
+
 def test_throughput_there_and_back(monkeypatch):
     found = throughput(bytes_per_s(Answering(monkeypatch, takes_s=0.001)))
     assert found[:3] == (
         "ok",
         "Redis' throughput",
-        "100 MB/s by 0.1 MB, 1,000 MB/s by 1 MB, there and back: at most 31,000,000 steps/s of CartPole, "
-        "140,000 steps/s of Atari frames",
+        "100 MB/s by 0.1 MB, 1,000 MB/s by 1 MB, there and back: one connection feeds 30,000,000 steps/s of CartPole, "
+        "120,000 steps/s of Atari frames",
     )
+
+
+@pytest.mark.parametrize(("entry", "name"), [("cartpole", "CartPole"), ("pong", "Atari frames")])
+def test_the_bytes_of_a_step_are_of_the_committed_report(entry, name):
+    report = json.loads((RESULTS / "compression.json").read_text("utf-8"))
+    (found,) = (one for one in report["results"] if one["name"] == entry)
+    assert pytest.approx(found["bytes"] / found["steps"], rel=0.01) == STEP_BYTES[name]
 
 
 @pytest.mark.parametrize(("takes_s", "health"), [(0.001, "ok"), (0.02, "warning")])

@@ -5,6 +5,7 @@ the first process of a host ends at the end of its standard input, and the kerne
 """
 
 import os
+import shlex
 import subprocess
 from contextlib import ExitStack
 from itertools import count
@@ -27,7 +28,11 @@ class Space:
     """
 
     def __init__(self, name: str, script: str = ":", *arguments: str) -> None:
-        """Run `script` in the new namespaces, as root there, and return when it is done."""
+        """Run `script` in the new namespaces, as root there, and return when it is done.
+
+        Raises:
+            OSError: This machine cannot make them; the message has the reason.
+        """
         self.name = name
         inside = f'hostname "$0" && ip link set lo up && {script} && echo ready && exec cat'
         self._parent = subprocess.Popen(
@@ -37,8 +42,8 @@ class Space:
             stderr=subprocess.PIPE,
         )
         assert self._parent.stdout is not None
-        ready = self._parent.stdout.readline() == b"ready\n"
-        assert ready, f"no namespaces for {name}: {self._parent.communicate()}"
+        if self._parent.stdout.readline() != b"ready\n":
+            raise OSError(f"no namespaces for {name}: {self._parent.communicate()[1].decode().strip()}")
         (first,) = psutil.Process(self._parent.pid).children()
         self.pid = first.pid
 
@@ -48,7 +53,7 @@ class Space:
 
     def ip(self, *arguments: str) -> None:
         """Change the network in here."""
-        subprocess.run(["nsenter", "--target", str(self.pid), "--net", "ip", *arguments], check=True)
+        _ip(self.pid, *arguments)
 
     def end(self) -> None:
         """Kill every process in here: the first one ends with its input, and the kernel kills the others."""
@@ -94,7 +99,11 @@ class Network:
     """A switch and the hosts on it. This process is on it as well, under `address`."""
 
     def __init__(self, directory: Path) -> None:
-        """Make a network without hosts; `directory` takes files of hosts."""
+        """Make a network without hosts; `directory` takes files of hosts.
+
+        Raises:
+            OSError: This machine cannot make one; the message has the reason.
+        """
         self._directory = directory
         self._number = next(_numbers)
         self._subnet = f"198.18.{self._number % 256}"  # set aside for tests of networks
@@ -104,7 +113,11 @@ class Network:
         self._cleanup = ExitStack()
         self._switch = self._keep(Space("switch", "ip link add bridge0 type bridge && ip link set bridge0 up"))
         self.address = f"{self._subnet}.254"
-        self._connect("here", os.getpid(), f"dt{self._number}"[-15:], self.address)
+        try:
+            self._connect("here", os.getpid(), f"dt{self._number}"[-15:], self.address)
+        except OSError:
+            self.close()
+            raise
 
     def host(self, name: str) -> Host:
         """Add a host."""
@@ -148,6 +161,17 @@ class Network:
         """Lay a cable from a port of the switch to an interface in the network of the process `pid`."""
         self._switch.ip("link", "add", "name", port, "type", "veth", "peer", "name", interface, "netns", str(pid))
         self._switch.ip("link", "set", "dev", port, "master", "bridge0", "up")
-        at = ["nsenter", "--target", str(pid), "--net", "ip"]
-        subprocess.run([*at, "address", "add", f"{address}/24", "dev", interface], check=True)
-        subprocess.run([*at, "link", "set", "dev", interface, "up"], check=True)
+        _ip(pid, "address", "add", f"{address}/24", "dev", interface)
+        _ip(pid, "link", "set", "dev", interface, "up")
+
+
+def _ip(pid: int, *arguments: str) -> None:
+    """Run `ip` in the network of the process `pid`.
+
+    Raises:
+        OSError: It is missing, or refuses.
+    """
+    command = ["nsenter", "--target", str(pid), "--net", "ip", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise OSError(f"{shlex.join(command)}: {done.stderr.strip()}")
