@@ -2,7 +2,8 @@
 
 DistrlError                     1   unexpected
 ├── ConfigError                 2   usage or configuration; also an environment that cannot be started
-│   └── MissingExtraError       2   an optional dependency is not installed
+│   ├── MissingExtraError       2   an optional dependency is not installed
+│   └── RunKeyError             2   the key of the run is missing, or another launch's
 ├── EnvironmentFailedError      3   the environment keeps failing while training
 ├── StalledError                4   no progress for `learner.stall_timeout_s`
 ├── NonFiniteError              5   loss, gradient or weights are not finite
@@ -45,6 +46,10 @@ class MissingExtraError(ConfigError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} is not installed: {how_to_install(extra)}")
+
+
+class RunKeyError(ConfigError):
+    """The run's key cannot be read, or has not signed the run's description."""
 
 
 class EnvironmentFailedError(DistrlError):

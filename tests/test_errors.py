@@ -18,6 +18,7 @@ def tree() -> list[type[DistrlError]]:
         ("DistrlError", 1),
         ("ConfigError", 2),
         ("MissingExtraError", 2),
+        ("RunKeyError", 2),
         ("CheckpointError", 2),
         ("EnvironmentFailedError", 3),
         ("StalledError", 4),

@@ -18,7 +18,7 @@ def actors(
         typer.Option(min=1, metavar="N", help="Number of actors. [dim]Default: one for each core.[/]"),
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until the run exists, and while Redis cannot be reached.")
+        bool, typer.Option("--wait", help="Wait for the run and its key file, and while Redis cannot be reached.")
     ] = False,
     log_dir: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Logs of the actors. [dim]Default: actors-ID.[/]")

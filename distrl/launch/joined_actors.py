@@ -9,7 +9,14 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
-from distrl.errors import EnvironmentFailedError, FencedError, MemoryBackendError, MissingRunError, OutageError
+from distrl.errors import (
+    EnvironmentFailedError,
+    FencedError,
+    MemoryBackendError,
+    MissingRunError,
+    OutageError,
+    RunKeyError,
+)
 from distrl.interrupt import Interrupt
 from distrl.launch.fleet import SAME_ERROR, Fleet, HangWatch, Launcher, Member, end, how_it_ended
 from distrl.launch.outcome import ENDS, UNKNOWN, Outcome
@@ -22,7 +29,7 @@ from distrl.roles.join import join
 from distrl.roles.machine import cores
 from distrl.roles.plan import Role
 from distrl.roles.suspend_clock import AwakeClock
-from distrl.roles.trust import Trust
+from distrl.roles.trust import Trust, key_may_change
 
 TICK_S = 0.05
 LOOK_EVERY_S = 0.5
@@ -52,8 +59,8 @@ def join_actors(
 
     Args:
         trust: Called once the run is there: every launch of a run has a key of its own, in a file that may be new.
-        wait: Wait for a run that does not exist yet, and for the next launch of one that is gone without having ended;
-            wait through outages of Redis of any length.
+        wait: Wait for a run that does not exist yet, for the next launch of one that is gone without having ended, and
+            for the file with its key; wait through outages of Redis of any length.
         log_dir: Folder of the actors' logs, made if missing.
 
     Raises:
@@ -65,8 +72,8 @@ def join_actors(
         try:
             run, told = _found(redis_url, run_id, trust), ""
             return _stay(run, count, interrupt, report, log_dir, patient=wait)
-        except (MissingRunError, FencedError, OutageError) as error:
-            if not wait:
+        except (MissingRunError, FencedError, OutageError, RunKeyError) as error:
+            if not wait or (isinstance(error, RunKeyError) and not key_may_change()):
                 raise
             if str(error) != told:
                 told = str(error)

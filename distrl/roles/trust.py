@@ -17,7 +17,7 @@ from typing import Any
 from distrl.config import RunConfig
 from distrl.config.algorithms import ExternalAlgorithmParameters
 from distrl.config.secrets import read_secret
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, RunKeyError
 
 KEY_VARIABLE = "DISTRL_RUN_KEY"
 KEY_FILE_VARIABLE = "DISTRL_RUN_KEY_FILE"
@@ -42,19 +42,29 @@ def given_key(environment: Mapping[str, str] | None = None) -> str | None:
     """Return the run's key from `DISTRL_RUN_KEY` or from the file that `DISTRL_RUN_KEY_FILE` names; else None.
 
     Raises:
-        ConfigError: There is one and it is not 64 hexadecimal digits, or the file cannot be read.
+        RunKeyError: There is one and it is not 64 hexadecimal digits, or the file cannot be read.
     """
     variables = os.environ if environment is None else environment
     if key := variables.get(KEY_VARIABLE, "").strip():
         return _checked(key, KEY_VARIABLE)
     if not (path := variables.get(KEY_FILE_VARIABLE, "")):
         return None
-    return _checked(read_secret(path, KEY_FILE_VARIABLE), f"{KEY_FILE_VARIABLE} {path}")
+    try:
+        key = read_secret(path, KEY_FILE_VARIABLE)
+    except ConfigError as error:
+        raise RunKeyError(str(error)) from error
+    return _checked(key, f"{KEY_FILE_VARIABLE} {path}")
+
+
+def key_may_change(environment: Mapping[str, str] | None = None) -> bool:
+    """Return whether `given_key` reads a file, which may be written or replaced while this process waits."""
+    variables = os.environ if environment is None else environment
+    return bool(variables.get(KEY_FILE_VARIABLE)) and not variables.get(KEY_VARIABLE, "").strip()
 
 
 def _checked(key: str, where: str) -> str:
     if not _KEY.fullmatch(key):
-        raise ConfigError(f"{where} is no run key; copy the 64 hexadecimal digits in {KEY_FILE} of the run directory")
+        raise RunKeyError(f"{where} is no run key; copy the 64 hexadecimal digits in {KEY_FILE} of the run directory")
     return key
 
 
@@ -74,14 +84,14 @@ class Trust:
         """Check the signature of the description's text, before the text is parsed; without a key nothing is checked.
 
         Raises:
-            ConfigError: The signature is missing or wrong.
+            RunKeyError: The signature is missing or wrong.
         """
         if self.key is None:
             return
         if hmac.compare_digest(signature(self.key, description).encode(), (signed or "").encode()):
             return
         what = "is not signed" if not signed else "does not have its signature"
-        raise ConfigError(
+        raise RunKeyError(
             f"the description of run {run_id} in Redis {what}: a client of Redis has rewritten it, or {KEY_VARIABLE} "
             "is the key of another run or launch: copy run.key again; nothing of it was used"
         )

@@ -1,13 +1,14 @@
 """The parent of actors that join a run: what it starts, what it makes of their ends, and how it leaves."""
 
 import threading
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from distrl.config import RunConfig
-from distrl.errors import ConfigError, FencedError, MissingRunError, OutageError
+from distrl.errors import ConfigError, FencedError, MissingRunError, OutageError, RunKeyError
 from distrl.interrupt import Interrupt
 from distrl.launch import fleet, joined_actors
 from distrl.launch.joined_actors import JoinedActors, join_actors
@@ -16,7 +17,7 @@ from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import RoleStatus
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.plan import Role
-from distrl.roles.trust import Trust
+from distrl.roles.trust import Trust, given_key, new_key, signature
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 from tests.launch.conftest import ScriptedLauncher
 
@@ -273,3 +274,48 @@ def test_the_key_is_read_when_the_run_is_there(tmp_path):
     backend.create("{}")
     with pytest.raises(ConfigError, match="no run key"):
         join_actors(url, "r", trust, 1, **options)
+
+
+@pytest.fixture
+def signed_run(tmp_path):
+    """A function that launches a run whose description is signed by a key, and the URL at which it is."""
+
+    def launch(key):
+        spec = EnvSpec("X", {"observation": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
+        text = RunDescription(run_id="r", run_dir=str(tmp_path), config=RunConfig(), spec=spec).published()
+        backend.create(text, signature(key, text))
+
+    launch.url = f"local:{tmp_path.name}"
+    with closing(connect(launch.url, "r", name="test", give_up_s=1.0)) as backend:
+        yield launch
+
+
+def test_who_waits_waits_for_the_key_of_the_launch(signed_run, tmp_path, monkeypatch):
+    """Hosts that do not share the run directory get a copy of the key after the launch."""
+    right, wrong, told = new_key(), new_key(), []
+    file = tmp_path / "run.key"
+    monkeypatch.setenv("DISTRL_RUN_KEY_FILE", str(file))
+    monkeypatch.setattr(joined_actors, "WAIT_S", 0.0)
+    monkeypatch.setattr(joined_actors, "_stay", lambda run, *_, **__: Outcome(0, run.description.run_id))
+    signed_run(right)
+
+    def copied(line):
+        told.append(line)
+        file.write_text(wrong if len(told) == 1 else right)
+        file.chmod(0o600)
+
+    options = {"log_dir": tmp_path, "report": copied, "interrupt": Interrupt()}
+    with pytest.raises(RunKeyError, match="No such file"):
+        join_actors(signed_run.url, "r", lambda: Trust(given_key()), 1, wait=False, **options)
+    assert join_actors(signed_run.url, "r", lambda: Trust(given_key()), 1, wait=True, **options) == Outcome(0, "r")
+    assert told[0].startswith(f"waiting: DISTRL_RUN_KEY_FILE {file} cannot be read")
+    assert "does not have its signature" in told[1]
+    assert len(told) == 2
+
+
+def test_a_wrong_key_in_a_variable_is_not_waited_for(signed_run, tmp_path, monkeypatch):
+    monkeypatch.setenv("DISTRL_RUN_KEY", new_key())
+    signed_run(new_key())
+    options = {"wait": True, "log_dir": tmp_path, "report": lambda text: None, "interrupt": Interrupt()}
+    with pytest.raises(RunKeyError, match="does not have its signature"):
+        join_actors(signed_run.url, "r", lambda: Trust(given_key()), 1, **options)

@@ -5,9 +5,9 @@ import os
 import pytest
 
 from distrl.config import RunConfig
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, RunKeyError
 from distrl.roles.description import RunDescription
-from distrl.roles.trust import Trust, code_named, given_key, new_key, signature
+from distrl.roles.trust import Trust, code_named, given_key, key_may_change, new_key, signature
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 
 SPEC = EnvSpec("X", {"a": ArraySpec((4,), "float32")}, {"action": DiscreteSpec(2)})
@@ -36,7 +36,7 @@ def test_a_description_that_was_rewritten_is_refused_and_the_right_one_is_not():
         ("text", None, "is not signed"),
     ):
         with pytest.raises(
-            ConfigError, match=f"the description of run r in Redis {what}: a client of Redis has"
+            RunKeyError, match=f"the description of run r in Redis {what}: a client of Redis has"
         ) as error:
             trust.check_signature("r", text, signed)
         assert "is the key of another run or launch: copy run.key again" in str(error.value)
@@ -63,8 +63,15 @@ def test_the_key_comes_from_a_variable_or_a_file(tmp_path):
         ({"DISTRL_RUN_KEY_FILE": str(tmp_path / "none")}, "none cannot be read: .*No such file"),
         ({"DISTRL_RUN_KEY_FILE": str(readable)}, "others may read DISTRL_RUN_KEY_FILE .*; chmod 600"),
     ):
-        with pytest.raises(ConfigError, match=refusal):
+        with pytest.raises(RunKeyError, match=refusal):
             given_key(variables)
+
+
+def test_a_key_in_a_file_may_change():
+    file = {"DISTRL_RUN_KEY_FILE": "run.key"}
+    assert key_may_change(file)
+    assert not key_may_change({**file, "DISTRL_RUN_KEY": KEY})
+    assert not key_may_change({})
 
 
 LAYER = {"kind": "custom", "layer": "mine:Layer"}
