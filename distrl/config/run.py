@@ -115,6 +115,8 @@ class MemoryConfig(Section):
                 )
         if self.is_changed("tls") and (self.url is None or not self.url.startswith(TLS_SCHEMES)):
             raise ValueError("memory.tls has no use without a memory.url that asks for TLS: rediss://…")
+        if self.is_changed("keep_s") and self.url is None:
+            raise ValueError("memory.keep_s has no use without memory.url: the embedded Redis ends with the run")
         if self.url is not None and self.keep_s < 2.0 * self.give_up_s:
             raise ValueError(
                 f"memory.keep_s: {self.keep_s} is too short: in an outage of memory.give_up_s: {self.give_up_s:g} the "

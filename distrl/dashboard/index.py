@@ -89,6 +89,7 @@ class Index:
 
     def __init__(self, root: Path, remote_runs: Callable[[], Sequence[Found]] = tuple) -> None:
         self.root = root
+        self._has_root = False  # whether it was ever there: a dashboard of runs in Redis needs no folder
         self._remote_runs = remote_runs
         self._lock = threading.RLock()
         self._store = _Store(root)
@@ -163,7 +164,8 @@ class Index:
 
     def _look(self) -> None:
         known, folders = {}, {}
-        for folder in run_directories(self.root, _LOG.warning):
+        self._has_root = self._has_root or self.root.exists()
+        for folder in run_directories(self.root, _LOG.warning) if self._has_root else ():
             path = "" if folder == self.root else folder.relative_to(self.root).as_posix()
             name = id_of(path)
             known[name], folders[name] = _read_again(folder, path, self._known.get(name)), folder

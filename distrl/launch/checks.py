@@ -9,8 +9,8 @@ from distrl.config.load import LoadedConfig
 from distrl.config.run import MemoryConfig
 from distrl.environments.probe import probe
 from distrl.errors import ConfigError, require
+from distrl.launch.earlier_launch import check_run_id
 from distrl.launch.external_algorithm import settled
-from distrl.memory_backend.backend import connect_engine
 from distrl.memory_backend.compression import require_library
 from distrl.memory_backend.embedded_redis import find_server
 from distrl.memory_backend.keys import with_namespace
@@ -18,7 +18,6 @@ from distrl.memory_backend.tls import with_files
 from distrl.networks.parts.schemes import check_windows
 from distrl.roles.framework import require_framework
 from distrl.roles.plan import check_queue, oversubscription_warning, publication_note, replay_note
-from distrl.runs.run_directory import require_free
 from distrl.types import EnvSpec
 
 
@@ -31,12 +30,11 @@ class Checked:
     notes: tuple[str, ...]
 
 
-def check(loaded: LoadedConfig, run_dir: Path, resume: str | None) -> Checked:
+def check(loaded: LoadedConfig, run_dir: Path, run_id: str) -> Checked:
     """Check everything that can be known before the launch, the cheapest first."""
     loaded = settled(loaded)
     config = loaded.config
-    _check_launchable(config)
-    require_free(run_dir, resume)
+    _check_launchable(config, run_dir, run_id)
     spec = probe(config.environment, action_mask=config.network.action_mask)
     config.algorithm.check_actions(spec)
     check_windows(config.network, spec)
@@ -50,8 +48,8 @@ def check(loaded: LoadedConfig, run_dir: Path, resume: str | None) -> Checked:
     return Checked(loaded, spec, tuple(filter(None, notes)))
 
 
-def _check_launchable(config: RunConfig) -> None:
-    """Check extras, Redis, and whether all roles can reach it."""
+def _check_launchable(config: RunConfig, run_dir: Path, run_id: str) -> None:
+    """Check extras, Redis, whether all roles can reach it, and whether the run's id is free there."""
     require_framework(config.learner.backend)
     if config.deterministic:
         return
@@ -66,7 +64,7 @@ def _check_launchable(config: RunConfig) -> None:
                 "name one that they can with --redis-url"
             )
     else:
-        connect_engine(run_url(config.memory.url, config.memory), name="check", give_up_s=3.0).close()
+        check_run_id(run_url(config.memory.url, config.memory), run_id, str(run_dir.resolve()))
 
 
 def run_url(url: str, memory: MemoryConfig) -> str:

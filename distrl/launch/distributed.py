@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Literal
 
 from distrl.data_store.atomic import put_file
 from distrl.errors import DecodeError, DistrlError, MemoryBackendError
@@ -20,10 +21,14 @@ from distrl.launch.outcome import Outcome
 from distrl.launch.processes import ProcessLauncher
 from distrl.launch.supervise import Supervisor
 from distrl.learner.policy_files import write_weights
+from distrl.memory_backend.access import user_name
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.codec import decode_weights
+from distrl.memory_backend.credentials import password
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
+from distrl.memory_backend.keys import DEFAULT_NAMESPACE, split_namespace
 from distrl.memory_backend.records import SupervisorStatus
+from distrl.memory_backend.redis_address import parse_address, with_user
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.trust import KEY_FILE, Trust, new_key, signature
 from distrl.runs.run_directory import usable, write_run_json
@@ -63,11 +68,26 @@ def train_with_roles(
 
 def _tell_how_to_join(run: Run, monitor: Monitor) -> None:
     """Print the commands by which other hosts bring actors, and an evaluator where this one has no environment."""
-    joins = f"--redis-url {shlex.quote(run.address.redis_url)} --run-id {run.address.run_id}"
-    key = f"with DISTRL_RUN_KEY_FILE naming a copy of {Path(run.description.run_dir) / KEY_FILE}"
-    monitor.event(f"no actors here; on their hosts, {key}: distrl actors {joins}")
+    monitor.event(f"no actors here; on their hosts, {_how_to_join(run, 'actor', 'distrl actors')}")
     if run.config.evaluation.every_env_steps is not None and run.config.environment.spec_file is not None:
-        monitor.event(f"no evaluator here; on a host with the environment, {key}: distrl evaluator {joins}")
+        how = _how_to_join(run, "evaluator", "distrl evaluator")
+        monitor.event(f"no evaluator here; on a host with the environment, {how}")
+
+
+def _how_to_join(run: Run, role: Literal["actor", "evaluator"], command: str) -> str:
+    """Return what another host needs for a role, and the command; the learner's user of Redis is not for it."""
+    url = run.address.redis_url
+    namespace = split_namespace(url)[1] or DEFAULT_NAMESPACE
+    needs = [f"with DISTRL_RUN_KEY_FILE naming a copy of {Path(run.description.run_dir) / KEY_FILE}"]
+    if password(url) is not None:
+        needs.append("DISTRL_REDIS_PASSWORD_FILE")
+    user = parse_address(url).user
+    if user == user_name(namespace, "learner"):
+        url = with_user(url, user_name(namespace, role))
+    elif user is not None:
+        url = with_user(url, None)
+        needs.append(f"a user for {role}s in the URL ({user} is the learner's)")
+    return f"{' and '.join(needs)}: {command} --redis-url {shlex.quote(url)} --run-id {run.address.run_id}"
 
 
 def _publish(run: Run, backend: Backend) -> None:

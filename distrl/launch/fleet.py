@@ -67,6 +67,7 @@ class Member:
     last_code: int | None = None
     last_error: str | None = None
     killed_for: str | None = None  # until it is found dead
+    was_killed: bool = False  # whether its parent ended it so
     errors: deque[tuple[str, tuple[int, ...]]] = field(default_factory=lambda: deque(maxlen=SAME_ERROR))
 
     @property
@@ -93,7 +94,7 @@ class Fleet:
 
     def __init__(self, launcher: Launcher, restart_budget: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._launcher = launcher
-        self._budget = restart_budget
+        self.budget = restart_budget
         self._clock = clock
         self.members: dict[Role, Member] = {}
         self.restarts = 0  # of all roles, retired ones included
@@ -110,7 +111,9 @@ class Fleet:
         found = []
         for member in self.members.values():
             if member.handle is not None and (code := member.handle.poll()) is not None:
-                member.last_code, member.last_error = code, member.handle.error
+                logged = member.handle.error if code > 0 else None  # a role that a signal ends logs no error
+                member.last_code, member.last_error = code, member.killed_for or logged
+                member.was_killed, member.killed_for = member.killed_for is not None, None
                 member.handle, member.start_at = None, float("inf")
                 found.append(member)
         return found
@@ -125,7 +128,7 @@ class Fleet:
         now = self._clock()
         while member.deaths and now - member.deaths[0] > BUDGET_WINDOW_S:
             member.deaths.popleft()
-        if len(member.deaths) >= self._budget and not (outage and self._budget):
+        if len(member.deaths) >= self.budget and not (outage and self.budget):
             return None
         if now - member.started_at >= HEALTHY_S:
             member.short_lives = 0

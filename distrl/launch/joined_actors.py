@@ -9,18 +9,12 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
-from distrl.errors import (
-    EnvironmentFailedError,
-    FencedError,
-    MemoryBackendError,
-    MissingRunError,
-    OutageError,
-    RunKeyError,
-)
+from distrl.errors import FencedError, MemoryBackendError, MissingRunError, OutageError, RunKeyError
 from distrl.interrupt import Interrupt
-from distrl.launch.fleet import SAME_ERROR, Fleet, HangWatch, Launcher, Member, end, how_it_ended
-from distrl.launch.outcome import ENDS, UNKNOWN, Outcome
+from distrl.launch.fleet import Fleet, HangWatch, Launcher, Member, end
+from distrl.launch.outcome import Outcome
 from distrl.launch.processes import ProcessLauncher
+from distrl.launch.restarts import fatal_end, restart
 from distrl.memory_backend.backend import Backend, connect
 from distrl.memory_backend.records import RoleStatus
 from distrl.metrics.phrases import role_states
@@ -75,9 +69,11 @@ def join_actors(
         except (MissingRunError, FencedError, OutageError, RunKeyError) as error:
             if not wait or (isinstance(error, RunKeyError) and not key_may_change()):
                 raise
-            if str(error) != told:
-                told = str(error)
-                report(f"waiting: {told}")
+            again = isinstance(error, FencedError)
+            line = f"run {run_id} was launched again: joining the new launch" if again else f"waiting: {error}"
+            if line != told:
+                told = line
+                report(told)
             time.sleep(WAIT_S)
     return Outcome(interrupt.code, interrupt.name)
 
@@ -167,20 +163,21 @@ class JoinedActors:
 
     def _look(self) -> Outcome | None:
         """Read the run's state and the actors' heartbeats; return the outcome if the run is over."""
+        began = time.monotonic()  # the clock of suspended time takes the waits for Redis for naps
         try:
             stop = self._registry.control().stop
             self._backend.check_launch()
             self._survived = self._backend.engine.interruptions
             self._statuses = self._registry.actors([member.role.id for member in self._fleet.actors])
         except OutageError as error:
-            self._wait_for_redis(error)
+            self._wait_for_redis(error, began)
             return None
         except MissingRunError:
             if self._backend.engine.interruptions > self._survived:  # Redis may have lost its data
                 raise
             stop = stop or "its keys are removed"
         if self._away_since is not None:
-            self._report(f"Redis answers again after {self._awake.age_s(self._away_since):.0f} s")
+            self._report(f"Redis answers again after {time.monotonic() - self._away_since:.0f} s")
             self._away_since, self._watch = None, self._new_watch()
         if stop is not None:
             self._report(f"the run ends: {stop}")
@@ -190,39 +187,28 @@ class JoinedActors:
         self._report_states()
         return None
 
-    def _wait_for_redis(self, error: OutageError) -> None:
+    def _wait_for_redis(self, error: OutageError, began: float) -> None:
         """Wait for `memory.give_up_s`, or longer if this host is patient.
+
+        Args:
+            began: When the operation began that Redis has not answered.
 
         Raises:
             OutageError: The time is over.
         """
         if self._away_since is None:
-            self._away_since = self._awake.look()
+            self._away_since = began
             self._report(f"{error}; waiting")
-        elif not self._patient and self._awake.age_s(self._away_since) > self._run.config.memory.give_up_s:
+        elif not self._patient and time.monotonic() - self._away_since > self._run.config.memory.give_up_s:
             raise error
 
     def _bury(self, member: Member) -> Outcome | None:
         """Handle the end of an actor: schedule another start, or return the outcome if it failed for good."""
-        role, code = member.role, member.last_code
-        assert code is not None  # it is among the dead
-        hung, member.killed_for = member.killed_for, None
-        error = hung or (member.last_error if code > 0 else None)
-        end_of_code = ENDS.get(code, UNKNOWN)
-        if end_of_code.fatal_to == "all":
-            return Outcome(code, end_of_code.reason, f"{role.name}: {error or f'exit code {code}'}")
-        self._let_go(role)
-        progress = (sum(status.env_steps for status in self._statuses),)
-        if member.repeats(error if end_of_code.repeats else None, progress):
-            return Outcome(code, "keeps failing", f"{role.name} failed {SAME_ERROR} times in the same way: {error}")
-        how = how_it_ended(code, error)
-        delay = self._fleet.restart_later(member, outage=code == MemoryBackendError.exit_code)
-        if delay is None:
-            final = EnvironmentFailedError.exit_code if hung else max(code, 1)
-            budget = f"more often than actors.restart_budget {self._run.config.actors.restart_budget} allows"
-            return Outcome(final, "restart budget spent", f"{role.name} ended {budget} ({how})")
-        self._report(f"{role.name} ended ({how}); starting again in {delay:.1f} s")
-        return None
+        if (outcome := fatal_end(member)) is not None:
+            return outcome
+        self._let_go(member.role)
+        progress = sum(status.env_steps for status in self._statuses)
+        return restart(self._fleet, member, (progress,), self._report)
 
     def _let_go(self, role: Role) -> None:
         """Give back the ticket of an actor that has ended, and ignore the heartbeat that it left."""
@@ -237,7 +223,7 @@ class JoinedActors:
         starting = sum(m.handle is not None and m.role.id not in reported for m in self._fleet.actors)
         room = max(cores() - starting, 0)
         room -= len(self._fleet.start_due(room))
-        with suppress(OutageError):  # the next look reports it
+        with suppress(OutageError, MissingRunError, FencedError):  # the next look judges it
             for _ in range(min(room, self._count - len(self._fleet.members))):
                 self._fleet.add(Role("actor", self._registry.claim_actor()))
 

@@ -1,18 +1,20 @@
 """The runs that a Redis holds, living or dead, for `distrl runs --redis-url`."""
 
 import json
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from distrl.errors import ConfigError, MissingRunError, printable
 from distrl.memory_backend.backend import Backend, connect, connect_engine
 from distrl.memory_backend.engine import Engine, RunStore
-from distrl.memory_backend.keys import RunKeys, run_of, runs_pattern, split_namespace
+from distrl.memory_backend.keys import DEFAULT_NAMESPACE, RunKeys, run_of, runs_pattern, split_namespace
 from distrl.memory_backend.records import SILENT_S, heartbeat_ages_s
-from distrl.roles.presence import living
+from distrl.roles.presence import leaders, living
 
 GIVE_UP_S = 3.0
+NO_KEY = -2
+"""Reply to TTL for a key that does not exist."""
 
 
 @dataclass(frozen=True)
@@ -52,21 +54,24 @@ def stored_runs(url: str) -> list[StoredRun]:
 
 
 def remove_run(url: str, run_id: str) -> None:
-    """Remove the keys of a dead run.
+    """Remove the keys of a dead run, also of one that another version of distrl or another program has written.
 
     Raises:
-        ConfigError: There is no such run, or it lives.
+        ConfigError: The run lives.
+        MissingRunError: There is no such run.
         MemoryBackendError: Redis is unreachable, or the run was launched again meanwhile.
     """
+    keys = RunKeys(run_id, split_namespace(url)[1] or DEFAULT_NAMESPACE)
     with closing(connect(url, run_id, name="cli", give_up_s=GIVE_UP_S)) as backend:
-        try:
+        if int(backend.engine.call("TTL", keys.run)) == NO_KEY:
+            raise MissingRunError(
+                f"no run {run_id} at {backend.engine.url} in this namespace; distrl runs --redis-url URL lists all, "
+                "and the URL's option namespace selects one"
+            )
+        found = backend
+        with suppress(MissingRunError):  # the key `run` may hold no launch
             found = backend.of_standing_launch()
-        except MissingRunError as error:
-            raise ConfigError(
-                f"there is no run {run_id} at {backend.engine.url} in this namespace; distrl runs --redis-url URL "
-                "lists all, and the URL's option namespace selects one"
-            ) from error
-        if (alive := living(found.registry, ["supervisor", "learner"])) is not None:
+        if (alive := living(lambda: leaders(found.registry))) is not None:
             raise ConfigError(
                 f"run {run_id} goes on: {alive}, sends heartbeats; stop it first: distrl stop --redis-url URL --run-id "
                 f"{run_id}"

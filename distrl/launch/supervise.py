@@ -11,9 +11,10 @@ from pathlib import Path
 from distrl.config import RunConfig
 from distrl.errors import EnvironmentFailedError, MemoryBackendError, StalledError
 from distrl.interrupt import Interrupt
-from distrl.launch.fleet import SAME_ERROR, Fleet, Handle, HangWatch, Launcher, Member, end, have_ended, how_it_ended
+from distrl.launch.fleet import Fleet, Handle, HangWatch, Launcher, Member, end, have_ended
 from distrl.launch.monitor import Monitor
-from distrl.launch.outcome import ENDS, UNKNOWN, Outcome
+from distrl.launch.outcome import Outcome
+from distrl.launch.restarts import fatal_end, restart
 from distrl.launch.stall_report import stall_report
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.records import RoleStatus, SupervisorStatus
@@ -161,49 +162,28 @@ class Supervisor:
 
     def _bury(self, member: Member) -> Outcome | None:
         """Handle the end of a role: return the run's outcome if it is over, else schedule another start."""
-        role, code = member.role, member.last_code
-        assert code is not None  # it is among the dead
-        hung, member.killed_for = member.killed_for, None
-        error = hung or (member.last_error if code > 0 else None)  # a role that a signal ends logs no error
-        if role.kind == "learner" and (outcome := self._learner_is_done(member, code)) is not None:
+        role = member.role
+        if role.kind == "learner" and (outcome := self._learner_is_done(member)) is not None:
             return outcome
-        end = ENDS.get(code, UNKNOWN)
-        if end.fatal_to in ("all", role.kind):
-            return Outcome(code, end.reason, f"{role.name}: {error or f'exit code {code}'}")
+        if (outcome := fatal_end(member)) is not None:
+            return outcome
         self._let_go(role)  # raises where Redis cannot be reached from here either
-        if code == 0 and self._backend.registry.control().stop is not None:
+        if member.last_code == 0 and self._backend.registry.control().stop is not None:
             return None
-        if self._is_hopeless(member, error):
-            return Outcome(code, "keeps failing", f"{role.name} failed {SAME_ERROR} times in the same way: {error}")
-        how = how_it_ended(code, error)
-        delay = self.fleet.restart_later(member, outage=code == MemoryBackendError.exit_code)
-        if delay is None:
-            final = EnvironmentFailedError.exit_code if hung else max(code, 1)
-            budget = f"more often than actors.restart_budget {self._config.actors.restart_budget} allows"
-            return Outcome(final, "restart budget spent", f"{role.name} ended {budget} ({how})")
-        self._monitor.event(f"{role.name} ended ({how}); starting again in {delay:.1f} s")
-        return None
+        if role.kind == "learner":
+            return restart(self.fleet, member, self._reached, self._monitor.event)
+        # Unrolls are progress for every other role. An environment that has produced some may only be away for a while,
+        # such as a simulator on another host.
+        produced = self._monitor.ledger.produced
+        may_pass = member.last_code == EnvironmentFailedError.exit_code and produced > 0
+        return restart(self.fleet, member, (*self._reached, produced), self._monitor.event, may_pass=may_pass)
 
-    def _is_hopeless(self, member: Member, error: str | None) -> bool:
-        """Return whether a role fails again and again in the same way, so that another start would be in vain.
-
-        An environment that has produced unrolls in this run may only be away for a while, such as a simulator on
-        another host: the restart budget decides then.
-        """
-        code, produced = member.last_code or 0, self._monitor.ledger.produced
-        repeated = error if ENDS.get(code, UNKNOWN).repeats else None
-        if member.role.kind == "learner":
-            return member.repeats(repeated, self._reached)
-        # Unrolls are progress for every role but the learner.
-        return member.repeats(repeated, (*self._reached, produced)) and not (
-            code == EnvironmentFailedError.exit_code and produced
-        )
-
-    def _learner_is_done(self, member: Member, code: int) -> Outcome | None:
+    def _learner_is_done(self, member: Member) -> Outcome | None:
         """Return the outcome if the learner has ended as asked, or has failed when it had reached its end."""
+        code = member.last_code
         if code == 0:
             return Outcome(0, self._backend.registry.control().stop or "asked")
-        if code > 0 and (reached := self._reached_end()) is not None:
+        if code is not None and code > 0 and (reached := self._reached_end()) is not None:
             return Outcome(code, reached, f"learner: {self._unsaved() or member.last_error or f'exit code {code}'}")
         return None
 

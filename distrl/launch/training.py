@@ -25,7 +25,7 @@ from distrl.learner.replay_set_up import empty_replay_note
 from distrl.memory_backend.keys import checked_run_id
 from distrl.roles.description import RunDescription
 from distrl.roles.plan import most_actors
-from distrl.runs.run_directory import Opened, open_run_directory, run_id_of, usable
+from distrl.runs.run_directory import Opened, open_run_directory, require_free, run_id_of, usable
 from distrl.runs.summary import Summary
 from distrl.terminal.console import View
 
@@ -57,11 +57,13 @@ def train(
     """
     began = time.time(), time.monotonic()
     chosen = None if run_id is None else checked_run_id(run_id)
-    checked = check(loaded, run_dir, resume)
+    require_free(run_dir, resume)
+    run_id = _run_id(run_dir, chosen)
+    checked = check(loaded, run_dir, run_id)
     with open_run_directory(run_dir, resume) as opened:
         try:
             with written_config(run_dir, checked.loaded) as keep_config:
-                launch = _Launch(checked, run_dir, _run_id(run_dir, chosen), opened, view, head_start, interrupt, began)
+                launch = _Launch(checked, run_dir, run_id, opened, view, head_start, interrupt, began)
                 summary = launch.run(keep_config)
         except ConfigError:
             if opened.was_empty:

@@ -114,7 +114,12 @@ def users(namespace: str, server: Server) -> dict[Role, str]:
     Raises:
         ConfigError: The namespace is not allowed.
     """
-    return {role: f"user distrl-{namespace}-{role} {_rules(role, namespace, server)}" for role in ROLES}
+    return {role: f"user {user_name(namespace, role)} {_rules(role, namespace, server)}" for role in ROLES}
+
+
+def user_name(namespace: str, role: Role) -> str:
+    """Return the name of a role's user."""
+    return f"distrl-{namespace}-{role}"
 
 
 def _rules(user: Role, namespace: str, server: Server) -> str:

@@ -227,7 +227,7 @@ class RunStore:
         if self.launch is not None and found != self.launch.encode():
             raise FencedError(
                 f"{what}run {self.keys.run_id} at {self.engine.url} was launched again, and this role belongs to an "
-                "earlier launch; end it, and start it anew to join the new one"
+                "earlier launch; start it anew to join the new one"
             )
 
     def _gone(self, what: str) -> MissingRunError:

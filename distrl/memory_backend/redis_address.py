@@ -11,7 +11,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from distrl.config.secrets import refuse_password
 from distrl.errors import ConfigError
@@ -125,6 +125,13 @@ def public_url(url: str) -> str:
         return parse_address(url).public
     except ConfigError:
         return "the given URL"
+
+
+def with_user(url: str, user: str | None) -> str:
+    """Return the URL with another user, or without one."""
+    netloc = urlsplit(url).netloc
+    hosts = netloc.rpartition("@")[2]
+    return url.replace(f"//{netloc}", f"//{hosts}" if user is None else f"//{quote(user)}@{hosts}", 1)
 
 
 def _options(query: str, kind: Kind, encrypted: bool) -> dict[str, str]:

@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+import distrl
 from distrl.config import RunConfig
+from distrl.errors import MemoryBackendError
 from distrl.memory_backend.backend import Backend, connect, new_launch
 from distrl.memory_backend.redis_address import public_url
 from distrl.memory_backend.stream import QueueCaps
@@ -40,6 +43,26 @@ class RunDescription(BaseModel):
     spec: EnvSpec
     resumed_update: int = 0
     most_actors: int | None = None
+
+    @classmethod
+    def read(cls, text: str, run_id: str, version: str) -> Self:
+        """Return the description that `published` wrote.
+
+        Args:
+            version: That of the distrl that launched the run, for the error.
+
+        Raises:
+            MemoryBackendError: It is none that this version of distrl reads.
+        """
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            odd = error.errors(include_url=False)[0]
+            what = ": ".join(filter(None, (".".join(map(str, odd["loc"])), odd["msg"])))
+            raise MemoryBackendError(
+                f"run {run_id} of distrl {version} is not described as this distrl does ({what}), which is "
+                f"{distrl.__version__}; use one version of distrl for all roles"
+            ) from error
 
     def published(self) -> str:
         """The description as it stands in Redis: JSON, with `memory.url` without user, password and options."""

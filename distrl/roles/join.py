@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import ValidationError
 from setproctitle import setproctitle
 
 import distrl
@@ -54,14 +53,7 @@ def join(address: RunAddress, role: Role) -> tuple[Backend, Run]:
         text, signed = first.signed_config()
         version = first.distrl_version()
         trust.check_signature(run_id, text, signed)
-        description = RunDescription.model_validate_json(text)
-    except ValidationError as error:
-        odd = error.errors(include_url=False)[0]
-        where = ".".join(map(str, odd["loc"]))
-        raise MemoryBackendError(
-            f"run {run_id} of distrl {version} is not described as this distrl does ({where}: {odd['msg']}), which is "
-            f"{distrl.__version__}; use one version of distrl for all roles"
-        ) from error
+        description = RunDescription.read(text, run_id, version)
     finally:
         first.close()
     if description.run_id != run_id:

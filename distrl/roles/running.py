@@ -2,19 +2,19 @@
 
 import os
 import threading
-import time
 from collections.abc import Iterable
 from contextlib import closing
 
 from distrl.errors import ConfigError, DistrlError
-from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.keys import checked_actor
 from distrl.memory_backend.records import RoleStatus
+from distrl.memory_backend.registry import Registry
 from distrl.networks.framework.lean_import import collector_at_rest
 from distrl.roles.description import RunAddress
-from distrl.roles.join import HEARTBEAT_S, JoinedRole, be_done, become, give_way, join, log
+from distrl.roles.join import JoinedRole, be_done, become, give_way, join, log
 from distrl.roles.lifeline import LIFELINE_VARIABLE
 from distrl.roles.plan import Role
+from distrl.roles.presence import living
 from distrl.roles.trust import Trust, given_key
 
 
@@ -76,22 +76,16 @@ def run_here(role: Role, *, redis_url: str, run_id: str, allowed: Iterable[str] 
 
 
 def refuse_second(role: Role, address: RunAddress) -> None:
-    """Raise ConfigError if another process sends heartbeats as this role: one within two intervals."""
+    """Raise ConfigError if another process sends heartbeats as this role."""
     with closing(join(address, role)[0]) as backend:
-        before = _heartbeat(backend, role)
-        if before is None:
-            return
-        time.sleep(2 * HEARTBEAT_S + 0.5)
-        now = _heartbeat(backend, role) or before
-    if (now.incarnation, now.pid, now.beat) == (before.incarnation, before.pid, before.beat):
+        alive = living(lambda: _heartbeats(backend.registry, role))
+    if alive is None:
         return
-    who = f"process {now.pid} on {now.host}"
-    if role.kind == "actor":
-        raise ConfigError(f"run {address.run_id} has {role.name}, {who}; choose another --id, or use distrl actors")
-    raise ConfigError(f"run {address.run_id} has a learner, {who}; stop it first, or let its supervisor do it")
+    remedy = "choose another --id, or use distrl actors" if role.kind == "actor" else "stop it first"
+    raise ConfigError(f"run {address.run_id} has {alive}; {remedy}")
 
 
-def _heartbeat(backend: Backend, role: Role) -> RoleStatus | None:
-    registry = backend.registry
+def _heartbeats(registry: Registry, role: Role) -> list[RoleStatus]:
+    """Return the newest heartbeat of this role; without any there is none."""
     beats = registry.actors([role.id]) if role.kind == "actor" else registry.roles()  # an actor may not read all
-    return next((status for status in beats if Role.of(status) == role), None)
+    return [status for status in beats if Role.of(status) == role]

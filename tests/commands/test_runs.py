@@ -147,6 +147,6 @@ def test_runs_in_redis_are_listed_and_removed(run, redis_url):
         (told,) = json.loads(run("runs", "--redis-url", redis_url, "--json")[0])
         assert (told["run_id"], told["run_dir"], told["supervisor_age_s"]) == ("r1", "/runs/a", None)
         assert run("runs", "--redis-url", redis_url, "--remove", "r1") == ("removed the keys of run r1\n", "")
-        _, error = run("runs", "--redis-url", redis_url, "--remove", "r1", code=2)
-        assert error.startswith("distrl: error: there is no run r1 at ")
+        _, error = run("runs", "--redis-url", redis_url, "--remove", "r1", code=6)
+        assert error.startswith("distrl: error: no run r1 at ")
         assert run("runs", "--redis-url", redis_url) == ("no run in this Redis\n", "")

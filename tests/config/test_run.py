@@ -62,7 +62,11 @@ def test_keys_outlive_the_longest_outage():
     with pytest.raises(ValueError, match=r"memory.keep_s: 999 is too short.*; set it to 1000 or more"):
         memory(url=url, keep_s=999)
     assert memory(url=url, keep_s=1000).memory.keep_s == 1000
-    assert memory(keep_s=999).memory.keep_s == 999  # the run's own Redis ends with it
+
+
+def test_a_redis_of_the_runs_own_keeps_no_keys():
+    with pytest.raises(ValueError, match=r"memory.keep_s has no use without memory.url: the embedded Redis ends with"):
+        RunConfig.model_validate({"memory": {"keep_s": 999}})
 
 
 def test_what_actors_tell_of_their_rewards_follows_from_how_they_are_normalised():

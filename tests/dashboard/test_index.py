@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import sqlite3
 import threading
 
@@ -144,6 +145,18 @@ def test_an_index_that_is_lost_or_damaged_is_made_anew(look, make_run, root, dam
         database.close()
     assert look().entries() == before
     assert opened == ["a", "a"]
+
+
+def test_a_folder_that_was_never_there_is_no_trouble_and_one_that_goes_is(tmp_path, make_run, look, root, caplog):
+    index = Index(tmp_path / "none")
+    assert index.entries() == []
+    index.close()
+    assert caplog.messages == []
+    run, index = make_run("a"), look()
+    assert len(index.entries()) == 1
+    shutil.rmtree(root)
+    assert (run.exists(), index.entries()) == (False, [])
+    assert f"{root}: No such file or directory" in caplog.messages
 
 
 def test_where_nothing_can_be_written_the_index_is_in_memory(look, make_run, root, caplog):

@@ -64,7 +64,7 @@ def test_a_second_learner_is_refused_while_the_first_lives_and_changes_nothing(s
     done = distrl_command("learner", *where(run), **run.key)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"distrl: error: run {run.backend._run.keys.run_id} has a learner, process {first.pid} on ")
+    assert line.startswith(f"distrl: error: run {run.backend._run.keys.run_id} has learner, process {first.pid} on ")
     run.wait_for_updates(run.updates + 10)
     # No token was taken, so that there was no moment at which the first could not publish.
     assert (run.role("learner").pid, run.role("learner").incarnation) == (first.pid, first.incarnation)

@@ -3,14 +3,51 @@
 import shlex
 from types import SimpleNamespace
 
+import pytest
+
 from distrl.launch.distributed import _tell_how_to_join
 from tests.launched_run import run_in
 
 
-def test_the_command_for_other_hosts_can_be_pasted_into_a_shell(tmp_path):
-    url, told = "rediss://ada@h:1?ca_file=/etc/ca.crt&namespace=team-a", []
-    _tell_how_to_join(run_in(tmp_path, url, "k" * 64), SimpleNamespace(event=told.append))
+def told_for(folder, url):
+    """The line for the hosts of actors, and the URL in its command."""
+    told = []
+    _tell_how_to_join(run_in(folder, url, "k" * 64), SimpleNamespace(event=told.append))
     (line,) = told
-    command = line[line.index("distrl actors") :]
-    assert shlex.split(command) == ["distrl", "actors", "--redis-url", url, "--run-id", "r1"]
-    assert f"'{url}'" in command  # & ends a command
+    *before, named, option, run_id = shlex.split(line[line.index("distrl actors") :])
+    assert (before, option, run_id) == (["distrl", "actors", "--redis-url"], "--run-id", "r1")
+    return line, named
+
+
+def test_the_command_for_other_hosts_can_be_pasted_into_a_shell(tmp_path):
+    url = "rediss://h:1?ca_file=/etc/ca.crt&namespace=team-a"
+    line, named = told_for(tmp_path, url)
+    assert named == url
+    assert f"'{url}'" in line  # & ends a command
+
+
+@pytest.mark.parametrize(
+    ("user", "namespace", "named", "needs_user"),
+    [
+        ("", "team-a", "", False),
+        ("distrl-team-a-learner@", "team-a", "distrl-team-a-actor@", False),
+        ("distrl-default-learner@", "default", "distrl-default-actor@", False),
+        ("distrl-team-a-learner@", "team-b", "", True),
+        ("a%40b@", "default", "", True),
+    ],
+)
+def test_the_learners_user_is_not_for_other_hosts(tmp_path, user, namespace, named, needs_user):
+    option = "" if namespace == "default" else f"?namespace={namespace}"
+    line, url = told_for(tmp_path, f"redis+sentinel://{user}h:1,i/mymaster/0{option}")
+    assert url == f"redis+sentinel://{named}h:1,i/mymaster/0{option}"
+    assert ("a user for actors in the URL" in line) == needs_user
+    assert ("learner's" in line) == needs_user
+
+
+def test_a_password_is_named_and_not_shown(tmp_path, monkeypatch):
+    monkeypatch.setenv("DISTRL_REDIS_PASSWORD", "s3cret")
+    line, _ = told_for(tmp_path, "redis://h:1")
+    assert "DISTRL_REDIS_PASSWORD_FILE" in line
+    assert "s3cret" not in line
+    monkeypatch.delenv("DISTRL_REDIS_PASSWORD")
+    assert "DISTRL_REDIS_PASSWORD_FILE" not in told_for(tmp_path, "redis://h:1")[0]

@@ -7,10 +7,10 @@ import pytest
 
 from distrl.errors import ConfigError, FencedError, MissingRunError
 from distrl.launch import earlier_launch
-from distrl.launch.earlier_launch import remove_earlier_launch
+from distrl.launch.earlier_launch import check_run_id, remove_earlier_launch
 from distrl.memory_backend.records import SupervisorStatus
 from distrl.roles.description import Run
-from distrl.roles.presence import Kind
+from distrl.roles.presence import Status
 from tests.launched_run import run_in
 
 SUPERVISOR = SupervisorStatus("a", 7, 3)
@@ -36,25 +36,40 @@ def launch(tmp_path):
 
 @pytest.fixture
 def alive(monkeypatch):
-    """Process -> whether it lives; `asked` collects the kinds."""
+    """Process that lives -> the heartbeats that were looked at."""
 
     def say(found):
-        asked: list[Kind] = []
-        monkeypatch.setattr(earlier_launch, "living", lambda _, kinds: asked.extend(kinds) or found)
-        return asked
+        seen: list[Status] = []
+        monkeypatch.setattr(earlier_launch, "living", lambda read: seen.extend(read()) or found)
+        return seen
 
     return say
 
 
+def early_check(run):
+    """Before the environment is tried: there is no description of the run yet."""
+    check_run_id(run.address.redis_url, run.address.run_id, run.description.run_dir)
+
+
 def test_where_there_is_nothing_nothing_is_removed(launch):
-    assert remove_earlier_launch(launch(create=False)) is None
+    run = launch(create=False)
+    early_check(run)
+    assert remove_earlier_launch(run) is None
+
+
+def test_the_early_check_leaves_a_dead_launch_as_it_is(launch, alive):
+    alive(None)
+    earlier, later = launch(), launch(create=False)
+    early_check(later)
+    with closing(earlier.open_backend("test")) as backend:
+        assert backend.registry.supervisor() == SUPERVISOR
 
 
 def test_what_a_dead_launch_of_the_same_directory_has_left_is_removed(launch, alive):
-    asked = alive(None)
+    seen = alive(None)
     earlier, later = launch(), launch(create=False)
     assert remove_earlier_launch(later) == "removed what an earlier launch of r1 had left in Redis"
-    assert asked == ["supervisor", "learner"]
+    assert seen == [SUPERVISOR]
     with closing(later.open_backend("test")) as backend:
         backend.create("{}")
         assert backend.registry.supervisor() is None
@@ -65,8 +80,9 @@ def test_what_a_dead_launch_of_the_same_directory_has_left_is_removed(launch, al
 def test_a_launch_that_lives_is_left_alone(launch, alive):
     alive("supervisor, process 7 on host a")
     earlier, later = launch(), launch(create=False)
-    with pytest.raises(ConfigError, match=r"run r1 at local:.* goes on: supervisor, process 7 on host a, sends heart"):
-        remove_earlier_launch(later)
+    for refuses in (remove_earlier_launch, early_check):
+        with pytest.raises(ConfigError, match=r"run r1 at local:.* goes on: supervisor, process 7 on host a, "):
+            refuses(later)
     with closing(earlier.open_backend("test")) as backend:
         assert backend.registry.supervisor() == SUPERVISOR
 
@@ -74,10 +90,11 @@ def test_a_launch_that_lives_is_left_alone(launch, alive):
 def test_a_run_of_the_same_id_and_another_directory_is_left_alone(launch, alive, tmp_path):
     alive(None)
     earlier, later = launch(tmp_path / "other"), launch(create=False)
-    with pytest.raises(
-        ConfigError, match=rf"its directory is {tmp_path}/other; .* distrl runs --redis-url URL --remove r1"
-    ):
-        remove_earlier_launch(later)
+    for refuses in (remove_earlier_launch, early_check):
+        with pytest.raises(
+            ConfigError, match=rf"its directory is {tmp_path}/other; .* distrl runs --redis-url URL --remove r1"
+        ):
+            refuses(later)
     with closing(earlier.open_backend("test")) as backend:
         assert backend.registry.supervisor() == SUPERVISOR
 

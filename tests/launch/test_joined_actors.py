@@ -17,6 +17,7 @@ from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import RoleStatus
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.plan import Role
+from distrl.roles.suspend_clock import AwakeClock
 from distrl.roles.trust import Trust, given_key, new_key, signature
 from distrl.types import ArraySpec, DiscreteSpec, EnvSpec
 from tests.launch.conftest import ScriptedLauncher
@@ -108,6 +109,14 @@ def test_a_run_that_has_removed_its_keys_has_ended(joined):
     assert joined.outcome(nothing, joined.backend.delete).exit_code == 0
 
 
+def test_a_run_that_ends_while_an_actor_gets_its_id_has_ended(joined, monkeypatch):
+    def gone():
+        raise MissingRunError("run r is gone")
+
+    monkeypatch.setattr(joined.backend.registry, "claim_actor", gone)
+    assert joined.outcome(nothing, joined.backend.delete) == Outcome(0, "its keys are removed")
+
+
 @pytest.mark.parametrize("patient", [False, True])
 def test_a_run_that_is_gone_after_redis_was_away_may_have_been_lost(joined, patient):
     def lost():
@@ -175,11 +184,14 @@ def test_who_leaves_is_asked_first_and_its_heartbeat_goes(joined):
 
 
 @pytest.fixture
-def outage(joined, monkeypatch):
-    """A line of a script: from now on Redis is away, or answers again."""
+def outage(joined, monkeypatch, clock):
+    """A line of a script: from now on Redis is away, which each look finds out in 3.5 s, or answers again."""
     control = joined.backend.registry.control
+    monkeypatch.setattr(joined_actors.time, "monotonic", clock)
+    monkeypatch.setattr(joined_actors, "AwakeClock", lambda: AwakeClock(clock))
 
     def away():
+        clock.now += 3.5
         raise OutageError("Redis at redis://host is unreachable for 3 s")
 
     return lambda lasts: lambda: monkeypatch.setattr(joined.backend.registry, "control", away if lasts else control)
@@ -194,20 +206,23 @@ def test_an_outage_is_waited_for_and_nothing_starts_meanwhile(joined, outage):
     assert joined.outcome(*waits, outage(False), nothing, lambda: started_again(1), joined.stops).exit_code == 0
 
 
-def test_an_outage_longer_than_the_run_allows_ends_the_actors_unless_they_wait(joined, outage, monkeypatch):
-    monkeypatch.setattr(joined_actors.AwakeClock, "age_s", lambda *_: 61.0)
+def test_an_outage_longer_than_the_run_allows_ends_the_actors_unless_they_wait(joined, outage):
     with pytest.raises(OutageError, match="unreachable"):
-        joined.outcome(nothing, outage(True), nothing)
+        joined.outcome(nothing, outage(True), *[nothing] * 17)  # 18 looks, 63 s
     assert [handle.code for handle in joined.launcher.started] == [0, 0]
 
 
-def test_who_waits_survives_any_outage(joined, outage, monkeypatch):
-    monkeypatch.setattr(joined_actors.AwakeClock, "age_s", lambda *_: 3600.0)
-    script = (nothing, outage(True), nothing, nothing, outage(False), joined.stops)
+def test_a_shorter_outage_ends_none(joined, outage):
+    script = (nothing, outage(True), *[nothing] * 16, outage(False), joined.stops)  # 17 looks, 59.5 s
+    assert joined.outcome(*script) == Outcome(0, "solved")
+
+
+def test_who_waits_survives_any_outage(joined, outage):
+    script = (nothing, outage(True), *[nothing] * 99, outage(False), joined.stops)
     assert joined.outcome(*script, patient=True).exit_code == 0
     assert joined.told[:2] == [
         "Redis at redis://host is unreachable for 3 s; waiting",
-        "Redis answers again after 3600 s",
+        "Redis answers again after 350 s",
     ]
 
 
@@ -244,7 +259,8 @@ def test_only_who_waits_tries_again(monkeypatch, wait, error):
             join()
         return
     assert join() == Outcome(0, "solved")
-    assert told == [f"waiting: {error}"]
+    again = isinstance(error, FencedError)
+    assert told == ["run r was launched again: joining the new launch" if again else f"waiting: {error}"]
     assert attempts.replies == []
 
 

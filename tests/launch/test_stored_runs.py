@@ -5,10 +5,10 @@ from contextlib import closing
 
 import pytest
 
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, MissingRunError
 from distrl.launch import stored_runs as stored
 from distrl.launch.stored_runs import StoredRun, remove_run, stored_runs
-from distrl.memory_backend.backend import connect
+from distrl.memory_backend.backend import connect, connect_engine
 from distrl.memory_backend.records import RoleStatus, SupervisorStatus
 
 pytestmark = pytest.mark.redis
@@ -61,7 +61,7 @@ def test_a_description_of_another_program_is_no_error(redis_url, make, descripti
 
 def test_a_run_that_lives_is_not_removed(redis_url, make, monkeypatch):
     backend = make("live")
-    monkeypatch.setattr(stored, "living", lambda _, kinds: f"{kinds[1]}, process 7 on host h")
+    monkeypatch.setattr(stored, "living", lambda _: "learner, process 7 on host h")
     with pytest.raises(ConfigError, match="run live goes on: learner, process 7 on host h, sends heartbeats; stop it"):
         remove_run(redis_url, "live")
     assert backend.config_json() == DESCRIPTION
@@ -72,5 +72,16 @@ def test_a_dead_run_is_removed_from_its_namespace_alone(redis_url, make):
     remove_run(redis_url, "r")
     assert there.config_json() == DESCRIPTION
     assert here.engine.keys(f"{here._run.keys.prefix}*") == []
-    with closing(connect(redis_url, "r", name="test", give_up_s=1.0)), pytest.raises(ConfigError, match="no run r at"):
+    with pytest.raises(MissingRunError, match="no run r at"):
         remove_run(redis_url, "r")
+
+
+def test_a_run_without_a_launch_is_listed_and_removed(redis_url):
+    """Another program has written its key, or another version of distrl."""
+    with closing(connect_engine(redis_url, name="test", give_up_s=1.0)) as engine:
+        engine.call("HSET", "distrl:default:{odd}:run", "protocol", "7")
+        engine.call("HSET", "distrl:default:{odd}:ledger", "produced", "7")
+        assert [one.run_id for one in stored_runs(redis_url)] == ["odd"]
+        remove_run(redis_url, "odd")
+        assert engine.keys("*{odd}*") == []
+    assert stored_runs(redis_url) == []

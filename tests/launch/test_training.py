@@ -18,8 +18,10 @@ from distrl.launch import checks, distributed, training
 from distrl.launch.monitor import Monitor
 from distrl.launch.outcome import Outcome, summarize
 from distrl.launch.training import train, written_config
+from distrl.memory_backend.backend import connect
 from distrl.memory_backend.ledger import LedgerCounts
-from distrl.memory_backend.records import Request
+from distrl.memory_backend.records import Request, SupervisorStatus
+from distrl.roles import presence
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.trust import Trust
 from distrl.runs.run_directory import Opened, open_run_directory, write_run_json
@@ -243,6 +245,19 @@ def test_a_run_that_another_took_the_directory_from_leaves_it_alone(tmp_path, mo
     with first, pytest.raises(ConfigError, match="already holds a run"):
         train(loaded(environment={"id": "CartPole-v1"}), run_dir=run_dir, resume=None, view=None)
     assert (run_dir / "run.json").read_text() == "{}"
+
+
+@pytest.mark.redis
+def test_an_id_that_is_taken_is_refused_before_the_environment_is_tried_out(tmp_path, redis_url, monkeypatch):
+    monkeypatch.setattr(presence, "LOOK_S", 0.2)
+    given = loaded(environment={"id": "no_such_module:Environment"}, memory={"url": redis_url})
+    with closing(connect(redis_url, "pong", name="test", give_up_s=1.0)) as backend:
+        backend.create(description(tmp_path / "other").published())
+        backend.registry.beat_supervisor(SupervisorStatus("h", 1, 1))
+        with pytest.raises(ConfigError, match=f"its directory is {tmp_path}/other; choose another --run-id"):
+            train(given, run_dir=tmp_path / "run", resume=None, run_id="pong", view=None)
+        backend.delete()
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_is_not_resumed_as_another_task(tmp_path):

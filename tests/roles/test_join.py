@@ -74,6 +74,13 @@ def test_a_description_that_this_version_does_not_know_is_refused_by_a_line_with
         join.join(address, Role("actor"))
 
 
+def test_a_description_that_is_no_json_is_refused_without_an_empty_field(another_version):
+    address, change = another_version
+    change("config", "nothing of distrl")
+    with pytest.raises(MemoryBackendError, match=r"is not described as this distrl does \(Invalid JSON: "):
+        join.join(address, Role("actor"))
+
+
 @pytest.mark.parametrize(("incarnation", "error"), [(1, ConfigError), (2, EnvironmentFailedError)])
 def test_what_could_be_made_before_is_worth_another_try(incarnation, error):
     with pytest.raises(error, match="NoSuchEnvironment-v0"):

@@ -6,7 +6,7 @@ import pytest
 
 from distrl.memory_backend.records import RoleStatus, SupervisorStatus
 from distrl.roles import presence
-from distrl.roles.presence import living
+from distrl.roles.presence import leaders, living
 
 LEARNER = RoleStatus("learner", 0, 1, "a", 42, "training", beat=1)
 SUPERVISOR = SupervisorStatus("b", 7, 1)
@@ -28,14 +28,14 @@ def looks(monkeypatch, clock):
 
 
 def test_a_process_that_has_never_sent_a_heartbeat_is_not_waited_for(backend, looks, clock):
-    assert living(backend.registry, ["supervisor", "learner"]) is None
+    assert living(lambda: leaders(backend.registry)) is None
     assert clock.now == 0.0
 
 
 def test_a_silent_one_is_waited_for(backend, looks, clock):
     backend.registry.beat(LEARNER)
     backend.registry.beat_supervisor(SUPERVISOR)
-    assert living(backend.registry, ["supervisor", "learner"]) is None
+    assert living(lambda: leaders(backend.registry)) is None
     assert clock.now >= presence.LOOK_S
 
 
@@ -44,13 +44,17 @@ def test_a_changed_heartbeat_is_life(backend, looks, change):
     backend.registry.beat(LEARNER)
     looks += [lambda: None, lambda: backend.registry.beat(replace(LEARNER, **change))]
     pid = change.get("pid", 42)
-    assert living(backend.registry, ["learner"]) == f"learner, process {pid} on host a"
+    assert living(lambda: leaders(backend.registry)) == f"learner, process {pid} on host a"
 
 
-def test_only_the_kinds_in_question_count(backend, looks):
+def test_of_a_run_its_supervisor_and_its_learner_count(backend, looks):
     backend.registry.beat_supervisor(SUPERVISOR)
-    backend.registry.beat(LEARNER)
-    looks += [lambda: backend.registry.beat_supervisor(replace(SUPERVISOR, beat=2))] * 2
-    assert living(backend.registry, ["learner", "actor"]) is None
+    actor = replace(LEARNER, role="actor", id=3)
+    backend.registry.beat(actor)
+    looks += [lambda: backend.registry.beat(replace(actor, beat=2))] * 2
+    assert living(lambda: leaders(backend.registry)) is None
+    assert living(lambda: backend.registry.actors([3, 4])) is None
+    looks += [lambda: backend.registry.beat(replace(actor, beat=3))]
+    assert living(lambda: backend.registry.actors([3, 4])) == "actor 3, process 42 on host a"
     looks += [lambda: backend.registry.beat_supervisor(replace(SUPERVISOR, beat=3))]
-    assert living(backend.registry, ["supervisor"]) == "supervisor, process 7 on host b"
+    assert living(lambda: leaders(backend.registry)) == "supervisor, process 7 on host b"

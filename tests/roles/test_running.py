@@ -13,7 +13,7 @@ import pytest
 import distrl
 from distrl.errors import ConfigError, EnvironmentFailedError, FencedError, NonFiniteError
 from distrl.memory_backend.records import RoleStatus
-from distrl.roles import actor, learner, running
+from distrl.roles import actor, learner, presence, running
 from distrl.roles.description import RunAddress
 from distrl.roles.lifeline import LIFELINE_VARIABLE
 from distrl.roles.plan import Role
@@ -78,8 +78,8 @@ def test_a_redis_that_is_not_there_is_6(caplog, tmp_path):
 @pytest.mark.parametrize(
     ("role", "error"),
     [
-        (Role("learner"), "run r has a learner, process 42 on host; stop it first"),
-        (Role("actor", 7), "run r has actor 7, process 42 on host; choose another --id, or use distrl actors"),
+        (Role("learner"), "run r has learner, process 42 on host host; stop it first"),
+        (Role("actor", 7), "run r has actor 7, process 42 on host host; choose another --id, or use distrl actors"),
     ],
 )
 def test_a_role_joins_only_when_the_one_in_its_place_is_gone(backend, monkeypatch, lives, role, error):
@@ -92,7 +92,8 @@ def test_a_role_joins_only_when_the_one_in_its_place_is_gone(backend, monkeypatc
             backend.registry.beat(replace(status, beat=3))
 
     monkeypatch.setattr(running, "join", lambda *_: (backend, None))
-    monkeypatch.setattr(running.time, "sleep", two_heartbeats_pass)
+    monkeypatch.setattr(presence, "LOOK_S", 0.05)
+    monkeypatch.setattr(presence.time, "sleep", two_heartbeats_pass)
     if not lives:
         running.refuse_second(role, RunAddress("unix:///x", "r", Trust()))
         return
