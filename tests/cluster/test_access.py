@@ -35,7 +35,7 @@ from tests.faults.own_redis import OwnRedis
 from tests.faults.recorded import Recorder
 from tests.faults.training import Run, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.timeout(1200), pytest.mark.row("S06")]
 
 NAMESPACE, PASSWORD, RUN, FAULTY = "acl", "of-every-user", "recorded", "faulty"
 PREFIX = f"distrl:{NAMESPACE}:{{"

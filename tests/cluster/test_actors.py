@@ -16,7 +16,7 @@ from tests.faults.arguments import environment, sets
 from tests.faults.own_redis import OwnRedis
 from tests.faults.training import WAIT_S, Run, alive, wait_until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.row("S09")]
 
 ENVIRONMENT = """
 from benchmarks.sleeping import Sleeping

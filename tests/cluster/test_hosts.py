@@ -13,7 +13,7 @@ from tests.faults.hosts import Network
 from tests.faults.proxy import Proxy
 from tests.faults.training import Run, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.usefixtures("needs_hosts")]
+pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.usefixtures("needs_hosts"), pytest.mark.row("S10")]
 
 PORT = 6379
 PARTITION_S = 60.0

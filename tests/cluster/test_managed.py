@@ -13,7 +13,7 @@ from tests.faults.arguments import sets
 from tests.faults.training import Run
 from tests.memory_backend.conftest import require_server
 
-pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.timeout(1200), pytest.mark.row("S07")]
 
 DENIED = (
     ("CONFIG", "GET", "maxmemory"),

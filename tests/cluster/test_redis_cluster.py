@@ -16,7 +16,7 @@ from tests.faults.arguments import environment, sets
 from tests.faults.redis_cluster import NODES, RedisCluster
 from tests.faults.training import Run, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.redis]
+pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.row("S04")]
 
 SLEEPING = ["--env", "benchmarks.sleeping:Sleeping", "--set", "environment.kwargs={step_s: 0.002, features: 64}"]
 SHAPE = sets("actors.count=2", "actors.environments=1", "actors.unroll_length_steps=8", "learner.batch_size=1")

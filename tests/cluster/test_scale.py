@@ -15,7 +15,7 @@ from tests.faults.own_redis import OwnRedis
 from tests.faults.processes import cpu_share
 from tests.faults.training import Run, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.redis]
+pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.row("S12")]
 
 ACTORS = (50, 100, 200)
 PER_PROCESS = 50

@@ -13,7 +13,7 @@ from tests.faults.arguments import sets
 from tests.faults.tls_redis import PASSWORD, Authority, TlsRedis, places_of_password, without_password
 from tests.faults.training import Run
 
-pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.ray]
+pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.ray, pytest.mark.row("S08")]
 
 ENDLESS = [
     *("--preset", "cartpole-impala", "--env", "benchmarks.sleeping:Sleeping"),

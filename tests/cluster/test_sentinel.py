@@ -12,7 +12,7 @@ from tests.faults.arguments import environment, sets
 from tests.faults.sentinel import Watched
 from tests.faults.training import Run, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.redis]
+pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.row("S03")]
 
 SLEEPING = ["--env", "benchmarks.sleeping:Sleeping", "--set", "environment.kwargs={step_s: 0.002}"]
 SHAPE = sets("actors.count=2", "actors.environments=1", "actors.unroll_length_steps=8", "learner.batch_size=1")

@@ -119,6 +119,7 @@ def test_memory(used, limit, health):
 MASTER = {"redis_version": "7.0.15", "redis_mode": "standalone", "role": "master"}
 
 
+@pytest.mark.row("S13")
 @pytest.mark.parametrize(
     ("told", "found"),
     [
@@ -150,6 +151,7 @@ def test_encryption(url, health):
     assert encryption(parse_address(url)).health == health
 
 
+@pytest.mark.row("S13")
 @pytest.mark.parametrize(
     ("told", "health", "found"),
     [
@@ -170,6 +172,7 @@ def test_persistence(told, health, found):
 ONE = {"connected_slaves": 1, "repl_backlog_size": 2**28, "slave0": {"state": "online", "lag": 1}}
 
 
+@pytest.mark.row("S13")
 @pytest.mark.parametrize(
     ("told", "buffer_bytes", "advised"),
     [
@@ -218,6 +221,7 @@ def test_a_server_tells_the_limit(redis_url):
         client.close()
 
 
+@pytest.mark.row("S13")
 def test_throughput_there_and_back(monkeypatch):
     found = throughput(bytes_per_s(Answering(monkeypatch, takes_s=0.001)))
     assert found[:3] == (

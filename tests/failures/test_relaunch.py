@@ -11,7 +11,7 @@ import pytest
 from tests.faults.arguments import environment
 from tests.faults.training import WAIT_S
 
-pytestmark = [pytest.mark.slow, pytest.mark.redis]
+pytestmark = [pytest.mark.slow, pytest.mark.redis, pytest.mark.row("S14")]
 RUN_ID = "cartpole-1"
 
 

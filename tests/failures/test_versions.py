@@ -14,7 +14,7 @@ import distrl
 from distrl.memory_backend.keys import PROTOCOL_VERSION
 from tests.faults.arguments import environment
 
-pytestmark = [pytest.mark.slow, pytest.mark.redis]
+pytestmark = [pytest.mark.slow, pytest.mark.redis, pytest.mark.row("S15")]
 OURS, THEIRS = distrl.__version__, "9.9"
 OLDER, NEWER = PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1
 

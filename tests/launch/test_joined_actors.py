@@ -135,6 +135,7 @@ def test_a_run_that_was_still_there_after_an_outage_and_is_gone_later_has_ended(
     assert joined.outcome(nothing, away, joined.backend.delete) == Outcome(0, "its keys are removed")
 
 
+@pytest.mark.row("S09")
 def test_an_actor_that_dies_starts_again_under_its_id_and_its_ticket_goes_back(joined):
     learner = joined.backend.become_learner()
     learner.tickets.issue(1)
@@ -171,6 +172,7 @@ def test_an_actor_that_hangs_is_killed_and_started_again(joined):
     assert "no environment step for 61 s (environment.step_timeout_s)" in " ".join(joined.told)
 
 
+@pytest.mark.row("S09")
 def test_who_leaves_is_asked_first_and_its_heartbeat_goes(joined):
     joined.beats(Role("actor", 3))()
     outcome = joined.outcome(nothing, joined.beats(FIRST), joined.beats(SECOND), joined.interrupted)
@@ -217,6 +219,7 @@ def test_a_shorter_outage_ends_none(joined, outage):
     assert joined.outcome(*script) == Outcome(0, "solved")
 
 
+@pytest.mark.row("S09")
 def test_who_waits_survives_any_outage(joined, outage):
     script = (nothing, outage(True), *[nothing] * 99, outage(False), joined.stops)
     assert joined.outcome(*script, patient=True).exit_code == 0
@@ -239,6 +242,7 @@ class Attempts:
         return reply
 
 
+@pytest.mark.row("S09")
 @pytest.mark.parametrize(
     "error", [MissingRunError("no run r"), FencedError("launched again"), OutageError("unreachable")]
 )

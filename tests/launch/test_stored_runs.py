@@ -11,7 +11,7 @@ from distrl.launch.stored_runs import StoredRun, remove_run, stored_runs
 from distrl.memory_backend.backend import connect, connect_engine
 from distrl.memory_backend.records import RoleStatus, SupervisorStatus
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.row("S14")]
 DESCRIPTION = json.dumps(
     {"run_dir": "/runs/a", "config": {"environment": {"id": "X-v1"}, "algorithm": {"name": "ppo"}}}
 )

@@ -97,6 +97,7 @@ def test_a_namespace_that_is_a_pattern_is_refused(namespace):
         users(namespace, "7")
 
 
+@pytest.mark.row("S06")
 @pytest.mark.parametrize("role", ROLES)
 def test_nothing_but_the_roles_commands_and_the_namespaces_keys_is_allowed(login, role):
     client = login(role, password=role)
@@ -107,6 +108,7 @@ def test_nothing_but_the_roles_commands_and_the_namespaces_keys_is_allowed(login
         refused(client, ("SCAN", 0))
 
 
+@pytest.mark.row("S06")
 def test_an_actor_and_a_viewer_write_nothing_of_the_learners(login):
     actor, viewer = login("actor", password="actor"), login("viewer", password="viewer")
     actor.execute_command("HSET", OWN.actors, "actor:0", "{}")
@@ -118,6 +120,7 @@ def test_an_actor_and_a_viewer_write_nothing_of_the_learners(login):
         refused(viewer, command)
 
 
+@pytest.mark.row("S06")
 def test_the_learner_and_the_operator_end_a_run_and_the_operator_steers_it(login):
     learner, operator = login("learner", password="learner"), login("operator", password="operator")
     learner.execute_command("HSET", OWN.run, "protocol", 2)

@@ -57,6 +57,7 @@ def frame(code: int, size: int, body: bytes) -> bytes:
     return MARK + bytes([code]) + size.to_bytes(4, "big") + body
 
 
+@pytest.mark.row("O10")
 @pytest.mark.parametrize("method", ["none", "zstd", "lz4"])
 @given(payload=st.binary(max_size=200).flatmap(lambda piece: st.integers(0, 50).map(lambda times: piece * times)))
 def test_content_comes_back_and_is_never_longer(method, payload):
@@ -73,6 +74,7 @@ def test_a_payload_that_would_not_get_shorter_is_sent_as_it_is():
     assert decompressed(payload, 1) is payload
 
 
+@pytest.mark.row("O10")
 @pytest.mark.parametrize("method", ["zstd", "lz4"])
 def test_the_learner_decodes_every_method(method, same):
     unroll = make_unroll(2)
@@ -111,6 +113,7 @@ def bombs():
 BOMBS = dict(bombs())
 
 
+@pytest.mark.row("O10")
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_takes_no_more_memory_than_an_unroll(name):
     payload = BOMBS[name]

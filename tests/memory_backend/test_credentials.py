@@ -55,6 +55,7 @@ def test_the_nearest_source_wins(environment, file):
     assert credentials.url_of_environment() == "redis://me@host:6379/1"
 
 
+@pytest.mark.row("S08")
 @pytest.mark.parametrize(
     ("url", "is_meant"),
     [
@@ -77,6 +78,7 @@ def test_a_socket_is_known_by_its_path(environment):
     assert credentials.password("unix:///run/b.sock") is None
 
 
+@pytest.mark.row("S08")
 def test_a_file_that_others_may_read(environment, file):
     environment(REDIS_PASSWORD_FILE=file)
     file.chmod(0o604)
@@ -134,6 +136,7 @@ def test_a_password_that_changes_while_a_client_runs(server, environment, file):
         client.close()
 
 
+@pytest.mark.row("S08")
 def test_a_url_with_a_password_is_refused():
     with pytest.raises(ConfigError, match="the Redis URL holds a password") as caught:
         connect_engine("redis://me:s3cret@host", name="x", give_up_s=0.2)

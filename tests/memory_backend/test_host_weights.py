@@ -46,6 +46,7 @@ def test_the_directory_is_this_users_alone_and_is_removed(directory):
     assert not other.path.exists()
 
 
+@pytest.mark.row("S11")
 def test_one_role_fetches_a_version_and_the_others_read_it(run, host):
     learner, roles = run.backend.become_learner(), [host() for _ in range(4)]
     assert [role.fetch() for role in roles] == [None] * 4
@@ -56,6 +57,7 @@ def test_one_role_fetches_a_version_and_the_others_read_it(run, host):
         assert host.fetches == version
 
 
+@pytest.mark.row("S11")
 def test_roles_that_ask_at_the_same_time_fetch_once(run, host):
     run.backend.become_learner().weights.publish(1, BLOB, 0)
     found, start = [], threading.Barrier(6)

@@ -34,6 +34,7 @@ def test_keys_stand_under_the_runs_prefix():
     assert keys.held((3, 2)) == "distrl:default:{cartpole-1}:held:3.2"
 
 
+@pytest.mark.row("S01")
 @given(
     st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", fullmatch=True),
     st.from_regex(r"[A-Za-z0-9-]{1,50}", fullmatch=True),
@@ -95,6 +96,7 @@ def test_two_namespaces_for_one_run_are_refused():
         with_namespace("redis://h?namespace=a", "b")
 
 
+@pytest.mark.row("S01")
 def test_every_key_is_a_row_and_every_row_a_key():
     keys = RunKeys("r")
     made = {value for name, value in vars(keys).items() if name not in ("run_id", "prefix")}

@@ -13,7 +13,7 @@ from distrl.memory_backend.records import RoleStatus
 from distrl.types import UnrollHeader
 from tests.faults.resp_server import BROKEN_AFTER, BROKEN_BEFORE, RespServer
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.row("S02")]
 
 PASSING = [
     "READONLY You can't write against a read only replica.",

@@ -10,7 +10,7 @@ from distrl.memory_backend import tls
 from distrl.memory_backend.backend import connect_engine
 from tests.faults.tls_redis import PASSWORD, Authority, TlsRedis
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.row("S05")]
 
 
 @pytest.fixture(scope="module")
