@@ -712,8 +712,10 @@ def test_an_evaluator_that_ends_while_the_run_stops_is_not_replaced(world):
     assert len(world.launcher.of(EVALUATOR)) == 1
 
 
-@pytest.mark.parametrize(("url", "kept"), [("redis://h", {700}), (None, set())])
-def test_the_supervisor_sends_heartbeats_and_keeps_the_keys_in_a_redis_of_its_operators(world, monkeypatch, url, kept):
+@pytest.mark.parametrize(("memory", "kept"), [({"url": "redis://h", "keep_s": 700}, {700}), ({}, set())])
+def test_the_supervisor_sends_heartbeats_and_keeps_the_keys_in_a_redis_of_its_operators(
+    world, monkeypatch, memory, kept
+):
     asked = []
     monkeypatch.setattr(world.backend, "keep", asked.append)
     beats = []
@@ -721,6 +723,6 @@ def test_the_supervisor_sends_heartbeats_and_keeps_the_keys_in_a_redis_of_its_op
     def look():
         beats.append(world.backend.registry.supervisor().beat)
 
-    world.run(look, look, world.asks(stop="asked"), nothing, memory={"url": url, "keep_s": 700})
+    world.run(look, look, world.asks(stop="asked"), nothing, memory=memory)
     assert beats[0] < beats[1]
     assert set(asked) == kept
