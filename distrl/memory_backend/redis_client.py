@@ -12,7 +12,6 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TypeVar
 
 import redis
@@ -80,8 +79,7 @@ class RedisClient(Engine):
         self.url = address.public
         self.interruptions = self.failovers = 0
         self.keeps_expiring = True
-        # What to do about a connection that breaks: there are more causes where it has never worked.
-        self._tls_advice = partial(tls.advice, secure=address.encrypted, certificate="cert_file" in address.files)
+        self._has_connected = False
         self._session = uuid.uuid4().hex
         self._operations = 0
         self._jitter = random.Random()
@@ -89,7 +87,7 @@ class RedisClient(Engine):
     def open(self) -> None:
         """Connect now, not with the first command; raises as every operation does."""
         self.patiently(lambda _attempt: self._round_trip(()))
-        self._tls_advice = partial(tls.advice)
+        self._has_connected = True
 
     def confirm(self) -> bool:
         return self.patiently(lambda _attempt: self._confirmed())
@@ -194,9 +192,11 @@ class RedisClient(Engine):
         """Repeat `attempt(number)` over outages, with jittered exponential back-off, for `give_up_s`.
 
         An outage is a broken connection, or a refusal that passes, such as that of a replica during a fail-over. The
-        next attempt opens a new connection and looks the address up again.
+        next attempt opens a new connection and looks the address up again. At the first connection, a refused
+        certificate is final as soon as each server of the URL has been tried.
         """
         deadline: float | None = None
+        reason: redis.RedisError | None = None  # the newest but redirections, which only lead to it
         number = 0
         while True:
             try:
@@ -213,15 +213,30 @@ class RedisClient(Engine):
                     raise MemoryBackendError(f"Redis at {self.url} {refusal(error, self._user)}") from error
                 self._hang_up(error)
                 self.interruptions += 1
+                if reason is None or not isinstance(error, redis.exceptions.MovedError):
+                    reason = error
                 now = time.monotonic()
                 deadline = now + self.give_up_s if deadline is None else deadline
+                if self._is_hopeless(number, error):
+                    raise self._outage(reason, None) from error
                 if now >= deadline:
-                    raise OutageError(
-                        f"Redis at {self.url} {outage(error, self.give_up_s, self._tls_advice(str(error)))}"
-                    ) from error
+                    raise self._outage(reason, self.give_up_s) from error
                 back_off_s = min(_FIRST_BACK_OFF_S * 2**number, _LONGEST_BACK_OFF_S) * self._jitter.uniform(0.5, 1.0)
                 time.sleep(min(back_off_s, deadline - now))
                 number += 1
+
+    def _is_hopeless(self, number: int, error: redis.RedisError) -> bool:
+        """Return whether the first connection fails for a certificate, and each server of the URL has been tried."""
+        tried_all = number + 1 >= len(self._address.endpoints)
+        return tried_all and not self._has_connected and tls.refuses(str(error))
+
+    def _outage(self, error: redis.RedisError, seconds: float | None) -> OutageError:
+        address = self._address
+        if self._has_connected:
+            remedy = tls.advice(str(error))
+        else:  # there are more causes for a connection that breaks
+            remedy = tls.advice(str(error), secure=address.encrypted, certificate="cert_file" in address.files)
+        return OutageError(f"Redis at {self.url} {outage(error, seconds, remedy)}")
 
     def _ask(self, command: Command) -> Reply:
         (reply,) = self._round_trip([command])

@@ -23,7 +23,7 @@ from distrl.memory_backend.engine import Command, Reply
 from distrl.memory_backend.meter import Meter, metered
 from distrl.memory_backend.packing import packed
 from distrl.memory_backend.redis_address import Endpoint, RedisAddress
-from distrl.memory_backend.redis_errors import ReplicaError, code, is_outage, key_of, line
+from distrl.memory_backend.redis_errors import ReplicaError, UnknownMasterError, code, is_outage, key_of, line
 
 BLOCK_S = 1.0
 """Longest single blocking command; longer waits are made of several."""
@@ -199,6 +199,7 @@ class RedisConnection:
     def _ask_sentinels(self) -> Endpoint:
         """Return the master's address as the first Sentinel that answers names it; another one is asked next time."""
         service, silent = self._address.service, []
+        kind: type[redis.ConnectionError] = redis.ConnectionError
         for _ in self._address.endpoints:
             sentinel = self._route.endpoint
             self._route.advance()
@@ -211,6 +212,7 @@ class RedisConnection:
                     host, port = found
                     return Endpoint(host.decode(), int(port))
                 silent.append(f"{sentinel} knows no master {service!r}")
+                kind = UnknownMasterError
             except (redis.AuthenticationError, redis.ResponseError) as error:
                 if isinstance(error, redis.AuthenticationError) or not is_outage(error):
                     raise MemoryBackendError(
@@ -221,7 +223,7 @@ class RedisConnection:
                 silent.append(f"{sentinel}: {line(error)}")
             finally:
                 asked.disconnect()
-        raise redis.ConnectionError(f"no Sentinel names the master: {'; '.join(silent)}")
+        raise kind(f"no Sentinel names the master: {'; '.join(silent)}")
 
     def _make_line(self, where: Endpoint | None, *, is_sentinel: bool = False) -> Any:
         """Return a connection of redis-py, which connects when it is first used.

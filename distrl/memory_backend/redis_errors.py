@@ -11,6 +11,7 @@ memory or disk."""
 _DISCARDED = "Transaction discarded because of: "
 _ADVICE = {
     "READONLY": "name the master in the URL, an address that follows it, or its Sentinels (redis+sentinel://)",
+    "UNKNOWN": "end the URL with the name that `sentinel monitor` gives the master: redis+sentinel://host:26379/NAME",
     "NOREPLICAS": "start its replicas, or lower its min-replicas-to-write",
     "MOVED": "name the Cluster: redis+cluster://",
     "MISCONF": "see its log, and free its disk",
@@ -22,6 +23,10 @@ _ADVICE = {
 
 class ReplicaError(redis.ConnectionError):
     """The server that the address leads to is a replica: a fail-over is under way, or the address is wrong."""
+
+
+class UnknownMasterError(redis.ConnectionError):
+    """Sentinels answer, and none of them watches a master of that name."""
 
 
 def checked(reply: Reply, command: Command) -> Reply:
@@ -61,17 +66,24 @@ def refusal(error: redis.RedisError, user: str | None) -> str:
     return f"refuses {what or 'a command'} to user {user or 'default'}: {line(error)}{advice(error)}"
 
 
-def outage(error: redis.RedisError, seconds: float, remedy: str) -> str:
-    """Return the words for a server with which nothing but `error` happened for so long; `remedy` precedes ours."""
+def outage(error: redis.RedisError, seconds: float | None, remedy: str) -> str:
+    """Return the words for a server with which nothing but `error` happened for so long; `remedy` precedes ours.
+
+    Args:
+        seconds: None if the error was final at once.
+    """
     unreachable = isinstance(error, redis.ConnectionError | redis.TimeoutError) and not _answers(error)
     state = "is unreachable" if unreachable else "has refused"
-    return f"{state} for {seconds:g} s ({line(error)}){remedy or advice(error)}"
+    duration = "" if seconds is None else f" for {seconds:g} s"
+    return f"{state}{duration} ({line(error)}){remedy or advice(error)}"
 
 
 def advice(error: redis.RedisError) -> str:
     """Return what to do, after a semicolon; empty where Redis' own words must do."""
     if isinstance(error, ReplicaError):
         return f"; {_ADVICE['READONLY']}"
+    if isinstance(error, UnknownMasterError):
+        return f"; {_ADVICE['UNKNOWN']}"
     if isinstance(error, redis.ConnectionError | redis.TimeoutError) and not _answers(error):
         return "; check that it runs and the URL"
     found = _ADVICE.get(code(error))
@@ -80,4 +92,4 @@ def advice(error: redis.RedisError) -> str:
 
 def _answers(error: redis.RedisError) -> bool:
     """Return whether the error, by its class one of the connection, is a server's own word."""
-    return isinstance(error, ReplicaError | redis.BusyLoadingError)
+    return isinstance(error, ReplicaError | UnknownMasterError | redis.BusyLoadingError)

@@ -15,7 +15,9 @@ FILES = tuple(TlsConfig.model_fields)
 _ADVICE = {
     "certificate has expired": "the certificate is too old; renew it",
     "is not yet valid": "compare the clocks of both hosts",
-    "mismatch, certificate is not valid for": "name the host in the URL as its certificate does",
+    "mismatch, certificate is not valid for": (
+        "use a name of its certificate: in the URL, and where Sentinels or nodes of a Cluster announce their addresses"
+    ),
     "does not include key usage": (
         "make the authority's certificate anew with keyUsage=critical,keyCertSign,cRLSign, which Python 3.13 wants"
     ),
@@ -74,6 +76,11 @@ def context(files: Mapping[str, str]) -> ssl.SSLContext:
             "each is a PEM file, and a key has no passphrase"
         ) from error
     return made
+
+
+def refuses(text: str) -> bool:
+    """Return whether an error's text says that one end refuses the other's certificate, or TLS."""
+    return any(words in text for words in _ADVICE)
 
 
 def advice(text: str, *, secure: bool = True, certificate: bool = True) -> str:

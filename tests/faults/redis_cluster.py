@@ -10,6 +10,7 @@ from pathlib import Path
 import redis
 
 from distrl.memory_backend.embedded_redis import find_server
+from tests.faults.tls_redis import Peers
 
 NODES = 3
 SLOTS = 16_384
@@ -18,9 +19,16 @@ _KEYS_AT_ONCE = 10
 
 
 class RedisCluster:
-    """Three servers on ports of 127.0.0.1, each with a third of the slots; none keeps anything on disk."""
+    """Three servers on ports of 127.0.0.1, each with a third of the slots; none keeps anything on disk.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        peers: Makes all of them speak TLS alone, and want its password.
+        names: Whether they announce the name localhost instead of their IP address.
+    """
+
+    def __init__(self, directory: Path, peers: Peers | None = None, *, names: bool = False) -> None:
+        self._peers, self._names = peers, names
+        self._host = "127.0.0.1" if peers is None else "localhost"
         directory.mkdir()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._clients: list[redis.Redis] = []
@@ -37,7 +45,8 @@ class RedisCluster:
 
     @property
     def url(self) -> str:
-        return f"redis+cluster://{','.join(f'127.0.0.1:{port}' for port in self.ports)}"
+        hosts = ",".join(f"{self._host}:{port}" for port in self.ports)
+        return f"{'redis' if self._peers is None else 'rediss'}+cluster://{hosts}"
 
     def slot_of(self, key: str) -> int:
         return int(self._clients[0].execute_command("CLUSTER", "KEYSLOT", key))
@@ -95,10 +104,14 @@ class RedisCluster:
             "save": "",
             "appendonly": "no",
         }
+        if self._names:
+            settings |= {"cluster-announce-hostname": "localhost", "cluster-preferred-endpoint-type": "hostname"}
         arguments = [str(part) for name, value in settings.items() for part in (f"--{name}", value)]
+        if self._peers is not None:
+            arguments += self._peers.arguments(port)
         with (directory / f"{port}.log").open("wb") as log:
             self._processes.append(subprocess.Popen([find_server(), *arguments], stdout=log, stderr=log))
-        client = redis.Redis(port=port, socket_timeout=10.0)
+        client = redis.Redis(port=port, socket_timeout=10.0) if self._peers is None else self._peers.client(port)
         self._clients.append(client)
         _wait_until(lambda: _answers(client), f"the node at port {port} answers")
 

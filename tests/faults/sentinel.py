@@ -10,23 +10,30 @@ from pathlib import Path
 import redis
 
 from distrl.memory_backend.embedded_redis import find_server
+from tests.faults.tls_redis import Peers
 
 MASTER = "mymaster"
+SENTINEL_PASSWORD = "of-all-sentinels"
 DOWN_AFTER_MS = 2000
 WAIT_S = 60.0
 
 
 class Watched:
-    """One master, two replicas and three Sentinels on ports of 127.0.0.1, none of which keeps anything on disk."""
+    """One master, two replicas and three Sentinels on ports of 127.0.0.1, none of which keeps anything on disk.
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    Args:
+        peers: Makes all of them speak TLS alone, and want passwords; that of the Sentinels is `SENTINEL_PASSWORD`.
+    """
+
+    def __init__(self, directory: Path, peers: Peers | None = None) -> None:
+        self._directory, self._peers = directory, peers
+        self._host = "127.0.0.1" if peers is None else "localhost"
         directory.mkdir()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self.servers, self.sentinels = _free_ports(3), _free_ports(3)
         self._start(self.servers[0])
         for port in self.servers[1:]:
-            self._start(port, "--replicaof", f"127.0.0.1 {self.servers[0]}")
+            self._start(port, "--replicaof", f"{self._host} {self.servers[0]}")
         for port in self.sentinels:
             self._start_sentinel(port)
         self.wait_for_replicas(2)
@@ -34,7 +41,8 @@ class Watched:
 
     @property
     def url(self) -> str:
-        return f"redis+sentinel://{','.join(f'127.0.0.1:{port}' for port in self.sentinels)}/{MASTER}/0"
+        hosts = ",".join(f"{self._host}:{port}" for port in self.sentinels)
+        return f"{'redis' if self._peers is None else 'rediss'}+sentinel://{hosts}/{MASTER}/0"
 
     @property
     def master(self) -> int:
@@ -53,7 +61,7 @@ class Watched:
 
     def start_as_replica(self, port: int) -> None:
         """Start a killed server again, and wait until it has the master's data."""
-        self._start(port, "--replicaof", f"127.0.0.1 {self.master}")
+        self._start(port, "--replicaof", f"{self._host} {self.master}")
         self.wait_for_replicas(2)
 
     def cut_replication(self) -> None:
@@ -70,6 +78,12 @@ class Watched:
             return [told.get(f"slave{i}", {}).get("state") for i in range(count)] == ["online"] * count
 
         _wait_until(there, f"{count} replicas have the data")
+
+    def everywhere(self, change: Callable[[redis.Redis], object]) -> None:
+        """Change each server that stores data; a replica takes over no users from its master."""
+        for port in self.servers:
+            with self._client(port) as client:
+                change(client)
 
     def close(self) -> None:
         for port in [*self.sentinels, *self.servers]:
@@ -90,41 +104,50 @@ class Watched:
             return str(client.info("replication")["role"])
 
     def _client(self, port: int) -> redis.Redis:
-        return redis.Redis(port=port, socket_timeout=5.0)
+        if self._peers is None:
+            return redis.Redis(port=port, socket_timeout=5.0)
+        return self._peers.client(port, SENTINEL_PASSWORD if port in self.sentinels else None)
 
     def _start_sentinel(self, port: int) -> None:
+        settings = {"port": str(port), "bind": "127.0.0.1"}
+        if self._peers is not None:
+            names = {"sentinel resolve-hostnames": "yes", "sentinel announce-hostnames": "yes"}
+            settings = self._peers.settings(port, SENTINEL_PASSWORD) | names | {"sentinel announce-ip": "localhost"}
+        settings |= {
+            f"sentinel monitor {MASTER}": f"{self._host} {self.servers[0]} 2",
+            f"sentinel down-after-milliseconds {MASTER}": str(DOWN_AFTER_MS),
+            f"sentinel failover-timeout {MASTER}": "3000",
+        }
+        if self._peers is not None:
+            settings[f"sentinel auth-pass {MASTER}"] = self._peers.password
         written = self._directory / f"sentinel-{port}.conf"
-        written.write_text(
-            f"port {port}\nbind 127.0.0.1\n"
-            f"sentinel monitor {MASTER} 127.0.0.1 {self.servers[0]} 2\n"
-            f"sentinel down-after-milliseconds {MASTER} {DOWN_AFTER_MS}\n"
-            f"sentinel failover-timeout {MASTER} 3000\n"
-        )
+        written.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
         self._launch(port, str(written), "--sentinel")
 
     def _start(self, port: int, *more: str) -> None:
-        settings = ("--port", str(port), "--bind", "127.0.0.1", "--save", "", "--repl-diskless-sync-delay", "0")
+        settings = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--repl-diskless-sync-delay", "0"]
+        if self._peers is not None:
+            settings += self._peers.arguments(port)
         self._launch(port, *settings, *more)
 
     def _launch(self, port: int, *arguments: str) -> None:
         with (self._directory / f"{port}.log").open("ab") as log:
             command = [str(find_server()), *arguments]
             self._processes[port] = subprocess.Popen(command, cwd=self._directory, stdout=log, stderr=log)
-        _wait_until(lambda: _answers(port), f"the server at port {port} answers")
+        _wait_until(lambda: self._answers(port), f"the server at port {port} answers")
+
+    def _answers(self, port: int) -> bool:
+        try:
+            with self._client(port) as client:
+                return bool(client.ping())
+        except redis.RedisError:
+            return False
 
     def _end(self, port: int) -> None:
         process = self._processes.pop(port, None)
         if process is not None:
             process.send_signal(signal.SIGKILL)
             process.wait(timeout=WAIT_S)
-
-
-def _answers(port: int) -> bool:
-    try:
-        with redis.Redis(port=port, socket_timeout=5.0) as client:
-            return bool(client.ping())
-    except redis.RedisError:
-        return False
 
 
 def _text(value: object) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import redis
 
 from distrl.memory_backend.embedded_redis import find_server
 from tests.faults.arguments import environment
@@ -52,6 +53,51 @@ class Authority:
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 
+class Peers:
+    """Several servers at localhost that speak TLS alone, with clients and with each other, by one certificate.
+
+    Attributes:
+        password: Of their user `default`.
+    """
+
+    password = "of-all-peers"
+
+    def __init__(self, authority: Authority) -> None:
+        self.authority, self._certificate = authority, authority.sign("peer")
+
+    def settings(self, port: int, password: str = password) -> dict[str, str]:
+        """Return the settings of the one at a port, whose user `default` has this password."""
+        more = {"tls-replication": "yes", "requirepass": password}
+        return tls_settings(port, self._certificate, self.authority) | more
+
+    def arguments(self, port: int) -> list[str]:
+        """Return the settings of one that stores data, as arguments."""
+        settings = self.settings(port) | {
+            "tls-cluster": "yes",
+            "masterauth": self.password,
+            "replica-announce-ip": "localhost",  # a name, as certificates have
+        }
+        return [part for name, value in settings.items() for part in (f"--{name}", value)]
+
+    def client(self, port: int, password: str | None = None) -> redis.Redis:
+        """Return an operator's client of the server at a port."""
+        trusted = {"ssl": True, "ssl_ca_certs": str(self.authority.file)}
+        return redis.Redis("localhost", port, password=password or self.password, socket_timeout=10.0, **trusted)
+
+
+def tls_settings(port: int, certificate: tuple[Path, Path], authority: Authority) -> dict[str, str]:
+    """Return the settings of a server that speaks TLS alone, and wants no certificates of its clients."""
+    return {
+        "port": "0",
+        "tls-port": str(port),
+        "bind": "127.0.0.1",
+        "tls-cert-file": str(certificate[0]),
+        "tls-key-file": str(certificate[1]),
+        "tls-ca-cert-file": str(authority.file),
+        "tls-auth-clients": "no",
+    }
+
+
 class TlsRedis:
     """A redis-server on a port of localhost, with a password and TLS, until it is stopped.
 
@@ -66,13 +112,7 @@ class TlsRedis:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self._directory = tempfile.TemporaryDirectory()
-        settings = {
-            "port": "0",
-            "tls-port": str(self.port),
-            "bind": "127.0.0.1",
-            "tls-cert-file": str(certificate[0]),
-            "tls-key-file": str(certificate[1]),
-            "tls-ca-cert-file": str((clients or authority).file),
+        settings = tls_settings(self.port, certificate, clients or authority) | {
             "tls-auth-clients": "no" if clients is None else "yes",
             "requirepass": PASSWORD,
             "dir": self._directory.name,

@@ -168,7 +168,16 @@ def test_sentinels_that_know_no_such_master(make):
     sentinel = make()
     sentinel.replies["SENTINEL"] = "*-1"
     told = refusal(f"redis+sentinel://{sentinel.at},{absent()}/other", OutageError, first_connect_s=0.1)
-    assert f"no Sentinel names the master: {sentinel.at} knows no master 'other'" in told
+    assert f"has refused for 0.1 s (no Sentinel names the master: {sentinel.at} knows no master 'other'" in told
+    assert told.endswith(
+        "; end the URL with the name that `sentinel monitor` gives the master: redis+sentinel://host:26379/NAME"
+    )
+
+
+def test_sentinels_that_do_not_answer_are_unreachable(make):
+    told = refusal(f"redis+sentinel://{absent()}/mymaster", OutageError, first_connect_s=0.1)
+    assert "is unreachable for 0.1 s (no Sentinel names the master: " in told
+    assert told.endswith("; check that it runs and the URL")
 
 
 @pytest.mark.parametrize("words", ["NOAUTH Authentication required.", "ERR unknown command 'SENTINEL'"])
@@ -193,6 +202,17 @@ def test_the_owner_of_the_slot_is_followed_and_is_no_fail_over(make):
     engine.call("GET", KEY)
     assert next_owner.asked[-1] == ["GET", KEY]
     assert engine.failovers == 0
+    engine.close()
+
+
+def test_an_owner_that_cannot_be_reached_is_the_reason_and_not_the_redirection_to_it(make):
+    seed, gone = node(make, "a"), absent()
+    seed.replies["GET"] = f"-MOVED 1 {gone}"
+    engine = client(f"redis+cluster://{seed.at}", give_up_s=0.2)
+    with pytest.raises(OutageError) as caught:
+        engine.call("GET", KEY)
+    assert f"is unreachable for 0.2 s (Error 111 connecting to {gone}" in str(caught.value)
+    assert "MOVED" not in str(caught.value)
     engine.close()
 
 

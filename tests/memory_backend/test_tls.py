@@ -4,10 +4,14 @@ import stat
 
 import pytest
 
+from distrl.commands.main import main
 from distrl.config.run import TlsConfig
-from distrl.errors import ConfigError, MemoryBackendError
-from distrl.memory_backend import tls
+from distrl.doctor import machine
+from distrl.errors import ConfigError, MemoryBackendError, OutageError
+from distrl.memory_backend import redis_client, tls
 from distrl.memory_backend.backend import connect_engine
+from distrl.memory_backend.redis_address import parse_address
+from distrl.memory_backend.redis_client import connect
 from tests.faults.tls_redis import PASSWORD, Authority, TlsRedis
 
 pytestmark = [pytest.mark.redis, pytest.mark.row("S05")]
@@ -39,6 +43,14 @@ def server(authority, certificate):
 def strict(authority, certificate):
     """A server that wants certificates of its clients."""
     started = TlsRedis(authority, certificate, clients=authority)
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="module")
+def old(authority):
+    """A server whose certificate has expired."""
+    started = TlsRedis(authority, authority.sign("old", days=-1))
     yield started
     started.stop()
 
@@ -95,19 +107,72 @@ def test_an_unknown_authority(server, stranger, trusted):
     assert told.endswith("; name the authority that has signed it: memory.tls.ca_file, or ?ca_file= in the URL")
 
 
-def test_an_expired_certificate(authority):
-    old = TlsRedis(authority, authority.sign("old", days=-1))
-    try:
-        told = refusal(old.url, ca_file=authority.file)
-    finally:
-        old.stop()
+def test_an_expired_certificate(old, authority):
+    told = refusal(old.url, ca_file=authority.file)
     assert "certificate has expired" in told
     assert told.endswith("; the certificate is too old; renew it")
 
 
 def test_another_host(server, authority):
     told = refusal(server.url.replace("localhost", "127.0.0.1"), ca_file=authority.file)
-    assert told.endswith("; name the host in the URL as its certificate does")
+    assert told.endswith(
+        "; use a name of its certificate: in the URL, and where Sentinels or nodes of a Cluster announce "
+        "their addresses"
+    )
+
+
+def test_a_refused_certificate_is_final_at_once_where_no_connection_has_worked(server, stranger):
+    with pytest.raises(OutageError) as caught:
+        connect(parse_address(f"{server.url}?ca_file={stranger.file}"), name="x", give_up_s=1e6, first_connect_s=1e6)
+    assert f"Redis at {server.url} is unreachable (" in str(caught.value)
+
+
+@pytest.fixture
+def urls(server, strict, old, authority, stranger):
+    """URLs of connections that TLS refuses, by their mistake."""
+    trusted = f"?ca_file={authority.file}"
+    return {
+        "wrong authority": f"{server.url}?ca_file={stranger.file}",
+        "expired": f"{old.url}{trusted}",
+        "wrong host": f"{server.url.replace('localhost', '127.0.0.1')}{trusted}",
+        "plain client": server.url.replace("rediss", "redis"),
+        "no client certificate": f"{strict.url}{trusted}",
+    }
+
+
+COMMANDS = {
+    "train": (("train", "--preset", "cartpole-impala"), 6),
+    "actor": (("actor", "--run-id", "r", "--id", "0"), 6),
+    "actors": (("actors", "--run-id", "r", "--count", "1"), 6),
+    "status": (("status", "--run-id", "r"), 6),
+    "doctor": (("doctor",), 1),  # as with every problem that it finds
+}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("wrong authority", "memory.tls.ca_file, or ?ca_file= in the URL"),
+        ("expired", "the certificate is too old; renew it"),
+        ("wrong host", "use a name of its certificate"),
+        ("plain client", "if it speaks TLS at this port, name it by rediss://"),
+        ("no client certificate", "memory.tls.cert_file and memory.tls.key_file"),
+    ],
+)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_refuse_in_one_line(urls, capsys, monkeypatch, tmp_path, command, wrong, told):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(machine, "examine_machine", lambda runs: iter(()))
+    monkeypatch.setitem(redis_client.connect.__kwdefaults__, "first_connect_s", 0.1)  # for what may be an outage
+    arguments, code = COMMANDS[command]
+    assert main([*arguments, "--redis-url", urls[wrong]]) == code
+    said = capsys.readouterr()
+    (line,) = [line for line in (said.out + said.err).splitlines() if "Redis at " in line]
+    assert told in line
+    if code == 6:
+        assert (said.out, said.err.splitlines()) == ("", [line])
+    assert PASSWORD not in said.out + said.err
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_a_plain_client(server):
