@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -96,9 +97,9 @@ def learner_host(train: Callable[..., Run]) -> Run:
 def join(train: Callable[..., Run], server: OwnRedis, tmp_path: Path) -> Iterator[Callable[..., Actors]]:
     started: list[Actors] = []
 
-    def start(*arguments: str) -> Actors:
-        key = tmp_path / "learner" / "run" / "run.key"  # on a file system that hosts share
-        started.append(Actors(tmp_path / "actors", server.url, key, *arguments))
+    def start(*arguments: str, key: Path | None = None) -> Actors:
+        shared = tmp_path / "learner" / "run" / "run.key"  # on a file system that hosts share
+        started.append(Actors(tmp_path / "actors", server.url, key or shared, *arguments))
         return started[-1]
 
     yield start
@@ -170,15 +171,20 @@ def test_actors_whose_parent_is_killed_end_by_themselves(learner_host, join):
     wait_until(lambda: not alive(pid), "it ends")
 
 
-def test_actors_that_came_first_wait_for_the_run_and_for_its_next_launch(train, join, server):
-    waiting = join("--count", "1", "--wait")
+def test_actors_that_came_first_wait_for_the_run_and_for_its_next_launch_and_their_keys(train, join, server, tmp_path):
+    copy = tmp_path / "actors" / "run.key"
+    waiting = join("--count", "1", "--wait", key=copy)
     wait_until(lambda: f"waiting: no run {RUN_ID} at {server.url}" in waiting.told, "they wait")
     run = train("--run-id", RUN_ID)
+    wait_until(lambda: f"waiting: DISTRL_RUN_KEY_FILE {copy} cannot be read" in waiting.told, "they need its key")
+    shutil.copy(run.run_dir / "run.key", copy)
     wait_until(lambda: act(run, FIRST_JOINED), "it acts")
     run.wait_for_updates(3)
     os.killpg(run.process.pid, signal.SIGKILL)  # supervisor and learner: the host has lost power
     again = train("--resume", str(run.run_dir))
     wait_until(lambda: "was launched again" in waiting.told, "they notice")
+    wait_until(lambda: "does not have its signature" in waiting.told, "their key is the first launch's")
+    shutil.copy(run.run_dir / "run.key", copy)
     wait_until(lambda: again.record["pid"] == again.process.pid and again.updates > 3, "they make it learn again")
     again.process.terminate()
     summary = again.finish()
