@@ -9,7 +9,7 @@ import typer
 
 from distrl.commands.help import takes
 from distrl.commands.options import RunOptions, run_argument
-from distrl.errors import ConfigError, MemoryBackendError, MissingRunError
+from distrl.errors import ConfigError, MemoryBackendError, OutageError
 from distrl.launch.attach import find_target, open_backend
 from distrl.memory_backend.credentials import url_of_environment
 
@@ -87,11 +87,11 @@ def _of_run(run: Path | None, redis_url: str | None, run_id: str | None) -> "Ite
     yield from examine_redis(target.redis_url)
     try:
         with open_backend(target) as backend:
-            yield from examine_run(backend)
-    except MissingRunError as error:
-        yield Finding("error", "run", str(error))
-    except MemoryBackendError as error:
+            yield from examine_run(backend, target.run_id)
+    except OutageError as error:
         yield Finding("error", "run", str(error), "the run ends by itself, and its learner saves what it has")
+    except MemoryBackendError as error:
+        yield Finding("error", "run", str(error))
 
 
 def _print(finding: "Finding") -> None:

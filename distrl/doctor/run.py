@@ -50,12 +50,16 @@ class Look:
         return Look(registry.control(), registry.roles(), backend.ledger.counts(), newest)
 
 
-def examine_run(backend: Backend) -> Iterator[Finding]:
-    """Compare two looks at a run, some seconds apart."""
-    config = RunDescription.model_validate_json(backend.config_json()).config
+def examine_run(backend: Backend, run_id: str) -> Iterator[Finding]:
+    """Compare two looks at a run, some seconds apart.
+
+    Raises:
+        MemoryBackendError: There is no such run, another version of distrl describes it, or Redis cannot be reached.
+    """
+    description = RunDescription.read(backend.config_json(), run_id, backend.distrl_version())
     before = Look.at(backend)
     time.sleep(BETWEEN_S)
-    yield from compared(before, Look.at(backend), config.learner.stall_timeout_s)
+    yield from compared(before, Look.at(backend), description.config.learner.stall_timeout_s)
 
 
 def compared(before: Look, now: Look, stall_timeout_s: float) -> Iterator[Finding]:
@@ -67,7 +71,7 @@ def compared(before: Look, now: Look, stall_timeout_s: float) -> Iterator[Findin
 
 
 def ended(summary: Summary, run_dir: str) -> Finding:
-    """Yield the findings about a run that is over."""
+    """Return the finding about a run that is over."""
     if summary.exit_code == 0:
         return Finding("ok", "run", outcome(summary))
     why = f": {summary.error}" if summary.error else ""

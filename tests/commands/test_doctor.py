@@ -6,11 +6,14 @@ from contextlib import contextmanager
 
 import pytest
 
+from distrl import __version__
 from distrl.commands import doctor, main
 from distrl.doctor import machine as machine_doctor
 from distrl.doctor import redis
 from distrl.doctor import run as run_doctor
 from distrl.doctor.findings import Finding
+from distrl.memory_backend.backend import connect
+from distrl.memory_backend.keys import RunKeys
 from distrl.runs.summary import Summary
 
 GOOD = Finding("ok", "cores", "8")
@@ -104,10 +107,12 @@ def test_a_running_job_is_looked_at_with_its_redis(machine, capsys, monkeypatch,
         yield "backend"
 
     monkeypatch.setattr(doctor, "open_backend", open_backend)
-    monkeypatch.setattr(run_doctor, "examine_run", lambda backend: iter([Finding("ok", "run", f"of {backend}")]))
+    monkeypatch.setattr(
+        run_doctor, "examine_run", lambda backend, run_id: iter([Finding("ok", "run", f"{run_id} of {backend}")])
+    )
     code, out, _ = run(capsys, make_run(workplace / "a", os.getpid()))
     assert (code, opened, machine[1]) == (0, ["r1"], ["redis://h:1/0"])
-    assert "of backend" in out
+    assert "r1 of backend" in out
     run(capsys, "--run-id", "r1", "--redis-url", "redis://there:1")
     assert machine[1][1:] == ["redis://there:1"]
 
@@ -151,4 +156,20 @@ def test_a_run_that_redis_does_not_have_is_not_said_to_end_by_itself(machine, ca
     assert code == 1
     assert "no run nope at " in told
     assert "check the run id, and host and namespace in the URL" in told
+    assert "ends by itself" not in told
+
+
+@pytest.mark.redis
+def test_a_run_of_another_version_is_a_problem_that_names_both(machine, capsys, redis_url):
+    backend = connect(redis_url, "other", name="test", give_up_s=1.0)
+    backend.create('{"launch": "x"}')
+    backend.engine.call("HSET", RunKeys("other").run, "distrl_version", "0.0.9")
+    try:
+        code, told, err = run(capsys, "--redis-url", redis_url, "--run-id", "other")
+    finally:
+        backend.delete()
+        backend.close()
+    assert (code, err) == (1, "")
+    assert "run other of distrl 0.0.9 is not described as this distrl does (run_id: Field required)" in told
+    assert f", which is {__version__}; use one version of distrl for all roles" in told
     assert "ends by itself" not in told

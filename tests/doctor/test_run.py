@@ -136,7 +136,7 @@ def test_two_looks_at_a_run(monkeypatch):
         backend.registry.beat(replace(LEARNER, beat=8))
 
     monkeypatch.setattr(run.time, "sleep", pass_by)
-    found = list(examine_run(backend))
+    found = list(examine_run(backend, "r1"))
     assert ("ok", "learner", "training, last update 0.5 s ago, 700 MB") in [one[:3] for one in found]
 
 
