@@ -121,7 +121,7 @@ class Side:
         promote(replica, [self.backend])
         if self.learner.weights.version() < self.version:
             self.learner.weights.publish(self.version, b"", 0)
-        self.learner.ledger.recover(len(self.weights.used), 1)
+        self.learner.ledger.recover(len(self.weights.used))
         self.learner.unrolls.acknowledge([], {}, self.weights.applied)
         self.intake._keep_registered()
 

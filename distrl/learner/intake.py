@@ -272,7 +272,8 @@ class Intake:
             if gap > self.largest_gap and self.backend.unrolls.uncounted():
                 return False
             # At once and up to this sequence, so that no crash counts the gap twice or never.
-            to_failover = gap if self.backend.engine.failovers else 0
+            # This thread may see a fail-over before the learner has counted it.
+            to_failover = gap if self.backend.engine.failovers or self.settling.ledger.failovers else 0
             counts = {"lost": gap, "produced": gap, "lost_to_failover": to_failover}
             self.backend.unrolls.acknowledge([], counts, {producer: header.sequence - 1})
         return True

@@ -31,6 +31,9 @@ from distrl.types import EnvSpec, PolicyBundle, UnrollSchema
 
 log = logging.getLogger(__name__)
 
+FORGOTTEN_VERSIONS = 10_000
+"""Most versions of a predecessor that Redis is taken to have forgotten in a fail-over: actors may still hold them."""
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -149,9 +152,9 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     backend.weights.put_bundle(bundle)
     backend = backend.become_learner()
     published = backend.weights.version()
+    forgotten = FORGOTTEN_VERSIONS if backend.ledger.recover(state.trained_unrolls) else 0
     # Versions never go back; in a new run the restored version itself is free.
-    state.weights_version = max(state.weights_version, published + 1, 1)
-    backend.ledger.recover(state.trained_unrolls)
+    state.weights_version = max(state.weights_version, published + 1, 1) + forgotten
     staleness = StalenessBound(config.algorithm.max_staleness_updates)
     return Prepared(config, spec, run_dir, algorithm, networks, origin, backend, staleness, bundle, replay)
 

@@ -23,7 +23,7 @@ class Recovery:
     def __init__(self, prepared: Prepared, learner: Learner) -> None:
         self._prepared, self._learner = prepared, learner
         self._backend, self._engine = prepared.backend, prepared.backend.engine
-        self._seen = (0, 0)  # interruptions and fail-overs that it has recovered from
+        self._seen = (0, 0)  # interruptions and fail-overs of the connection that it has recovered from
         self._recounts = 0
         self._updates = 0
 
@@ -31,14 +31,14 @@ class Recovery:
         """Recover after a broken connection; called between updates, and while the learner waits for unrolls."""
         now = (self._engine.interruptions, self._engine.failovers)  # before it begins: the connection may break again
         if now != self._seen:
-            self._recover(now[1] - self._seen[1])
+            self._recover()
             self._seen = now
         elif self._recounts and self._updates != self._learner.state.updates:
             self._recounts -= 1
             self._updates = self._learner.state.updates
             self._learner.recount_tickets()
 
-    def _recover(self, failovers: int) -> None:
+    def _recover(self) -> None:
         state, weights = self._prepared.state, self._backend.weights
         if not weights.has_bundle():
             weights.put_bundle(self._prepared.bundle)
@@ -46,9 +46,9 @@ class Recovery:
         if published < state.weights_version:
             log.warning("Redis has lost the weights from version %d on: publishing the newest again", published + 1)
             self._learner.publish_again()
-        self._backend.ledger.recover(state.trained_unrolls, failovers)
+        failovers = self._backend.ledger.recover(state.trained_unrolls)
         self._backend.unrolls.acknowledge([], {}, state.applied)  # a successor must find no gaps below these
         if failovers:
-            log.warning("Redis has failed over (%d so far)", self._engine.failovers)
+            log.warning("Redis has failed over (%d so far)", self._backend.ledger.failovers)
         self._learner.recount_tickets(forget_held=failovers > 0)
         self._recounts = RECOUNTS

@@ -67,16 +67,17 @@ class Backend:
         """
         keys, url = self._run.keys, self.engine.url
         launch = self._run.launch or new_launch()
-        versions = ("protocol", PROTOCOL_VERSION, "distrl_version", distrl.__version__)
+        fixed = ("protocol", PROTOCOL_VERSION, "distrl_version", distrl.__version__, "launch", launch)
 
         def prepare(exists: Reply, replies: Sequence[Reply]) -> list[Command]:
             if exists:
                 raise MemoryBackendError(
                     f"run {keys.run_id} exists already at {url}; resume it or choose another run id"
                 )
+            varying = ("config", config_json, "signature", signature, "history", self.engine.history)
             return [
                 ("UNLINK", *keys.all(replies[0])),
-                ("HSET", keys.run, *versions, "launch", launch, "config", config_json, "signature", signature),
+                ("HSET", keys.run, *fixed, *varying),
                 ("XGROUP", "CREATE", keys.unrolls, GROUP, "0", "MKSTREAM"),
             ]
 

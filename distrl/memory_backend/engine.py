@@ -30,6 +30,7 @@ class Engine(ABC):
         failovers: Number of times that another history of the data was found after a reconnect: a replica has taken
             over, or the server was restarted. The newest writes may be gone. It grows before the first reply for a key
             is seen; each connection counts for itself.
+        history: Name of the data's history on the server that answered last; "" if it does not allow INFO.
         keeps_expiring: Whether keys with a time to live are safe while they live: False where the server removes such
             keys first when it is full.
     """
@@ -37,7 +38,15 @@ class Engine(ABC):
     url: str
     interruptions: int
     failovers: int
+    history: str
     keeps_expiring: bool
+
+    @abstractmethod
+    def goes_on_from(self, history: str) -> bool:
+        """Return whether the server that answered last has all that was written under `history`, an earlier one.
+
+        True for "". Of a Cluster, where a slot may have been moved meanwhile, True unless a replica has taken over.
+        """
 
     @abstractmethod
     def call(self, *command: Value) -> Reply:
@@ -111,8 +120,8 @@ class Engine(ABC):
         """Wait up to a second until a replica holds what this connection has written.
 
         Returns:
-            False if replicas are connected and none has confirmed it. True also where none is connected, or where the
-            server does not allow INFO and WAIT.
+            False if replicas are connected and none has confirmed it, or if another server has taken over meanwhile,
+            which may not hold it. True also where none is connected, or where the server does not allow INFO and WAIT.
         """
 
     @abstractmethod

@@ -48,8 +48,8 @@ TABLE = (
         "run",
         "hash",
         "protocol, distrl_version, launch (token of the launch that made it), config, signature, fence and "
-        "learner (the learner's token: its number and its holder)",
-        "7 fields",
+        "learner (the learner's token: its number and its holder), history (of the data, as its server names it)",
+        "8 fields",
     ),
     Row(
         "applied", "hash", "client -> number of its newest operation that must be applied once", "one field per client"

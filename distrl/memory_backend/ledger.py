@@ -10,7 +10,7 @@ The events that change each field, and the role that does it:
     lost                          a gap in the sequences is found                         learner
     lost_to_failover              such a gap is found after a fail-over                   learner
     rolled_back                   a learner resumes from a checkpoint                     learner
-    failovers                     the learner finds another server behind its address     learner
+    failovers                     the learner finds another history behind its address    learner
 
 A fail-over may take the newest events and their counts away. The rest balances, as each event and its counts are one
 transaction. `Ledger.recover` counts the unrolls in the weights again.
@@ -93,6 +93,8 @@ class Ledger:
 
     def __init__(self, run: RunStore) -> None:
         self._run = run
+        self._counted: int | None = None  # fail-overs of the connection that are counted; None before the first time
+        self.failovers = 0  # of the run, as this learner knows them
 
     def counts(self) -> LedgerCounts:
         """Return all counts at one instant: ledger, stream length and pending entries, read in one transaction.
@@ -110,29 +112,47 @@ class Ledger:
         }
         return ledger_counts(known, entries, pending["pending"])
 
-    def recover(self, trained_unrolls: int, failovers: int = 0) -> None:
-        """Make trained less rolled_back the number of unrolls in the weights of a learner that takes over or goes on.
+    def recover(self, trained_unrolls: int) -> int:
+        """Count new fail-overs, and make trained less rolled_back the number of unrolls in the learner's weights.
 
-        If there are more, they were trained after the checkpoint, and are rolled back. If there are fewer, Redis has
+        If more are trained, it was after the checkpoint, and they are rolled back. If there are fewer, Redis has
         forgotten acknowledgements, and counts these unrolls as produced and trained again: those that it still holds
         come once more, and are dropped as duplicates.
 
+        The run names the history of Redis' data that its fail-overs are counted up to, in the same transaction. So a
+        learner that takes over counts one that its predecessor has not survived, and none is counted twice.
+
         Args:
-            trained_unrolls: Number of unrolls in the weights.
-            failovers: Number of fail-overs to count.
+            trained_unrolls: Number of unrolls in the weights of a learner that takes over or goes on.
+
+        Returns:
+            Number of new fail-overs.
 
         Raises:
             FencedError: Another learner has taken over.
         """
-        keys = self._run.keys
+        keys, engine = self._run.keys, self._run.engine
+        seen = new = total = 0
 
         def prepare(replies: Sequence[Reply]) -> list[Command]:
-            what = f"trained in the ledger of {keys.run_id}"
-            trained, rolled_back = (checked_number(value, what) for value in replies[0])
+            nonlocal seen, new, total
+            what = f"a count in the ledger of {keys.run_id}"
+            trained, rolled_back, counted = (checked_number(value, what) for value in replies[0])
+            recorded = (replies[1] or b"").decode(errors="replace")
+            seen = engine.failovers
+            new = int(not engine.goes_on_from(recorded)) if self._counted is None else seen - self._counted
+            total = max(counted, self.failovers) + new  # a second one may take the count of the first away
             excess = trained - rolled_back - trained_unrolls
             forgotten = max(-excess, 0)
             counts = {"produced": forgotten, "trained": forgotten, "rolled_back": max(excess, 0)}
-            return increment_commands(keys, {**counts, "failovers": failovers})
+            increments = increment_commands(keys, {**counts, "failovers": total - counted})
+            named: list[Command] = [("HSET", keys.run, "history", engine.history)]
+            return [*increments, *([] if engine.history == recorded else named)]
 
-        reads: list[Command] = [("HMGET", keys.ledger, "trained", "rolled_back")]
+        reads: list[Command] = [
+            ("HMGET", keys.ledger, "trained", "rolled_back", "failovers"),
+            ("HGET", keys.run, "history"),
+        ]
         self._run.fenced(prepare, "counting the unrolls in the weights", reads)
+        self._counted, self.failovers = seen, total
+        return new

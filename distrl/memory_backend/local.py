@@ -29,9 +29,13 @@ class LocalEngine(Engine):
     def __init__(self, url: str) -> None:
         self.url = url
         self.interruptions = self.failovers = 0
+        self.history = "local"
         self.keeps_expiring = True
         name = url.removeprefix(PREFIX)
         self._store = _STORES.setdefault(name, _Store()) if name else _Store()
+
+    def goes_on_from(self, history: str) -> bool:
+        return history in ("", self.history)
 
     def call(self, *command: Value) -> Reply:
         return self.transaction([command])[0]

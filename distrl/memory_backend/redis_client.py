@@ -78,6 +78,7 @@ class RedisClient(Engine):
         self._guarded: tuple[Command, Reply] | None = None
         self.url = address.public
         self.interruptions = self.failovers = 0
+        self.history = ""
         self.keeps_expiring = True
         self._has_connected = False
         self._session = uuid.uuid4().hex
@@ -89,8 +90,12 @@ class RedisClient(Engine):
         self.patiently(lambda _attempt: self._round_trip(()))
         self._has_connected = True
 
+    def goes_on_from(self, history: str) -> bool:
+        return self._connection.goes_on_from(history)
+
     def confirm(self) -> bool:
-        return self.patiently(lambda _attempt: self._confirmed())
+        before = self.failovers
+        return self.patiently(lambda _attempt: self._confirmed()) and self.failovers == before
 
     def call(self, *command: Value) -> Reply:
         return self.patiently(lambda _attempt: self._ask(command))
@@ -243,6 +248,8 @@ class RedisClient(Engine):
         return self._translated(command, checked(reply, command))
 
     def _confirmed(self) -> bool:
+        # Redis waits for all that it had when it ran this connection's last command. After a reconnect that is INFO, so
+        # that what an earlier connection has written counts too.
         (told,) = self._round_trip([("INFO", "replication")])
         allowed = self._connection.allows
         if not allowed(told, "INFO") or not self._translations["INFO"](told).get("connected_slaves"):
@@ -315,6 +322,7 @@ class RedisClient(Engine):
             self._hang_up(error)  # later commands would take the unread replies for theirs
             raise
         self.failovers += connection.history_changed
+        self.history = connection.history
         self.keeps_expiring = connection.keeps_expiring
         return replies
 

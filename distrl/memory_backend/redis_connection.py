@@ -40,10 +40,25 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _History:
-    """Names of a server's data: servers with the same one agree up to some write. None where INFO is not allowed."""
+    """Names of a server's data: servers with the same replication id agree up to some write.
 
-    replication_id: str | None
-    earlier_id: str | None  # of the master that this one followed before
+    Attributes:
+        earlier_id: Replication id of the master that this server followed before; zeros if there was none.
+        process: Random name that the server has given itself at its start.
+    """
+
+    replication_id: str
+    process: str
+    earlier_id: str = ""
+
+    def goes_on_from(self, earlier: "_History") -> bool:
+        """Return whether nothing was lost between `earlier` and this history.
+
+        A master changes its replication id also when its first replica comes and an hour after the last one has gone.
+        It then forgets the earlier id; a replica that is promoted keeps that of its master.
+        """
+        renamed = self.process == earlier.process != "" and not self.earlier_id.strip("0")
+        return renamed or self.replication_id == earlier.replication_id
 
 
 class RedisConnection:
@@ -61,7 +76,7 @@ class RedisConnection:
         self._line: Any = None  # redis-py's connection
         self._translate_info = redis.Redis(protocol=2).response_callbacks["INFO"]
         self._told: set[str] = set()
-        self._history: str | None = None  # of the server that answered last
+        self._history: _History | None = None  # of the server that answered last; None where INFO is not allowed
         self._unproven: _History | None = None  # of a new connection that has not answered for the run's keys yet
         self._slot_moved = False
         self.history_changed = False
@@ -84,6 +99,19 @@ class RedisConnection:
         if self._unproven is not None:
             self._compare_histories(self._unproven, commands, replies)
         return replies
+
+    @property
+    def history(self) -> str:
+        """See `Engine`."""
+        return "" if self._history is None else f"{self._history.replication_id}:{self._history.process}"
+
+    def goes_on_from(self, history: str) -> bool:
+        """Return what `Engine.goes_on_from` says."""
+        if self._history is None or not history:
+            return True
+        earlier = _History(*history.partition(":")[::2])
+        moved = self._address.kind == "cluster" and self._history.earlier_id != earlier.replication_id
+        return moved or self._history.goes_on_from(earlier)
 
     def leave(self, error: BaseException | None = None) -> None:
         """Close the connection; the next `exchange` opens another one, elsewhere if `error` says so."""
@@ -155,7 +183,8 @@ class RedisConnection:
         self._check(info)
         if info.get("role") == "slave" and self._address.kind != "cluster":  # a Cluster's replica names the master
             raise ReplicaError(f"{where or self._address.path} is a replica")
-        self._unproven = _History(info.get("master_replid"), info.get("master_replid2"))
+        known = (str(info.get(field, "")) for field in ("master_replid", "run_id", "master_replid2"))
+        self._unproven = _History(*known)
 
     def _check(self, info: dict[str, Any]) -> None:
         """Raise unless the server is new enough and never evicts keys that have no time to live."""
@@ -189,12 +218,12 @@ class RedisConnection:
         ):
             return
         self._unproven = None
-        if new.replication_id is None:
+        if not new.replication_id:
             return
-        known, self._history = self._history, new.replication_id
+        known, self._history = self._history, new
         moved, self._slot_moved = self._slot_moved, False
-        gone_on = known in (None, new.replication_id)
-        self.history_changed = not gone_on and not (moved and new.earlier_id != known)
+        gone_on = known is None or new.goes_on_from(known) or (moved and new.earlier_id != known.replication_id)
+        self.history_changed = not gone_on
 
     def _ask_sentinels(self) -> Endpoint:
         """Return the master's address as the first Sentinel that answers names it; another one is asked next time."""

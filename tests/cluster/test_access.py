@@ -222,7 +222,7 @@ def provoke_learner(learner, actor):
     newest.unrolls.acknowledge([fourth], {"trained": 1}, {(1, 1): 3})
     newest.unrolls.highest()
     newest.unrolls.uncounted()
-    newest.ledger.recover(2, 1)
+    newest.ledger.recover(2)
     newest.registry.keep_registered([(1, 3)])
     newest.registry.best_evaluation()
     newest.registry.restore_evaluated(8)

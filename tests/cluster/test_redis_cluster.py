@@ -1,4 +1,4 @@
-"""A training over a Redis Cluster, whose slots move from node to node under it."""
+"""A training over a Redis Cluster, whose slots move from node to node and whose nodes die under it."""
 
 import json
 import re
@@ -73,6 +73,25 @@ def test_a_slot_that_moves_twice_under_load_costs_nothing(run, cluster):
     assert (summary.lost, summary.foreign) == (0, 0)
     assert {reason for reason, count in summary.dropped.items() if count} <= {"duplicate"}
     assert summary.restarts == 0
+
+
+@pytest.mark.parametrize("run", [[*SLEEPING, *SHAPE]], indirect=True)
+def test_a_replica_takes_over_from_a_killed_owner_and_the_training_goes_on(run, cluster):
+    run.wait_for_updates(20)
+    cluster.add_replicas()
+    before = run.updates
+    run.wait_for_updates(before + 20)
+    assert run.backend.ledger.counts().failovers == 0
+    learner, slot = run.role("learner").pid, slot_of(run, cluster)
+    cluster.kill_owner_of(slot)
+    killed = run.updates
+    run.wait_for_updates(killed + 50)
+    assert run.role("learner").pid == learner
+    assert command("stop", str(run.run_dir)).returncode == 0
+    summary = run.finish()
+    assert (summary.exit_code, summary.stop_reason, summary.imbalance) == (0, "asked", 0), run.told
+    assert (summary.failovers, summary.restarts, summary.foreign) == (1, 0, 0)
+    assert summary.lost == summary.lost_to_failover
 
 
 @pytest.mark.parametrize("run", [[*SLEEPING, *SHAPE]], indirect=True)

@@ -24,7 +24,10 @@ def replica_of(backend: Backend) -> Replica:
 
 
 def promote(replica: Replica, backends: Iterable[Backend]) -> None:
-    """Put the run's keys back; the connection of each backend breaks and finds another server."""
+    """Put the run's keys back; the connection of each backend breaks and finds another server.
+
+    To a learner that takes over later, the run has the name of the history that the replica followed.
+    """
     first, *others = backends
     engine, prefix = first.engine, first._run.keys.prefix
     if isinstance(engine, LocalEngine):
@@ -36,6 +39,7 @@ def promote(replica: Replica, backends: Iterable[Backend]) -> None:
         found = engine.keys(prefix + "*")
         removal = [("UNLINK", *found)] if found else []
         engine.transaction([*removal, *[("RESTORE", key, 0, dumped) for key, dumped in replica.items()]])
+    engine.call("HSET", first._run.keys.run, "history", "a master:that is gone")
     for backend in (first, *others):
         backend.engine.interruptions += 1
         backend.engine.failovers += 1

@@ -1,4 +1,4 @@
-"""A Redis Cluster of three masters, whose slots can be moved from one to another while clients write."""
+"""A Redis Cluster of three masters, whose slots move, and whose replicas take over, while clients write."""
 
 import socket
 import subprocess
@@ -33,6 +33,7 @@ class RedisCluster:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._clients: list[redis.Redis] = []
         self.moves = 0
+        self._directory, self._replicas, self._dead = directory, set[int](), set[int]()
         ports = _free_ports(2 * NODES)
         self.ports, buses = ports[:NODES], ports[NODES:]
         try:
@@ -60,8 +61,40 @@ class RedisCluster:
 
     def owner_of(self, slot: int) -> int:
         """Number of the node that owns the slot, by its own word."""
-        (owner,) = (node for node in range(NODES) if slot in self._slots_of(node))
+        alive = set(range(len(self._clients))) - self._replicas - self._dead
+        (owner,) = (node for node in alive if slot in self._slots_of(node))
         return owner
+
+    def add_replicas(self) -> None:
+        """Start a replica of each node. They take over after two seconds."""
+        ids = [client.execute_command("CLUSTER", "MYID").decode() for client in self._clients]
+        ports = _free_ports(2 * NODES)
+        for port, bus, master in zip(ports[:NODES], ports[NODES:], ids, strict=True):
+            self._start(self._directory, port, bus)
+            replica = self._clients[-1]
+            self._replicas.add(len(self._clients) - 1)
+            self._clients[0].execute_command("CLUSTER", "MEET", "127.0.0.1", port, bus)
+            _wait_until(lambda replica=replica, master=master: _knows(replica, master), "the replica knows its master")
+            replica.execute_command("CLUSTER", "REPLICATE", master)
+            _wait_until(
+                lambda replica=replica: replica.info("replication").get("master_link_status") == "up",
+                "the replica has the data",
+            )
+        nodes = 2 * NODES
+        _wait_until(lambda: all(_is_whole(client, nodes) for client in self._clients), "all nodes know the replicas")
+        self.everywhere("CONFIG", "SET", "cluster-node-timeout", 2000)
+
+    def kill_owner_of(self, slot: int) -> None:
+        """Kill the node that owns the slot, and return when its replica owns it and all others know that."""
+        owner = self.owner_of(slot)
+        self._processes[owner].kill()
+        self._processes[owner].wait(timeout=WAIT_S)
+        self._dead.add(owner)
+        alive = [client for node, client in enumerate(self._clients) if node not in self._dead]
+        promoted = owner + NODES
+        _wait_until(lambda: slot in self._slots_of(promoted), "the replica owns the slot")
+        self._replicas.remove(promoted)
+        _wait_until(lambda: all(_is_whole(client, 2 * NODES) for client in alive), "the Cluster is whole again")
 
     def move(self, slot: int) -> int:
         """Move the slot and its keys, as `redis-cli --cluster reshard` does, to the next node; return its number.
@@ -137,10 +170,14 @@ class RedisCluster:
         return found
 
 
-def _is_whole(client: redis.Redis) -> bool:
+def _knows(client: redis.Redis, node: str) -> bool:
+    return node in str(client.execute_command("CLUSTER", "NODES"))
+
+
+def _is_whole(client: redis.Redis, nodes: int = NODES) -> bool:
     told = client.execute_command("CLUSTER", "INFO")
     text = "\n".join(f"{name}:{value}" for name, value in told.items()) if isinstance(told, dict) else told.decode()
-    return {"cluster_state:ok", f"cluster_known_nodes:{NODES}", f"cluster_slots_ok:{SLOTS}"} <= set(text.split())
+    return {"cluster_state:ok", f"cluster_known_nodes:{nodes}", f"cluster_slots_ok:{SLOTS}"} <= set(text.split())
 
 
 def _answers(client: redis.Redis) -> bool:

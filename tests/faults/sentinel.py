@@ -51,6 +51,12 @@ class Watched:
             _, port = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER)
         return int(port)
 
+    @property
+    def switches(self) -> int:
+        """Number of times that another server became the master; on a busy machine they may take one up for dead."""
+        logs = (self._directory / f"{port}.log" for port in self.sentinels)
+        return max(log.read_text().count("+switch-master") for log in logs)
+
     def kill_master(self) -> int:
         """Kill the master, and return its port when another server is the master."""
         killed = self.master

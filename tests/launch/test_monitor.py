@@ -136,7 +136,9 @@ def test_the_newest_ledger_is_kept(make_monitor, backend):
 def test_a_fail_over_of_redis_is_an_event(make_monitor, backend, tmp_path):
     monitor = make_monitor()
     learner = backend.become_learner()
-    learner.ledger.recover(0, failovers=1)
+    learner.ledger.recover(0)
+    learner.engine.failovers += 1
+    learner.ledger.recover(0)
     learner.unrolls.acknowledge([], {"produced": 5, "lost": 5, "lost_to_failover": 3}, {})
     for _ in range(2):
         monitor.update(backend, [])

@@ -323,6 +323,20 @@ def test_a_gap_in_the_sequences_is_counted_as_lost(run):
     assert (run.ledger.lost, run.ledger.produced, run.ledger.trained) == (4, 8, 4)
 
 
+def test_a_gap_after_a_fail_over_that_no_learner_has_survived_is_lost_to_it(run):
+    run.feed()
+    run.learner.ledger.recover(0)
+    run.push(0, 0)
+    promote(replica_of(run.backend), [run.backend])
+    run.backend.engine.failovers = 0  # of the connections of a new process
+    feed = run.feed()
+    run.learner.ledger.recover(0)
+    run.push(0, 3)
+    run.use(feed.collect())
+    run.use(feed.collect())
+    assert (run.ledger.lost, run.ledger.lost_to_failover, run.ledger.failovers) == (2, 2, 1)
+
+
 @pytest.mark.parametrize("sequence", [LARGEST_GAP + 2, 10**9, 10**17, HIGHEST_NUMBER])
 def test_a_forged_sequence_is_foreign_and_does_not_silence_its_actor(run, sequence):
     feed = run.feed(batch_size=1)

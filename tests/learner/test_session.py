@@ -25,6 +25,7 @@ from distrl.memory_backend.records import Evaluation
 from distrl.memory_backend.stream import QueueCaps
 from distrl.networks.policy.description import BundleDescription
 from distrl.types import Weights
+from tests.faults.failover import promote, replica_of
 from tests.traces import traces
 
 # ------------------------------------------------------------------------------------------------------------- device
@@ -271,6 +272,24 @@ def test_versions_never_go_back_and_rolled_back_unrolls_add_up_over_two_crashes(
     assert ledger.trained - ledger.rolled_back == third.state.trained_unrolls == 12
     again = train(backend=backend, **paths)  # dies before it did anything
     assert (backend.ledger.counts().rolled_back, again.state.weights_version) == (8, 17)
+
+
+def test_a_learner_that_dies_together_with_the_master_is_followed_by_versions_that_no_actor_has_seen(train):
+    paths = {"stop__updates": 100, "checkpoint__every_updates": 2}
+    first = train(**paths)
+    backend = first.made.backend
+    replica = replica_of(backend)  # which has nothing of the five updates
+    for_updates(first, 5)
+    seen = backend.weights.version()
+    promote(replica, [backend])
+    second = train(backend=backend, **paths)
+    assert second.state.updates == 4
+    for_updates(second, 1)
+    assert backend.weights.version() > seen + 1
+    ledger = backend.ledger.counts()
+    assert (ledger.failovers, ledger.trained - ledger.rolled_back, ledger.imbalance) == (1, 10, 0)
+    third = train(backend=backend, **paths)
+    assert third.state.weights_version == backend.weights.version() + 1  # nothing was forgotten since
 
 
 def for_updates(training, count):

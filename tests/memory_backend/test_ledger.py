@@ -6,6 +6,7 @@ import redis
 from distrl.errors import FencedError, MemoryBackendError
 from distrl.memory_backend.ledger import LedgerCounts, checked_increments, ledger_counts
 from distrl.types import UnrollHeader
+from tests.faults.failover import promote, replica_of
 
 
 def test_a_new_run_has_counted_nothing(backend):
@@ -55,10 +56,40 @@ def test_acknowledgements_that_redis_has_forgotten_count_again(backend):
     learner = backend.become_learner()
     learner.unrolls.acknowledge([], {"produced": 9, "trained": 9}, {})
     learner.ledger.recover(6)
-    learner.ledger.recover(11, failovers=2)
     learner.ledger.recover(11)
-    assert backend.ledger.counts() == LedgerCounts(produced=14, trained=14, rolled_back=3, failovers=2)
+    learner.ledger.recover(11)
+    assert backend.ledger.counts() == LedgerCounts(produced=14, trained=14, rolled_back=3)
     assert backend.ledger.counts().imbalance == 0
+
+
+def test_a_fail_over_is_counted_once_however_often_a_learner_recovers_and_is_replaced(backend):
+    learner = backend.become_learner()
+    assert learner.ledger.recover(0) == 0
+    learner.engine.failovers += 2
+    assert [learner.ledger.recover(0), learner.ledger.recover(0), learner.ledger.failovers] == [2, 0, 2]
+    successor = backend.become_learner()
+    assert [successor.ledger.recover(0), successor.ledger.recover(0), successor.ledger.failovers] == [0, 0, 2]
+    assert backend.ledger.counts().failovers == 2
+
+
+def test_a_fail_over_that_no_learner_has_survived_is_counted_by_the_next_one(backend):
+    backend.become_learner().ledger.recover(0)
+    promote(replica_of(backend), [backend])
+    learner = backend.become_learner()
+    assert [learner.ledger.recover(0), learner.ledger.recover(0), learner.ledger.failovers] == [1, 0, 1]
+    assert backend.become_learner().ledger.recover(0) == 0
+    assert backend.ledger.counts().failovers == 1
+
+
+def test_a_fail_over_that_takes_away_the_count_of_another_one_counts_both(backend):
+    learner = backend.become_learner()
+    learner.ledger.recover(0)
+    replica = replica_of(backend)
+    promote(replica, [learner])
+    assert learner.ledger.recover(0) == 1
+    promote(replica, [learner])
+    assert learner.ledger.recover(0) == 1
+    assert backend.ledger.counts().failovers == learner.ledger.failovers == 2
 
 
 def test_fields_find_their_place():

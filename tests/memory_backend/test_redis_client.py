@@ -1,7 +1,9 @@
 """redis_client: what happens when replies are lost, Redis is gone, refuses, or evicts."""
 
+import os
 import select
 import shutil
+import signal
 import socket
 import tempfile
 import threading
@@ -20,6 +22,8 @@ from distrl.memory_backend.redis_address import parse_address
 from distrl.memory_backend.redis_client import RedisClient
 from distrl.memory_backend.stream import QueueCaps
 from distrl.types import UnrollHeader
+from tests.faults.own_redis import OwnRedis
+from tests.faults.training import wait_until
 
 pytestmark = pytest.mark.redis
 
@@ -455,6 +459,39 @@ def test_a_redis_that_refuses_writes_for_a_while_gets_each_of_them_once(own_serv
     assert backend.engine.confirm()  # no replica is there
     backend.delete()
     backend.close()
+
+
+@pytest.fixture
+def master(tmp_path, free_port):
+    server = OwnRedis(tmp_path / "redis", free_port).start()
+    with redis.Redis(port=free_port) as admin:
+        admin.config_set("repl-diskless-sync-delay", 0)
+        yield admin
+    server.end(signal.SIGKILL)
+
+
+def test_a_first_replica_is_no_fail_over_and_confirms_what_earlier_connections_have_written(master, own_server):
+    port = master.connection_pool.connection_kwargs["port"]
+    client = connect(f"redis://127.0.0.1:{port}/0", name="x", give_up_s=60.0)
+    client.call("SET", "a", 1)
+    named = client.history
+    with redis.Redis.from_url(own_server.url) as replica:
+        replica.execute_command("REPLICAOF", "127.0.0.1", port)
+        wait_until(lambda: master.info("replication").get("slave0", {}).get("state") == "online", "the replica follows")
+        pid = replica.info("server")["process_id"]
+    client.close()
+    assert client.confirm()
+    assert client.history != named  # the master has given its data another name
+    assert (client.failovers, client.goes_on_from(named)) == (0, True)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        client.call("SET", "a", 2)
+        client.close()
+        assert not client.confirm()  # nor by a connection that has written nothing
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    wait_until(client.confirm, "the replica has it")
+    client.close()
 
 
 def test_a_wrong_password_and_missing_rights_are_refusals_not_outages(own_server, monkeypatch):

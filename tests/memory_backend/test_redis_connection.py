@@ -110,10 +110,23 @@ def test_what_a_server_does_not_allow_is_logged_once(make, words, caplog):
         engine.close()
         assert engine.call("GET", KEY)
         assert engine.confirm()
-        assert (engine.keeps_expiring, engine.failovers) == (True, 0)
+        assert (engine.keeps_expiring, engine.failovers, engine.history) == (True, 0, "")
+        assert engine.goes_on_from("a:process")
         engine.close()
     assert len([record for record in caplog.records if "CLIENT SETNAME" in record.message]) == 1
     assert len([record for record in caplog.records if "INFO: its version" in record.message]) == 1
+
+
+def test_what_was_written_before_a_fail_over_is_not_confirmed_by_replicas_of_the_new_master(make):
+    server = make("a", connected_slaves=2)
+    server.replies["WAIT"] = ":2"
+    engine = client(f"redis://{server.at}")
+    engine.call("GET", KEY)
+    server.info["master_replid"] = "b"
+    engine.close()  # its next command finds another server
+    assert not engine.confirm()
+    assert engine.confirm()  # what it writes from now on
+    engine.close()
 
 
 @pytest.mark.parametrize(("confirmed", "expected"), [(0, False), (1, True), (2, True)])
@@ -136,6 +149,47 @@ def test_a_restarted_server_has_another_history(make):
     server.info["master_replid"] = "b"
     engine.call("GET", KEY)
     assert engine.failovers == 1
+    engine.close()
+
+
+def test_a_master_that_gets_its_first_replica_has_a_new_name_for_the_same_history(make):
+    server = make("a", run_id="process", master_replid2="0" * 40)
+    engine = client(f"redis://{server.at}")
+    before = engine.history
+    engine.close()
+    server.info["master_replid"] = "b"
+    engine.call("GET", KEY)
+    assert engine.failovers == 0
+    assert engine.history != before
+    assert engine.goes_on_from(before)  # as a learner asks that takes over
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "goes_on"),
+    [
+        ({}, True),
+        ({"master_replid": "b", "run_id": "other"}, False),  # a server that was started again
+        ({"master_replid": "b", "master_replid2": "a"}, False),  # made a replica and a master again
+        ({"master_replid": "b", "run_id": "other", "master_replid2": "a"}, False),  # a replica that was promoted
+    ],
+)
+def test_another_server_or_another_life_is_another_history(make, change, goes_on):
+    server = make("a", run_id="process", master_replid2="0" * 40)
+    engine = client(f"redis://{server.at}")
+    before = engine.history
+    engine.close()
+    server.info |= change
+    engine.call("GET", KEY)
+    assert (engine.failovers, engine.goes_on_from(before)) == (0 if goes_on else 1, goes_on)
+    engine.close()
+
+
+def test_a_learner_that_takes_over_in_a_cluster_cannot_tell_a_moved_slot_but_a_promoted_replica(make):
+    server = node(make, "b", run_id="process", master_replid2="a")
+    engine = client(f"redis+cluster://{server.at}")
+    engine.call("GET", KEY)
+    assert [engine.goes_on_from(f"{name}:other") for name in "abc"] == [False, True, True]
     engine.close()
 
 
