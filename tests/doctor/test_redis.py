@@ -1,4 +1,5 @@
 import json
+import zlib
 
 import pytest
 from redis import Redis
@@ -230,6 +231,17 @@ def test_throughput_there_and_back(monkeypatch):
         "100 MB/s by 0.1 MB, 1,000 MB/s by 1 MB, there and back: one connection feeds 30,000,000 steps/s of CartPole, "
         "120,000 steps/s of Atari frames",
     )
+
+
+def test_the_values_are_text_which_redis_py_reads_fast_and_no_tunnel_compresses():
+    class Kept:
+        def call(self, _command, value):
+            self.values = {*getattr(self, "values", ()), value}
+
+    kept = Kept()
+    bytes_per_s(kept)
+    assert sorted(map(len, kept.values)) == [100_000, 1_000_000]
+    assert all(value.isascii() and len(zlib.compress(value)) > 0.7 * len(value) for value in kept.values)
 
 
 @pytest.mark.parametrize(("entry", "name"), [("cartpole", "CartPole"), ("pong", "Atari frames")])
