@@ -98,7 +98,8 @@ def test_a_master_is_killed_three_times_and_the_training_goes_on(watched, run):
     assert f"fail-overs of Redis: {summary.failovers}" in run.told
 
 
-def test_what_no_replica_had_is_lost_and_told(watched, run):
+@pytest.mark.parametrize("fate", [signal.SIGCONT, signal.SIGKILL], ids=["learner goes on", "learner dies too"])
+def test_what_no_replica_had_is_lost_and_told(watched, run, fate):
     run.wait_for_updates(20)
     learner = run.role("learner").pid
     watched.cut_replication()
@@ -106,7 +107,7 @@ def test_what_no_replica_had_is_lost_and_told(watched, run):
     os.kill(learner, signal.SIGSTOP)
     wait_until(lambda: run.backend.ledger.counts().queued > 0, "unrolls wait that no replica has")
     watched.kill_master()
-    os.kill(learner, signal.SIGCONT)
+    os.kill(learner, fate)
     wait_until(lambda: run.backend.ledger.counts().lost_to_failover > 0, "what is lost is noticed")
     run.wait_for_updates(run.updates + 50)
     told = status_of(run)
@@ -115,5 +116,6 @@ def test_what_no_replica_had_is_lost_and_told(watched, run):
     assert told["imbalance"] == 0
     summary = stop(run)
     assert summary.lost >= summary.lost_to_failover >= told["ledger"]["lost_to_failover"]
+    assert summary.restarts == (1 if fate == signal.SIGKILL else 0)
     assert "to a fail-over of Redis)" in run.told
     assert "unrolls were lost to a fail-over of Redis" in (run.run_dir / "logs" / "events.log").read_text()

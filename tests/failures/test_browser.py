@@ -22,6 +22,7 @@ from distrl.memory_backend.stream import QueueCaps
 from distrl.runs.directories import process_mark
 from distrl.runs.summary import Summary
 from tests.faults.arguments import environment, sets
+from tests.faults.failover import promote, replica_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.redis]
 
@@ -302,6 +303,13 @@ def test_a_page_outlives_its_server(job, tmp_path, free_port, browser):
         lost.filter(has_text=re.compile("^$")).wait_for(state="attached")
         job.registry.add_snapshot({"updates": 31, "env_steps": 3100, "mean_return_100": 310.0})
         tab.locator(".tile", has_text="310").wait_for()
+        learner = job.become_learner()
+        promote(replica_of(job), [job])
+        learner.ledger.recover(0)
+        learner.unrolls.acknowledge([], {"produced": 5, "lost": 5, "lost_to_failover": 3}, {})
+        for name, count in (("fail-overs of Redis", 1), ("of them to a fail-over of Redis", 3), ("unaccounted for", 0)):
+            told = tab.locator("dt", has_text=re.compile(f"^{name}$")).locator("+ dd")
+            told.filter(has_text=re.compile(f"^{count}$")).wait_for()
 
     with serving(tmp_path, free_port, DISTRL_DASHBOARD_TOKEN=token):
         tab.get_by_label("Token").fill(token)
