@@ -80,11 +80,11 @@ def _how_to_join(run: Run, role: Literal["actor", "evaluator"], command: str) ->
     namespace = split_namespace(url)[1] or DEFAULT_NAMESPACE
     needs = [f"with DISTRL_RUN_KEY_FILE naming a copy of {Path(run.description.run_dir) / KEY_FILE}"]
     if password(url) is not None:
-        needs.append("DISTRL_REDIS_PASSWORD_FILE")
+        needs.append("DISTRL_REDIS_PASSWORD_FILE naming a file with their password")
     user = parse_address(url).user
     if user == user_name(namespace, "learner"):
         url = with_user(url, user_name(namespace, role))
-    elif user is not None:
+    elif user not in (None, "default"):  # the server of a single user has this one
         url = with_user(url, None)
         needs.append(f"a user for {role}s in the URL ({user} is the learner's)")
     return f"{' and '.join(needs)}: {command} --redis-url {shlex.quote(url)} --run-id {run.address.run_id}"

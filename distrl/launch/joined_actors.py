@@ -244,7 +244,7 @@ class JoinedActors:
         self._acted, self._reported_at = self._acted or all_act_now, now
         rate = sum(status.env_steps_per_s for status in up)
         states = role_states([{"role": status.role, "state": status.state} for status in up])
-        self._report(f"{states}; {rate:,.0f} steps/s")
+        self._report(f"{states}; {rate:,.0f} steps/s" if rate else states)  # the first heartbeats have no rate
 
     def _leave(self) -> None:
         """End all actors, which deliver their unrolls, and remove their heartbeats from the run."""

@@ -93,8 +93,8 @@ class Monitor:
         before, self.ledger = self.ledger, counts
         if counts.failovers > before.failovers:
             self.event(
-                f"Redis has failed over ({counts.failovers:,} so far): another server goes on; "
-                "ask again what was asked of the run in its last moments"
+                f"Redis has failed over or was restarted ({counts.failovers:,} so far), and may have lost its "
+                "last writes; repeat requests of the moments before"
             )
         if counts.lost_to_failover > before.lost_to_failover:
             self.event(

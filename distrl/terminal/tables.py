@@ -83,16 +83,17 @@ def _progress(snapshot: Snapshot, blocked: float | None) -> str:
 def _roles(aged: Sequence[tuple[RoleStatus, float]]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     table.add_column("role", no_wrap=True)
-    table.add_column("state")
-    for heading in ("steps/s", "version", "last step", "silent", "MB", "starts", "host", "pid"):
+    table.add_column("state", min_width=8)  # a narrow terminal breaks it between words
+    for heading in ("steps/s", "version", "step", "silent", "MB", "starts", "pid"):
         table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("host")
     for role, heartbeat_s in sorted(aged, key=lambda one: (_ORDER.index(one[0].role), one[0].id)):
         name = f"actor {role.id}" if role.role == "actor" else role.role
-        age = f"{duration(role.last_step_age_s)} ago"
+        age = duration(role.last_step_age_s)
         rate, version = f"{role.env_steps_per_s:,.0f}", f"{role.weights_version:,}"
         starts = f"{role.incarnation}"
         told = Text(duration(heartbeat_s), style="red" if heartbeat_s > SILENT_S else "")
         table.add_row(
-            *(name, role.state, rate, version, age, told, f"{role.rss_mb:,.0f}", starts, role.host, str(role.pid))
+            *(name, role.state, rate, version, age, told, f"{role.rss_mb:,.0f}", starts, str(role.pid), role.host)
         )
     return table

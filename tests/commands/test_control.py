@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -160,13 +161,24 @@ def test_status_of_a_running_job(capsys, backend, workplace, monkeypatch):
     assert lines == [
         "r1 paused, 2 actors requested",
         "steps 320,512 · 161,203/s · updates 1,204 · no episode finished yet · bottleneck actors",
-        "role state steps/s version last step silent MB starts host pid",
-        "learner training 161,203 1,205 0.0 s ago 0.0 s 800 1 box 11",
-        "actor 0 acting 80,601 1,204 0.0 s ago 0.0 s 92 1 box 12",
-        "actor 1 acting 0 0 0.0 s ago 7.0 s 0 1 box 14",
-        "evaluator evaluating 0 1,200 0.0 s ago 0.0 s 0 2 box 13",
+        "role state steps/s version step silent MB starts pid host",
+        "learner training 161,203 1,205 0.0 s 0.0 s 800 1 11 box",
+        "actor 0 acting 80,601 1,204 0.0 s 0.0 s 92 1 12 box",
+        "actor 1 acting 0 0 0.0 s 7.0 s 0 1 14 box",
+        "evaluator evaluating 0 1,200 0.0 s 0.0 s 0 2 13 box",
         "unrolls: 1 produced, 0 trained, 1 queued, 0 in flight, 0 dropped, 0 lost",
     ]
+
+
+def test_a_narrow_terminal_shows_states_and_processes_whole(capsys, backend, workplace, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    make_run(workplace / "first")
+    status = RoleStatus("actor", 10_017, 12, "a-long-name.of-a-host.example", 1234567, "acting")
+    backend.registry.beat(replace(status, env_steps_per_s=12_345.0, weights_version=98_765, rss_mb=987.0))
+    code, out, _ = run(capsys, "status", "--run", "first")
+    (line,) = [line for line in out.splitlines() if line.startswith("actor 10017")]
+    assert code == 0
+    assert {"acting", "12,345", "98,765", "987", "12", "1234567"} <= {*line.split()}
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ def test_the_command_for_other_hosts_can_be_pasted_into_a_shell(tmp_path):
         ("distrl-default-learner@", "default", "distrl-default-actor@", False),
         ("distrl-team-a-learner@", "team-b", "", True),
         ("a%40b@", "default", "", True),
+        ("default@", "default", "default@", False),
     ],
 )
 def test_the_learners_user_is_not_for_other_hosts(tmp_path, user, namespace, named, needs_user):

@@ -105,6 +105,13 @@ def test_no_more_actors_import_at_a_time_than_there_are_cores(joined):
     )
 
 
+@pytest.mark.parametrize(("rate", "told"), [(0.0, "2 actors acting"), (1500.0, "2 actors acting; 3,000 steps/s")])
+def test_states_are_reported_with_a_rate_if_there_is_one(joined, rate, told):
+    both = [joined.beats(role, env_steps_per_s=rate) for role in (FIRST, SECOND)]
+    joined.outcome(nothing, *both, nothing, joined.interrupted)
+    assert told in joined.told
+
+
 def test_a_run_that_has_removed_its_keys_has_ended(joined):
     assert joined.outcome(nothing, joined.backend.delete).exit_code == 0
 

@@ -143,7 +143,7 @@ def test_a_fail_over_of_redis_is_an_event(make_monitor, backend, tmp_path):
     for _ in range(2):
         monitor.update(backend, [])
     told = (tmp_path / "logs" / "events.log").read_text()
-    assert told.count("Redis has failed over (1 so far)") == 1
+    assert told.count("Redis has failed over or was restarted (1 so far)") == 1
     assert told.count("3 unrolls were lost to a fail-over of Redis") == 1
 
 
