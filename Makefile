@@ -7,6 +7,9 @@ BIN    := $(VENV)/bin
 # Later arguments win, so that ARGS can override anything: make train ARGS="--seed 2 --actors 1"
 ARGS   ?=
 
+# Containers often set this variable. Every process would then compile all that it imports, TensorFlow above all, anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 NEEDS_PYTHON := distrl needs Python 3.11, 3.12 or 3.13: sudo apt-get install python3 python3-venv (or name one: make PYTHON=python3.12)
 NEEDS_VENV   := $(PYTHON) lacks its venv module: sudo apt-get install python3-venv
 

@@ -129,15 +129,20 @@ def test_ci_runs_the_test_command_of_the_readme():
     assert re.search(r"^make test\b", (ROOT / "README.md").read_text(), re.MULTILINE)
 
 
-def make(*arguments: str, path: str = "/usr/bin:/bin") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["make", "--no-print-directory", *arguments], cwd=ROOT, env={"PATH": path}, capture_output=True, text=True
-    )
+def make(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command, environment = ["make", "--no-print-directory", *arguments], {"PATH": "/usr/bin:/bin", **variables}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
 def test_make_lists_its_targets():
     listed = [line.split()[0] for line in make().stdout.splitlines()]
     assert {"install", "train", "test", "check", "format", "bench"} <= set(listed)
+
+
+def test_make_keeps_bytecode_where_the_environment_refuses_it():
+    shown = f"shown: ; @{sys.executable} -c 'import sys; print(sys.dont_write_bytecode)'"
+    done = make("shown", f"--eval={shown}", PYTHONDONTWRITEBYTECODE="1")
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize(
