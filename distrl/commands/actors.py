@@ -1,5 +1,6 @@
 """`distrl actors`: join a run with actors of this host."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -41,6 +42,7 @@ def actors(
     from distrl.launch.joined_actors import join_actors
     from distrl.roles.machine import cores
     from distrl.roles.trust import Trust, given_key
+    from distrl.terminal.console import QuietView, UntilGoneView
 
     with interruptible() as interrupt:
         outcome = join_actors(
@@ -50,9 +52,10 @@ def actors(
             cores() if count is None else count,
             wait=wait,
             log_dir=Path(f"actors-{run_id}") if log_dir is None else log_dir,
-            report=lambda text: print(printable(text), flush=True),
+            report=UntilGoneView(QuietView(write=lambda text: print(printable(text), flush=True))).event,
             interrupt=interrupt,
         )
     if outcome.error is not None:
-        typer.echo(f"distrl: error: {printable(' '.join(outcome.error.split()))}", err=True)
+        with suppress(OSError):  # without a reader, the exit code still reports it
+            typer.echo(f"distrl: error: {printable(' '.join(outcome.error.split()))}", err=True)
     raise typer.Exit(outcome.exit_code)

@@ -460,6 +460,23 @@ def test_actors_of_this_host_join_a_run_by_its_key_and_end_with_their_code(capsy
     assert asked == [("redis://h", "r", trust, 3, True, Path("actors-r"))]
 
 
+def test_actors_go_on_where_their_output_cannot_be_written(monkeypatch, tmp_path):
+    told = []
+
+    def join_actors(*_, report, **__):
+        for text in ("joined", "2 actors acting"):
+            report(text)
+            told.append(text)
+        return Outcome(3, "keeps failing", "actor 10000: why")
+
+    monkeypatch.setattr("distrl.launch.joined_actors.join_actors", join_actors)
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        monkeypatch.setattr(sys, "stderr", full)
+        assert main.main(["actors", "--redis-url", "redis://h", "--run-id", "r"]) == 3
+    assert told == ["joined", "2 actors acting"]
+
+
 @pytest.fixture
 def measured(monkeypatch):
     report = {
