@@ -104,8 +104,13 @@ def give_way(role: Role) -> None:
 
 
 def await_bundle(backend: Backend, stop: threading.Event) -> PolicyBundle | None:
-    """Wait for the policy bundle, which the learner exports once it has built the network; None when stopped."""
+    """Wait for the policy bundle, which the learner exports once it has built the network; None when stopped.
+
+    Raises:
+        MissingRunError, FencedError: The run has ended, or was launched again.
+    """
     while not stop.wait(BUNDLE_POLL_S):
+        backend.check_launch()
         bundle = backend.weights.get_bundle()
         if bundle is not None:
             return bundle

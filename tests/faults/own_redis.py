@@ -17,9 +17,13 @@ class OwnRedis:
     Args:
         directory: Takes the file; made if missing.
         appendfsync: "always" or "everysec".
+        binary: The server; None: that of this machine.
     """
 
-    def __init__(self, directory: Path, port: int, appendfsync: str = "everysec") -> None:
+    def __init__(
+        self, directory: Path, port: int, appendfsync: str = "everysec", *, binary: Path | None = None
+    ) -> None:
+        self._binary = binary
         self.port = port
         self._directory = directory
         self._appendfsync = appendfsync
@@ -43,7 +47,10 @@ class OwnRedis:
             "maxmemory": str(2**28),
             "maxmemory-policy": "noeviction",
         }
-        command = [find_server(), *(part for name, value in settings.items() for part in (f"--{name}", value))]
+        command = [
+            self._binary or find_server(),
+            *(part for name, value in settings.items() for part in (f"--{name}", value)),
+        ]
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         deadline = time.monotonic() + 60.0
         with redis.Redis(port=self.port) as client:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from distrl.actors.policy import PolicyOutput
-from distrl.errors import ConfigError
+from distrl.errors import ConfigError, MissingRunError
 from distrl.memory_backend.codec import encode_weights
 from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.roles import evaluator
@@ -56,8 +56,15 @@ class Joined:
     def __init__(self, redis_url, run_id, run_key):
         self.stop = threading.Event()
         self.role = EvaluatorRole(Role("evaluator"), RunAddress(redis_url, run_id, Trust(run_key)), self.stop)
-        self.thread = threading.Thread(target=self.role.run, daemon=True)
+        self.errors = []
+        self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
+
+    def run(self):
+        try:
+            self.role.run()
+        except MissingRunError as error:
+            self.errors.append(error)
 
     def end(self):
         self.stop.set()
@@ -131,6 +138,44 @@ def test_a_resumed_run_goes_on_and_one_of_two_evaluators_ends(
     wait_until(lambda: backend.registry.evaluations("0"))
     assert [one.env_steps for _, one in backend.registry.evaluations("0")] == [301]
     other.end()
+
+
+@pytest.mark.parametrize("policy", [True, False])
+def test_an_evaluator_ends_with_a_run_whose_keys_are_gone_before_it_knows_of_the_end(
+    described_run, redis_url, run_key, tmp_path, monkeypatch, policy
+):
+    backend = described_run(**EVALUATING)
+    First.specs.append(RunDescription.model_validate_json(backend.config_json()).spec)
+    monkeypatch.setattr(evaluator, "Policy", First)
+    if policy:
+        backend.weights.put_bundle(PolicyBundle(b"", ""))
+    joined = Joined(redis_url, tmp_path.name, run_key)
+    wait_until(lambda: joined.role.status().state == f"waiting: {'weights' if policy else 'policy'}")
+    backend.delete()
+    joined.thread.join(timeout=60)
+    assert not joined.thread.is_alive()
+    assert [type(error) for error in joined.errors] == ([] if policy else [MissingRunError])
+
+
+def test_an_evaluator_does_not_take_lost_data_for_the_end_of_the_run(
+    described_run, redis_url, run_key, tmp_path, monkeypatch
+):
+    backend = described_run(**EVALUATING)
+    First.specs.append(RunDescription.model_validate_json(backend.config_json()).spec)
+    monkeypatch.setattr(evaluator, "Policy", First)
+    backend.weights.put_bundle(PolicyBundle(b"", ""))
+    joined = Joined(redis_url, tmp_path.name, run_key)
+    wait_until(lambda: joined.role.status().state == "waiting: weights")
+    checked = joined.role._backend.check_launch
+
+    def lost():
+        joined.role._backend.engine.interruptions += 1
+        backend.delete()
+        checked()
+
+    monkeypatch.setattr(joined.role._backend, "check_launch", lost)
+    joined.thread.join(timeout=60)
+    assert [type(error) for error in joined.errors] == [MissingRunError]
 
 
 def test_a_policy_of_another_environment_is_refused(described_run, redis_url, run_key, tmp_path, monkeypatch):
