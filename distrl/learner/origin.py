@@ -21,6 +21,10 @@ from distrl.types import Array
 
 log = logging.getLogger(__name__)
 
+FORGOTTEN_VERSIONS = 10_000
+"""How much higher a learner begins whose predecessor has not survived a fail-over: actors may hold versions that Redis
+has forgotten."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -160,7 +164,8 @@ def _from_published(published: Published, networks: Networks, fresh: LearnerStat
     state = LearnerState.from_meta(meta | {name: told[name] for name in meta if told.get(name) is not None})
     networks["main"].adopt(arrays, state.trained_steps)
     # Since the snapshot every update has published a version, or several updates one together.
-    state.updates += max(0, published.version - int(told.get("weights_version") or published.version))
+    since = max(0, published.version - int(told.get("weights_version") or published.version))
+    state.updates += since % FORGOTTEN_VERSIONS
     state.env_steps, state.weights_version = published.env_steps, published.version
     ledger = backend.ledger.counts()
     state.applied, state.trained_unrolls = backend.unrolls.highest(), ledger.trained - ledger.rolled_back

@@ -10,7 +10,7 @@ from distrl.algorithms.algorithm import Algorithm, Networks
 from distrl.config import RunConfig
 from distrl.learner.batches import StreamBatches
 from distrl.learner.intake import BLOCK_S, Intake
-from distrl.learner.origin import Origin, Place, find_origin
+from distrl.learner.origin import FORGOTTEN_VERSIONS, Origin, Place, find_origin
 from distrl.learner.policy_files import best_return, forget_best, write_bundle
 from distrl.learner.publisher import Publisher, StalenessBound, Tickets
 from distrl.learner.replay_batches import Arrivals
@@ -31,13 +31,14 @@ from distrl.types import EnvSpec, PolicyBundle, UnrollSchema
 
 log = logging.getLogger(__name__)
 
-FORGOTTEN_VERSIONS = 10_000
-"""Most versions of a predecessor that Redis is taken to have forgotten in a fail-over: actors may still hold them."""
-
 
 @dataclass(frozen=True)
 class Prepared:
-    """A learner that has taken over the run, has uploaded the policy bundle, and is about to publish."""
+    """A learner that has taken over the run, has uploaded the policy bundle, and is about to publish.
+
+    Attributes:
+        failed_over: Whether Redis has failed over, and no learner has recovered from that.
+    """
 
     config: RunConfig
     spec: EnvSpec
@@ -49,6 +50,7 @@ class Prepared:
     staleness: StalenessBound
     bundle: PolicyBundle
     replay: Replay | None = None
+    failed_over: bool = False
 
     @property
     def state(self) -> LearnerState:
@@ -152,11 +154,11 @@ def prepare(config: RunConfig, spec: EnvSpec, place: Place, run_id: str, backend
     backend.weights.put_bundle(bundle)
     backend = backend.become_learner()
     published = backend.weights.version()
-    forgotten = FORGOTTEN_VERSIONS if backend.ledger.recover(state.trained_unrolls) else 0
+    failed_over = backend.ledger.recover(state.trained_unrolls) > 0
     # Versions never go back; in a new run the restored version itself is free.
-    state.weights_version = max(state.weights_version, published + 1, 1) + forgotten
+    state.weights_version = max(state.weights_version, published + 1, 1) + failed_over * FORGOTTEN_VERSIONS
     staleness = StalenessBound(config.algorithm.max_staleness_updates)
-    return Prepared(config, spec, run_dir, algorithm, networks, origin, backend, staleness, bundle, replay)
+    return Prepared(config, spec, run_dir, algorithm, networks, origin, backend, staleness, bundle, replay, failed_over)
 
 
 def restore_evaluations(policy: Path, state: LearnerState, registry: Registry, *, resumed: bool) -> None:

@@ -23,6 +23,7 @@ class Recovery:
     def __init__(self, prepared: Prepared, learner: Learner) -> None:
         self._prepared, self._learner = prepared, learner
         self._backend, self._engine = prepared.backend, prepared.backend.engine
+        self._failed_over = prepared.failed_over
         self._seen = (0, 0)  # interruptions and fail-overs of the connection that it has recovered from
         self._recounts = 0
         self._updates = 0
@@ -30,9 +31,9 @@ class Recovery:
     def attend(self) -> None:
         """Recover after a broken connection; called between updates, and while the learner waits for unrolls."""
         now = (self._engine.interruptions, self._engine.failovers)  # before it begins: the connection may break again
-        if now != self._seen:
+        if now != self._seen or self._failed_over:
             self._recover()
-            self._seen = now
+            self._seen, self._failed_over = now, False
         elif self._recounts and self._updates != self._learner.state.updates:
             self._recounts -= 1
             self._updates = self._learner.state.updates
@@ -50,5 +51,6 @@ class Recovery:
         self._backend.unrolls.acknowledge([], {}, state.applied)  # a successor must find no gaps below these
         if failovers:
             log.warning("Redis has failed over (%d so far)", self._backend.ledger.failovers)
-        self._learner.recount_tickets(forget_held=failovers > 0)
+        may_have_failed_over = failovers > 0 or self._failed_over or not self._engine.history
+        self._learner.recount_tickets(forget_held=may_have_failed_over)
         self._recounts = RECOUNTS

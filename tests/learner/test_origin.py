@@ -8,10 +8,11 @@ import pytest
 
 from distrl.data_store.checkpoints import load_newest
 from distrl.errors import CheckpointError
-from distrl.learner.origin import Place
+from distrl.learner.origin import FORGOTTEN_VERSIONS, Place
 from distrl.learner.session import Session
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.stream import QueueCaps
+from tests.faults.failover import promote, replica_of
 
 HOST = socket.gethostname()
 SHARE = "share the run's directory between all hosts that may run its learner"
@@ -81,6 +82,15 @@ def test_a_learner_without_the_runs_checkpoints_goes_on_from_the_published_weigh
     ledger = backend.ledger.counts()
     assert (ledger.trained, ledger.rolled_back, ledger.imbalance) == (12, 0, 0)
     assert load_newest(tmp_path / "c" / "checkpoints").step == 6
+
+
+def test_versions_passed_over_after_a_fail_over_are_no_updates(trained, prepared, acting, backend, tmp_path):
+    trained(Place(tmp_path / "b"))
+    promote(replica_of(backend), [backend])
+    second = prepared(place=Place(tmp_path / "c", own=False), backend=backend)
+    Session(second, acting(second), lambda _: None, lambda: True).learner.start()  # and dies before its first snapshot
+    third = prepared(place=Place(tmp_path / "d", own=False), backend=backend)
+    assert third.state.weights_version > FORGOTTEN_VERSIONS > 10 > third.state.updates >= 4
 
 
 def test_what_was_taken_over_is_saved_even_if_nothing_is_learned_any_more(

@@ -292,6 +292,28 @@ def test_a_learner_that_dies_together_with_the_master_is_followed_by_versions_th
     assert third.state.weights_version == backend.weights.version() + 1  # nothing was forgotten since
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_a_learner_that_follows_a_fail_over_trusts_no_ticket_that_redis_takes_for_held(train, monkeypatch, told):
+    """The learner starts after it; or its connection breaks, and the server does not say what its data is."""
+    paths = {"algorithm__name": "vpg", "algorithm__max_staleness_updates": 0}
+    first = train(**paths)
+    backend = first.made.backend
+    first.session.learner.start()
+    assert backend.tickets.take((0, 1), 0.0)
+    promote(replica_of(backend), [backend])  # the actor has pushed since, which the replica does not know
+    backend.engine.interruptions = backend.engine.failovers = 0  # of the connection of a new process
+    if not told:
+        backend.engine.history = ""
+        monkeypatch.setattr(backend.engine, "goes_on_from", lambda history: True)
+    second = train(backend=backend, **paths)
+    second.session.learner.start()
+    if not told:
+        assert backend.tickets.counts() == (1, 1)
+        backend.engine.interruptions = 1
+    second.session.attend()
+    assert backend.tickets.counts() == (2, 0)
+
+
 def for_updates(training, count):
     """Trains so many updates and is then killed: no final save, no last snapshot."""
     calls = []
