@@ -86,7 +86,7 @@ def _runs_in_redis(url: str | None, remove: str | None, *, as_json: bool) -> Non
         remove_run(url, remove)
         typer.echo(f"removed the keys of run {remove}")
         return
-    found = stored_runs(url)
+    found = [*stored_runs(url, warn)]
     if as_json:
         typer.echo(json.dumps([asdict(one) for one in found], indent=2))
         return

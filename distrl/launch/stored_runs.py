@@ -1,11 +1,12 @@
 """The runs that a Redis holds, living or dead, for `distrl runs --redis-url`."""
 
 import json
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from distrl.errors import ConfigError, MissingRunError, printable
+from distrl.errors import ConfigError, MemoryBackendError, MissingRunError, OutageError, printable
 from distrl.memory_backend.backend import Backend, connect, connect_engine
 from distrl.memory_backend.engine import Engine, RunStore
 from distrl.memory_backend.keys import DEFAULT_NAMESPACE, RunKeys, run_of, runs_pattern, split_namespace
@@ -41,16 +42,25 @@ class StoredRun:
     expires_s: int | None
 
 
-def stored_runs(url: str) -> list[StoredRun]:
-    """Return the runs in the URL's namespace, or in all namespaces, by namespace and id. Scans all keys of Redis.
+def stored_runs(url: str, trouble: Callable[[str], None]) -> Iterator[StoredRun]:
+    """Yield the runs in the URL's namespace, or in all namespaces, by namespace and id. Scans all keys of Redis.
+
+    Args:
+        trouble: Gets a line for each run that cannot be read: another program has written its keys, or they are not for
+            this user.
 
     Raises:
         MemoryBackendError: Redis is unreachable, or its user may not scan.
     """
     _, namespace = split_namespace(url)
     with closing(connect_engine(url, name="cli", give_up_s=GIVE_UP_S)) as engine:
-        names = sorted(filter(None, map(run_of, engine.keys(runs_pattern(namespace)))))
-        return [_stored(engine, *name) for name in names]
+        for name in sorted(filter(None, map(run_of, engine.keys(runs_pattern(namespace))))):
+            try:
+                yield _stored(engine, *name)
+            except OutageError:
+                raise
+            except MemoryBackendError as error:
+                trouble(str(error))
 
 
 def remove_run(url: str, run_id: str) -> None:

@@ -34,20 +34,28 @@ def make(redis_url):
         backend.close()
 
 
+def listed(url):
+    """The runs, all of which can be read."""
+    told = []
+    found = [*stored_runs(url, told.append)]
+    assert told == []
+    return found
+
+
 def test_each_run_is_listed_with_its_heartbeats_and_its_end(redis_url, make):
     live, dead = make("live"), make("dead", "team-a")
     live.registry.beat_supervisor(SupervisorStatus("h", 1, 1))
     for number in range(2):
         live.registry.beat(RoleStatus("actor", number, 1, "h", 2, "acting"))
     dead.engine.call("EXPIRE", dead._run.keys.run, 500)
-    of_the_dead, of_the_live = sorted(stored_runs(redis_url), key=lambda one: one.run_id)
+    of_the_dead, of_the_live = sorted(listed(redis_url), key=lambda one: one.run_id)
     assert of_the_live.supervisor_age_s < 60.0
     assert (of_the_live.state, of_the_live.learner_age_s, of_the_live.actors) == ("running", None, 2)
     assert of_the_live.expires_s is None
     assert 0 < of_the_dead.expires_s <= 500
     silent = StoredRun("team-a", "dead", "/runs/a", "X-v1", "ppo", "silent", None, None, 0, of_the_dead.expires_s)
     assert of_the_dead == silent
-    assert [one.run_id for one in stored_runs(f"{redis_url}?namespace=team-a")] == ["dead"]
+    assert [one.run_id for one in listed(f"{redis_url}?namespace=team-a")] == ["dead"]
 
 
 @pytest.mark.parametrize(
@@ -55,8 +63,23 @@ def test_each_run_is_listed_with_its_heartbeats_and_its_end(redis_url, make):
 )
 def test_a_description_of_another_program_is_no_error(redis_url, make, description):
     make("odd", description=description)
-    (found,) = stored_runs(redis_url)
+    (found,) = listed(redis_url)
     assert (found.run_id, found.env, found.algorithm) == ("odd", "", "")
+
+
+@pytest.mark.parametrize("key", ["run", "actors"])
+def test_a_run_that_cannot_be_read_hides_no_other(redis_url, make, key):
+    make("fine")
+    with closing(connect_engine(redis_url, name="test", give_up_s=1.0)) as engine:
+        engine.call("HSET", "distrl:default:{a}:run", "launch", "1")
+        odd = f"distrl:default:{{a}}:{key}"
+        engine.transaction([("UNLINK", odd), ("RPUSH", odd, "x")])
+        told = []
+        assert [one.run_id for one in stored_runs(redis_url, told.append)] == ["fine"]
+        engine.call("UNLINK", odd, "distrl:default:{a}:run")
+    (line,) = told
+    assert odd in line
+    assert "WRONGTYPE" in line
 
 
 def test_a_run_that_lives_is_not_removed(redis_url, make, monkeypatch):
@@ -81,7 +104,7 @@ def test_a_run_without_a_launch_is_listed_and_removed(redis_url):
     with closing(connect_engine(redis_url, name="test", give_up_s=1.0)) as engine:
         engine.call("HSET", "distrl:default:{odd}:run", "protocol", "7")
         engine.call("HSET", "distrl:default:{odd}:ledger", "produced", "7")
-        assert [one.run_id for one in stored_runs(redis_url)] == ["odd"]
+        assert [one.run_id for one in listed(redis_url)] == ["odd"]
         remove_run(redis_url, "odd")
         assert engine.keys("*{odd}*") == []
-    assert stored_runs(redis_url) == []
+    assert listed(redis_url) == []
