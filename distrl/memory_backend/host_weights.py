@@ -53,6 +53,7 @@ class HostWeights(WeightStore):
         super().__init__(run)
         self._file, self._new, self._lock = (directory / name for name in ("weights", "weights.new", "weights.lock"))
         self._refused = False
+        self._patience_s = PATIENCE_S
 
     def fetch(self) -> Published | None:
         """Return the newest weights, from the file if it has them, else from Redis into the file."""
@@ -67,13 +68,16 @@ class HostWeights(WeightStore):
 
     def _shared(self) -> Published | None:
         if (held := self._read(self._newest())) is not None:
+            self._patience_s = PATIENCE_S
             return held
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + self._patience_s
         with self._lock.open("ab") as lock:
             while not _is_locked_by_us(lock):
                 if time.monotonic() >= deadline:
+                    self._patience_s = 0.0  # until a role of this host has fetched again
                     return super().fetch()
                 time.sleep(_LOOK_S)
+            self._patience_s = PATIENCE_S
             if (held := self._read(self._newest())) is not None:  # fetched meanwhile
                 return held
             *identity, blob, env_steps = self._engine.call("HMGET", self._keys.weights, *_IDENTITY, "blob", "env_steps")

@@ -85,19 +85,30 @@ def test_a_number_that_is_given_again_after_a_fail_over_is_another_version(run, 
     assert host().fetch() == (5, b"other", 40)
 
 
-@pytest.mark.parametrize("what", ["removed", "stuck"])
-def test_without_the_others_a_role_fetches_alone(run, host, directory, monkeypatch, caplog, what):
-    monkeypatch.setattr(host_weights, "PATIENCE_S", 0.01)
+def test_without_the_directory_a_role_fetches_alone(run, host, directory, caplog):
     run.backend.become_learner().weights.publish(1, BLOB, 0)
     role = host()
+    gone = directory.path.rename(directory.path.with_name(f"{directory.path.name}-gone"))
+    assert role.fetch() == role.fetch() == (1, BLOB, 0)
+    gone.rename(directory.path)
+    assert len(caplog.messages) == 1
+
+
+def test_a_role_that_hangs_while_it_fetches_is_waited_for_once(run, host, directory, monkeypatch, caplog):
+    learner = run.backend.become_learner()
+    monkeypatch.setattr(host_weights, "PATIENCE_S", 0.01)
+    role, other = host(), host()
+    monkeypatch.setattr(host_weights, "PATIENCE_S", 3600.0)
     with (directory.path / "weights.lock").open("ab") as held:
         assert host_weights._is_locked_by_us(held)
-        if what == "removed":
-            directory.path.rename(directory.path.with_name(f"{directory.path.name}-gone"))
-        assert role.fetch() == role.fetch() == (1, BLOB, 0)
-        if what == "removed":
-            directory.path.with_name(f"{directory.path.name}-gone").rename(directory.path)
-    assert len(caplog.messages) == (what == "removed")
+        for version in (1, 2):
+            learner.weights.publish(version, BLOB, 0)
+            assert role.fetch() == (version, BLOB, 0)
+    host.fetches = 0
+    learner.weights.publish(3, BLOB, 0)
+    assert [role.fetch(), other.fetch()] == [(3, BLOB, 0)] * 2
+    assert host.fetches == 1  # they share again
+    assert caplog.messages == []
 
 
 def test_where_there_is_no_room_every_role_fetches_alone_and_nothing_is_left(run, host, directory, caplog):
