@@ -1,7 +1,6 @@
 """The supervise loop, for processes and Ray alike: watch, restart, scale, time out, and end the run in order."""
 
 import os
-import signal
 import socket
 import time
 from collections.abc import Sequence
@@ -367,14 +366,14 @@ class Supervisor:
         handle.terminate()
         if starting and not have_ended([handle], STARTING_GRACE_S):
             starting = self._learner_is_starting()
-        if not have_ended([handle], 0.0 if starting else LEARNER_GRACE_S):
+        if too_late := not have_ended([handle], 0.0 if starting else LEARNER_GRACE_S):
             handle.kill()
         code = handle.poll() or 0
         if code == 0 or (code < 0 and starting):
             return None
         if code > 0:
             return code, self._unsaved() or handle.error or f"exit code {code}, and no error in its log"
-        return 1, f"killed after {LEARNER_GRACE_S:g} s" if code == -signal.SIGKILL else f"ended by signal {-code}"
+        return 1, f"killed after {LEARNER_GRACE_S:g} s" if too_late else f"signal {-code}"
 
     def _learner_is_starting(self) -> bool:
         """Return whether the learner imports or builds: before it trains, its heartbeat has incarnation 0, or none."""

@@ -1,6 +1,7 @@
 """The lines that tell other hosts how to join a training."""
 
 import shlex
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -43,6 +44,17 @@ def test_the_learners_user_is_not_for_other_hosts(tmp_path, user, namespace, nam
     assert url == f"redis+sentinel://{named}h:1,i/mymaster/0{option}"
     assert ("a user for actors in the URL" in line) == needs_user
     assert ("learner's" in line) == needs_user
+
+
+def test_an_evaluator_of_another_host_has_a_user_of_its_own(tmp_path):
+    run, told = run_in(tmp_path, "redis://distrl-default-learner@h:1", "k" * 64), []
+    evaluation = run.config.evaluation.model_copy(update={"every_env_steps": 100})
+    environment = run.config.environment.model_copy(update={"spec_file": "spec.json"})
+    config = run.config.model_copy(update={"evaluation": evaluation, "environment": environment})
+    run = replace(run, description=run.description.model_copy(update={"config": config}))
+    _tell_how_to_join(run, SimpleNamespace(event=told.append))
+    _, line = told
+    assert line.endswith(": distrl evaluator --redis-url redis://distrl-default-evaluator@h:1 --run-id r1")
 
 
 def test_a_password_is_named_and_not_shown(tmp_path, monkeypatch):

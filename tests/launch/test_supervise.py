@@ -133,6 +133,17 @@ def test_a_learner_of_which_nothing_has_been_heard_is_starting(world, monkeypatc
     assert (outcome.exit_code, outcome.error) == (0, None)
 
 
+def test_a_learner_that_another_kills_while_it_saves_had_no_30_s(world):
+    """The kernel kills it for want of memory, or an operator does."""
+
+    def dies():
+        world.launcher.of(LEARNER)[0].ends_with = -9
+        world.backend.registry.set_control(stop="asked")
+
+    outcome = world.run(world.beats(LEARNER, state="training"), dies, nothing)
+    assert (outcome.exit_code, outcome.error) == (1, "learner did not end cleanly: signal 9")
+
+
 def test_a_learner_that_begins_to_train_while_it_is_asked_to_end_has_time_to_save(world, monkeypatch):
     monkeypatch.setattr(supervise, "STARTING_GRACE_S", 0.0)
     monkeypatch.setattr(supervise, "LEARNER_GRACE_S", 0.05)
