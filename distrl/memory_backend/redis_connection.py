@@ -245,7 +245,8 @@ class RedisConnection:
             except (redis.AuthenticationError, redis.ResponseError) as error:
                 if isinstance(error, redis.AuthenticationError) or not is_outage(error):
                     raise MemoryBackendError(
-                        f"the Sentinel at {sentinel} refuses: {line(error)}; check its port, sentinel_user and password"
+                        f"the Sentinel at {sentinel} refuses: {line(error)}; check its port, sentinel_user and "
+                        f"{credentials.SENTINEL_VARIABLE}"
                     ) from error
                 silent.append(f"{sentinel}: {line(error)}")
             except (redis.RedisError, OSError) as error:

@@ -82,7 +82,7 @@ def test_sentinels_refuse_in_one_line(watched, peers, monkeypatch):
     monkeypatch.setenv("DISTRL_SENTINEL_PASSWORD", "another")
     told = refusal(trusted)
     assert told.startswith(f"the Sentinel at localhost:{first} refuses: ")
-    assert told.endswith("; check its port, sentinel_user and password")
+    assert told.endswith("; check its port, sentinel_user and DISTRL_SENTINEL_PASSWORD")
 
 
 @pytest.fixture

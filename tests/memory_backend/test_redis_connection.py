@@ -240,6 +240,7 @@ def test_a_sentinel_that_refuses_for_good(make, words):
     sentinel.replies["SENTINEL"] = f"-{words}"
     told = refusal(f"redis+sentinel://{sentinel.at}/mymaster", give_up_s=10.0**6, first_connect_s=10.0**6)
     assert f"the Sentinel at {sentinel.at} refuses: {words.split(' ', 1)[1]}" in told
+    assert told.endswith("; check its port, sentinel_user and DISTRL_SENTINEL_PASSWORD")
 
 
 def node(make, replication, **info):
