@@ -56,9 +56,9 @@ class Steering:
             return part.model_validate_json(self._backend.config_json())
         except ValidationError as error:
             odd = error.errors(include_url=False)[0]
-            where = ".".join(map(str, odd["loc"]))
+            what = ": ".join(filter(None, (".".join(map(str, odd["loc"])), odd["msg"])))
             raise MemoryBackendError(
-                f"the run is not configured as this distrl knows it ({where}: {odd['msg']}); use its version of distrl"
+                f"the run is not configured as this distrl knows it ({what}); use its version of distrl"
             ) from error
 
     def pause(self) -> None:

@@ -134,6 +134,13 @@ def test_a_run_of_another_version_can_be_paused_and_stopped_all_the_same(run):
         steering.change({"network.learning_rate": 1e-3})
 
 
+def test_a_description_that_is_no_json_is_refused_by_what_is_wrong_with_it(run):
+    run.backend.delete()
+    run.backend.create("no description")
+    with pytest.raises(MemoryBackendError, match=r"not configured as this distrl knows it \(Invalid JSON: "):
+        Steering(run.connect(), "ada@box, test").change({"network.learning_rate": 1e-3})
+
+
 def test_an_operator_has_a_name_even_where_the_system_knows_none(monkeypatch):
     monkeypatch.setattr("getpass.getuser", lambda: "ada")
     monkeypatch.setattr("socket.gethostname", lambda: "box")
