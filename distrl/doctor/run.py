@@ -59,15 +59,22 @@ def examine_run(backend: Backend, run_id: str) -> Iterator[Finding]:
     description = RunDescription.read(backend.config_json(), run_id, backend.distrl_version())
     before = Look.at(backend)
     time.sleep(BETWEEN_S)
-    yield from compared(before, Look.at(backend), description.config.learner.stall_timeout_s)
+    config = description.config
+    yield from compared(before, Look.at(backend), config.learner.stall_timeout_s, joined=not config.launch.start_actors)
 
 
-def compared(before: Look, now: Look, stall_timeout_s: float) -> Iterator[Finding]:
-    """Yield findings from two looks at the same run."""
+def compared(before: Look, now: Look, stall_timeout_s: float, *, joined: bool = False) -> Iterator[Finding]:
+    """Yield findings from two looks at the same run.
+
+    Args:
+        joined: Whether the run starts no actors, so that all of them join from other hosts.
+    """
     yield _asked(now.control)
-    yield from _of_roles(before, now)
+    awaits_actors = joined and not any(role.role == "actor" for role in now.roles)
+    yield from _of_roles(before, now, awaits_actors=awaits_actors)
     yield from _of_unrolls(now.counts)
-    yield _progress(before, now, stall_timeout_s)
+    if not awaits_actors:  # that time is no stall
+        yield _progress(before, now, stall_timeout_s)
 
 
 def ended(summary: Summary, run_dir: str) -> Finding:
@@ -87,7 +94,7 @@ def _asked(control: Control) -> Finding:
     return Finding("ok", "run", "running")
 
 
-def _of_roles(before: Look, now: Look) -> Iterator[Finding]:
+def _of_roles(before: Look, now: Look, *, awaits_actors: bool) -> Iterator[Finding]:
     """Check learner and actors, and roles without a heartbeat between the two looks."""
     learners = [role for role in now.roles if role.role == "learner"]
     actors = [role for role in now.roles if role.role == "actor"]
@@ -99,10 +106,13 @@ def _of_roles(before: Look, now: Look) -> Iterator[Finding]:
         yield Finding("ok", "learner", f"{role.state}{updated}, {role.rss_mb:,.0f} MB")
     wanted = now.control.target_actors
     short = wanted is not None and len(actors) < wanted
-    if not actors:
+    if awaits_actors:
         yield Finding(
-            "warning", "actors", "none has reported yet", "see logs/actor-0.log, or let some join: distrl actors --help"
+            "warning", "actors", "none: the run waits until some join", "on their hosts: distrl actors --help"
         )
+    elif not actors:
+        advice = "see logs/actor-0.log, or let some join: distrl actors --help"
+        yield Finding("warning", "actors", "none has reported yet", advice)
     elif short:
         told = f"{role_states(_rows(actors))}, {wanted} requested"
         yield Finding("warning", "actors", told, "they come one after the other")

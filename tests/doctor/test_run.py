@@ -98,6 +98,16 @@ def test_roles_that_are_not_there(look):
     assert ("warning", "actors", "2 actors acting, 4 requested") in told(few, later(few))
 
 
+def test_a_run_that_waits_for_actors_of_other_hosts_is_not_about_to_end_as_stalled(look):
+    idle = look(roles=[replace(LEARNER, last_step_age_s=3600.0)])
+    found = list(compared(idle, later(idle, trained=10), 300.0, joined=True))
+    assert ("warning", "actors", "none: the run waits until some join", "on their hosts: distrl actors --help") in found
+    assert {one.health for one in found} == {"ok", "warning"}
+    assert "stalled" not in str(found)
+    still = look(roles=[replace(LEARNER, last_step_age_s=3600.0), *ACTORS])
+    assert "stalled" in str(list(compared(still, later(still, trained=10), 300.0, joined=True)))
+
+
 @pytest.mark.parametrize("reason", DROP_REASONS)
 def test_every_drop_has_an_explanation(look, reason):
     counts = LedgerCounts(produced=5, trained=2, dropped={**dict.fromkeys(DROP_REASONS, 0), reason: 3}, lost=1)
