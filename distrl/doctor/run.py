@@ -70,7 +70,7 @@ def compared(before: Look, now: Look, stall_timeout_s: float, *, joined: bool = 
         joined: Whether the run starts no actors, so that all of them join from other hosts.
     """
     yield _asked(now.control)
-    awaits_actors = joined and not any(role.role == "actor" for role in now.roles)
+    awaits_actors = joined and now.control.stop is None and not any(role.role == "actor" for role in now.roles)
     yield from _of_roles(before, now, awaits_actors=awaits_actors)
     yield from _of_unrolls(now.counts)
     if not awaits_actors:  # that time is no stall

@@ -141,7 +141,8 @@ class Supervisor:
         for status in statuses:
             self._kill_if_hung(status)
         self._monitor.update(self._backend, statuses)
-        return self._check_progress(statuses, paused=control.paused or self._awaits_actors(statuses))
+        awaits_actors = control.stop is None and self._awaits_actors(statuses)  # at the end all have left
+        return self._check_progress(statuses, paused=control.paused or awaits_actors)
 
     def _is_up(self, status: RoleStatus) -> bool:
         """Return whether the role is up; a member that is down or has no place is not, roles joined by hand are."""

@@ -104,6 +104,10 @@ def test_a_run_that_waits_for_actors_of_other_hosts_is_not_about_to_end_as_stall
     assert ("warning", "actors", "none: the run waits until some join", "on their hosts: distrl actors --help") in found
     assert {one.health for one in found} == {"ok", "warning"}
     assert "stalled" not in str(found)
+    stopping = replace(idle, control=Control(stop="mean_return"))
+    found = list(compared(stopping, later(stopping, trained=10), 300.0, joined=True))
+    assert ("ok", "actors", "none: the run is stopping", "") in found
+    assert {one.health for one in found} == {"ok"}
     still = look(roles=[replace(LEARNER, last_step_age_s=3600.0), *ACTORS])
     assert "stalled" in str(list(compared(still, later(still, trained=10), 300.0, joined=True)))
 

@@ -574,6 +574,19 @@ def test_a_run_that_starts_no_actors_waits_for_them_and_is_not_stalled_meanwhile
     ]
 
 
+def test_a_learner_that_hangs_at_its_end_is_stalled_although_the_actors_of_other_hosts_have_left(world):
+    joins = {"launch": {"start_actors": False}, "memory": {"url": "redis://h"}, "learner": {"stall_timeout_s": 0.05}}
+    there = world.beats(Role("actor", 10_000))
+
+    def leave():
+        world.backend.registry.forget_actor(10_000)
+
+    naps = [lambda: time.sleep(0.1)] * 4
+    outcome = world.run(there, world.learns(1), world.asks(stop="mean_return"), leave, *naps, **joins)
+    assert (outcome.exit_code, outcome.stop_reason) == (4, "stalled")
+    assert world.view.events == ["no actor is there: waiting until actors join", "actors have joined"]
+
+
 @pytest.mark.parametrize(("case", "code"), [("each within its time", 0), ("slow start", 4), ("second learner", 4)])
 def test_the_learners_start_and_its_first_update_have_a_clock_each(world, clock, monkeypatch, case, code):
     """The start of a second learner gives no further time: one after the other could die before an update."""
