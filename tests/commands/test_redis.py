@@ -105,6 +105,7 @@ def acl_file(tmp_path, monkeypatch):
         process.wait()
 
 
+@pytest.mark.redis
 def test_users_are_made_as_the_page_says(socket, shell, acl_file, tmp_path, monkeypatch):
     make, load, _ = blocks("docs/cluster.md", "Users")
     shell(make)
@@ -120,6 +121,7 @@ def test_users_are_made_as_the_page_says(socket, shell, acl_file, tmp_path, monk
             stranger.ping()
 
 
+@pytest.mark.redis
 def test_a_password_is_changed_as_the_page_says_while_a_role_runs(socket, environment, tmp_path, monkeypatch):
     file = tmp_path / "actor.password"
     file.write_text("first\n")
