@@ -106,7 +106,9 @@ def _of_roles(before: Look, now: Look, *, awaits_actors: bool) -> Iterator[Findi
         yield Finding("ok", "learner", f"{role.state}{updated}, {role.rss_mb:,.0f} MB")
     wanted = now.control.target_actors
     short = wanted is not None and len(actors) < wanted
-    if awaits_actors:
+    if not actors and now.control.stop is not None:
+        yield Finding("ok", "actors", "none: the run is stopping")
+    elif awaits_actors:
         yield Finding(
             "warning", "actors", "none: the run waits until some join", "on their hosts: distrl actors --help"
         )
