@@ -85,6 +85,21 @@ def test_sentinels_refuse_in_one_line(watched, peers, monkeypatch):
     assert told.endswith("; check its port, sentinel_user and DISTRL_SENTINEL_PASSWORD")
 
 
+def test_a_user_of_sentinels_needs_one_command(watched, peers, monkeypatch):
+    for port in watched.sentinels:
+        with peers.client(port, SENTINEL_PASSWORD) as sentinel:
+            sentinel.execute_command(
+                "ACL", "SETUSER", "looker", "on", ">of-looker", "+sentinel|get-master-addr-by-name"
+            )
+    monkeypatch.setenv("DISTRL_SENTINEL_PASSWORD", "of-looker")
+    url = f"{watched.url.replace('://', f'://{LEARNER}@')}?sentinel_user=looker&ca_file={peers.authority.file}"
+    engine = connect_engine(url, name="test", give_up_s=5.0)
+    try:
+        assert engine.call("PING")
+    finally:
+        engine.close()
+
+
 @pytest.fixture
 def cluster(
     tmp_path: Path, peers: Peers, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
