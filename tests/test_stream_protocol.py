@@ -25,6 +25,7 @@ from hypothesis.stateful import (
 from distrl.errors import FencedError
 from distrl.learner.batches import StreamBatches
 from distrl.learner.intake import Intake
+from distrl.learner.origin import FORGOTTEN_VERSIONS
 from distrl.learner.publisher import StalenessBound, Tickets
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.codec import encode_unroll
@@ -95,8 +96,8 @@ class Side:
         """A learner takes over from the newest checkpoint, as `preparation.prepare` does."""
         self.weights = copy.deepcopy(self.saved)
         self.learner = self.backend.become_learner()
-        self.version = self.backend.weights.version() + 1
-        self.learner.ledger.recover(len(self.weights.used))
+        passed_over = FORGOTTEN_VERSIONS if self.learner.ledger.recover(len(self.weights.used)) else 0
+        self.version = self.backend.weights.version() + 1 + passed_over
         self.learner.weights.publish(self.version, b"", 0)
         self.batches = []
         tickets = Tickets(self.learner, StalenessBound(None))
@@ -124,6 +125,11 @@ class Side:
         self.learner.ledger.recover(len(self.weights.used))
         self.learner.unrolls.acknowledge([], {}, self.weights.applied)
         self.intake._keep_registered()
+
+    def die_in_fail_over(self, replica):
+        """A replica is promoted, and a learner takes over that knows nothing of that, as nothing of its process did."""
+        promote(replica, [self.backend])
+        self.start()
 
     def collect(self):
         """Return the parts of a batch that must be the same on both sides; None without a batch."""
@@ -161,7 +167,7 @@ class Protocol(RuleBasedStateMachine):
         self.good, self.copies, self.bad, self.forged, self.gaps = set(), 0, 0, 0, Counter()
         self.ever_used = set()
         self.pushed = []  # headers of pushes, without copies
-        self.replicas = deque(maxlen=9)  # of each side after each step, with the numbers of pushes and forged entries
+        self.replicas = deque(maxlen=9)  # of each side after each step, with numbers of pushes, forged entries, actors
         self.failovers, self.may_be_lost = 0, set()
 
     def both(self, call):
@@ -261,20 +267,23 @@ class Protocol(RuleBasedStateMachine):
     def _is_forgotten(self, actor):
         return not self.both(lambda side: side.backend.registry.is_registered((actor, self.newest[actor])))
 
-    @rule(behind=st.integers(1, 8))
-    def a_replica_that_is_behind_is_promoted(self, behind):
+    @rule(behind=st.integers(1, 8), dies=st.booleans())
+    def a_replica_that_is_behind_is_promoted(self, behind, dies):
         if behind >= len(self.replicas):
             return
-        replicas, pushed, self.forged = self.replicas[-1 - behind]
+        replicas, pushed, self.forged, newest = self.replicas[-1 - behind]
+        dies = dies and newest == self.newest  # registrations are confirmed by a replica; the learner knows them, too
         self.replicas.clear()
         self.failovers += 1
         self.may_be_lost.update(self.pushed[pushed:])
         for side, replica in zip(self.sides, replicas, strict=True):
-            side.fail_over(replica)
+            (side.die_in_fail_over if dies else side.fail_over)(replica)
+        assert self.both(lambda side: side.learner.ledger.failovers) == self.failovers
 
     @invariant()
     def replicas_follow(self):
-        self.replicas.append(([replica_of(side.backend) for side in self.sides], len(self.pushed), self.forged))
+        replicas = [replica_of(side.backend) for side in self.sides]
+        self.replicas.append((replicas, len(self.pushed), self.forged, dict(self.newest)))
 
     @invariant()
     def both_say_the_same_and_all_is_accounted_for(self):
@@ -321,7 +330,10 @@ STEPS = {  # name of a rule -> how often it comes, and its arguments
     ),
     "the_learner_takes_batches": (5, lambda dice: {"batches": dice.randint(1, 2)}),
     "it_trains_on_a_batch": (5, lambda dice: {}),
-    "a_replica_that_is_behind_is_promoted": (2, lambda dice: {"behind": dice.randint(1, 6)}),
+    "a_replica_that_is_behind_is_promoted": (
+        2,
+        lambda dice: {"behind": dice.randint(1, 6), "dies": dice.random() < 0.3},
+    ),
     "an_actor_starts": (1, lambda dice: {"actor": dice.randrange(3)}),
     "it_pushes_the_same_once_more_for_want_of_a_reply": (1, lambda dice: {"actor": dice.randrange(3)}),
     "somebody_else_writes_into_the_stream": (1, lambda dice: {"fields": dice.choice(FORGED)}),

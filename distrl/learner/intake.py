@@ -188,8 +188,10 @@ class Intake:
             self.backend.unrolls.reject(entry, reason, {"foreign": 1})
             return Judged(entry, header)
         if header.sequence <= self._taken.get(header.producer, -1):
-            # Its ticket was used up, or replaced, by the first copy.
-            self.backend.unrolls.acknowledge([entry], {"dropped.duplicate": 1}, {})
+            # Its ticket was used up, or replaced, by the first copy. After a fail-over, Redis may have forgotten that
+            # this sequence was settled, and a successor must find no gap below it.
+            settled = {header.producer: header.sequence}
+            self.backend.unrolls.acknowledge([entry], {"dropped.duplicate": 1}, settled)
             return Judged(entry, header)
         if not self._count_gap(header):
             self.backend.unrolls.reject(entry, "schema", {"foreign": 1})

@@ -323,6 +323,18 @@ def test_a_gap_in_the_sequences_is_counted_as_lost(run):
     assert (run.ledger.lost, run.ledger.produced, run.ledger.trained) == (4, 8, 4)
 
 
+def test_unrolls_refused_once_more_after_a_fail_over_are_no_gap_to_a_successor(run):
+    for sequence in range(3):
+        run.push(0, sequence, payload=b"\xc1")
+    disk, feed = run.remember(), run.feed()
+    assert feed.collect() is None
+    run.come_back(disk)
+    assert feed.collect() is None
+    run.push(0, 2, payload=b"\xc1")  # once more, for want of a reply
+    assert run.feed().collect() is None
+    assert (run.ledger.lost, run.dropped) == (0, {"duplicate": 3, "decode": 1})
+
+
 def test_a_gap_after_a_fail_over_that_no_learner_has_survived_is_lost_to_it(run):
     run.feed()
     run.learner.ledger.recover(0)
