@@ -251,6 +251,14 @@ def test_the_bytes_of_a_step_are_of_the_committed_report(entry, name):
     assert pytest.approx(found["bytes"] / found["steps"], rel=0.01) == STEP_BYTES[name]
 
 
+def test_a_slow_network_is_measured_by_fewer_calls(monkeypatch):
+    slow = Answering(monkeypatch, takes_s=2.0)
+    assert bytes_per_s(slow) == (50_000.0, 500_000.0)
+    assert slow.now_s == 1000.0 + 2 * 2 * 2.0  # two calls of each size
+    assert latency(slow).found.startswith("2000.00 ms, ")
+    assert slow.now_s == 1000.0 + 3 * 2 * 2.0
+
+
 @pytest.mark.parametrize(("takes_s", "health"), [(0.001, "ok"), (0.02, "warning")])
 def test_latency(monkeypatch, takes_s, health):
     found = latency(Answering(monkeypatch, takes_s=takes_s))
