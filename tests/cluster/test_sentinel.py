@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.redis, pytest.mark.row("S03")]
 
 SLEEPING = ["--env", "benchmarks.sleeping:Sleeping", "--set", "environment.kwargs={step_s: 0.002}"]
 SHAPE = sets("actors.count=2", "actors.environments=1", "actors.unroll_length_steps=8", "learner.batch_size=1")
+SHAPE += sets("memory.queue_batches=8")  # more than a learner that is stopped may have taken
 
 
 @pytest.fixture
