@@ -66,7 +66,7 @@ def _examined(url: str, what: str) -> Iterator[Finding]:
         yield latency(client)
         speeds = bytes_per_s(client)
         yield throughput(speeds)
-        if not _is_here(address):  # else there is no network to relieve
+        if not address.is_here:  # else there is no network to relieve
             yield compression(speeds[1])
         yield clock(client)
     finally:
@@ -105,17 +105,10 @@ def encryption(address: RedisAddress) -> Finding:
     """Check that the connection is encrypted unless it stays on this machine."""
     if address.encrypted:
         return Finding("ok", "Redis' TLS", "encrypted, and its certificate is valid for this host")
-    if _is_here(address):
+    if address.is_here:
         return Finding("ok", "Redis' TLS", "not encrypted, and does not leave this machine")
     advice = "the password, observations and weights can be read on the way: rediss:// (SECURITY.md)"
     return Finding("warning", "Redis' TLS", "not encrypted", advice)
-
-
-def _is_here(address: RedisAddress) -> bool:
-    """Return whether the server is on this machine for sure. Sentinels and Clusters may name one anywhere."""
-    if address.kind == "server":
-        return address.endpoints[0].host in ("localhost", "127.0.0.1", "::1")
-    return address.kind == "unix"
 
 
 def persistence(info: Info) -> Finding:

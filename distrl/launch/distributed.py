@@ -81,7 +81,10 @@ def _how_to_join(run: Run, role: Literal["actor", "evaluator"], command: str) ->
     needs = [f"with DISTRL_RUN_KEY_FILE naming a copy of {Path(run.description.run_dir) / KEY_FILE}"]
     if password(url) is not None:
         needs.append("DISTRL_REDIS_PASSWORD_FILE naming a file with their password")
-    user = parse_address(url).user
+    address = parse_address(url)
+    if address.is_here:
+        needs.append("an address of Redis that they reach in place of this host's own")
+    user = address.user
     if user == user_name(namespace, "learner"):
         url = with_user(url, user_name(namespace, role))
     elif user not in (None, "default"):  # the server of a single user has this one

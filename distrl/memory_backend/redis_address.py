@@ -78,6 +78,13 @@ class RedisAddress:
     encrypted: bool = False
     files: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def is_here(self) -> bool:
+        """Whether the server is on this machine for sure. Sentinels and Clusters may name one anywhere."""
+        if self.kind == "server":
+            return self.endpoints[0].host in ("localhost", "127.0.0.1", "::1")
+        return self.kind == "unix"
+
 
 def parse_address(url: str) -> RedisAddress:
     """Parse the URL of a Redis.

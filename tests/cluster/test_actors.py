@@ -115,7 +115,8 @@ def act(run: Run, *ids: int) -> bool:
 def test_actors_join_die_and_leave_and_the_accounts_are_exact(learner_host, join, tmp_path):
     run, first, second, third = learner_host, *range(FIRST_JOINED, FIRST_JOINED + 3)
     wait_until(lambda: "no actor is there: waiting until actors join" in run.told, "the learner's host waits")
-    assert re.search(r"no actors here; on their hosts, .*run\.key: distrl actors --redis-url redis://\S+ ", run.told)
+    command = r"in place of this host's own: distrl actors --redis-url redis://\S+ "
+    assert re.search(rf"no actors here; on their hosts, .*run\.key .*{command}", run.told)
 
     staying, leaving = join("--count", "2"), join("--count", "1")
     wait_until(lambda: act(run, first, second, third), "three actors act")

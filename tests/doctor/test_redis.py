@@ -21,7 +21,7 @@ from distrl.doctor.redis import (
 )
 from distrl.errors import ConfigError
 from distrl.memory_backend.embedded_redis import EmbeddedRedis
-from distrl.memory_backend.redis_address import parse_address
+from distrl.memory_backend.redis_address import RedisAddress, parse_address
 
 
 class Answering:
@@ -77,7 +77,7 @@ def test_a_given_one_is_asked(redis_url):
 
 @pytest.mark.redis
 def test_one_on_another_machine_is_asked_how_much_compression_would_save(redis_url, monkeypatch):
-    monkeypatch.setattr(redis, "_is_here", lambda address: False)
+    monkeypatch.setattr(RedisAddress, "is_here", False)
     told = {one.name: one for one in examine_redis(redis_url)}
     assert "compression" in told
     assert told["Redis' TLS"].health == "warning"

@@ -46,6 +46,14 @@ def test_the_learners_user_is_not_for_other_hosts(tmp_path, user, namespace, nam
     assert ("learner's" in line) == needs_user
 
 
+@pytest.mark.parametrize(
+    ("url", "reached"),
+    [("redis://h:1", True), ("redis://127.0.0.1:1", False), ("redis://localhost:1", False), ("unix:///r.sock", False)],
+)
+def test_an_address_that_only_this_host_reaches_is_to_be_replaced(tmp_path, url, reached):
+    assert ("an address of Redis that they reach" in told_for(tmp_path, url)[0]) != reached
+
+
 def test_an_evaluator_of_another_host_has_a_user_of_its_own(tmp_path):
     run, told = run_in(tmp_path, "redis://distrl-default-learner@h:1", "k" * 64), []
     evaluation = run.config.evaluation.model_copy(update={"every_env_steps": 100})
