@@ -77,7 +77,15 @@ class MemoryBackendError(DistrlError):
 
 
 class MissingRunError(MemoryBackendError):
-    """Redis has no run of that id: it has not begun, it has ended, or Redis has lost its data."""
+    """Redis has no run of that id: it has not begun, it has ended, or Redis has lost its data.
+
+    Attributes:
+        ended: The run was there before, and the connection has not broken since: it has ended.
+    """
+
+    def __init__(self, message: str, *, ended: bool = False) -> None:
+        super().__init__(message)
+        self.ended = ended
 
 
 class OutageError(MemoryBackendError):

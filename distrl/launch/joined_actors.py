@@ -125,7 +125,6 @@ class JoinedActors:
         self._looked_at = self._reported_at = float("-inf")
         self._acted = False
         self._away_since: float | None = None  # since when Redis has not answered
-        self._survived = 0  # number of interruptions after which the run was still there
         self._fleet = Fleet(launcher, run.config.actors.restart_budget)
 
     def run(self) -> Outcome:
@@ -167,13 +166,12 @@ class JoinedActors:
         try:
             stop = self._registry.control().stop
             self._backend.check_launch()
-            self._survived = self._backend.engine.interruptions
             self._statuses = self._registry.actors([member.role.id for member in self._fleet.actors])
         except OutageError as error:
             self._wait_for_redis(error, began)
             return None
-        except MissingRunError:
-            if self._backend.engine.interruptions > self._survived:  # Redis may have lost its data
+        except MissingRunError as error:
+            if not error.ended:
                 raise
             stop = stop or "its keys are removed"
         if self._away_since is not None:

@@ -27,6 +27,7 @@ class Engine(ABC):
         url: Of the server, without user and password.
         interruptions: Number of times the connection broke or was dropped because the server refused commands. Each
             time, another server may answer next, and it may have lost the newest writes.
+        survived: Number of interruptions after which the run was still there.
         failovers: Number of times that another history of the data was found after a reconnect: a replica has taken
             over, or the server was restarted. The newest writes may be gone. It grows before the first reply for a key
             is seen; each connection counts for itself.
@@ -37,6 +38,7 @@ class Engine(ABC):
 
     url: str
     interruptions: int
+    survived: int
     failovers: int
     history: str
     keeps_expiring: bool
@@ -238,8 +240,9 @@ class RunStore:
                 f"{what}run {self.keys.run_id} at {self.engine.url} was launched again, and this role belongs to an "
                 "earlier launch; start it anew to join the new one"
             )
+        self.engine.survived = self.engine.interruptions
 
     def _gone(self, what: str) -> MissingRunError:
-        return MissingRunError(
-            f"{what}run {self.keys.run_id} is gone from {self.engine.url}: it has ended, or Redis has lost its data"
-        )
+        ended = self.engine.survived == self.engine.interruptions
+        why = "it has ended" if ended else "it has ended, or Redis has lost its data"
+        return MissingRunError(f"{what}run {self.keys.run_id} is gone from {self.engine.url}: {why}", ended=ended)

@@ -28,7 +28,7 @@ class LocalEngine(Engine):
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.interruptions = self.failovers = 0
+        self.interruptions = self.survived = self.failovers = 0
         self.history = "local"
         self.keeps_expiring = True
         name = url.removeprefix(PREFIX)

@@ -77,7 +77,7 @@ class RedisClient(Engine):
         self._translations = dict(redis.Redis(protocol=2).response_callbacks)
         self._guarded: tuple[Command, Reply] | None = None
         self.url = address.public
-        self.interruptions = self.failovers = 0
+        self.interruptions = self.survived = self.failovers = 0
         self.history = ""
         self.keeps_expiring = True
         self._has_connected = False

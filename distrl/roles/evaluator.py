@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from distrl.actors.evaluator import PublishedEvaluator
 from distrl.actors.policy import Policy
-from distrl.errors import ConfigError, FencedError, MissingRunError
+from distrl.errors import ConfigError, FencedError
 from distrl.memory_backend.records import RoleStatus
 from distrl.roles.description import RunAddress
 from distrl.roles.join import JoinedRole, await_bundle, log, make_environment
@@ -28,7 +28,6 @@ class EvaluatorRole(JoinedRole):
             raise ConfigError(f"run {address.run_id} has no evaluation.every_env_steps: nothing to evaluate")
         self._incarnation = self._backend.registry.register_evaluator()
         self._evaluator: PublishedEvaluator | None = None
-        self._survived = 0  # number of interruptions after which the run was still there
 
     def _work(self, cleanup: ExitStack) -> None:
         """Evaluate until stopped, or until another evaluator has taken over."""
@@ -49,16 +48,11 @@ class EvaluatorRole(JoinedRole):
             self._evaluate(self._evaluator)
         except FencedError as error:
             log.warning("%s; this one ends", error)
-        except MissingRunError as error:
-            if self._backend.engine.interruptions > self._survived:  # Redis may have lost its data
-                raise
-            log.info("%s", error)  # its keys are removed a moment after its end
 
     def _evaluate(self, evaluator: PublishedEvaluator) -> None:
         self._enter("waiting: weights")
         while not self._stop.wait(POLL_S):
             self._backend.check_launch()
-            self._survived = self._backend.engine.interruptions
             self._backend.registry.check_evaluator(self._incarnation)
             asked = self._backend.registry.control().evaluation
             if not (evaluator.due or (asked.pending and self._backend.weights.version() > 0)):

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterable
 from contextlib import closing
 
-from distrl.errors import ConfigError, DistrlError
+from distrl.errors import ConfigError, DistrlError, MissingRunError
 from distrl.memory_backend.keys import checked_actor
 from distrl.memory_backend.records import RoleStatus
 from distrl.memory_backend.registry import Registry
@@ -27,6 +27,11 @@ def run_role(role: Role, address: RunAddress, stop: threading.Event) -> int:
     try:
         _make_role(role, address, stop).run()
     except DistrlError as error:
+        if role.kind != "learner" and isinstance(error, MissingRunError) and error.ended:
+            log.info(
+                "%s", error
+            )  # its keys are removed a moment after its end, which a slow role may not have heard of
+            return 0
         log.info("traceback", exc_info=True)
         log.error("distrl: error: %s", error)
         return error.exit_code

@@ -127,8 +127,8 @@ def test_a_run_that_ends_while_an_actor_gets_its_id_has_ended(joined, monkeypatc
 @pytest.mark.parametrize("patient", [False, True])
 def test_a_run_that_is_gone_after_redis_was_away_may_have_been_lost(joined, patient):
     def lost():
-        joined.backend.engine.interruptions += 1
         joined.backend.delete()
+        joined.backend.engine.interruptions += 1
 
     with pytest.raises(MissingRunError, match="run r is gone"):
         joined.outcome(nothing, lost, patient=patient)

@@ -171,6 +171,18 @@ def test_what_comes_after_the_end_of_a_run_makes_no_key_of_it_anew(redis_run):
         assert list(client.scan_iter(f"{redis_run.prefix}*")) == []
 
 
+@pytest.mark.parametrize("broken", [0, 1])
+def test_a_run_whose_keys_vanish_has_ended_unless_the_connection_broke_since_it_was_last_there(run, broken):
+    role = run.backend.of_standing_launch()
+    role.engine.interruptions += 1  # survived by the next look
+    role.check_launch()
+    role.engine.interruptions += broken
+    run.connect().delete()
+    with pytest.raises(MissingRunError) as caught:
+        role.check_launch()
+    assert caught.value.ended == (not broken)
+
+
 def launched(run, launch):
     backend = connect(run.url, run.run_id, CAPS, launch=launch, name="test", give_up_s=1.0)
     run.opened.append(backend)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import distrl
-from distrl.errors import ConfigError, EnvironmentFailedError, FencedError, NonFiniteError
+from distrl.errors import ConfigError, EnvironmentFailedError, FencedError, MissingRunError, NonFiniteError
 from distrl.memory_backend.records import RoleStatus
 from distrl.roles import actor, learner, presence, running
 from distrl.roles.description import RunAddress
@@ -62,6 +62,14 @@ def test_an_error_is_one_marked_line_a_traceback_and_its_code(role, monkeypatch,
     assert marked.getMessage() == f"distrl: error: {line}"
     assert traceback.exc_info is not None
     assert traceback.exc_info[1] is error
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_run_that_has_ended_before_an_actor_heard_of_it_is_a_clean_end(role, monkeypatch, caplog, ended):
+    monkeypatch.setattr(Ends, "error", MissingRunError("run r is gone", ended=ended))
+    with caplog.at_level(logging.INFO, logger="distrl"):
+        assert run(role) == (0 if ended and role.kind == "actor" else 6)
+    assert "run r is gone" in caplog.text
 
 
 def test_a_clean_end_is_0(role, caplog):
