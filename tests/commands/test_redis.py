@@ -110,8 +110,9 @@ def test_users_are_made_as_the_page_says(socket, shell, acl_file, tmp_path, monk
     make, load, _ = blocks("docs/cluster.md", "Users")
     shell(make)
     passwords = {role: tmp_path / f"{role}.password" for role in ROLES}
-    assert {stat.S_IMODE(file.stat().st_mode) for file in passwords.values()} == {0o600}
-    assert shell(load).split() == ["OK"] * (len(ROLES) + 1)
+    admins = tmp_path / "admin.password"
+    assert {stat.S_IMODE(file.stat().st_mode) for file in (*passwords.values(), admins)} == {0o600}
+    assert shell(load).split() == ["OK"] * (len(ROLES) + 2)
     for path in (socket, acl_file(tmp_path / "users.acl")):
         for role, file in passwords.items():
             monkeypatch.setenv(PASSWORD_FILE_VARIABLE, str(file))
@@ -119,6 +120,9 @@ def test_users_are_made_as_the_page_says(socket, shell, acl_file, tmp_path, monk
         stranger = redis.Redis(unix_socket_path=str(path), retry=Retry(NoBackoff(), 0))
         with stranger, pytest.raises(redis.AuthenticationError):
             stranger.ping()
+        name, password = "admin", admins.read_text().strip()
+        with redis.Redis(unix_socket_path=str(path), username=name, password=password) as admin:
+            assert admin.acl_setuser("another", enabled=False)  # one user may still change the others
 
 
 @pytest.mark.redis
@@ -129,11 +133,12 @@ def test_a_password_is_changed_as_the_page_says_while_a_role_runs(socket, enviro
     monkeypatch.setenv(PASSWORD_FILE_VARIABLE, str(file))
     with redis.Redis(unix_socket_path=socket) as admin:
         add_user(admin, users("team-a", "7")["actor"], "first")
+        add_user(admin, "user admin reset on +@all ~* &*", "of-admin")
+        admin.acl_setuser("default", enabled=False)
         (change,) = blocks("SECURITY.md", "Change a password")
-        lines = change.splitlines()
-        with subprocess.Popen(
-            ["bash", "-eu"], cwd=tmp_path, env=environment, stdin=PIPE, stdout=PIPE, text=True
-        ) as shell:
+        lines = ["set -o history -o histexpand", *change.splitlines()]  # as where a user types them
+        known = environment | {"REDISCLI_AUTH": "of-admin"}
+        with subprocess.Popen(["bash", "-eu"], cwd=tmp_path, env=known, stdin=PIPE, stdout=PIPE, text=True) as shell:
             for line in lines:
                 shell.stdin.write(f"{line}\necho ready\n")
                 shell.stdin.flush()
