@@ -9,7 +9,7 @@ from distrl.config.load import LoadedConfig
 from distrl.config.run import MemoryConfig
 from distrl.environments.probe import probe
 from distrl.errors import ConfigError, require
-from distrl.launch.earlier_launch import check_run_id
+from distrl.launch.earlier_launch import dead_launch
 from distrl.launch.external_algorithm import settled
 from distrl.memory_backend.compression import require_library
 from distrl.memory_backend.embedded_redis import find_server
@@ -64,7 +64,7 @@ def _check_launchable(config: RunConfig, run_dir: Path, run_id: str) -> None:
                 "name one that they can with --redis-url"
             )
     else:
-        check_run_id(run_url(config.memory.url, config.memory), run_id, str(run_dir.resolve()))
+        dead_launch(run_url(config.memory.url, config.memory), run_id, str(run_dir.resolve()))
 
 
 def run_url(url: str, memory: MemoryConfig) -> str:

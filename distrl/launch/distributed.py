@@ -13,7 +13,7 @@ from distrl.data_store.atomic import put_file
 from distrl.errors import DecodeError, DistrlError, MemoryBackendError
 from distrl.interrupt import Interrupt
 from distrl.launch.checks import run_url
-from distrl.launch.earlier_launch import remove_earlier_launch
+from distrl.launch.earlier_launch import dead_launch
 from distrl.launch.fleet import Launcher
 from distrl.launch.head_start import HeadStart
 from distrl.launch.monitor import Monitor
@@ -49,11 +49,13 @@ def train_with_roles(
             redis_url = cleanup.enter_context(EmbeddedRedis.start(maxmemory_bytes=most_bytes, max_bulk_bytes=2**29)).url
         redis_url = run_url(redis_url, config.memory)
         run = Run(RunAddress(redis_url, description.run_id, Trust(new_key())), description)
-        if config.memory.url is not None and (removed := remove_earlier_launch(run)):
-            monitor.event(removed)
+        at = redis_url, description.run_id, description.run_dir
+        earlier = None if config.memory.url is None else dead_launch(*at)
         backend = run.open_backend("supervisor")
         cleanup.callback(backend.close)
-        _publish(run, backend)
+        _publish(run, backend, earlier)
+        if earlier is not None:
+            monitor.event(f"removed what an earlier launch of {description.run_id} had left in Redis")
         cleanup.callback(_last_look, run, monitor)
         write_run_json(run_dir, description.run_id, description.launch, redis_url)
         if not config.launch.start_actors:
@@ -93,13 +95,13 @@ def _how_to_join(run: Run, role: Literal["actor", "evaluator"], command: str) ->
     return f"{' and '.join(needs)}: {command} --redis-url {shlex.quote(url)} --run-id {run.address.run_id}"
 
 
-def _publish(run: Run, backend: Backend) -> None:
-    """Write the signed description to Redis, and the key to the run directory."""
+def _publish(run: Run, backend: Backend, earlier: str | None) -> None:
+    """Write the signed description to Redis in place of an earlier launch's keys, and the key to the run directory."""
     key, published = run.address.trust.key, run.description.published()
     assert key is not None
     with usable(Path(run.description.run_dir)):
         put_file(Path(run.description.run_dir) / KEY_FILE, f"{key}\n".encode(), private=True)
-    backend.create(published, signature(key, published))
+    backend.create(published, signature(key, published), replaces=earlier)
     # Another launch of this run that begins now finds a supervisor.
     backend.registry.beat_supervisor(SupervisorStatus(socket.gethostname(), os.getpid(), 0))
 

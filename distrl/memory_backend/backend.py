@@ -57,32 +57,37 @@ class Backend:
         self.ledger = Ledger(run)
         self._renewed_at = self._run_renewed_at = -math.inf
 
-    def create(self, config_json: str, signature: str = "") -> None:
+    def create(self, config_json: str, signature: str = "", *, replaces: str | None = None) -> None:
         """Write the launch, its configuration and signature, versions and the consumer group, exactly once.
 
-        Keys that an earlier run of this id has left behind are removed.
+        Keys that an earlier run of this id has left behind are removed in the same transaction: roles that wait for the
+        next launch never find the run gone.
+
+        Args:
+            replaces: Token of a dead launch whose run may exist.
 
         Raises:
-            MemoryBackendError: The run exists.
+            MemoryBackendError: The run exists, and is not of the launch that this one replaces.
         """
         keys, url = self._run.keys, self.engine.url
         launch = self._run.launch or new_launch()
         fixed = ("protocol", PROTOCOL_VERSION, "distrl_version", distrl.__version__, "launch", launch)
 
         def prepare(exists: Reply, replies: Sequence[Reply]) -> list[Command]:
-            if exists:
+            incarnations, standing = replies
+            if exists and (replaces is None or standing != replaces.encode()):
                 raise MemoryBackendError(
                     f"run {keys.run_id} exists already at {url}; resume it or choose another run id"
                 )
             varying = ("config", config_json, "signature", signature, "history", self.engine.history)
             return [
-                ("UNLINK", *keys.all(replies[0])),
+                ("UNLINK", *keys.all(incarnations)),
                 ("HSET", keys.run, *fixed, *varying),
                 ("XGROUP", "CREATE", keys.unrolls, GROUP, "0", "MKSTREAM"),
             ]
 
         # With a read, so that the guard is asked anew: a run that was there before may have been deleted.
-        reads: list[Command] = [("HGETALL", keys.incarnations)]
+        reads: list[Command] = [("HGETALL", keys.incarnations), ("HGET", keys.run, "launch")]
         self.engine.exactly_once(("EXISTS", keys.run), prepare, "creating a run", applied=keys.applied, reads=reads)
         self._run.confirm(f"run {keys.run_id}")
 

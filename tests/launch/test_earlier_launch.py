@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from distrl.errors import ConfigError, FencedError, MissingRunError
+from distrl.errors import ConfigError, FencedError, MemoryBackendError
 from distrl.launch import earlier_launch
-from distrl.launch.earlier_launch import check_run_id, remove_earlier_launch
+from distrl.launch.earlier_launch import dead_launch
 from distrl.memory_backend.records import SupervisorStatus
 from distrl.roles.description import Run
 from distrl.roles.presence import Status
@@ -46,43 +46,35 @@ def alive(monkeypatch):
     return say
 
 
-def early_check(run):
-    """Before the environment is tried: there is no description of the run yet."""
-    check_run_id(run.address.redis_url, run.address.run_id, run.description.run_dir)
+def found_by(run):
+    """The launch that a next one finds."""
+    return dead_launch(run.address.redis_url, run.address.run_id, run.description.run_dir)
 
 
-def test_where_there_is_nothing_nothing_is_removed(launch):
-    run = launch(create=False)
-    early_check(run)
-    assert remove_earlier_launch(run) is None
+def test_where_there_is_nothing_nothing_is_replaced(launch):
+    assert found_by(launch(create=False)) is None
 
 
-def test_the_early_check_leaves_a_dead_launch_as_it_is(launch, alive):
-    alive(None)
-    earlier, later = launch(), launch(create=False)
-    early_check(later)
-    with closing(earlier.open_backend("test")) as backend:
-        assert backend.registry.supervisor() == SUPERVISOR
-
-
-def test_what_a_dead_launch_of_the_same_directory_has_left_is_removed(launch, alive):
+def test_a_dead_launch_of_the_same_directory_stands_until_the_next_one_replaces_it(launch, alive):
+    """A role that waits for the next launch would take a run without keys for one that has ended."""
     seen = alive(None)
     earlier, later = launch(), launch(create=False)
-    assert remove_earlier_launch(later) == "removed what an earlier launch of r1 had left in Redis"
-    assert seen == [SUPERVISOR]
-    with closing(later.open_backend("test")) as backend:
-        backend.create("{}")
+    with closing(earlier.open_backend("test")) as late, closing(later.open_backend("test")) as backend:
+        found = found_by(later)
+        late.check_launch()
+        assert late.registry.supervisor() == SUPERVISOR
+        backend.create("{}", replaces=found)
+        assert seen == [SUPERVISOR]
         assert backend.registry.supervisor() is None
-        with closing(earlier.open_backend("test")) as late, pytest.raises(FencedError, match="launched again"):
+        with pytest.raises(FencedError, match="launched again"):
             late.registry.register_actor(0)
 
 
 def test_a_launch_that_lives_is_left_alone(launch, alive):
     alive("supervisor, process 7 on host a")
     earlier, later = launch(), launch(create=False)
-    for refuses in (remove_earlier_launch, early_check):
-        with pytest.raises(ConfigError, match=r"run r1 at local:.* goes on: supervisor, process 7 on host a, "):
-            refuses(later)
+    with pytest.raises(ConfigError, match=r"run r1 at local:.* goes on: supervisor, process 7 on host a, "):
+        found_by(later)
     with closing(earlier.open_backend("test")) as backend:
         assert backend.registry.supervisor() == SUPERVISOR
 
@@ -90,33 +82,23 @@ def test_a_launch_that_lives_is_left_alone(launch, alive):
 def test_a_run_of_the_same_id_and_another_directory_is_left_alone(launch, alive, tmp_path):
     alive(None)
     earlier, later = launch(tmp_path / "other"), launch(create=False)
-    for refuses in (remove_earlier_launch, early_check):
-        with pytest.raises(
-            ConfigError, match=rf"its directory is {tmp_path}/other; .* distrl runs --redis-url URL --remove r1"
-        ):
-            refuses(later)
+    with pytest.raises(
+        ConfigError, match=rf"its directory is {tmp_path}/other; .* distrl runs --redis-url URL --remove r1"
+    ):
+        found_by(later)
     with closing(earlier.open_backend("test")) as backend:
         assert backend.registry.supervisor() == SUPERVISOR
 
 
-def test_of_two_launches_that_find_the_same_dead_one_the_second_removes_nothing_of_the_first(
-    launch, monkeypatch, tmp_path
-):
+def test_of_two_launches_that_find_the_same_dead_one_the_second_replaces_nothing_of_the_first(launch, alive):
+    alive(None)
     launch()
     first, second = launch(create=False), launch(create=False)
-
-    def the_first_begins(*_):
-        monkeypatch.setattr(earlier_launch, "living", lambda *_: None)
-        remove_earlier_launch(first)
-        with closing(first.open_backend("test")) as backend:
-            backend.create("{}")
-            backend.registry.beat_supervisor(replace(SUPERVISOR, pid=8))
-
-    monkeypatch.setattr(earlier_launch, "living", the_first_begins)
-    with pytest.raises(FencedError, match="launched again"):
-        remove_earlier_launch(second)
-    with closing(first.open_backend("test")) as backend:
-        assert backend.registry.supervisor().pid == 8
-        backend.delete()
-        with pytest.raises(MissingRunError):
-            backend.config_json()
+    found = [found_by(first), found_by(second)]
+    with closing(first.open_backend("test")) as one, closing(second.open_backend("test")) as two:
+        one.create("{}", replaces=found[0])
+        one.registry.beat_supervisor(replace(SUPERVISOR, pid=8))
+        with pytest.raises(MemoryBackendError, match="run r1 exists already"):
+            two.create("{}", replaces=found[1])
+        assert one.registry.supervisor().pid == 8
+        one.check_launch()
