@@ -47,6 +47,7 @@ class EvaluatorRole(JoinedRole):
         try:
             self._evaluate(self._evaluator)
         except FencedError as error:
+            self._backend.check_launch()  # raises if the run was launched again, which is no other evaluator
             log.warning("%s; this one ends", error)
 
     def _evaluate(self, evaluator: PublishedEvaluator) -> None:

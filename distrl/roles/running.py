@@ -28,9 +28,7 @@ def run_role(role: Role, address: RunAddress, stop: threading.Event) -> int:
         _make_role(role, address, stop).run()
     except DistrlError as error:
         if role.kind != "learner" and isinstance(error, MissingRunError) and error.ended:
-            log.info(
-                "%s", error
-            )  # its keys are removed a moment after its end, which a slow role may not have heard of
+            log.info("%s", error)  # the keys are removed a moment after the end, of which a slow role may not know
             return 0
         log.info("traceback", exc_info=True)
         log.error("distrl: error: %s", error)

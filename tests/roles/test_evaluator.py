@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from distrl.actors.policy import PolicyOutput
-from distrl.errors import ConfigError, MissingRunError
+from distrl.errors import ConfigError, FencedError, MissingRunError
 from distrl.memory_backend.codec import encode_weights
 from distrl.networks.actions.categorical import CategoricalSpec
 from distrl.roles import evaluator
@@ -63,7 +63,7 @@ class Joined:
     def run(self):
         try:
             self.role.run()
-        except MissingRunError as error:
+        except (FencedError, MissingRunError) as error:
             self.errors.append(error)
 
     def end(self):
@@ -155,6 +155,22 @@ def test_an_evaluator_ends_with_a_run_whose_keys_are_gone_before_it_knows_of_the
     joined.thread.join(timeout=60)
     assert not joined.thread.is_alive()
     assert [error.ended for error in joined.errors] == [True]
+
+
+def test_an_evaluator_of_an_earlier_launch_ends_with_that_error(
+    described_run, redis_url, run_key, tmp_path, monkeypatch
+):
+    backend = described_run(**EVALUATING)
+    First.specs.append(RunDescription.model_validate_json(backend.config_json()).spec)
+    monkeypatch.setattr(evaluator, "Policy", First)
+    backend.weights.put_bundle(PolicyBundle(b"", ""))
+    joined = Joined(redis_url, tmp_path.name, run_key)
+    wait_until(lambda: joined.role.status().state == "waiting: weights")
+    run, ours = backend._run.keys.run, backend.engine.call("HGET", backend._run.keys.run, "launch")
+    backend.engine.call("HSET", run, "launch", "later")
+    joined.thread.join(timeout=60)
+    backend.engine.call("HSET", run, "launch", ours)
+    assert [type(error) for error in joined.errors] == [FencedError]
 
 
 def test_an_evaluator_does_not_take_lost_data_for_the_end_of_the_run(
