@@ -189,8 +189,8 @@ class Intake:
             return Judged(entry, header)
         if header.sequence <= self._taken.get(header.producer, -1):
             # Its ticket was used up, or replaced, by the first copy. After a fail-over, Redis may have forgotten that
-            # this sequence was settled, and a successor must find no gap below it.
-            settled = {header.producer: header.sequence}
+            # this sequence was settled, and a successor must find no gap below it. A first copy in progress settles it.
+            settled = {} if self.inbox.has_copy_of(entry) else {header.producer: header.sequence}
             self.backend.unrolls.acknowledge([entry], {"dropped.duplicate": 1}, settled)
             return Judged(entry, header)
         if not self._count_gap(header):

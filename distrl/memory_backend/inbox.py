@@ -56,6 +56,11 @@ class Inbox:
         with self._lock:
             self._in_progress.difference_update(map(_known, entries))
 
+    def has_copy_of(self, entry: Entry) -> bool:
+        """Return whether another entry with the header of this one is in progress."""
+        with self._lock:
+            return any(header == entry.header and other != entry.entry_id for other, header in self._in_progress)
+
     def _delivered(self) -> Iterator[Entry | None]:
         """Return the entries without those in progress, which a restarted Redis may deliver again."""
         yield from self._unacknowledged()

@@ -335,6 +335,17 @@ def test_unrolls_refused_once_more_after_a_fail_over_are_no_gap_to_a_successor(r
     assert (run.ledger.lost, run.dropped) == (0, {"duplicate": 3, "decode": 1})
 
 
+def test_a_copy_does_not_settle_the_unroll_that_is_still_in_progress(run):
+    run.push(0, 0)
+    feed = run.feed()
+    made = feed.collect()
+    run.push(0, 0)
+    assert feed.collect() is None
+    assert (run.dropped, run.backend.unrolls.highest()) == ({"duplicate": 1}, {})
+    run.use(made)
+    assert run.backend.unrolls.highest() == {SOURCE: 0}
+
+
 def test_a_gap_after_a_fail_over_that_no_learner_has_survived_is_lost_to_it(run):
     run.feed()
     run.learner.ledger.recover(0)
