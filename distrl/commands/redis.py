@@ -11,7 +11,8 @@ app = App(help="Set up a Redis of your own.")
 _NOTES = """\
 These users have no password yet, and so cannot log in: add #<sha256 of the password as hex> at the end of each line.
 The word reset at the start of a line removes the passwords that the user had.
-Turn off the user default, or give it a password. How to load the lines: docs/cluster.md, Users"""
+None of them may change users: make one that may. Then turn off the user default, or give it a password.
+How to do all this: docs/cluster.md, Users"""
 _WEAKER = """\
 Redis 6.2 cannot limit a command to certain keys: an actor's user may also replace weights and the policy, and rewrite
 the run's description (which roles then refuse). Use --redis 7 where you can."""

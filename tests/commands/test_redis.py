@@ -28,6 +28,7 @@ def test_the_users_are_lines_of_an_acl_file_and_the_notes_are_not(capsys, versio
     out, err = capsys.readouterr()
     assert out.splitlines() == list(users("team-a", version).values())
     assert "add #<sha256 of the password as hex> at the end of each line" in err
+    assert "None of them may change users: make one that may." in err
     assert ("cannot limit a command" in err) == weaker
 
 
