@@ -61,7 +61,7 @@ def test_a_training_survives_a_fail_over(watched, peers, tmp_path):
         run.wait_for_updates(20)
         watched.kill_master()
         run.wait_for_updates(run.updates + 50)
-        assert run.backend.ledger.counts().failovers == 1
+        assert run.backend.ledger.counts().failovers == watched.switches >= 1  # more if a busy server looks dead
         stop(run)
     finally:
         run.end()
