@@ -7,7 +7,7 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from itertools import count
+from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,29 @@ settings.register_profile("other backend", settings.get_profile("distrl"), max_e
 settings.load_profile("distrl" if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow" else "other backend")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spread the modules of tests/failures evenly among the others; tests of one module stay together.
+
+    They wait more than they compute. If all workers came to them at the end of the run, the cores would be idle.
+    """
+    modules = [[*tests] for _, tests in groupby(items, lambda test: test.path)]
+    waiting = [tests for tests in modules if FAILURES in tests[0].path.parents]
+    others = [tests for tests in modules if FAILURES not in tests[0].path.parents]
+    count_of_others, passed, spread = sum(map(len, others)), 0, 0
+    items.clear()
+    for tests in others:
+        while spread < len(waiting) and spread * count_of_others <= passed * len(waiting):
+            items += waiting[spread]
+            spread += 1
+        items += tests
+        passed += len(tests)
+    items += [test for tests in waiting[spread:] for test in tests]
+
+
 FIRST_PORT, PORTS_EACH, PORT_SHARES = 20_000, 500, 20
 """Ports below the ephemeral ones, so that no other program gets them meanwhile; each worker has its own."""
 _handed_out = count()
+FAILURES = Path(__file__).parent / "failures"
 
 
 @pytest.fixture
