@@ -38,9 +38,10 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "doctor": UP_TO_PARTS | {"runs", "learner", "roles"},
     "launch": UP_TO_PARTS | {"algorithms", "runs", "terminal", "actors", "learner", "roles"},
     "dashboard": FOUNDATION | {"config", "memory_backend", "metrics", "runs"},
+    "jobs": FOUNDATION | {"config", "memory_backend", "data_store", "runs", "roles", "launch"},
     "commands": FOUNDATION
     | {"config", "environments", "memory_backend", "data_store", "metrics", "runs", "terminal"}
-    | {"serving", "roles", "doctor", "launch", "dashboard"},
+    | {"serving", "roles", "doctor", "launch", "dashboard", "jobs"},
     "__main__": FOUNDATION | {"commands"},
     "__init__": FOUNDATION | {"config", "memory_backend", "metrics", "runs", "terminal", "serving", "launch"},
 }

@@ -1,13 +1,13 @@
 """`distrl chaos`: test whether a training survives the loss of roles."""
 
 import random
-import re
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from distrl.commands.durations import duration_option
 from distrl.commands.help import takes
-from distrl.commands.options import RunArgument, RunOptions
+from distrl.commands.options import NamedRunArgument, RunOptions
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.launch.attach import open_backend
 
@@ -15,33 +15,18 @@ if TYPE_CHECKING:
     from distrl.memory_backend.backend import Backend
 
 KINDS = ("actor", "learner", "evaluator")
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
-_LENGTH = re.compile(r"(\d+(?:\.\d+)?)([smh]?)")
-
-
-def seconds(text: str | float) -> float:
-    """Parse '90', '90s', '1.5m' or '1h', a second or more, as seconds."""
-    found = _LENGTH.fullmatch(str(text))
-    length_s = float(found[1]) * _UNITS[found[2]] if found else 0.0
-    if length_s < 1.0:
-        raise typer.BadParameter(f"{text!r} is not a length of time of a second or more; write 90, 90s, 5m or 1h")
-    return length_s
-
-
-def _length(text: str, *names: str) -> Any:
-    return typer.Option(*names, parser=seconds, metavar="TIME", help=text)
 
 
 @takes(RunOptions)
 def chaos(
     job: RunOptions,
-    run: RunArgument = None,
+    run: NamedRunArgument = None,
     kill: Annotated[
         list[str] | None, typer.Option(metavar="ROLE", help=f"Roles to kill: {', '.join(KINDS)}; repeatable.")
     ] = None,
-    every: Annotated[float, _length("Time from one kill to the next.")] = 10.0,
-    length: Annotated[float, _length("Duration.", "--for")] = 60.0,
-    within: Annotated[float, _length("Longest time to be back at work.")] = 15.0,
+    every: Annotated[float, duration_option("Time from one kill to the next.")] = 10.0,
+    length: Annotated[float, duration_option("Duration.", "--for")] = 60.0,
+    within: Annotated[float, duration_option("Longest time to be back at work.")] = 15.0,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Random seed of the choice of roles.")] = None,
 ) -> None:
     """Kill roles of a running job, one at a time by SIGKILL on this machine, and check that they come back.
@@ -53,7 +38,7 @@ def chaos(
 
     [cyan]distrl chaos runs/first --kill actor --kill learner --within 30[/]
     """
-    if job.path is None and job.run_id is None:
+    if job.name is None and job.run_id is None:
         raise ConfigError("which run? For example: distrl chaos runs/first --kill actor")
     wrong = [name for name in kill or () if name not in KINDS]
     if not kill or wrong:

@@ -22,6 +22,13 @@ def algorithms(incomplete: str) -> list[str]:
     return _beginning([*ALGORITHMS], incomplete)
 
 
+def targets(incomplete: str) -> list[str]:
+    """Complete names of targets of jobs."""
+    from distrl.jobs.targets import TARGETS
+
+    return _beginning([*TARGETS], incomplete)
+
+
 def settings(incomplete: str) -> list[str]:
     """Complete paths of settings."""
     from distrl.config.explain import known_paths
@@ -62,17 +69,19 @@ def runs_and_files(incomplete: str) -> list[str]:
 
 
 def _runs_in(folder: str, beginning: str) -> Iterator[tuple[float, str]]:
-    """Yield (time of the launch, path) of each run directly under a folder."""
+    """Yield (time of the launch or submission, path) of each run or job directly under a folder."""
     try:
         names = sorted((name for name in os.listdir(folder) if name.startswith(beginning)), reverse=True)
     except OSError:
         return
     for name in names[:MOST]:
         path = name if folder == "." else os.path.join(folder, name)
-        try:
-            yield os.stat(os.path.join(path, "run.json")).st_mtime, path
-        except OSError:
-            continue
+        for record in ("run.json", "job.json"):
+            try:
+                yield os.stat(os.path.join(path, record)).st_mtime, path
+            except OSError:
+                continue
+            break
 
 
 def _beginning(names: list[str], incomplete: str) -> list[str]:

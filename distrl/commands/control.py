@@ -5,14 +5,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from distrl.commands import completion
 from distrl.commands.help import takes
-from distrl.commands.options import RunOptions
+from distrl.commands.options import AddressOption, RunOptions
 from distrl.config.document import shown
 from distrl.config.explain import known_paths
 from distrl.config.load import parse_assignment
@@ -22,6 +21,7 @@ from distrl.memory_backend.records import SILENT_S, heartbeat_ages_s, rates_whil
 from distrl.runs.summary import closing_text, duration
 
 if TYPE_CHECKING:
+    from distrl.launch.attach import Target
     from distrl.memory_backend.records import Errand
     from distrl.memory_backend.steering import Steering
 
@@ -31,18 +31,39 @@ POLL_S = 0.1
 @takes(RunOptions)
 def status(
     job: RunOptions,
+    address: AddressOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Show how a run is doing, or how it ended.
+    """Show how a run or a submitted job is doing, or how it ended.
 
     Example: [cyan]distrl status runs/first[/]
     """
-    target = job.target()
+    submitted = job.job(address)
+    facts: dict[str, Any] = {}
+    if submitted is not None:
+        # Imported here: other runs need no targets.
+        from distrl.jobs.watching import facts_of, job_words, state_of
+
+        state = state_of(submitted)
+        facts = {"job": facts_of(submitted, state)}
+        if not as_json:
+            typer.echo(job_words(submitted, state))
+        if job.path is not None and not (job.path / "run.json").exists():  # it has not begun, or not on this host
+            if as_json:
+                typer.echo(json.dumps({"run_id": submitted.run_id, **facts}, indent=2))
+            return
+    _show_run(job.target(), facts, as_json=as_json)
+
+
+def _show_run(target: "Target", facts: dict[str, Any], *, as_json: bool) -> None:
+    """Print the state of a run that this host reaches; `facts` are added to the JSON object."""
     if target.summary is not None:
         text = closing_text(target.summary, target.run_dir)
         if target.summary.error is not None:
             text += f"\n  error    {printable(' '.join(target.summary.error.split()))}"
-        typer.echo(target.summary.model_dump_json(indent=2) if as_json else f"{target.run_id}: {text}")
+        if as_json:
+            text = json.dumps({**target.summary.model_dump(mode="json"), **facts}, indent=2)
+        typer.echo(text if as_json else f"{target.run_id}: {text}")
         return
     with attach.open_backend(target) as backend:
         registry = backend.registry
@@ -52,7 +73,7 @@ def status(
     supervisor_age_s = None if supervisor is None else max(now - supervisor.at, 0.0)
     snapshot = {**snapshots[-1][1], **rates_while_paused(roles)} if snapshots else {}
     if as_json:
-        told: dict[str, Any] = {"run_id": target.run_id, "control": asdict(control), "snapshot": snapshot}
+        told: dict[str, Any] = {"run_id": target.run_id, **facts, "control": asdict(control), "snapshot": snapshot}
         aged = {} if supervisor is None else {**asdict(supervisor), "heartbeat_age_s": supervisor_age_s}
         told["supervisor"] = aged or None
         rows = [{**asdict(role), "heartbeat_age_s": age_s} for role, age_s in zip(roles, ages_s, strict=True)]
@@ -74,13 +95,27 @@ def scale(
     job: RunOptions,
     actors: Annotated[int, typer.Argument(min=1, metavar="N", help="The number of actors that the run must have.")],
     force: Annotated[bool, typer.Option("--force", help="Also more actors than actors.max_count.")] = False,
+    address: AddressOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Change the number of actors while a run goes on.
+    """Change the number of actors while a run or a submitted job goes on.
 
     Example: [cyan]distrl scale 8[/], [cyan]distrl scale 8 runs/first[/]
     """
-    with _steering(job) as steering:
-        steering.scale(actors, force=force)
+    submitted = job.job(address)
+    if submitted is not None:
+        from distrl.jobs.targets import open_target
+
+        run_id = submitted.run_id
+        open_target(submitted.target).scale(submitted, actors, force=force)
+    else:
+        target = job.target()
+        run_id = target.run_id
+        with attach.steering(target, "command line") as steering:
+            steering.scale(actors, force=force)
+    if as_json:
+        typer.echo(json.dumps({"run_id": run_id, "actors": actors}))
+        return
     typer.echo(f"requested {actors} {'actor' if actors == 1 else 'actors'}; distrl status shows them come and go")
 
 
@@ -107,14 +142,37 @@ def resume(job: RunOptions) -> None:
 
 
 @takes(RunOptions)
-def stop(job: RunOptions) -> None:
-    """End a run in order: it saves a checkpoint, writes its summary and exits with 0.
+def stop(
+    job: RunOptions,
+    now: Annotated[bool, typer.Option("--now", help="Kill it; updates since the last checkpoint are lost.")] = False,
+    address: AddressOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """End a run or a submitted job in order: it saves a checkpoint, writes its summary and exits with 0.
 
     Example: [cyan]distrl stop runs/first[/]
     """
-    with _steering(job) as steering:
-        steering.stop()
-    typer.echo("stop requested")
+    submitted = job.job(address)
+    if submitted is None and now:
+        from distrl.jobs.finding import as_job
+
+        if job.path is None:
+            raise ConfigError("--now kills processes, which --redis-url does not name; name the run's directory")
+        submitted = as_job(job.path)
+    if submitted is not None:
+        from distrl.jobs.targets import open_target
+
+        run_id = submitted.run_id
+        open_target(submitted.target).stop(submitted, now=now)
+    else:
+        target = job.target()
+        run_id = target.run_id
+        with attach.steering(target, "command line") as steering:
+            steering.stop()
+    if as_json:
+        typer.echo(json.dumps({"run_id": run_id, "now": now}))
+        return
+    typer.echo("killed" if now else "stop requested")
 
 
 @takes(RunOptions)
@@ -168,7 +226,7 @@ def set_parameters(
         typer.echo(f"{parameter.path} = {value}  # {parameter.meaning}")
 
 
-def _run_among(arguments: Sequence[str]) -> Path | None:
+def _run_among(arguments: Sequence[str]) -> str | None:
     """Return the only argument that is no assignment."""
     runs = [text for text in arguments if "=" not in text]
     for text in {*runs} & {*known_paths()}:
@@ -178,7 +236,7 @@ def _run_among(arguments: Sequence[str]) -> Path | None:
             f"distrl set takes PATH=VALUE and one run, not both {shown(runs[0])} and {shown(runs[1])}; "
             "write settings without spaces around ="
         )
-    return Path(runs[0]) if runs else None
+    return runs[0] if runs else None
 
 
 def _steering(job: RunOptions) -> "AbstractContextManager[Steering]":

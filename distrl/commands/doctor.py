@@ -28,7 +28,8 @@ _WIDTH = 20
 def doctor(
     job: RunOptions,
     run: Annotated[
-        Path | None, run_argument("A run's directory: look at that run. [dim]Default: this machine.[/]")
+        str | None,
+        run_argument("A run's directory, or its id under runs/: look at that run. [dim]Default: this machine.[/]"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A list of objects.")] = False,
 ) -> None:
@@ -43,7 +44,7 @@ def doctor(
     [cyan]distrl doctor --redis-url redis://host:6379[/]
     """
     found = []
-    for finding in _findings(job.path, job.redis_url, job.run_id):
+    for finding in _findings(job.path if job.name is not None else None, job.redis_url, job.run_id):
         found.append(finding)
         if not as_json:
             _print(finding)

@@ -31,10 +31,12 @@ from distrl.commands import (
     env,
     evaluate,
     export,
+    jobs,
     plot,
     presets,
     redis,
     runs,
+    submit,
 )
 from distrl.commands.help import App, takes
 from distrl.commands.options import JoinedRedisOption, Layers, RunDirOption
@@ -93,6 +95,9 @@ def train(
     ] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines instead of the live panel.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only events and the final summary.")] = False,
+    dated: Annotated[
+        bool, typer.Option("--dated", help="Plain lines that begin with date and time, for a log.")
+    ] = False,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Also serve the dashboard, on this machine.")] = False,
 ) -> None:
     """Train until a stop condition holds.
@@ -105,7 +110,7 @@ def train(
     """
     if layers.names_nothing:
         layers = replace(layers, config=_config_to_resume(run_dir, resume))
-    _end(_train(layers.load(), run_dir, resume, run_id, plain=plain, quiet=quiet, dashboard=dashboard))
+    _end(_train(layers.load(), run_dir, resume, run_id, plain=plain, quiet=quiet, dated=dated, dashboard=dashboard))
 
 
 @app.command(rich_help_panel="Train")
@@ -140,12 +145,15 @@ def learner(
     raise typer.Exit(run_here(Role("learner"), redis_url=redis_url, run_id=run_id))
 
 
+app.command(rich_help_panel="Train")(submit.submit)
 app.command(rich_help_panel="Train")(actors.actors)
 app.command(rich_help_panel="Train")(evaluate.evaluator)
 app.command(rich_help_panel="Look")(evaluate.evaluate)
 app.command("serve-env", rich_help_panel="Environments")(env.serve_env)
 
 for _command in (
+    jobs.jobs,
+    jobs.logs,
     control.status,
     control.scale,
     control.pause,
@@ -259,12 +267,13 @@ def _train(
     *,
     plain: bool,
     quiet: bool,
+    dated: bool,
     dashboard: bool,
 ) -> "Summary":
     from distrl.terminal.console import make_view
 
     folder = distrl.run_directory(loaded.config, run_dir, resume)
-    view = make_view(plain=plain, quiet=quiet, run_dir=folder)
+    view = make_view(plain=plain, quiet=quiet, dated=dated, run_dir=folder)
     try:
         with contextlib.ExitStack() as beside:
             if run_dir is None and resume is None:

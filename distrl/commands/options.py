@@ -14,6 +14,7 @@ from distrl.errors import ConfigError
 from distrl.memory_backend.credentials import URL_VARIABLE
 
 if TYPE_CHECKING:
+    from distrl.jobs.record import JobRecord
     from distrl.launch.attach import Target
 
 
@@ -59,6 +60,7 @@ RunDirOption = Annotated[
     typer.Option("--run-dir", metavar="DIR", help="The run's own directory. [dim]Default: a new one under runs/.[/]"),
 ]
 RunArgument = Annotated[Path | None, run_argument("A run's directory.")]
+NamedRunArgument = Annotated[str | None, run_argument("A run's directory, or its id under runs/.")]
 RequiredRunArgument = Annotated[Path, run_argument("A run's directory; the run may be training.")]
 WeightsOption = Annotated[
     str,
@@ -147,13 +149,22 @@ class Layers:
         return {**flags, "--no-actors": False if self.no_actors else None}
 
 
+AddressOption = Annotated[
+    str | None,
+    typer.Option("--address", metavar="URL", help="Where the target is. [dim]Default: as it was submitted.[/]"),
+]
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """A run as the command line names it."""
 
-    run: Annotated[Path | None, run_argument("A run's directory. [dim]Default: the newest under runs/.[/]")] = None
+    run: Annotated[
+        str | None,
+        run_argument("A run's directory, or the id of a run under runs/. [dim]Default: the newest there.[/]"),
+    ] = None
     same_run: Annotated[
-        Path | None, typer.Option("--run", metavar="DIR", help="As RUN.", autocompletion=completion.runs)
+        str | None, typer.Option("--run", metavar="RUN", help="As RUN.", autocompletion=completion.runs)
     ] = None
     redis_url: Annotated[
         str | None,
@@ -164,14 +175,46 @@ class RunOptions:
     ] = None
 
     @property
-    def path(self) -> Path | None:
-        """The run's directory, if one is named."""
+    def name(self) -> str | None:
+        """The run's directory or id as it was given, if one is named."""
         if self.run is not None and self.same_run is not None:
             raise ConfigError(f"{self.run} and --run {self.same_run} both name a run; give one of them")
         return self.run or self.same_run
 
+    @property
+    def path(self) -> Path | None:
+        """The run's directory; None for a run that Redis has."""
+        from distrl.jobs.finding import run_directory
+
+        in_redis = self.redis_url is not None or self.run_id is not None
+        return None if self.name is None and in_redis else run_directory(self.name)
+
     def target(self) -> "Target":
         """Find the run, which is running or has left a summary."""
+        from distrl.jobs.finding import job_in
         from distrl.launch.attach import find_target
 
-        return find_target(self.path, self.redis_url, self.run_id)
+        path = self.path
+        job = None if path is None else job_in(path)
+        if path is not None and job is not None and not (path / "run.json").exists():
+            raise ConfigError(f"{job.run_id} on {job.target} has not begun, or not on this host: distrl status {path}")
+        return find_target(path, self.redis_url, self.run_id)
+
+    def job(self, address: str | None) -> "JobRecord | None":
+        """Return the submitted job that is named, or is the newest; None for a run that `distrl train` began.
+
+        Args:
+            address: The target's address, in place of the recorded one.
+
+        Raises:
+            ConfigError: There is no run of that name; or an address is given for a run that is no job.
+        """
+        from distrl.jobs.finding import job_in
+
+        path = self.path
+        found = None if path is None else job_in(path)
+        if address is None:
+            return found
+        if found is None:
+            raise ConfigError(f"--address {address} is for jobs, which distrl submit has submitted")
+        return found.model_copy(update={"address": address})

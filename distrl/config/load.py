@@ -5,7 +5,7 @@ Later layers win: defaults < preset < file < flags < `--set`. Mappings of a pres
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -160,7 +160,20 @@ def dump(loaded: LoadedConfig) -> str:
 
     Options that the chosen optimizer does not use are marked.
     """
-    lines = [*_lines(loaded.config.model_dump(mode="json"), ())]
+    return _document(loaded, loaded.config.model_dump(mode="json"), lambda dotted, value: value)
+
+
+def dump_given(loaded: LoadedConfig, show: Callable[[str, Any], Any] = lambda dotted, value: value) -> str:
+    """Return the values that are not defaults, as `dump` does; `load` reads them back to an equal configuration.
+
+    Args:
+        show: Takes the dotted path of a value and the value, and returns what stands in its place.
+    """
+    return _document(loaded, _given(loaded.config.model_dump(mode="json"), loaded.given, ()), show)
+
+
+def _document(loaded: LoadedConfig, tree: Mapping[str, Any], show: Callable[[str, Any], Any]) -> str:
+    lines = [*_lines(tree, (), show)]
     width = min(max((len(text) for text, dotted in lines if dotted), default=0), 56)
     network = loaded.config.network
     notes = {f"network.{option}": UNUSED.format(network.optimizer_type) for option in network.unused}
@@ -170,6 +183,19 @@ def dump(loaded: LoadedConfig) -> str:
         else f"{text}\n"
         for text, dotted in lines
     )
+
+
+def _given(tree: Mapping[str, Any], given: Mapping[str, str], path: tuple[str, ...]) -> dict[str, Any]:
+    """Return the part of a tree that holds the given values."""
+    kept = {}
+    for key, value in tree.items():
+        place = (*path, key)
+        if isinstance(value, dict) and value:
+            if inner := _given(value, given, place):
+                kept[key] = inner
+        elif ".".join(place) in given:
+            kept[key] = value
+    return kept
 
 
 def _is_section(path: tuple[str, ...]) -> bool:
@@ -244,15 +270,18 @@ def _leaves(tree: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return [(".".join(keys), value) for keys, value in flat(tree)]
 
 
-def _lines(tree: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, str | None]]:
+def _lines(
+    tree: Mapping[str, Any], path: tuple[str, ...], show: Callable[[str, Any], Any]
+) -> Iterator[tuple[str, str | None]]:
     """Yield (line of YAML, dotted path of its value); the path is None for a line that opens a mapping."""
     indent = "  " * len(path)
     for key, value in tree.items():
+        dotted = ".".join((*path, key))
         if isinstance(value, dict) and value:
             yield f"{indent}{scalar(key)}:", None
-            yield from _lines(value, (*path, key))
+            yield from _lines(value, (*path, key), show)
         else:
-            yield f"{indent}{scalar(key)}: {scalar(value)}", ".".join((*path, key))
+            yield f"{indent}{scalar(key)}: {scalar(show(dotted, value))}", dotted
 
 
 def _check_numbers(leaves: Sequence[tuple[str, Any]], tree: Mapping[str, Any], origin_of: Mapping[str, str]) -> None:

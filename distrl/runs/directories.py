@@ -166,8 +166,9 @@ def readable(name: str) -> str:
 
 
 def newest_run(root: Path) -> Path:
-    """Return the directory directly under `root` whose run was launched last."""
-    records = sorted(root.glob("*/run.json"), key=lambda path: path.stat().st_mtime)
+    """Return the directory directly under `root` whose run was launched, or submitted as a job, last."""
+    found = [path for name in ("run.json", "job.json") for path in root.glob(f"*/{name}")]
+    records = sorted(found, key=lambda path: path.stat().st_mtime)
     if not records:
         raise ConfigError(f"there is no run under {root.resolve()}; name one: distrl status RUN")
     return records[-1].parent

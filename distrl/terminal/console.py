@@ -54,18 +54,24 @@ class QuietView:
 
 
 class PlainView(QuietView):
-    """One line every `every_s` seconds, and one per event."""
+    """One line every `every_s` seconds, and one per event.
+
+    Args:
+        dated: Begin lines with date and time, not with the time since the start.
+    """
 
     def __init__(
         self,
         run_dir: Path | None = None,
         *,
         every_s: float = 5.0,
+        dated: bool = False,
         clock: Callable[[], float] = time.monotonic,
         write: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(run_dir, write)
         self._every_s = every_s
+        self._dated = dated
         self._clock = clock
         self._began = clock()
         self._next = self._began
@@ -84,7 +90,8 @@ class PlainView(QuietView):
         self.event(line(snapshot, config, self._history) if snapshot else role_states(roles))
 
     def event(self, text: str) -> None:
-        super().event(f"{duration(self._clock() - self._began):>7}  {text}")
+        passed = f"{duration(self._clock() - self._began):>7} "
+        super().event(f"{time.strftime('%Y-%m-%d %H:%M:%S') if self._dated else passed} {text}")
 
 
 class UntilGoneView:
@@ -156,12 +163,12 @@ def named_view(name: str, run_dir: Path | None = None) -> View:
     return make_view(plain=name == "plain", quiet=name == "quiet", run_dir=run_dir)
 
 
-def make_view(*, plain: bool = False, quiet: bool = False, run_dir: Path | None = None) -> View:
+def make_view(*, plain: bool = False, quiet: bool = False, dated: bool = False, run_dir: Path | None = None) -> View:
     """Return the live panel in a terminal, and plain lines elsewhere or on request."""
     if quiet:
         return UntilGoneView(QuietView(run_dir))
-    if plain or not sys.stdout.isatty():
-        return UntilGoneView(PlainView(run_dir))
+    if plain or dated or not sys.stdout.isatty():
+        return UntilGoneView(PlainView(run_dir, dated=dated))
     # Imported here: rich costs time that plain lines need not pay.
     from distrl.terminal.live import LiveView
 

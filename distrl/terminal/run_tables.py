@@ -71,6 +71,21 @@ def stored_runs_table(runs: Sequence[Mapping[str, Any]]) -> str:
         expires = "never" if run["expires_s"] is None else duration(run["expires_s"])
         words = (run["run_id"], run["namespace"], run["state"], run["env"] or UNKNOWN, run["algorithm"] or UNKNOWN)
         lines.append((*words, *ages, str(run["actors"]), expires))
+    return _aligned(lines)
+
+
+def jobs_table(jobs: Sequence[Mapping[str, Any]], now: float) -> str:
+    """Format one line per job; `jobs` are those of `distrl.jobs.watching.facts_of`."""
+    lines: list[tuple[str, ...]] = [("run", "target", "state", "actors", "submitted", "reason")]
+    for job in jobs:
+        submitted = f"{age(now - job['submitted'])} ago"
+        reason = printable(" ".join(job["reason"].split()))
+        lines.append((job["run_id"], job["target"], job["state"], str(job["actors"]), submitted, reason))
+    return _aligned(lines)
+
+
+def _aligned(lines: Sequence[tuple[str, ...]]) -> str:
+    """Pad the cells of each column to one width."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines

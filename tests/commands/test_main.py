@@ -123,7 +123,7 @@ def test_the_commands_are_those_that_are_built(capsys):
             "chaos",
             "dashboard",
         ),
-        *("set", "checkpoint", "evaluate-now"),
+        *("set", "checkpoint", "evaluate-now", "submit", "jobs", "logs"),
         *("bench", "doctor", "presets", "config", "network", "env", "evaluate", "evaluator", "export"),
         *("runs", "compare", "plot", "report", "redis"),
     }
@@ -208,6 +208,8 @@ def test_the_shell_completes_values(workplace):
         (completion.runs, "nowhere/", []),
         (completion.assignments_and_runs, "runs/s", ["runs/second"]),
         (completion.runs_and_files, "m", ["mine.yaml"]),
+        (completion.runs, "waits/", ["waits/job"]),
+        (completion.targets, "h", ["here"]),
     ],
 )
 def test_completions(workplace, complete, incomplete, found):
@@ -216,6 +218,8 @@ def test_completions(workplace, complete, incomplete, found):
         (workplace / name / "run.json").write_text("{}")
         os.utime(workplace / name / "run.json", (age, age))
     (workplace / "mine.yaml").write_text("")
+    (workplace / "waits" / "job").mkdir(parents=True)
+    (workplace / "waits" / "job" / "job.json").write_text("{}")
     if found is ...:
         found = [f"actors.{name}=" for name in ActorsConfig.model_fields]
     assert complete(incomplete) == found
@@ -568,7 +572,7 @@ def test_show_and_bench_take_what_train_takes(capsys, measured, workplace):
         name: {option for parameter in command.params for option in parameter.opts}
         for name, command in typer.main.get_command(main.app).commands.items()
     }
-    of_the_run = {"--run-dir", "--resume", "--run-id", "--plain", "--quiet", "--dashboard"}
+    of_the_run = {"--run-dir", "--resume", "--run-id", "--plain", "--quiet", "--dated", "--dashboard"}
     assert taken["train"] - of_the_run <= taken["bench"]
 
 

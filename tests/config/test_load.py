@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrl.config import RunConfig
-from distrl.config.load import LoadedConfig, dump, load
+from distrl.config.load import LoadedConfig, dump, dump_given, load
+from distrl.config.presets import preset_names
 from distrl.errors import ConfigError
 
 PRESET = "preset cartpole-impala"
@@ -161,6 +162,30 @@ def test_dump_names_origins_and_reads_back(file):
     assert lines["s"].split("#")[0].strip() == "s: '1e-3'"
     assert "#" not in lines["environment"]
     assert load(file=file(text)).config == loaded.config
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_the_values_that_are_not_defaults_are_a_whole_configuration(file, preset):
+    sets = ["environment.kwargs={x: 1e-3, s: '1e-3', empty: {}}", "stop.minutes=null", "seed=1"]
+    loaded = load(preset, sets=sets, flags={"--actors": 3})
+    text = dump_given(loaded)
+    assert load(file=file(text)).config == loaded.config
+    assert len(text.splitlines()) < len(dump(loaded).splitlines()) / 2
+    assert "# default" not in text
+
+
+def test_the_defaults_alone_are_an_empty_file(file):
+    assert dump_given(load()) == ""
+    assert load(file=file("")).config == RunConfig()
+
+
+def test_values_can_be_shown_otherwise(file):
+    text = dump_given(load(sets=["seed=3", "environment.id=X-v0"]), lambda path, value: f"<{path}>")
+    assert [line.split("  #")[0].strip() for line in text.splitlines()] == [
+        "seed: <seed>",
+        "environment:",
+        "id: <environment.id>",
+    ]
 
 
 def test_a_config_made_in_python_knows_what_was_changed():

@@ -153,6 +153,9 @@ def test_the_newest_is_the_one_launched_last(tmp_path):
     for age, name in enumerate(["new", "old"]):
         os.utime(make_run(tmp_path / name) / "run.json", (1000 - age, 1000 - age))
     assert newest_run(tmp_path).name == "new"
+    (tmp_path / "waits").mkdir()
+    (tmp_path / "waits" / "job.json").write_text("{}")  # a job that has not begun
+    assert newest_run(tmp_path).name == "waits"
     with pytest.raises(ConfigError, match="there is no run under"):
         newest_run(tmp_path / "new")
 

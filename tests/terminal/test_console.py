@@ -1,4 +1,5 @@
 import sys
+import time
 
 import pytest
 
@@ -69,6 +70,15 @@ def test_plain_lines_come_every_few_seconds_and_events_at_once():
     assert lines[3] == "  6.2 s  actor 1 ended (signal 9); starting again in 0.5 s"
 
 
+def test_lines_of_a_log_begin_with_date_and_time():
+    lines = []
+    PlainView(dated=True, write=lines.append).event("actor 1 ended")
+    (text,) = lines
+    stamp, rest = text[:20], text[20:]
+    assert rest == "actor 1 ended"
+    assert abs(time.mktime(time.strptime(stamp, "%Y-%m-%d %H:%M:%S ")) - time.time()) < 600
+
+
 @pytest.mark.parametrize("view_class", [PlainView, QuietView])
 def test_the_end_is_told(view_class, tmp_path):
     lines = []
@@ -94,6 +104,7 @@ def test_which_view(monkeypatch, capsys):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     assert type(make_view()._view) is LiveView
     assert type(make_view(plain=True)._view) is PlainView
+    assert type(make_view(dated=True)._view) is PlainView
     assert type(make_view(quiet=True)._view) is QuietView
     make_view(plain=True).event("hello")
     assert capsys.readouterr().out == "  0.0 s  hello\n"

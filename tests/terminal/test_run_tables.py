@@ -3,7 +3,7 @@ import pytest
 from distrl.errors import printable
 from distrl.runs.directories import open_run
 from distrl.runs.listing import compare_runs, entry
-from distrl.terminal.run_tables import age, comparison_tables, runs_table
+from distrl.terminal.run_tables import age, comparison_tables, jobs_table, runs_table
 from tests.run_folders import make_run
 
 WIDE = """\
@@ -78,3 +78,13 @@ def test_runs_that_do_not_fit_go_below(comparison):
 def test_equal_configurations_are_told(tmp_path):
     runs = [open_run(make_run(tmp_path / name)) for name in "ab"]
     assert "configuration: no difference" in comparison_tables(compare_runs(runs), width=99)
+
+
+def test_jobs_have_a_line_each():
+    facts = {"run_id": "pong", "target": "here", "state": "failed", "actors": 32, "submitted": 1000.0}
+    table = jobs_table([{**facts, "reason": "no\nroom \x1b[2J"}, {**facts, "run_id": "b", "reason": ""}], now=1300.0)
+    assert table.splitlines() == [
+        "run   target  state   actors  submitted  reason",
+        "pong  here    failed  32      5 min ago  no room ?[2J",
+        "b     here    failed  32      5 min ago",
+    ]

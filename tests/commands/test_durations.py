@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from distrl.commands.chaos import seconds
+from distrl.commands.durations import seconds
 
 
 @pytest.mark.parametrize(

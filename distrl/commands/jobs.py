@@ -1,0 +1,115 @@
+"""`distrl jobs` and `distrl logs`: submitted jobs, and what their roles write."""
+
+import json
+import re
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from distrl.commands import completion
+from distrl.commands.durations import duration_option
+from distrl.commands.options import AddressOption
+from distrl.commands.runs import warn
+from distrl.errors import ConfigError, printable
+
+if TYPE_CHECKING:
+    from distrl.jobs.target import LogLine
+
+KINDS = ("job", "learner", "evaluator", "actor", "actors")
+"""Roles with a log: the training's own output, roles, and parents of actors."""
+_ROLE = re.compile(r"([a-z]+)(?::(\d+))?")
+_COLORS = (typer.colors.CYAN, typer.colors.YELLOW, typer.colors.BLUE, typer.colors.MAGENTA)
+_WIDTH = 9
+
+
+def jobs(as_json: Annotated[bool, typer.Option("--json", help="A JSON list.")] = False) -> None:
+    """List the jobs under runs/, the newest first, with their states.
+
+    [cyan]distrl jobs[/]
+    """
+    from distrl.jobs.finding import known_jobs
+    from distrl.jobs.watching import facts_of, state_of
+
+    found = sorted(known_jobs(Path("runs"), warn), key=lambda job: -job.submitted)
+    facts = [facts_of(job, state_of(job)) for job in found]
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    from distrl.terminal.run_tables import jobs_table
+
+    typer.echo(jobs_table(facts, time.time()) if facts else "no job under runs/; distrl submit makes one")
+
+
+def logs(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RUN",
+            help="A run's directory, or the id of a run or job under runs/. [dim]Default: the newest there.[/]",
+            autocompletion=completion.runs,
+        ),
+    ] = None,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job has ended.")] = False,
+    role: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE", help="learner, evaluator, actor, actor:3 or job; repeatable."),
+    ] = None,
+    since: Annotated[float | None, duration_option("Only lines that are not older: 90s, 5m, 1h.")] = None,
+    address: AddressOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on each line.")] = False,
+) -> None:
+    """Show what the roles of a job or run write, in the order of time: before its start, why it waits.
+
+    [cyan]distrl logs -f pong-7f3a[/]
+
+    [cyan]distrl logs runs/first --role learner --role actor:3 --since 5m[/]
+    """
+    from distrl.jobs.finding import as_job, run_directory
+    from distrl.jobs.watching import job_words, state_of, watch
+
+    def report(text: str) -> None:
+        typer.echo(text, err=True)
+
+    roles = [role_name(text) for text in role or ()]
+    earliest = 0.0 if since is None else time.time() - since
+    folder = run_directory(run)
+    job = as_job(folder)
+    if address is not None:
+        job = job.model_copy(update={"address": address})
+    empty = True
+    for line in watch(job, folder, follow=follow, report=report):
+        empty = False
+        if line.at >= earliest and is_of(roles, line.role):
+            print_line(line, as_json=as_json)
+    state = state_of(job)
+    if state.state in ("gone", "failed") or (empty and state.state == "running"):
+        report(job_words(job, state))
+
+
+def role_name(text: str) -> str:
+    """Return the role that "actor:3", "actor" or "learner" names, as logs call it."""
+    found = _ROLE.fullmatch(text)
+    if found is None or found[1] not in KINDS or (found[2] is not None and not found[1].startswith("actor")):
+        raise ConfigError(f"--role {text}: name {', '.join(KINDS)}, or one actor as actor:3")
+    return found[1] if found[2] is None else f"{found[1]} {int(found[2])}"
+
+
+def is_of(roles: list[str], role: str) -> bool:
+    """Whether a role is among the named ones; "actor" names all actors, and no name names all roles."""
+    return not roles or any(role == name or role.startswith(f"{name} ") for name in roles)
+
+
+def print_line(line: "LogLine", *, as_json: bool = False) -> None:
+    """Print one line of a log: time, role, text; coloured where standard output is a terminal."""
+    text = printable(line.text.expandtabs())
+    if as_json:
+        typer.echo(json.dumps({**asdict(line), "text": text}))
+        return
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(line.at))
+    kind, _, number = line.role.partition(" ")
+    color = _COLORS[int(number) % len(_COLORS)] if number.isdecimal() else typer.colors.GREEN
+    role = typer.style(f"{line.role:<{_WIDTH}}", fg=None if kind == "job" else color)
+    typer.echo(f"{typer.style(stamp, dim=True)} {role} {text}")

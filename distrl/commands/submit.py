@@ -1,0 +1,136 @@
+"""`distrl submit`: hand a training to a target, and follow it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from distrl.commands import completion
+from distrl.commands.help import takes
+from distrl.commands.jobs import print_line
+from distrl.commands.options import Layers
+from distrl.config.load import LoadedConfig
+from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, printable
+from distrl.jobs.targets import TARGETS, open_target
+
+if TYPE_CHECKING:
+    from distrl.jobs.record import Job, JobRecord
+    from distrl.jobs.target import Target
+
+
+@takes(Layers)
+def submit(
+    layers: Layers,
+    on: Annotated[
+        str,
+        typer.Option("--on", metavar="|".join(TARGETS), help="Where the job runs.", autocompletion=completion.targets),
+    ],
+    address: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where the target is. [dim]Default: the target's own.[/]")
+    ] = None,
+    run_id: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Id of the run. [dim]Default: environment, algorithm and chance.[/]"),
+    ] = None,
+    run_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The run's own directory. [dim]Default: runs/ID.[/]")
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Submit also what the target has no room for now: it may grow.")
+    ] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Do not follow the log.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be submitted, without secrets.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object; does not follow the log. Needs --yes or --dry-run.")
+    ] = False,
+) -> None:
+    """Submit a training as a job, and follow its log. Ctrl-C detaches; the job goes on.
+
+    [cyan]distrl submit --preset cartpole-impala --on here[/]
+
+    Exit code: that of the run, as of [cyan]distrl train[/]; with --detach 0 once it is submitted; 130 after Ctrl-C.
+    """
+    from distrl.jobs.plan_text import files, plan_json, plan_text
+
+    if layers.names_nothing:
+        raise ConfigError("what to train? For example: distrl submit --preset cartpole-impala --on here")
+    target = open_target(on)
+    job = _job(layers.load(), run_id, run_dir, address, dry=dry_run, wait=wait)
+    plan = target.plan(job)
+    if not as_json:
+        typer.echo(plan_text(job, on, plan), err=dry_run)
+    if dry_run:
+        _print_files(files(job, plan), plan_json(job, on, plan) if as_json else None)
+        return
+    if not yes:
+        _ask(as_json=as_json)
+    record = _submitted(job, target, quiet=as_json)
+    if as_json:
+        typer.echo(json.dumps({**plan_json(job, on, plan), **record.model_dump(mode="json")}, indent=2))
+        return
+    name = job.run_id if job.run_dir.parent == Path("runs").resolve() else str(job.run_dir)
+    typer.echo(f"distrl jobs · distrl logs -f {name} · distrl scale N {name} · distrl stop {name}")
+    if not detach:
+        raise typer.Exit(_follow(target, record, job.run_dir, name))
+
+
+def _job(
+    loaded: LoadedConfig, run_id: str | None, run_dir: Path | None, address: str | None, *, dry: bool, wait: bool
+) -> "Job":
+    """Return the job, whose name is free."""
+    from distrl.jobs.record import Job
+    from distrl.jobs.submission import new_run_id, require_free
+    from distrl.memory_backend.keys import checked_run_id
+
+    chosen = new_run_id(loaded.config, dry=dry) if run_id is None else checked_run_id(run_id)
+    folder = (Path("runs") / chosen if run_dir is None else run_dir).resolve()
+    require_free(chosen, folder)
+    return Job(chosen, loaded, folder, address, wait)
+
+
+def _print_files(texts: dict[str, str], facts: "dict[str, object] | None") -> None:
+    """Print what would be submitted; only what is the same at every call."""
+    if facts is not None:
+        del facts["available"]
+        typer.echo(json.dumps({**facts, "files": texts}, indent=2))
+        return
+    for name, text in texts.items():
+        typer.echo(f"# ---- {name}\n{text}", nl=False)
+
+
+def _ask(*, as_json: bool) -> None:
+    if as_json or not sys.stdin.isatty():
+        why = "--json asks nothing" if as_json else "standard input is no terminal, which could answer"
+        raise ConfigError(f"nothing is submitted without your consent, and {why}: add --yes")
+    typer.confirm("Submit?", default=True, abort=True)
+
+
+def _submitted(job: "Job", target: "Target", *, quiet: bool) -> "JobRecord":
+    from distrl.jobs.submission import submit as submit_job
+
+    def report(text: str) -> None:
+        if not quiet:
+            typer.echo(f"{typer.style('✓', fg=typer.colors.GREEN)} {text}")
+
+    return submit_job(job, target, report)
+
+
+def _follow(target: "Target", record: "JobRecord", run_dir: Path, name: str) -> int:
+    """Print the log until the job has ended; return its exit code."""
+    from distrl.jobs.watching import job_words, watch
+
+    try:
+        for line in watch(record, run_dir, follow=True, report=lambda text: typer.echo(text, err=True)):
+            print_line(line)
+        state = target.state(record)
+    except KeyboardInterrupt:
+        typer.echo(f"\ndetached: {record.run_id} goes on; distrl logs -f {name} · distrl stop {name}", err=True)
+        return EXIT_INTERRUPTED
+    if state.exit_code is None:
+        raise DistrlError(f"{job_words(record, state)}; distrl status {name}")
+    if state.exit_code:
+        typer.echo(f"distrl: error: {printable(' '.join(state.reason.split()))}", err=True)
+    return state.exit_code

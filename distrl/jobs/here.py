@@ -1,0 +1,174 @@
+"""The target `here`: `distrl train` on this machine, in a session of its own, so that it outlives the terminal."""
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from distrl.config.small_files import read_small
+from distrl.errors import ConfigError
+from distrl.jobs import run_logs
+from distrl.jobs.needs import role_needs, unprotected
+from distrl.jobs.record import CONFIG_FILE, JOB_LOG, Job, JobRecord
+from distrl.jobs.target import OVER, JobState, LogLine, Plan, Report
+from distrl.launch.attach import find_target, steering
+from distrl.launch.fleet import last_error
+from distrl.roles.framework import require_framework
+from distrl.roles.machine import cores, gpu_models, memory_bytes
+from distrl.runs.directories import Run, RunRecord, is_alive, open_run, process_mark
+from distrl.runs.summary import outcome
+
+EXIT_FILE = "job.exit"
+"""Name of the file in logs/ that has the exit code of the job's `distrl train`."""
+_PID, _PROCESS = "pid", "process"
+# A shell stays the parent of the training and writes down how it has ended. It is no child of the submitting process,
+# which would have to reap it. A signal to the group ends the training; the trap lets the shell live until it has.
+_START = 'log=$1 code=$2; shift 2; (trap : HUP INT TERM; "$@"; echo $? > "$code") >> "$log" 2>&1 & echo $!'
+
+
+class Here:
+    """Jobs on this machine. Other hosts can read what they leave in a directory that both share."""
+
+    def plan(self, job: Job) -> Plan:
+        """Return the plan: what the machine has, and the command."""
+        config = job.loaded.config
+        if job.address is not None:
+            raise ConfigError(f"--address {job.address} has no use with --on here, which is this machine")
+        require_framework(config.learner.backend)
+        command = ["distrl", *_arguments(Path(CONFIG_FILE), job)]
+        return Plan(
+            role_needs(config),
+            available=_machine(),
+            code=f"{Path.cwd()}, in place",
+            unprotected=unprotected(config),
+            files={"command": f"{' '.join(command)}\n"},
+        )
+
+    def submit(self, job: Job, report: Report) -> JobRecord:
+        """Start the training."""
+        logs = job.run_dir / "logs"
+        logs.mkdir()
+        command = [sys.executable, "-P", "-m", "distrl"]
+        command += _arguments(job.run_dir / CONFIG_FILE, job)
+        started = subprocess.run(  # a fixed script; its words are our own interpreter, arguments and paths
+            ["/bin/sh", "-c", _START, "sh", str(logs / JOB_LOG), str(logs / EXIT_FILE), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            start_new_session=True,
+            check=True,
+        )
+        pid = int(started.stdout)
+        report(f"process {pid}")
+        return JobRecord(
+            run_id=job.run_id,
+            target="here",
+            address=platform.node(),
+            run_dir=str(job.run_dir),
+            store=None,
+            actors=job.loaded.config.actors.count,
+            submitted=time.time(),
+            handles={_PID: str(pid), _PROCESS: process_mark(pid)},
+        )
+
+    def state(self, record: JobRecord) -> JobState:
+        """Return the state by the process, and by what the run has left in its directory."""
+        alive = _handle_is_alive(record)  # first, as a training writes its summary before it ends
+        run = _run_of(record)
+        if run is not None and run.summary is not None:
+            code, error = run.summary.exit_code, run.summary.error
+            if alive:
+                return JobState("stopping", outcome(run.summary))
+            return JobState("failed" if code else "ended", error or outcome(run.summary), code)
+        if alive or (run is not None and run.state == "running"):
+            return JobState("running")
+        _require_this_host(record)
+        code_left = _exit_code(record)
+        if code_left is None:
+            return JobState("gone", "its process was killed, or the machine was restarted; it has left no summary")
+        reason = _last_error(record) or f"it has ended with {code_left} and has left no summary"
+        return JobState("failed" if code_left else "ended", reason, code_left)
+
+    def log(self, record: JobRecord, *, follow: bool) -> Iterator[LogLine] | None:
+        """Return the lines of the logs in the run's directory."""
+        folder = Path(record.run_dir) / "logs"
+        if not folder.is_dir():
+            return None
+        return run_logs.lines(folder, lambda: not follow or self.state(record).state in OVER)
+
+    def scale(self, record: JobRecord, actors: int, *, force: bool) -> None:
+        """Request another number of actors of the run."""
+        _require_this_host(record)
+        if _run_of(record) is None:
+            raise ConfigError(f"{record.run_id} has not begun to train; repeat the command in a few seconds")
+        with steering(find_target(Path(record.run_dir), None, None), "command line") as run:
+            run.scale(actors, force=force)
+
+    def stop(self, record: JobRecord, *, now: bool) -> None:
+        """Request the end of the run. Before it has begun, and without Redis, a signal ends it in order, too."""
+        _require_this_host(record)
+        run = _run_of(record)
+        if run is not None and run.record.redis_url is not None and not now:
+            with steering(find_target(run.path, None, None), "command line") as steered:
+                steered.stop()
+            return
+        number = signal.SIGKILL if now else signal.SIGTERM
+        if _handle_is_alive(record):
+            os.killpg(os.getpgid(int(record.handles[_PID])), number)
+        elif run is not None and run.state == "running":  # `distrl train` has begun it, maybe in a group of others
+            os.kill(run.record.pid, number)
+        else:
+            raise ConfigError(f"{record.run_id} does not run; distrl status {record.run_dir} shows how it ended")
+
+
+def _arguments(config: Path, job: Job) -> list[str]:
+    return ["train", str(config), "--run-dir", str(job.run_dir), "--run-id", job.run_id, "--dated"]
+
+
+def _machine() -> str:
+    """Return this machine's cores, memory and GPUs in words."""
+    memory, gpus = memory_bytes(), gpu_models()
+    size = "" if memory is None else f", {memory / 2**30:.0f} GiB of memory"
+    return f"{cores()} cores{size}, {', '.join(gpus) or 'no GPU'}"
+
+
+def _handle_is_alive(record: JobRecord) -> bool:
+    """Whether the process that was started for the job lives on this host."""
+    if record.address != platform.node() or _PID not in record.handles:
+        return False
+    pid, process = record.handles[_PID], record.handles.get(_PROCESS, "")
+    if not pid.isdecimal() or int(pid) >= 2**31:
+        raise ConfigError(f"the record of {record.run_id} is damaged: its process is {pid!r}")
+    return is_alive(RunRecord(run_id=record.run_id, redis_url=None, pid=int(pid), process=process))
+
+
+def _require_this_host(record: JobRecord) -> None:
+    if record.address not in (None, platform.node()):
+        raise ConfigError(f"{record.run_id} was submitted on host {record.address}; repeat the command there")
+
+
+def _run_of(record: JobRecord) -> Run | None:
+    """Return the run in the job's directory; None before it has begun."""
+    run_dir = Path(record.run_dir)
+    return open_run(run_dir) if (run_dir / "run.json").exists() else None
+
+
+def _exit_code(record: JobRecord) -> int | None:
+    """Return the exit code that the job's shell has written; None if it was killed."""
+    try:
+        text = read_small(Path(record.run_dir) / "logs" / EXIT_FILE).decode(errors="replace").strip()
+    except OSError:
+        return None
+    return int(text) if text.isdecimal() else None
+
+
+def _last_error(record: JobRecord) -> str | None:
+    try:
+        with (Path(record.run_dir) / "logs" / JOB_LOG).open("rb") as log:
+            return last_error(log)
+    except OSError:
+        return None

@@ -1,0 +1,111 @@
+"""The seam between the verbs (`distrl submit`, `jobs`, `logs`, `scale`, `stop`) and the targets that jobs run on.
+
+A target is one module: it plans, submits, reports, scales and stops. The verbs own what users see: the plan that they
+confirm, the record, following logs, JSON, exit codes.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from distrl.jobs.record import Job, JobRecord
+
+State = Literal["waiting", "running", "stopping", "ended", "failed", "gone", "unknown"]
+"""State of a job. waiting: it has no machine yet; failed: it has ended with an exit code other than 0; gone: the target
+does not know it any more, and it has left no summary; unknown: the target does not answer."""
+OVER: tuple[State, ...] = ("ended", "failed", "gone")
+"""States that a job does not leave by itself."""
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class RoleNeed:
+    """Needs of the processes of one kind: `count` times `cpus` cores and `gpus` GPUs."""
+
+    role: str
+    count: int
+    cpus: float
+    gpus: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan that `distrl submit` shows before it asks.
+
+    Attributes:
+        available: What the target has, in words; "" where the target does not say.
+        code: What is sent or read of the user's code, with its size, in words.
+        unprotected: One line for each protection that the job does not have.
+        files: Name -> text of what is submitted, as --dry-run prints it: without secrets, the same at every call. The
+            verb adds job.yaml.
+    """
+
+    roles: Sequence[RoleNeed]
+    available: str = ""
+    code: str = ""
+    unprotected: Sequence[str] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class JobState:
+    """How a job is doing.
+
+    Attributes:
+        reason: Why it waits, or how it has ended; "" while it runs.
+        exit_code: That of `distrl train`; None until it has ended, or where the target cannot say.
+    """
+
+    state: State
+    reason: str = ""
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """One line of a role's log.
+
+    Attributes:
+        at: Time of the line, in seconds since 1970; that of the line before it where it has none of its own.
+        role: Name of the role, such as "actor 3"; "job" for what the job itself prints.
+    """
+
+    at: float
+    role: str
+    text: str
+
+
+class Target(Protocol):
+    """One kind of place for jobs.
+
+    Its methods raise ConfigError for what the user can mend, in one line; MissingExtraError or ConfigError where its
+    tools are not installed.
+    """
+
+    def plan(self, job: Job) -> Plan:
+        """Return the plan; takes at most 10 s and changes nothing.
+
+        Raises:
+            ConfigError: The job can never run there: the message has the numbers.
+        """
+
+    def submit(self, job: Job, report: Report) -> JobRecord:
+        """Submit the job, and return its record; on an error, nothing is left behind at the target.
+
+        `job.run_dir` exists and holds job.yaml. The caller writes the record, and removes the directory on an error.
+        """
+
+    def state(self, record: JobRecord) -> JobState:
+        """Return how the job is doing. It has ended only when its last line is in the logs."""
+
+    def log(self, record: JobRecord, *, follow: bool) -> Iterator[LogLine] | None:
+        """Return the job's lines, oldest first; with `follow`, until the job has ended.
+
+        None where nothing of the log is left at the target; the data store may have it.
+        """
+
+    def scale(self, record: JobRecord, actors: int, *, force: bool) -> None:
+        """Change the number of actors; `force`: also to more than `actors.max_count`."""
+
+    def stop(self, record: JobRecord, *, now: bool) -> None:
+        """Request the end in order, with a checkpoint; `now`: kill it. Returns before the job has ended."""

@@ -1,0 +1,26 @@
+"""The targets by their names; each is imported when it is first used, as its libraries may not be installed."""
+
+from collections.abc import Callable, Mapping
+
+from distrl.errors import ConfigError, printable
+from distrl.jobs.target import Target
+
+
+def _here() -> Target:
+    from distrl.jobs.here import Here
+
+    return Here()
+
+
+TARGETS: Mapping[str, Callable[[], Target]] = {"here": _here}
+
+
+def open_target(name: str) -> Target:
+    """Return the target of that name.
+
+    Raises:
+        ConfigError: There is none, or what it needs is not installed.
+    """
+    if name not in TARGETS:
+        raise ConfigError(f"unknown target {printable(name)}: the targets are {', '.join(TARGETS)}")
+    return TARGETS[name]()

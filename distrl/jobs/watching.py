@@ -1,0 +1,84 @@
+"""How a job is doing, in words and as data, and its log from before its start to after its end."""
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from distrl.errors import ConfigError, DistrlError, printable
+from distrl.jobs import run_logs
+from distrl.jobs.record import JobRecord
+from distrl.jobs.target import JobState, LogLine, Report, State, Target
+from distrl.jobs.targets import open_target
+
+WAIT_POLL_S = 1.0
+_WORDS: Mapping[State, str] = {
+    "waiting": "waits",
+    "running": "runs",
+    "stopping": "is ending",
+    "ended": "has ended",
+    "failed": "has failed",
+    "gone": "is gone",
+    "unknown": "cannot be asked for",
+}
+
+
+def state_of(record: JobRecord) -> JobState:
+    """Return the state of a job; "unknown" with the reason where its target cannot be asked."""
+    try:
+        return open_target(record.target).state(record)
+    except DistrlError as error:
+        return JobState("unknown", str(error))
+
+
+def job_words(record: JobRecord, state: JobState) -> str:
+    """Return one line about a job."""
+    reason = f": {printable(' '.join(state.reason.split()))}" if state.reason else ""
+    return f"{record.run_id} on {record.target} {_WORDS[state.state]}{reason}"
+
+
+def facts_of(record: JobRecord, state: JobState) -> dict[str, Any]:
+    """Return record and state of a job as plain data."""
+    told = {"state": state.state, "reason": state.reason, "exit_code": state.exit_code}
+    return {**record.model_dump(mode="json", exclude={"schema_version"}), **told}
+
+
+def watch(record: JobRecord, run_dir: Path, *, follow: bool, report: Report) -> Iterator[LogLine]:
+    """Yield the lines of a job's log.
+
+    Args:
+        run_dir: The run's directory on this host.
+        follow: Go on until the job has ended.
+        report: Takes a line that says why the job waits, each time that this changes, or why its target is not asked.
+
+    Raises:
+        ConfigError: Nothing is left of its log; or the target cannot be asked, which only `follow` needs.
+    """
+    try:
+        target = open_target(record.target)
+        _await_start(target, record, follow=follow, report=report)
+        found = target.log(record, follow=follow)
+    except DistrlError as error:
+        if follow or not (run_dir / "logs").is_dir():
+            raise
+        report(job_words(record, JobState("unknown", str(error))))
+        found = None
+    yield from _left(record, run_dir) if found is None else found
+
+
+def _await_start(target: Target, record: JobRecord, *, follow: bool, report: Report) -> None:
+    told = None
+    while (state := target.state(record)).state == "waiting":
+        if state != told:
+            report(job_words(record, state))
+        told = state
+        if not follow:
+            return
+        time.sleep(WAIT_POLL_S)
+
+
+def _left(record: JobRecord, run_dir: Path) -> Iterator[LogLine]:
+    """Return what this host has of the log of a job that its target has forgotten."""
+    if (run_dir / "logs").is_dir():
+        return run_logs.lines(run_dir / "logs")
+    raise ConfigError(f"no log of {record.run_id} is left: {record.run_dir} is gone")

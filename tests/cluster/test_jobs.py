@@ -1,0 +1,205 @@
+"""The life of a job, by the same commands on every target: submit, logs -f, scale, stop, and the logs after its end.
+
+A target takes part with a fixture NAME_bed, which yields a `Bed`, and its name in `TARGETS`.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.arguments import environment, sets
+from tests.faults.training import wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.row("S17")]
+
+TARGETS = ("here",)
+RUN_ID = "job"
+SLOW = [  # an environment that sleeps: a job of many roles takes little of the machine
+    *("--env", "benchmarks.sleeping:Sleeping"),
+    *sets("environment.kwargs={step_s: 0.01}", "actors.max_count=6", "actors.environments=1"),
+    *sets("actors.unroll_length_steps=8", "learner.batch_size=1", "learner.device=cpu"),
+]
+
+
+@dataclass
+class Bed:
+    """Where the jobs of one target run.
+
+    Attributes:
+        on: Name of the target.
+        folder: Current directory of all commands.
+        options: Further options of `distrl submit`, such as --address.
+        variables: Environment variables of all commands.
+        sees_run: Whether this host reaches the run's Redis and processes, so that `distrl status` shows its roles.
+    """
+
+    on: str
+    folder: Path
+    options: Sequence[str] = ()
+    variables: dict[str, str] = field(default_factory=dict)
+    sees_run: bool = True
+
+    def start(self, *arguments: str, output: Path) -> subprocess.Popen[bytes]:
+        """Start a command with its output in a file, in a session of its own."""
+        with output.open("wb") as file:
+            return subprocess.Popen(
+                [sys.executable, "-P", "-m", "distrl", *arguments],
+                cwd=self.folder,
+                env=environment(**self.variables),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        return subprocess.run(
+            [sys.executable, "-P", "-m", "distrl", *arguments],
+            cwd=self.folder,
+            env=environment(**self.variables),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    def submit(self, *arguments: str) -> dict[str, Any]:
+        """Submit a job, and return the object that the command prints."""
+        done = self.run("submit", "--on", self.on, *self.options, "--yes", "--json", "--run-id", RUN_ID, *arguments)
+        assert done.returncode == 0, done.stderr
+        told: dict[str, Any] = json.loads(done.stdout)
+        return told
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """The job as `distrl jobs` has it."""
+        done = self.run("jobs", "--json")
+        assert done.returncode == 0, done.stderr
+        (job,) = json.loads(done.stdout)
+        return dict(job)
+
+
+@pytest.fixture
+def here_bed(tmp_path: Path) -> Bed:
+    return Bed("here", tmp_path)
+
+
+@pytest.fixture(params=TARGETS)
+def bed(request: pytest.FixtureRequest) -> Iterator[Bed]:
+    """One target's; what is left of the job is killed."""
+    bed: Bed = request.getfixturevalue(f"{request.param}_bed")
+    yield bed
+    bed.run("stop", RUN_ID, "--now")
+
+
+@pytest.fixture
+def follow(bed: Bed, tmp_path: Path) -> Iterator[Callable[..., "Followed"]]:
+    started = []
+
+    def start(*arguments: str) -> Followed:
+        output = tmp_path / f"followed-{len(started)}.out"
+        started.append(Followed(bed.start(*arguments, output=output), output))
+        return started[-1]
+
+    yield start
+    for each in started:
+        if each.process.poll() is None:
+            os.killpg(each.process.pid, signal.SIGKILL)
+        each.process.wait()
+
+
+@dataclass
+class Followed:
+    """A command that follows a log."""
+
+    process: subprocess.Popen[bytes]
+    output: Path
+
+    @property
+    def told(self) -> str:
+        return self.output.read_text()
+
+    def wait_for(self, pattern: str) -> None:
+        """Wait for a line that comes after all that are there now."""
+        begin = len(self.told)
+        wait_until(lambda: re.search(pattern, self.told[begin:]) or self.process.poll() is not None, pattern)
+        assert re.search(pattern, self.told[begin:]), self.told[-3000:]
+
+
+def test_the_life_of_a_job(bed, follow):
+    told = bed.submit(*SLOW, "--actors", "2")
+    assert (told["run_id"], told["target"], told["actors"]) == (RUN_ID, bed.on, 2)
+    taken = bed.run("submit", "--on", bed.on, *bed.options, "--yes", "--run-id", RUN_ID, *SLOW)
+    assert (taken.returncode, taken.stderr.count("\n")) == (2, 1)
+    assert f"the run id {RUN_ID} is taken" in taken.stderr
+
+    log = follow("logs", "-f", RUN_ID)
+    log.wait_for(r"job +.* updates [1-9].* actors 2/")
+    assert bed.job["state"] == "running"
+    for actors in (6, 2):
+        scaled = bed.run("scale", str(actors), RUN_ID)
+        assert (scaled.returncode, scaled.stderr) == (0, "")
+        log.wait_for(rf" actors {actors}/")
+    assert re.search(r" actor \d+ ", log.told)
+    status = bed.run("status", RUN_ID)
+    assert status.returncode == 0, status.stderr
+    assert status.stdout.startswith(f"{RUN_ID} on {bed.on} runs\n")
+    assert not bed.sees_run or "learner" in status.stdout
+
+    stopped = bed.run("stop", RUN_ID)
+    assert (stopped.returncode, stopped.stderr) == (0, "")
+    assert log.process.wait(timeout=120) == 0
+    assert "stopped as asked (exit code 0)" in log.told
+    job = bed.job
+    assert (job["state"], job["exit_code"]) == ("ended", 0)
+
+    after = bed.run("logs", RUN_ID)
+    assert (after.returncode, after.stderr) == (0, "")
+    assert re.search(r"job +  unrolls  .* · exact$", after.stdout, re.MULTILINE)
+    assert {"learner", "actor 0", "job"} <= {line[20:].partition("  ")[0] for line in after.stdout.splitlines()}
+    for late in (["scale", "3"], ["stop"]):
+        done = bed.run(*late, RUN_ID)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+
+
+def test_a_job_is_followed_to_its_end_and_its_exit_code_is_that_of_the_run(bed, follow):
+    rest = ["--on", bed.on, *bed.options, "--yes"]
+    done = follow("submit", *rest, "--run-id", RUN_ID, *SLOW, "--set", "stop.updates=5")
+    assert done.process.wait(timeout=300) == 0, done.told
+    assert "the budget of updates is spent (exit code 0)" in done.told
+    failed = follow("submit", *rest, "--run-id", "failed", "--env", "benchmarks.sleeping:Missing")
+    assert failed.process.wait(timeout=300) == 2, failed.told
+    assert "distrl: error: " in failed.told.splitlines()[-1]
+
+
+def test_ctrl_c_leaves_the_job_and_now_kills_it(bed, follow):
+    followed = follow("submit", "--on", bed.on, *bed.options, "--yes", "--run-id", RUN_ID, *SLOW, "--actors", "2")
+    followed.wait_for(r" updates [1-9]")
+    os.killpg(followed.process.pid, signal.SIGINT)
+    assert followed.process.wait(timeout=60) == 130
+    assert f"detached: {RUN_ID} goes on" in followed.told.splitlines()[-1]
+    assert bed.job["state"] == "running"
+    follow("logs", "-f", RUN_ID).wait_for(r" updates [1-9]")
+    assert bed.run("stop", RUN_ID, "--now").stdout == "killed\n"
+    wait_until(lambda: bed.job["state"] in ("gone", "failed"), "the job is gone")
+
+
+def test_a_job_of_one_process_is_stopped_in_order_too(here_bed, tmp_path):
+    """Without Redis: a signal ends it."""
+    here_bed.submit("--preset", "cartpole-impala", "--actors", "0")
+    log = tmp_path / "runs" / RUN_ID / "logs" / "job.log"
+    wait_until(lambda: re.search(r" updates [1-9]", log.read_text()), "it has begun to learn")
+    assert here_bed.run("stop", RUN_ID).stdout == "stop requested\n"
+    wait_until(lambda: here_bed.job["state"] == "ended", "it has ended")
+    assert here_bed.job["exit_code"] == 0
+    assert any((tmp_path / "runs" / RUN_ID / "checkpoints").glob("ckpt-*"))

@@ -1,0 +1,187 @@
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+import distrl
+from distrl.commands import main
+from distrl.config.load import load
+from distrl.jobs.record import JobRecord
+from distrl.jobs.target import JobState, LogLine, Plan, RoleNeed
+from distrl.jobs.targets import TARGETS
+
+ON = ["--preset", "cartpole-impala", "--on", "place"]
+
+
+class Place:
+    """A target that takes every job and has a log of two lines; `log` may raise instead."""
+
+    def __init__(self):
+        self.jobs, self.end, self.error = [], JobState("ended", "well", 0), None
+        self.available = "120 idle"
+
+    def plan(self, job):
+        return Plan([RoleNeed("learner", 1, 1)], self.available, "1 MB", ["a"], {"script": "#!/bin/sh\n"})
+
+    def submit(self, job, report):
+        self.jobs.append(job)
+        report("learner 4711")
+        told = {"run_id": job.run_id, "target": "place", "address": "head", "run_dir": str(job.run_dir), "store": None}
+        return JobRecord.model_validate({**told, "actors": 2, "submitted": 1.0, "handles": {"learner": "4711"}})
+
+    def state(self, record):
+        return self.end
+
+    def log(self, record, *, follow):
+        assert follow
+        yield LogLine(1000.0, "learner", "one\x1b[2J")
+        if self.error is not None:
+            raise self.error
+        yield LogLine(1001.0, "job", "two")
+
+
+@pytest.fixture(autouse=True)
+def workplace(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(distrl.__file__).parent.parent))
+    monkeypatch.delenv("DISTRL_REDIS_URL", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def place(monkeypatch):
+    place = Place()
+    monkeypatch.setitem(TARGETS, "place", lambda: place)
+    return place
+
+
+def run(capsys, *arguments):
+    code = main.main(["submit", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def answer(monkeypatch, text):
+    terminal = io.StringIO(text)
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stdin", terminal)
+
+
+def test_a_job_is_planned_submitted_and_followed_to_its_end(capsys, place, workplace):
+    code, out, err = run(capsys, *ON, "--yes", "--run-id", "pong", "--actors", "3")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "plan  run pong on place · learner 1 × 1 CPU"
+    assert lines[3:6] == [
+        "      not protected: a",
+        "✓ learner 4711",
+        "distrl jobs · distrl logs -f pong · distrl scale N pong · distrl stop pong",
+    ]
+    assert [line[20:] for line in lines[6:]] == ["learner   one?[2J", "job       two"]
+    (job,) = place.jobs
+    assert (job.run_id, job.run_dir, job.loaded.config.actors.count) == ("pong", workplace / "runs" / "pong", 3)
+    assert JobRecord.read(job.run_dir).handles == {"learner": "4711"}
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "error"),
+    [
+        (JobState("failed", "the environment\nkeeps failing", 3), 3, "the environment keeps failing"),
+        (JobState("gone", "killed"), 1, "pong on place is gone: killed; distrl status pong"),
+    ],
+)
+def test_the_exit_code_is_that_of_the_run(capsys, place, end, code, error):
+    place.end = end
+    assert run(capsys, *ON, "--yes", "--run-id", "pong")[::2] == (code, f"distrl: error: {error}\n")
+
+
+def test_ctrl_c_detaches_and_says_so(capsys, place):
+    place.error = KeyboardInterrupt()
+    code, out, err = run(capsys, *ON, "--yes", "--run-id", "pong")
+    assert code == 130
+    assert err == "\ndetached: pong goes on; distrl logs -f pong · distrl stop pong\n"
+    assert "two" not in out
+
+
+def test_detached_and_elsewhere(capsys, place, workplace):
+    code, out, _ = run(capsys, *ON, "--yes", "--run-id", "pong", "--run-dir", "elsewhere", "--detach")
+    assert code == 0
+    assert out.splitlines()[-1].endswith(f"distrl stop {workplace}/elsewhere")
+
+
+@pytest.mark.parametrize(("typed", "jobs", "code"), [("\n", 1, 0), ("y\n", 1, 0), ("n\n", 0, 130)])
+def test_a_terminal_is_asked(capsys, place, monkeypatch, workplace, typed, jobs, code):
+    answer(monkeypatch, typed)
+    assert run(capsys, *ON, "--detach")[0] == code
+    assert len(place.jobs) == jobs
+    assert (workplace / "runs").exists() == bool(jobs)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_without_a_terminal_nothing_is_asked(capsys, place, monkeypatch, workplace, arguments):
+    if not arguments:
+        monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    code, _, err = run(capsys, *ON, *arguments)
+    assert code == 2
+    assert err.startswith("distrl: error: nothing is submitted without your consent")
+    assert err.endswith(": add --yes\n")
+    assert err.count("\n") == 1
+    assert (place.jobs, (workplace / "runs").exists()) == ([], False)
+
+
+def test_json_is_one_object_with_the_id(capsys, place):
+    code, out, err = run(capsys, *ON, "--yes", "--json")
+    told = json.loads(out)
+    assert (code, err, told["run_id"]) == (0, "", place.jobs[0].run_id)
+    assert (told["address"], told["handles"], told["unprotected"]) == ("head", {"learner": "4711"}, ["a"])
+
+
+SECRET = ["--set", "environment.kwargs={api_key: s3cret}"]
+
+
+def test_a_dry_run_prints_the_same_bytes_without_secrets_and_makes_nothing(capsys, place, workplace):
+    code, first, err = run(capsys, *ON, *SECRET, "--dry-run")
+    place.available = "3 idle"
+    assert run(capsys, *ON, *SECRET, "--dry-run")[1] == first
+    assert code == 0
+    assert err.startswith("plan  run cartpole-v1-impala-xxxxxx on place")
+    assert first.startswith("# ---- job.yaml\n")
+    assert first.endswith("# ---- script\n#!/bin/sh\n")
+    assert "s3cret" not in first
+    assert [*workplace.iterdir()] == []
+    code, out, err = run(capsys, *ON, *SECRET, "--dry-run", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["files"]["script"] == "#!/bin/sh\n"
+    assert "idle" not in out
+    assert "s3cret" not in out
+
+
+def test_a_dry_run_shows_a_configuration_that_is_one(capsys, workplace):
+    _, out, _ = run(capsys, "--preset", "cartpole-ppo", "--on", "here", "--run-id", "a", "--dry-run")
+    shown = out.partition("# ---- job.yaml\n")[2].partition("# ---- ")[0]
+    (workplace / "shown.yaml").write_text(shown)
+    assert load(file=workplace / "shown.yaml").config == load("cartpole-ppo").config
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--on", "here"], "what to train? For example: distrl submit --preset cartpole-impala --on here"),
+        (["--preset", "cartpole-impala", "--on", "mars"], f"unknown target mars: the targets are {', '.join(TARGETS)}"),
+        ([*ON, "--run-id", "a/b"], "run id 'a/b'"),
+        ([*ON, "--run-id", "taken"], "the run id taken is taken: "),
+        ([*ON, "--run-dir", "runs/taken"], " is taken: "),
+        ([*ON, "--set", "actors.cuont=3"], "unknown key actors.cuont"),
+        (["--preset", "cartpole-impala", "--on", "here", "--address", "http://h"], "--address http://h has no use"),
+        (["nowhere.yaml", "--on", "here"], "file nowhere.yaml does not exist"),
+    ],
+)
+def test_bad_input_is_one_line_and_makes_nothing(capsys, place, workplace, arguments, message):
+    (workplace / "runs" / "taken").mkdir(parents=True)
+    (workplace / "runs" / "taken" / "run.json").write_text("{}")
+    code, out, err = run(capsys, *arguments, "--yes")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+    assert place.jobs == []
+    assert [path.name for path in (workplace / "runs").iterdir()] == ["taken"]

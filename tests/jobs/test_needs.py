@@ -1,0 +1,46 @@
+import pytest
+
+from distrl.config.load import load
+from distrl.jobs.needs import role_needs, unprotected
+from distrl.jobs.target import RoleNeed
+
+
+@pytest.mark.parametrize(
+    ("sets", "needs"),
+    [
+        ([], [RoleNeed("learner", 1, 1), RoleNeed("actor", 2, 1)]),
+        (["actors.count=0"], [RoleNeed("learner", 1, 1)]),
+        (
+            ["learner.threads=4", "learner.device=gpu", "actors.count=32", "evaluation.every_env_steps=1000"],
+            [RoleNeed("learner", 1, 4, 1), RoleNeed("actor", 32, 1), RoleNeed("evaluator", 1, 1)],
+        ),
+        (
+            ["launch.start_actors=false", "memory.url=redis://box:6379"],
+            [RoleNeed("learner", 1, 1)],
+        ),
+    ],
+)
+def test_the_needs_follow_from_the_configuration(sets, needs):
+    assert role_needs(load("cartpole-impala", sets=sets).config) == needs
+
+
+@pytest.mark.parametrize(
+    ("url", "password", "lacks"),
+    [
+        (None, None, []),
+        ("unix:///run/redis.sock", None, []),
+        ("redis://localhost:6379", None, []),
+        ("redis://box:6379", None, ["encrypted", "password"]),
+        ("rediss://box:6379", None, ["password"]),
+        ("rediss+sentinel://box:26379/mymaster", "pw", []),
+        ("redis+cluster://box:6379", "pw", ["encrypted"]),
+    ],
+)
+def test_the_plan_names_the_protection_that_redis_lacks(monkeypatch, url, password, lacks):
+    for name in ("DISTRL_REDIS_URL", "DISTRL_REDIS_PASSWORD", "DISTRL_REDIS_PASSWORD_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    if password is not None:
+        monkeypatch.setenv("DISTRL_REDIS_PASSWORD", password)
+    found = unprotected(load("cartpole-impala", flags={"--redis-url": url}).config)
+    assert len(found) == len(lacks)
+    assert all(word in line for word, line in zip(lacks, found, strict=True))

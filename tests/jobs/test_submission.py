@@ -1,0 +1,97 @@
+import re
+import stat
+
+import pytest
+
+from distrl.config.load import load
+from distrl.errors import ConfigError
+from distrl.jobs.record import Job, JobRecord
+from distrl.jobs.submission import new_run_id, require_free, submit
+from distrl.memory_backend.keys import checked_run_id
+
+
+class Place:
+    """A target that takes every job, or raises; it keeps what it was called with."""
+
+    def __init__(self, error=None, spoil=None):
+        self.error, self.spoil, self.stopped = error, spoil, []
+
+    def submit(self, job, report):
+        assert (job.run_dir / "job.yaml").exists()
+        (job.run_dir / "logs").mkdir()
+        if self.error is not None:
+            raise self.error
+        if self.spoil is not None:
+            self.spoil(job.run_dir)
+        report("part 1")
+        told = {"run_id": job.run_id, "target": "place", "address": None, "run_dir": str(job.run_dir), "store": None}
+        return JobRecord.model_validate({**told, "actors": 2, "submitted": 1.0, "handles": {}})
+
+    def stop(self, record, *, now):
+        self.stopped.append((record.run_id, now))
+
+
+@pytest.fixture(autouse=True)
+def workplace(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def job(tmp_path):
+    return Job("pong", load(sets=["environment.kwargs={password: s3cret}"]), tmp_path / "runs" / "pong")
+
+
+def test_a_job_has_a_directory_with_configuration_and_record(job):
+    told = []
+    record = submit(job, Place(), told.append)
+    assert told == ["part 1"]
+    assert JobRecord.read(job.run_dir) == record
+    assert stat.S_IMODE((job.run_dir / "job.yaml").stat().st_mode) == 0o600
+    assert load(file=job.run_dir / "job.yaml").config == job.loaded.config
+
+
+@pytest.mark.parametrize("error", [ConfigError("no room"), OSError(7, "odd"), KeyboardInterrupt()])
+def test_a_target_that_refuses_leaves_nothing(job, error):
+    with pytest.raises(type(error)):
+        submit(job, Place(error), lambda text: None)
+    assert not job.run_dir.exists()
+    job.run_dir.mkdir()  # made by the user, and empty
+    with pytest.raises(type(error)):
+        submit(job, Place(error), lambda text: None)
+    submit(job, Place(), lambda text: None)
+
+
+def test_a_job_whose_record_cannot_be_written_is_ended(job):
+    place = Place(spoil=lambda run_dir: (run_dir / "job.json").mkdir())
+    with pytest.raises(ConfigError, match=r"job.json cannot be written: Is a directory; the job was ended"):
+        submit(job, place, lambda text: None)
+    assert place.stopped == [("pong", True)]
+    assert not job.run_dir.exists()
+
+
+def test_a_name_is_taken_once(job, workplace):
+    submit(job, Place(), lambda text: None)
+    for folder in (job.run_dir, workplace / "elsewhere"):  # the directory, and the id under runs/
+        with pytest.raises(ConfigError, match=rf"^the run id pong is taken: {job.run_dir} exists; choose another"):
+            require_free("pong", folder)
+    with pytest.raises(ConfigError, match="is taken"):
+        submit(job, Place(), lambda text: None)
+    assert (job.run_dir / "job.json").exists()
+    require_free("breakout", workplace / "runs" / "breakout")
+
+
+def test_a_directory_that_cannot_be_made_is_one_line(job, workplace):
+    (workplace / "runs").write_text("a file")
+    with pytest.raises(ConfigError, match=r"cannot be made: (Not a directory|File exists)"):
+        submit(job, Place(), lambda text: None)
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "ALE/Pong-v5", "my_package.worlds:Läb", "x" * 200])
+def test_ids_say_what_is_trained_and_fit_everywhere(env):
+    config = load(sets=[f"environment.id={env}"]).config
+    first, second = new_run_id(config), new_run_id(config)
+    assert first != second
+    assert checked_run_id(first) == first
+    assert re.fullmatch(r"[a-z0-9-]{1,60}-[0-9a-f]{6}", first)
+    assert new_run_id(config, dry=True) == new_run_id(config, dry=True)

@@ -1,0 +1,106 @@
+import pytest
+
+from distrl.errors import ConfigError
+from distrl.jobs.record import JobRecord
+from distrl.jobs.target import JobState, LogLine
+from distrl.jobs.targets import TARGETS
+from distrl.jobs.watching import facts_of, job_words, state_of, watch
+
+RECORD = JobRecord(
+    run_id="pong",
+    target="place",
+    address=None,
+    run_dir="/nowhere/pong",
+    store=None,
+    actors=2,
+    submitted=1.0,
+    handles={},
+)
+LINES = [LogLine(1.0, "job", "one"), LogLine(2.0, "actor 3", "two")]
+
+
+class Place:
+    """A target with a given sequence of states, the last of which stays."""
+
+    def __init__(self, *states, lines=LINES):
+        self.states, self.lines, self.followed = [*states], lines, None
+
+    def state(self, record):
+        return self.states.pop(0) if len(self.states) > 1 else self.states[0]
+
+    def log(self, record, *, follow):
+        self.followed = follow
+        return None if self.lines is None else iter(self.lines)
+
+
+@pytest.fixture
+def watched(monkeypatch, tmp_path):
+    """Watches the job at a target, without pauses."""
+    monkeypatch.setattr("distrl.jobs.watching.WAIT_POLL_S", 0.001)
+
+    def watched(place, *, follow, report=pytest.fail, run_dir=tmp_path):
+        monkeypatch.setitem(TARGETS, "place", lambda: place)
+        return list(watch(RECORD, run_dir, follow=follow, report=report))
+
+    return watched
+
+
+def test_before_the_start_the_reason_is_told_each_time_that_it_changes(watched):
+    waits = [JobState("waiting", reason) for reason in ("Resources", "Resources", "Priority")]
+    told = []
+    assert watched(Place(*waits, JobState("running")), follow=True, report=told.append) == LINES
+    assert told == ["pong on place waits: Resources", "pong on place waits: Priority"]
+
+
+def test_without_following_a_job_that_waits_is_not_waited_for(watched):
+    place, told = Place(JobState("waiting", "Resources"), lines=[]), []
+    assert watched(place, follow=False, report=told.append) == []
+    assert (told, place.followed) == (["pong on place waits: Resources"], False)
+
+
+@pytest.fixture
+def left(tmp_path):
+    """A log that is left in the run's directory."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "learner.log").write_text("2026-01-02 03:04:05,000 learner INFO begins\n")
+
+
+def test_what_the_target_has_forgotten_is_read_from_the_directory(watched, left, tmp_path):
+    place = Place(JobState("gone"), lines=None)
+    (line,) = watched(place, follow=True)
+    assert (line.role, line.text) == ("learner", "INFO begins")
+    with pytest.raises(ConfigError, match="no log of pong is left: /nowhere/pong is gone"):
+        watched(place, follow=True, run_dir=tmp_path / "gone")
+
+
+def test_a_target_that_cannot_be_asked_hides_no_log_that_is_left(watched, left, tmp_path):
+    class Silent(Place):
+        def state(self, record):
+            raise ConfigError("no answer")
+
+    told = []
+    (line,) = watched(Silent(), follow=False, report=told.append)
+    assert (line.text, told) == ("INFO begins", ["pong on place cannot be asked for: no answer"])
+    for follow, folder in ((True, tmp_path), (False, tmp_path / "gone")):
+        with pytest.raises(ConfigError, match="no answer"):
+            watched(Silent(), follow=follow, run_dir=folder)
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (JobState("running"), "pong on place runs"),
+        (JobState("failed", "no\nroom \x1b[2J", 2), "pong on place has failed: no room ?[2J"),
+        (JobState("gone", "killed"), "pong on place is gone: killed"),
+    ],
+)
+def test_a_state_is_one_line(state, words):
+    assert job_words(RECORD, state) == words
+
+
+def test_a_target_that_cannot_be_asked_hides_nothing():
+    state = state_of(RECORD)
+    assert (state.state, state.exit_code) == ("unknown", None)
+    assert state.reason.startswith("unknown target place")
+    facts = facts_of(RECORD, state)
+    assert (facts["run_id"], facts["state"], facts["actors"]) == ("pong", "unknown", 2)
