@@ -1,5 +1,6 @@
 """The logs of a run's directory as one stream of lines, in the order of their times."""
 
+import calendar
 import heapq
 import math
 import os
@@ -21,7 +22,7 @@ _LONGEST_BYTES = 2**14
 """A longer line is shown in pieces."""
 _BEHIND_S = 5.0
 """Events that are newer than job.log by more than this are of a later launch, whose output is not in that file."""
-_STAMP = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,](\d{3}))? ?", re.ASCII)
+_STAMP = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,](\d{3}))?(?:([+-])(\d\d):(\d\d))? ?", re.ASCII)
 _ANY_STAMP = re.compile(rb"^" + _STAMP.pattern, re.MULTILINE | re.ASCII)
 
 
@@ -130,9 +131,15 @@ def _times(text: bytes) -> Iterator[float]:
 
 
 def _time(match: re.Match[bytes]) -> float | None:
-    """Return the seconds since 1970 of a stamp, which is local time; None if there is no such time."""
+    """Return the seconds since 1970 of a stamp, local time unless it says otherwise; None if there is no such time."""
+    when, thousandths, sign, hours, minutes = match.groups()
     try:
-        whole = time.mktime(time.strptime(match[1].decode(), "%Y-%m-%d %H:%M:%S"))
+        parts = time.strptime(when.decode(), "%Y-%m-%d %H:%M:%S")
+        if sign is None:
+            whole = time.mktime(parts)
+        else:
+            ahead_s = 3600 * int(hours) + 60 * int(minutes)
+            whole = calendar.timegm(parts) - (ahead_s if sign == b"+" else -ahead_s)
     except (ValueError, OverflowError):
         return None
-    return whole + int(match[2] or 0) / 1000.0
+    return whole + int(thousandths or 0) / 1000.0

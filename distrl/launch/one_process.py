@@ -22,6 +22,7 @@ from distrl.metrics.snapshot import Snapshot
 from distrl.roles.description import RunDescription
 from distrl.roles.framework import select_framework
 from distrl.roles.join import memory_mb
+from distrl.roles.log_lines import RoleLines
 from distrl.roles.plan import Role, replayed_updates_per_unroll
 from distrl.runs.run_directory import write_run_json
 
@@ -82,7 +83,7 @@ def log_lines_in(path: Path, level: LogLevel) -> Iterator[None]:
     """While inside, distrl's log lines of that level and above are appended to `path`, as a role's are."""
     # Not to sys.stderr, which a notebook replaces.
     log, handler = logging.getLogger("distrl"), logging.FileHandler(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s learner %(levelname)s %(message)s"))
+    handler.setFormatter(RoleLines("learner"))
     before = log.level
     log.addHandler(handler)
     log.setLevel(level.upper())

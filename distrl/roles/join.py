@@ -27,6 +27,7 @@ from distrl.memory_backend.host_weights import HOST_WEIGHTS_VARIABLE
 from distrl.memory_backend.records import Control, RoleStatus
 from distrl.roles.description import Run, RunAddress, RunDescription
 from distrl.roles.lifeline import watch_lifeline
+from distrl.roles.log_lines import RoleLines
 from distrl.roles.plan import Role
 from distrl.roles.stacks import stacks
 from distrl.roles.suspend_clock import AwakeClock
@@ -74,9 +75,9 @@ def become(name: str, stop: threading.Event) -> None:
     Code that reads from the terminal, such as a password prompt, gets an error: in the background it would be stopped.
     """
     setproctitle(f"distrl: {name}")
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format=f"%(asctime)s {name} %(levelname)s %(message)s", force=True
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(RoleLines(name))
+    logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
     for number in ENDING:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as after nohup
             signal.signal(number, lambda *_: stop.set())

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -91,7 +92,8 @@ class PlainView(QuietView):
 
     def event(self, text: str) -> None:
         passed = f"{duration(self._clock() - self._began):>7} "
-        super().event(f"{time.strftime('%Y-%m-%d %H:%M:%S') if self._dated else passed} {text}")
+        now = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+        super().event(f"{now if self._dated else passed} {text}")
 
 
 class UntilGoneView:

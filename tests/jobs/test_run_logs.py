@@ -88,6 +88,17 @@ def test_a_log_that_was_begun_anew_is_read_from_its_beginning(folder):
     assert texts[-1] == "INFO 2"
 
 
+def test_times_of_other_zones_are_compared_as_moments(tmp_path):
+    stamps = ("2026-01-02 03:04:05.250+00:00", "2026-01-02 04:04:05+01:00", "2026-01-01 21:34:05.125-05:30")
+    for number, stamp in enumerate(stamps):
+        (tmp_path / f"actor-{number}.log").write_text(f"{stamp} actor {number} INFO acts\n")
+    assert [(line.at, line.role) for line in lines(tmp_path)] == [
+        (1767323045.0, "actor 1"),
+        (1767323045.125, "actor 2"),
+        (1767323045.25, "actor 0"),
+    ]
+
+
 def test_a_line_of_no_end_comes_in_pieces_and_wrong_times_are_text(tmp_path):
     (tmp_path / "learner.log").write_bytes(b"x" * 100_000 + b"\n2026-13-45 99:99:99 \xff\n")
     os.utime(tmp_path / "learner.log", (1000.0, 1000.0))

@@ -64,4 +64,4 @@ def test_log_lines_of_distrl_go_where_standard_error_goes(tmp_path, level, lines
     log.error("afterwards")
     told = (tmp_path / "log").read_text().splitlines()
     expected = ["learner INFO restored", "learner WARNING passed over"]
-    assert [line.split(",")[1][4:] for line in told] == expected[2 - lines :]
+    assert [line.split(" ", 2)[2] for line in told] == expected[2 - lines :]

@@ -1,5 +1,6 @@
 import sys
 import time
+from datetime import datetime
 
 import pytest
 
@@ -74,9 +75,9 @@ def test_lines_of_a_log_begin_with_date_and_time():
     lines = []
     PlainView(dated=True, write=lines.append).event("actor 1 ended")
     (text,) = lines
-    stamp, rest = text[:20], text[20:]
-    assert rest == "actor 1 ended"
-    assert abs(time.mktime(time.strptime(stamp, "%Y-%m-%d %H:%M:%S ")) - time.time()) < 600
+    stamp, rest = text[:25], text[25:]
+    assert rest == " actor 1 ended"
+    assert abs(datetime.fromisoformat(stamp).timestamp() - time.time()) < 600
 
 
 @pytest.mark.parametrize("view_class", [PlainView, QuietView])

@@ -1,0 +1,15 @@
+"""The form of a role's log lines: time with its distance from UTC, role, level, text."""
+
+import logging
+from datetime import datetime
+
+
+class RoleLines(logging.Formatter):
+    """Formats the lines of one role; their times can be compared with those of hosts in other time zones."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"%(asctime)s {name} %(levelname)s %(message)s")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
+        """Return the local time to a millisecond, as 2026-01-02 03:04:05.678+01:00."""
+        return datetime.fromtimestamp(record.created).astimezone().isoformat(sep=" ", timespec="milliseconds")
