@@ -13,6 +13,7 @@ from distrl.commands.jobs import print_line
 from distrl.commands.options import Layers
 from distrl.config.load import LoadedConfig
 from distrl.errors import EXIT_INTERRUPTED, ConfigError, DistrlError, printable
+from distrl.interrupt import interruptible
 from distrl.jobs.targets import TARGETS, open_target
 
 if TYPE_CHECKING:
@@ -67,12 +68,15 @@ def submit(
         return
     if not yes:
         _ask(as_json=as_json)
-    record = _submitted(job, target, quiet=as_json)
+    with interruptible() as interrupt:  # half a submission would be a job without a record
+        record = _submitted(job, target, quiet=as_json)
     if as_json:
         typer.echo(json.dumps({**plan_json(job, on, plan), **record.model_dump(mode="json")}, indent=2))
         return
     name = job.run_id if job.run_dir.parent == Path("runs").resolve() else str(job.run_dir)
     typer.echo(f"distrl jobs · distrl logs -f {name} · distrl scale N {name} · distrl stop {name}")
+    if interrupt.code is not None:
+        raise typer.Exit(_detached(record, name))
     if not detach:
         raise typer.Exit(_follow(target, record, job.run_dir, name))
 
@@ -127,10 +131,14 @@ def _follow(target: "Target", record: "JobRecord", run_dir: Path, name: str) -> 
             print_line(line)
         state = target.state(record)
     except KeyboardInterrupt:
-        typer.echo(f"\ndetached: {record.run_id} goes on; distrl logs -f {name} · distrl stop {name}", err=True)
-        return EXIT_INTERRUPTED
+        return _detached(record, name)
     if state.exit_code is None:
         raise DistrlError(f"{job_words(record, state)}; distrl status {name}")
     if state.exit_code:
         typer.echo(f"distrl: error: {printable(' '.join(state.reason.split()))}", err=True)
     return state.exit_code
+
+
+def _detached(record: "JobRecord", name: str) -> int:
+    typer.echo(f"\ndetached: {record.run_id} goes on; distrl logs -f {name} · distrl stop {name}", err=True)
+    return EXIT_INTERRUPTED

@@ -3,12 +3,15 @@
 A target takes part with a fixture NAME_bed, which yields a `Bed`, and its name in `TARGETS`.
 """
 
+import fcntl
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests.faults.arguments import environment, sets
-from tests.faults.training import wait_until
+from tests.faults.training import alive, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.row("S17")]
 
@@ -28,6 +31,17 @@ SLOW = [  # an environment that sleeps: a job of many roles takes little of the 
     *sets("environment.kwargs={step_s: 0.01}", "actors.max_count=6", "actors.environments=1"),
     *sets("actors.unroll_length_steps=8", "learner.batch_size=1", "learner.device=cpu"),
 ]
+
+
+SLEEPING = """
+import time
+import gymnasium
+
+class Sleeping(gymnasium.Env):
+    def __init__(self):
+        open("sleeps", "w").close()
+        time.sleep(600)
+"""
 
 
 @dataclass
@@ -203,3 +217,57 @@ def test_a_job_of_one_process_is_stopped_in_order_too(here_bed, tmp_path):
     wait_until(lambda: here_bed.job["state"] == "ended", "it has ended")
     assert here_bed.job["exit_code"] == 0
     assert any((tmp_path / "runs" / RUN_ID / "checkpoints").glob("ckpt-*"))
+
+
+@pytest.mark.parametrize(("arguments", "state", "code"), [([], "failed", 130), (["--now"], "gone", None)])
+def test_a_job_that_has_not_begun_is_stopped_and_leaves_no_process(here_bed, tmp_path, arguments, state, code):
+    (tmp_path / "sleepers.py").write_text(SLEEPING)
+    told = here_bed.submit("--env", "sleepers:Sleeping")
+    wait_until((tmp_path / "sleeps").exists, "the environment is made")
+    assert here_bed.run("stop", RUN_ID, *arguments).returncode == 0
+    wait_until(lambda: here_bed.job["state"] == state, "it has ended")
+    assert here_bed.job["exit_code"] == code
+    assert not alive(int(told["handles"]["pid"]))
+
+
+def test_a_job_outlives_its_terminal(here_bed, tmp_path):
+    """A terminal is asked, shows the log with coloured roles, and closes."""
+    master, slave = pty.openpty()
+
+    def own_terminal():
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # pytest itself may run under nohup
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    command = [sys.executable, "-P", "-m", "distrl", "submit", "--on", "here", "--run-id", RUN_ID, *SLOW]
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=environment(TERM="xterm"),
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        preexec_fn=own_terminal,
+    )
+    os.close(slave)
+    shown = b""
+
+    def read_until(text: bytes) -> None:
+        nonlocal shown
+        while text not in shown:
+            shown += os.read(master, 65536)  # an end of the file would raise
+
+    try:
+        read_until(b"Submit? [Y/n]")
+        os.write(master, b"\n")
+        read_until(b"\x1b[32mlearner  \x1b[0m ")
+        os.close(master)
+        assert process.wait(timeout=60) == 130
+        assert here_bed.job["state"] == "running"
+        log = tmp_path / "runs" / RUN_ID / "logs" / "job.log"
+        begin = log.stat().st_size
+        wait_until(lambda: " updates " in log.read_text()[begin:], "it goes on")
+    finally:
+        process.kill()
+        process.wait()
+        here_bed.run("stop", RUN_ID, "--now")

@@ -65,19 +65,18 @@ def run(capsys, *arguments):
     return code, captured.out, captured.err
 
 
-@pytest.mark.parametrize("name", [["pong"], ["runs/pong"], ["--run", "pong"], []])
 @pytest.mark.parametrize(
     ("command", "asked", "told"),
     [
-        (["scale", "5"], ("scale", "pong", "head", 5, False), "requested 5 actors; "),
-        (["scale", "1", "--force"], ("scale", "pong", "head", 1, True), "requested 1 actor; "),
+        (["scale", "5", "pong"], ("scale", "pong", "head", 5, False), "requested 5 actors; "),
+        (["scale", "1", "--force", "runs/pong"], ("scale", "pong", "head", 1, True), "requested 1 actor; "),
         (["stop"], ("stop", "pong", "head", False), "stop requested\n"),
-        (["stop", "--now"], ("stop", "pong", "head", True), "killed\n"),
-        (["stop", "--address", "tunnel"], ("stop", "pong", "tunnel", False), "stop requested\n"),
+        (["stop", "--now", "--run", "pong"], ("stop", "pong", "head", True), "killed\n"),
+        (["stop", "--address", "tunnel", "pong"], ("stop", "pong", "tunnel", False), "stop requested\n"),
     ],
 )
-def test_the_target_is_asked(capsys, place, job, name, command, asked, told):
-    code, out, err = run(capsys, *command, *name)
+def test_the_target_is_asked(capsys, place, job, command, asked, told):
+    code, out, err = run(capsys, *command)
     assert (code, err, place.asked) == (0, "", [asked])
     assert out.startswith(told)
 

@@ -1,5 +1,7 @@
 import io
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -19,13 +21,15 @@ class Place:
 
     def __init__(self):
         self.jobs, self.end, self.error = [], JobState("ended", "well", 0), None
-        self.available = "120 idle"
+        self.available, self.signal = "120 idle", None
 
     def plan(self, job):
         return Plan([RoleNeed("learner", 1, 1)], self.available, "1 MB", ["a"], {"script": "#!/bin/sh\n"})
 
     def submit(self, job, report):
         self.jobs.append(job)
+        if self.signal is not None:
+            os.kill(os.getpid(), self.signal)
         report("learner 4711")
         told = {"run_id": job.run_id, "target": "place", "address": "head", "run_dir": str(job.run_dir), "store": None}
         return JobRecord.model_validate({**told, "actors": 2, "submitted": 1.0, "handles": {"learner": "4711"}})
@@ -102,6 +106,15 @@ def test_ctrl_c_detaches_and_says_so(capsys, place):
     assert code == 130
     assert err == "\ndetached: pong goes on; distrl logs -f pong · distrl stop pong\n"
     assert "two" not in out
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_in_the_middle_of_a_submission_waits_for_its_end(capsys, place, workplace, number):
+    place.signal = number
+    code, out, err = run(capsys, *ON, "--yes", "--run-id", "pong")
+    assert (code, err) == (130, "\ndetached: pong goes on; distrl logs -f pong · distrl stop pong\n")
+    assert JobRecord.read(workplace / "runs" / "pong").handles == {"learner": "4711"}
+    assert "one" not in out
 
 
 def test_detached_and_elsewhere(capsys, place, workplace):

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import platform
 import signal
 from pathlib import Path
 
@@ -14,17 +15,7 @@ from distrl.jobs.here import Here
 from distrl.jobs.record import Job, JobRecord
 from distrl.jobs.submission import submit
 from distrl.jobs.target import OVER, RoleNeed
-from tests.faults.training import alive, wait_until
-
-SLEEPING = """
-import time
-import gymnasium
-
-class Sleeping(gymnasium.Env):
-    def __init__(self):
-        open("sleeps", "w").close()
-        time.sleep(600)
-"""
+from tests.faults.training import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -75,54 +66,40 @@ def test_the_plan_is_of_this_machine(workplace):
 def test_a_job_that_cannot_begin_leaves_its_error_and_its_exit_code(start):
     record = start("environment.id=nowhere:Missing")
     assert Here().state(record).state == "running"
+    assert os.getsid(int(record.handles["pid"])) != os.getsid(0)  # so that it outlives this terminal
     state = end_of(record)
     assert (state.state, state.exit_code) == ("failed", 2)
     assert "nowhere" in state.reason
     assert f"distrl: error: {state.reason}" in texts(record)
-    with pytest.raises(ConfigError, match=r"^r1 does not run; distrl status \S+/runs/r1 shows how it ended"):
-        Here().stop(record, now=False)
+    reused = record.model_copy(update={"handles": {"pid": str(os.getpid()), "process": "boot:1"}})
+    for gone in (record, reused):
+        with pytest.raises(ConfigError, match=r"^r1 does not run; distrl status \S+/runs/r1 shows how it ended"):
+            Here().stop(gone, now=gone is reused)
     with pytest.raises(ConfigError, match="r1 has not begun to train"):
         Here().scale(record, 3, force=False)
 
 
-@pytest.mark.parametrize(("now", "state", "code"), [(False, "failed", 130), (True, "gone", None)])
-def test_a_job_that_has_not_begun_is_stopped_and_leaves_no_process(start, workplace, now, state, code):
-    (workplace / "sleepers.py").write_text(SLEEPING)
-    record = start("environment.id=sleepers:Sleeping")
-    wait_until((workplace / "sleeps").exists, "the environment is made")
-    pid = int(record.handles["pid"])
-    assert os.getsid(pid) != os.getsid(0)  # so that it outlives this terminal
-    Here().stop(record, now=now)
-    found = end_of(record)
-    assert (found.state, found.exit_code) == (state, code)
-    assert not alive(pid)
+@pytest.fixture
+def record(workplace):
+    """A job of this host that has left nothing."""
+    told = {"run_id": "r1", "target": "here", "address": platform.node(), "run_dir": str(workplace / "gone")}
+    return JobRecord.model_validate({**told, "store": None, "actors": 1, "submitted": 1.0, "handles": {}})
 
 
-def test_only_the_own_host_and_the_own_process_are_taken_for_the_job(start, workplace):
-    record = start("environment.id=nowhere:Missing")
-    end_of(record)
+def test_only_jobs_of_this_host_are_asked_for(record):
     elsewhere = record.model_copy(update={"address": "otherbox"})
     for ask in (Here().state, lambda job: Here().stop(job, now=True), lambda job: Here().scale(job, 2, force=False)):
         with pytest.raises(ConfigError, match="r1 was submitted on host otherbox; repeat the command there"):
             ask(elsewhere)
-    reused = record.model_copy(update={"handles": {"pid": str(os.getpid()), "process": "boot:1"}})
-    with pytest.raises(ConfigError, match="does not run"):
-        Here().stop(reused, now=True)
-    damaged = record.model_copy(update={"handles": {"pid": "-1"}})
-    with pytest.raises(ConfigError, match="the record of r1 is damaged: its process is '-1'"):
+
+
+@pytest.mark.parametrize("pid", ["-1", "x", str(2**31)])
+def test_a_damaged_record_is_one_line(record, pid):
+    damaged = record.model_copy(update={"handles": {"pid": pid}})
+    with pytest.raises(ConfigError, match=f"the record of r1 is damaged: its process is '{pid}'"):
         Here().state(damaged)
 
 
-def test_a_job_whose_directory_is_gone_has_no_log(start, workplace):
-    record = JobRecord(
-        run_id="r1",
-        target="here",
-        address=None,
-        run_dir=str(workplace / "gone"),
-        store=None,
-        actors=1,
-        submitted=1.0,
-        handles={},
-    )
+def test_a_job_whose_directory_is_gone_has_no_log(record):
     assert Here().log(record, follow=False) is None
     assert Here().state(record).state == "gone"
