@@ -56,7 +56,10 @@ class ActorsConfig(Section):
 
 
 class TlsConfig(Section):
-    """Certificates for a Redis named by rediss://; each file is on every host that connects, under the same path."""
+    """Certificates for a Redis named by rediss://; each file is on every host that connects, under the same path.
+
+    With `memory.listen`, certificate and key are those of the server, which the learner's host alone needs.
+    """
 
     ca_file: str | None = None
     """PEM file of the authority that has signed the server's certificate; null: those that the system trusts."""
@@ -79,6 +82,10 @@ class MemoryConfig(Section):
     """redis://, unix://, redis+sentinel:// or redis+cluster://, with rediss for TLS; null starts an embedded
     redis-server. actors.count: 0 uses none. It holds no password: that is in the environment variable
     DISTRL_REDIS_PASSWORD, or in the file that DISTRL_REDIS_PASSWORD_FILE names."""
+    listen: str | None = None
+    """Where the embedded redis-server listens for other hosts, with a password in the run directory's redis.password.
+    auto: this host's address on its default route; a network like 10.1.0.0/16: this host's address there; or HOST,
+    HOST:PORT. null: it has a unix socket alone."""
     tls: TlsConfig = TlsConfig()
     namespace: str = Field("default", pattern=r"^[A-Za-z0-9-]{1,50}$")
     """Part of every Redis key of the run, so that access rules can tell the runs of several teams apart. A role that
@@ -108,13 +115,16 @@ class MemoryConfig(Section):
 
     def check(self, run: "RunConfig") -> None:
         """Refuse settings that the run would not use."""
-        for field in ("url", "namespace", "tls", "compression", "keep_s"):
+        for field in ("url", "listen", "namespace", "tls", "compression", "keep_s"):
             if run.deterministic and self.is_changed(field):
                 raise ValueError(
                     f"memory.{field} has no use with actors.count: 0, which keeps everything in one process"
                 )
-        if self.is_changed("tls") and (self.url is None or not self.url.startswith(TLS_SCHEMES)):
-            raise ValueError("memory.tls has no use without a memory.url that asks for TLS: rediss://…")
+        if self.url is not None and self.listen is not None:
+            raise ValueError(
+                "memory.listen is for the embedded Redis, and memory.url names another one; set one of them"
+            )
+        self._check_tls()
         if self.is_changed("keep_s") and self.url is None:
             raise ValueError("memory.keep_s has no use without memory.url: the embedded Redis ends with the run")
         if self.url is not None and self.keep_s < 2.0 * self.give_up_s:
@@ -130,6 +140,23 @@ class MemoryConfig(Section):
         if run.algorithm.rounds and (self.is_changed("queue_batches") or self.is_changed("queue_bytes")):
             name = run.algorithm.name
             raise ValueError(f"memory.queue_batches, memory.queue_bytes: {name} queues one gradient of every worker")
+
+    @property
+    def reachable(self) -> bool:
+        """Whether roles on other hosts reach the run's Redis."""
+        return self.url is not None or self.listen is not None
+
+    def _check_tls(self) -> None:
+        """Refuse files of TLS that no connection would use, and a server's certificate without its key."""
+        if not self.is_changed("tls"):
+            return
+        if self.listen is not None:
+            if self.tls.cert_file is None or self.tls.key_file is None:
+                raise ValueError("memory.listen with memory.tls needs the server's memory.tls.cert_file and key_file")
+        elif self.url is None or not self.url.startswith(TLS_SCHEMES):
+            raise ValueError(
+                "memory.tls has no use without a memory.url that asks for TLS: rediss://…, or memory.listen"
+            )
 
 
 class LearnerConfig(Section):
@@ -281,10 +308,10 @@ class LaunchConfig(Section):
         if not self.start_actors:
             if run.deterministic:
                 raise ValueError("launch.start_actors: false needs actors.count >= 1; actors.count: 0 is one process")
-            if run.memory.url is None:
+            if not run.memory.reachable:
                 raise ValueError(
                     "launch.start_actors: false: actors of other hosts cannot reach an embedded Redis; name one that "
-                    "they can with --redis-url"
+                    "they can with --redis-url, or let this one listen for them: --set memory.listen=auto"
                 )
         elif run.environment.spec_file is not None:
             raise ValueError(

@@ -8,13 +8,15 @@ import re
 import stat
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlencode
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from distrl.config.small_files import read_small
 from distrl.errors import ConfigError
 
 PASSWORD_VARIABLE = "DISTRL_REDIS_PASSWORD"
 PASSWORD_FILE_VARIABLE = "DISTRL_REDIS_PASSWORD_FILE"
+PASSWORD_FILE_OPTION = "password_file"
+"""Option of a Redis URL: the file with the password for this URL alone."""
 
 MASK = "•••"
 _NAMES = r"(?:password|passwd|secret|token|api[_-]?key|access[_-]?key|credentials?)"
@@ -58,6 +60,21 @@ def split_password(url: str) -> tuple[str, str | None]:
     if len(kept) < len(options):
         found, mark, query = dict(options)["password"], mark if kept else "", urlencode(kept, safe="/")
     return scheme + slashes + rest + mark + query, unquote(found) or None
+
+
+def with_password_file(url: str, path: Path | str) -> str:
+    """Return the URL with the file of its password as an option."""
+    return f"{url}{'&' if '?' in url else '?'}{PASSWORD_FILE_OPTION}={quote(os.path.abspath(path))}"
+
+
+def split_password_file(url: str) -> tuple[str, str | None]:
+    """Return the URL without the option that names the file of its password, and the path; None where it has none."""
+    address, _, query = url.partition("?")
+    options = parse_qsl(query, keep_blank_values=True)
+    kept = [option for option in options if option[0] != PASSWORD_FILE_OPTION]
+    if len(kept) == len(options):
+        return url, None
+    return address + (f"?{urlencode(kept, safe='/')}" if kept else ""), dict(options)[PASSWORD_FILE_OPTION]
 
 
 def refuse_password(url: str, where: str) -> None:

@@ -14,6 +14,7 @@ from distrl.launch.external_algorithm import settled
 from distrl.memory_backend.compression import require_library
 from distrl.memory_backend.embedded_redis import find_server
 from distrl.memory_backend.keys import with_namespace
+from distrl.memory_backend.listening import find_port
 from distrl.memory_backend.tls import with_files
 from distrl.networks.parts.schemes import check_windows
 from distrl.roles.framework import require_framework
@@ -56,13 +57,15 @@ def _check_launchable(config: RunConfig, run_dir: Path, run_id: str) -> None:
     require_library(config.memory.compression)
     if config.launch.launcher == "ray":
         require("ray", "Ray", "ray")
+    if config.launch.ray_address is not None and not config.memory.reachable:
+        raise ConfigError(
+            f"launch.ray_address {config.launch.ray_address}: roles on other hosts cannot reach an embedded Redis; "
+            "name one that they can with --redis-url, or let this one listen for them: --set memory.listen=auto"
+        )
     if config.memory.url is None:
         find_server()
-        if config.launch.ray_address is not None:
-            raise ConfigError(
-                f"launch.ray_address {config.launch.ray_address}: roles on other hosts cannot reach an embedded Redis; "
-                "name one that they can with --redis-url"
-            )
+        if config.memory.listen is not None:
+            find_port(config.memory.listen)
     else:
         dead_launch(run_url(config.memory.url, config.memory), run_id, str(run_dir.resolve()))
 

@@ -9,23 +9,23 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Literal
 
+from distrl.config.secrets import split_password_file
 from distrl.data_store.atomic import put_file
 from distrl.errors import DecodeError, DistrlError, MemoryBackendError
 from distrl.interrupt import Interrupt
-from distrl.launch.checks import run_url
 from distrl.launch.earlier_launch import dead_launch
 from distrl.launch.fleet import Launcher
 from distrl.launch.head_start import HeadStart
 from distrl.launch.monitor import Monitor
 from distrl.launch.outcome import Outcome
 from distrl.launch.processes import ProcessLauncher
+from distrl.launch.run_redis import RunRedis, open_redis
 from distrl.launch.supervise import Supervisor
 from distrl.learner.policy_files import write_weights
 from distrl.memory_backend.access import user_name
 from distrl.memory_backend.backend import Backend
 from distrl.memory_backend.codec import decode_weights
 from distrl.memory_backend.credentials import password
-from distrl.memory_backend.embedded_redis import EmbeddedRedis
 from distrl.memory_backend.keys import DEFAULT_NAMESPACE, split_namespace
 from distrl.memory_backend.records import SupervisorStatus
 from distrl.memory_backend.redis_address import parse_address, with_user
@@ -42,14 +42,10 @@ def train_with_roles(
     """Train with a learner and actors as processes or Ray actors over Redis."""
     config, run_dir = description.config, Path(description.run_dir)
     with ExitStack() as cleanup:
-        redis_url = config.memory.url
-        if redis_url is None:
-            # Room for the queue, one unroll per actor beyond it, and weights of any size that fits a laptop.
-            most_bytes = 4 * config.memory.queue_bytes + 2**30
-            redis_url = cleanup.enter_context(EmbeddedRedis.start(maxmemory_bytes=most_bytes, max_bulk_bytes=2**29)).url
-        redis_url = run_url(redis_url, config.memory)
-        run = Run(RunAddress(redis_url, description.run_id, Trust(new_key())), description)
-        at = redis_url, description.run_id, description.run_dir
+        redis = open_redis(config.memory, run_dir, cleanup)
+        url = redis.here if config.launch.ray_address is None else redis.of_any_host
+        run = Run(RunAddress(url, description.run_id, Trust(new_key())), description)
+        at = url, description.run_id, description.run_dir
         earlier = None if config.memory.url is None else dead_launch(*at)
         backend = run.open_backend("supervisor")
         cleanup.callback(backend.close)
@@ -57,9 +53,10 @@ def train_with_roles(
         if earlier is not None:
             monitor.event(f"removed what an earlier launch of {description.run_id} had left in Redis")
         cleanup.callback(_last_look, run, monitor)
-        write_run_json(run_dir, description.run_id, description.launch, redis_url)
+        own = redis.password_file is not None
+        write_run_json(run_dir, description.run_id, description.launch, redis.elsewhere, own=own)
         if not config.launch.start_actors:
-            _tell_how_to_join(run, monitor)
+            _tell_how_to_join(run, redis, monitor)
         launcher = _make_launcher(run, head_start, monitor.event)
         cleanup.callback(launcher.close)
         outcome = Supervisor(config, launcher, backend, monitor, run.log_dir, interrupt).run()
@@ -68,20 +65,24 @@ def train_with_roles(
     return outcome
 
 
-def _tell_how_to_join(run: Run, monitor: Monitor) -> None:
+def _tell_how_to_join(run: Run, redis: RunRedis, monitor: Monitor) -> None:
     """Print the commands by which other hosts bring actors, and an evaluator where this one has no environment."""
-    monitor.event(f"no actors here; on their hosts, {_how_to_join(run, 'actor', 'distrl actors')}")
+    monitor.event(f"no actors here; on their hosts, {_how_to_join(run, redis, 'actor', 'distrl actors')}")
+    run_dir = Path(run.description.run_dir)
+    monitor.event(f"on hosts that share {run_dir}, as this user: distrl actors --run-dir {shlex.quote(str(run_dir))}")
     if run.config.evaluation.every_env_steps is not None and run.config.environment.spec_file is not None:
-        how = _how_to_join(run, "evaluator", "distrl evaluator")
+        how = _how_to_join(run, redis, "evaluator", "distrl evaluator")
         monitor.event(f"no evaluator here; on a host with the environment, {how}")
 
 
-def _how_to_join(run: Run, role: Literal["actor", "evaluator"], command: str) -> str:
+def _how_to_join(run: Run, redis: RunRedis, role: Literal["actor", "evaluator"], command: str) -> str:
     """Return what another host needs for a role, and the command; the learner's user of Redis is not for it."""
-    url = run.address.redis_url
+    url = split_password_file(redis.elsewhere)[0]
     namespace = split_namespace(url)[1] or DEFAULT_NAMESPACE
     needs = [f"with DISTRL_RUN_KEY_FILE naming a copy of {Path(run.description.run_dir) / KEY_FILE}"]
-    if password(url) is not None:
+    if redis.password_file is not None:
+        needs.append(f"DISTRL_REDIS_PASSWORD_FILE naming a copy of {redis.password_file}")
+    elif password(redis.elsewhere) is not None:
         needs.append("DISTRL_REDIS_PASSWORD_FILE naming a file with their password")
     address = parse_address(url)
     if address.is_here:

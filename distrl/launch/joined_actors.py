@@ -15,6 +15,7 @@ from distrl.launch.fleet import Fleet, HangWatch, Launcher, Member, end
 from distrl.launch.outcome import Outcome
 from distrl.launch.processes import ProcessLauncher
 from distrl.launch.restarts import fatal_end, restart
+from distrl.launch.run_to_join import KEYS_REMOVED, RunToJoin
 from distrl.memory_backend.backend import Backend, connect
 from distrl.memory_backend.records import RoleStatus
 from distrl.metrics.phrases import role_states
@@ -23,7 +24,6 @@ from distrl.roles.join import join
 from distrl.roles.machine import cores
 from distrl.roles.plan import Role
 from distrl.roles.suspend_clock import AwakeClock
-from distrl.roles.trust import Trust, key_may_change
 
 TICK_S = 0.05
 LOOK_EVERY_S = 0.5
@@ -39,20 +39,12 @@ Report = Callable[[str], None]
 
 
 def join_actors(
-    redis_url: str,
-    run_id: str,
-    trust: Callable[[], Trust],
-    count: int,
-    *,
-    wait: bool,
-    log_dir: Path,
-    report: Report,
-    interrupt: Interrupt,
+    to_join: RunToJoin, count: int, *, wait: bool, log_dir: Path, report: Report, interrupt: Interrupt
 ) -> Outcome:
     """Run `count` actors on this host until the run ends, `interrupt` is set, or they fail for good.
 
     Args:
-        trust: Called once the run is there: every launch of a run has a key of its own, in a file that may be new.
+        to_join: Looked at for each launch of the run: its key, and the address of its Redis, may be new.
         wait: Wait for a run that does not exist yet, for the next launch of one that is gone without having ended, and
             for the file with its key; wait through outages of Redis of any length.
         log_dir: Folder of the actors' logs, made if missing.
@@ -63,14 +55,19 @@ def join_actors(
     """
     told = ""
     while interrupt.code is None:
+        if (ended := to_join.ended()) is not None:
+            report(f"the run has ended: {ended}")
+            return Outcome(0, ended)
         try:
-            run, told = _found(redis_url, run_id, trust), ""
-            return _stay(run, count, interrupt, report, log_dir, patient=wait)
+            run, told = _found(to_join), ""
+            outcome = _stay(run, count, interrupt, report, log_dir, to_join, patient=wait)
+            if interrupt.code is not None or not (wait and to_join.leave_launch(outcome.stop_reason)):
+                return outcome
         except (MissingRunError, FencedError, OutageError, RunKeyError) as error:
-            if not wait or (isinstance(error, RunKeyError) and not key_may_change()):
+            if not wait or (isinstance(error, RunKeyError) and not to_join.may_change):
                 raise
             again = isinstance(error, FencedError)
-            line = f"run {run_id} was launched again: joining the new launch" if again else f"waiting: {error}"
+            line = f"run {to_join.name} was launched again: joining the new launch" if again else f"waiting: {error}"
             if line != told:
                 told = line
                 report(told)
@@ -78,15 +75,18 @@ def join_actors(
     return Outcome(interrupt.code, interrupt.name)
 
 
-def _found(redis_url: str, run_id: str, trust: Callable[[], Trust]) -> Run:
+def _found(to_join: RunToJoin) -> Run:
+    redis_url, run_id = to_join.address()
     with closing(connect(redis_url, run_id, name="actors", give_up_s=PIECE_S)) as backend:
         backend.config_json()  # raises if there is no such run, before the key is read
-    backend, run = join(RunAddress(redis_url, run_id, trust()), Role("actor"))
+    backend, run = join(RunAddress(redis_url, run_id, to_join.trust()), Role("actor"))
     backend.close()
     return run
 
 
-def _stay(run: Run, count: int, interrupt: Interrupt, report: Report, log_dir: Path, *, patient: bool) -> Outcome:
+def _stay(
+    run: Run, count: int, interrupt: Interrupt, report: Report, log_dir: Path, to_join: RunToJoin, *, patient: bool
+) -> Outcome:
     with suppress(OSError):  # the launcher says which logs it cannot open
         log_dir.mkdir(parents=True, exist_ok=True)
     with ExitStack() as cleanup:
@@ -95,7 +95,7 @@ def _stay(run: Run, count: int, interrupt: Interrupt, report: Report, log_dir: P
         launcher = ProcessLauncher(run, report=report, log_dir=log_dir)
         cleanup.callback(launcher.close)
         report(f"joined run {run.address.run_id} at {backend.engine.url} with {_actors(count)}; logs in {log_dir}")
-        return JoinedActors(run, backend, launcher, count, interrupt, report, patient=patient).run()
+        return JoinedActors(run, backend, launcher, count, interrupt, report, to_join, patient=patient).run()
 
 
 class JoinedActors:
@@ -103,6 +103,7 @@ class JoinedActors:
 
     Args:
         backend: Gives up after a few seconds, see `PIECE_S`.
+        to_join: Says in an outage whether the run has ended, or was launched again elsewhere.
         patient: Wait through outages of any length.
     """
 
@@ -114,9 +115,11 @@ class JoinedActors:
         count: int,
         interrupt: Interrupt,
         report: Report,
+        to_join: RunToJoin,
         *,
         patient: bool,
     ) -> None:
+        self._to_join = to_join
         self._run, self._backend, self._registry = run, backend, backend.registry
         self._count, self._interrupt, self._report, self._patient = count, interrupt, report, patient
         self._awake = AwakeClock()
@@ -168,12 +171,11 @@ class JoinedActors:
             self._backend.check_launch()
             self._statuses = self._registry.actors([member.role.id for member in self._fleet.actors])
         except OutageError as error:
-            self._wait_for_redis(error, began)
-            return None
+            return self._wait_for_redis(error, began)
         except MissingRunError as error:
             if not error.ended:
                 raise
-            stop = stop or "its keys are removed"
+            stop = stop or KEYS_REMOVED
         if self._away_since is not None:
             self._report(f"Redis answers again after {time.monotonic() - self._away_since:.0f} s")
             self._away_since, self._watch = None, self._new_watch()
@@ -185,20 +187,27 @@ class JoinedActors:
         self._report_states()
         return None
 
-    def _wait_for_redis(self, error: OutageError, began: float) -> None:
-        """Wait for `memory.give_up_s`, or longer if this host is patient.
+    def _wait_for_redis(self, error: OutageError, began: float) -> Outcome | None:
+        """Wait for `memory.give_up_s`, or longer if this host is patient; return the outcome if the run is over.
 
         Args:
             began: When the operation began that Redis has not answered.
 
         Raises:
             OutageError: The time is over.
+            FencedError: The run was launched again, and this Redis will not come back.
         """
+        if self._to_join.moved():
+            raise FencedError(f"run {self._run.address.run_id} was launched again")
+        if (ended := self._to_join.ended()) is not None:
+            self._report(f"the run has ended: {ended}")
+            return Outcome(0, ended)
         if self._away_since is None:
             self._away_since = began
             self._report(f"{error}; waiting")
         elif not self._patient and time.monotonic() - self._away_since > self._run.config.memory.give_up_s:
             raise error
+        return None
 
     def _bury(self, member: Member) -> Outcome | None:
         """Handle the end of an actor: schedule another start, or return the outcome if it failed for good."""

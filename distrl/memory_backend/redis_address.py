@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
-from distrl.config.secrets import refuse_password
+from distrl.config.secrets import PASSWORD_FILE_OPTION, refuse_password
 from distrl.errors import ConfigError
 from distrl.memory_backend import tls
 
@@ -144,6 +144,7 @@ def with_user(url: str, user: str | None) -> str:
 def _options(query: str, kind: Kind, encrypted: bool) -> dict[str, str]:
     known = {
         "namespace",
+        PASSWORD_FILE_OPTION,
         *(("db",) if kind in ("server", "unix") else ()),
         *(("sentinel_user",) if kind == "sentinel" else ()),
         *(tls.FILES if encrypted else ()),

@@ -112,9 +112,13 @@ class Run:
         return role_variables(role.kind, self.threads(role))
 
     def open_backend(self, name: str, *, give_up_s: float | None = None) -> Backend:
-        """Open one more connection for one more thread; it gives up after `memory.give_up_s` by default."""
+        """Open one more connection for one more thread; it gives up after `memory.give_up_s` by default.
+
+        An embedded server that its own host does not reach has died.
+        """
         memory = self.config.memory
         if give_up_s is None:
-            give_up_s = memory.give_up_s if memory.url is not None else min(memory.give_up_s, EMBEDDED_GIVE_UP_S)
+            is_here = memory.url is None and self.address.redis_url.startswith("unix:")
+            give_up_s = min(memory.give_up_s, EMBEDDED_GIVE_UP_S) if is_here else memory.give_up_s
         address, caps, launch = self.address, QueueCaps.of(self.config), self.description.launch
         return connect(address.redis_url, address.run_id, caps, launch=launch, name=name, give_up_s=give_up_s)

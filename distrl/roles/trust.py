@@ -49,11 +49,23 @@ def given_key(environment: Mapping[str, str] | None = None) -> str | None:
         return _checked(key, KEY_VARIABLE)
     if not (path := variables.get(KEY_FILE_VARIABLE, "")):
         return None
+    return key_in(path, KEY_FILE_VARIABLE)
+
+
+def key_in(path: str, where: str) -> str:
+    """Return the key in a file.
+
+    Args:
+        where: Name of the file, or of the setting that names it, for errors.
+
+    Raises:
+        RunKeyError: It is not 64 hexadecimal digits, or the file cannot be read.
+    """
     try:
-        key = read_secret(path, KEY_FILE_VARIABLE)
+        key = read_secret(path, where)
     except ConfigError as error:
         raise RunKeyError(str(error)) from error
-    return _checked(key, f"{KEY_FILE_VARIABLE} {path}")
+    return _checked(key, f"{where} {path}")
 
 
 def key_may_change(environment: Mapping[str, str] | None = None) -> bool:

@@ -1,6 +1,7 @@
 """Run directories: finding them, their records, and telling running, ended and gone runs apart."""
 
 import os
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from distrl.config.secrets import with_password_file
 from distrl.config.small_files import read_model
 from distrl.errors import ConfigError
 from distrl.runs.summary import Summary
@@ -16,11 +18,18 @@ State = Literal["running", "ended", "gone"]
 """State of a run: its command is up; it has left a summary; or it is gone without one, and can be resumed."""
 
 
+PASSWORD_FILE: Literal["redis.password"] = "redis.password"
+"""The password of a Redis that is the run's own and that other hosts reach."""
+
+
 class RunRecord(BaseModel):
     """run.json: how to reach the running job. `redis_url` is None where everything is one process.
 
     Attributes:
         launch: Token of the launch; "" where it is not known.
+        redis_url: As other hosts reach it, where they can. Records that were read name the password's file in it.
+        redis_password_file: File beside run.json that holds the password; None: the environment has it, if any.
+        host: Host of the launch; "" where it is not known.
         pid: 0 where it is not known.
         started: When this launch began, in seconds since 1970.
         process: Distinguishes the process `pid` from later ones of that number, see `process_mark`; "" for not known.
@@ -29,6 +38,8 @@ class RunRecord(BaseModel):
     run_id: str
     launch: str = ""
     redis_url: str | None
+    redis_password_file: Literal["redis.password"] | None = None
+    host: str = ""
     pid: int = Field(ge=0, lt=2**31)
     started: float = Field(0.0, ge=0.0, lt=1e11)
     process: str = ""
@@ -40,7 +51,13 @@ class RunRecord(BaseModel):
             path.stat()
         except OSError as error:
             raise ConfigError(f"{path.parent} is not a run's directory: {path.name}: {error.strerror}") from error
-        return read_model(cls, path)
+        record = read_model(cls, path)
+        if record.redis_url is None or record.redis_password_file is None:
+            return record
+        password_file = path.parent / record.redis_password_file
+        if password_file.is_symlink():  # a record of another user must not send this user's files to its Redis
+            raise ConfigError(f"{password_file} is a link; copy the file itself")
+        return record.model_copy(update={"redis_url": with_password_file(record.redis_url, password_file)})
 
 
 class Manifest(BaseModel):
@@ -91,7 +108,8 @@ class Run:
 
     Attributes:
         summary: Summary of the launch that `record` describes; None until that has ended.
-        state: Whether the run's command is alive on this host, where it must be.
+        state: Whether the run's command is alive. One of another host, whose Redis this host may reach, is taken to be
+            until it has left a summary.
     """
 
     path: Path
@@ -103,7 +121,8 @@ class Run:
 def open_run(run_dir: Path) -> Run:
     """Return the run in a directory."""
     record = RunRecord.read(run_dir / "run.json")
-    alive = is_alive(record)  # checked first, as a run that ends writes its summary before it exits
+    # Checked first, as a run that ends writes its summary before it exits.
+    alive = is_alive(record) or _is_elsewhere(record)
     path = run_dir / "summary.json"
     summary = Summary.read(path) if path.is_file() else None
     # There is none, or an earlier launch has left it, which this one has resumed.
@@ -187,6 +206,12 @@ def process_mark(pid: int) -> str:
     # The program's name, second and in parentheses, may hold anything. The state comes third, the start 22nd.
     fields = stat.rpartition(")")[2].split()
     return "" if fields[0] in ("Z", "X") else f"{boot}:{fields[19]}"
+
+
+def _is_elsewhere(record: RunRecord) -> bool:
+    """Whether the launch was on another host, and its Redis is not that host's alone."""
+    elsewhere = record.host not in ("", socket.gethostname())
+    return elsewhere and record.redis_url is not None and not record.redis_url.startswith("unix:")
 
 
 def is_alive(record: RunRecord) -> bool:

@@ -5,6 +5,7 @@ The training process holds locks on the directory and on run.lock. The kernel re
 
 import fcntl
 import os
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,7 +15,7 @@ from pathlib import Path
 from distrl.data_store.atomic import put_file
 from distrl.data_store.checkpoints import load_newest
 from distrl.errors import CheckpointError, ConfigError
-from distrl.runs.directories import RunRecord, process_mark
+from distrl.runs.directories import PASSWORD_FILE, RunRecord, process_mark
 
 _FOLDERS = ("logs", "checkpoints", "policy")
 _FILES = (
@@ -87,11 +88,16 @@ def require_free(run_dir: Path, resume: str | None) -> None:
                 _hold(held, path, os.O_RDONLY)
 
 
-def write_run_json(run_dir: Path, run_id: str, launch: str, redis_url: str | None) -> None:
-    """Write run.json, by which other commands find the running job, and remove the summary of an earlier launch."""
+def write_run_json(run_dir: Path, run_id: str, launch: str, redis_url: str | None, *, own: bool = False) -> None:
+    """Write run.json, by which other commands find the running job, and remove the summary of an earlier launch.
+
+    Args:
+        own: The Redis is the run's own and has the password in the directory.
+    """
     pid = os.getpid()
-    process = {"pid": pid, "started": time.time(), "process": process_mark(pid)}
-    record = RunRecord(run_id=run_id, launch=launch, redis_url=redis_url, **process)
+    process = {"host": socket.gethostname(), "pid": pid, "started": time.time(), "process": process_mark(pid)}
+    password = PASSWORD_FILE if own else None
+    record = RunRecord(run_id=run_id, launch=launch, redis_url=redis_url, redis_password_file=password, **process)
     with usable(run_dir):
         put_file(run_dir / "run.json", record.model_dump_json(indent=1).encode() + b"\n", private=True)
         (run_dir / "summary.json").unlink(missing_ok=True)

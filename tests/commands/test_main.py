@@ -19,6 +19,7 @@ from distrl.errors import CheckpointError, ConfigError, MemoryBackendError
 from distrl.launch.outcome import Outcome
 from distrl.roles.plan import Role
 from distrl.roles.trust import Trust
+from distrl.runs.run_directory import write_run_json
 from distrl.runs.summary import Summary
 from distrl.terminal.console import PlainView, QuietView
 
@@ -449,8 +450,8 @@ def test_roles_by_hand_return_their_exit_code(capsys, monkeypatch):
 def test_actors_of_this_host_join_a_run_by_its_key_and_end_with_their_code(capsys, monkeypatch, outcome, run_key):
     asked = []
 
-    def join_actors(redis_url, run_id, trust, count, **options):
-        asked.append((redis_url, run_id, trust(), count, options["wait"], options["log_dir"]))
+    def join_actors(to_join, count, **options):
+        asked.append((*to_join.address(), to_join.trust(), count, options["wait"], options["log_dir"]))
         options["report"]("joined \x1b[2J")
         return outcome
 
@@ -462,6 +463,27 @@ def test_actors_of_this_host_join_a_run_by_its_key_and_end_with_their_code(capsy
     assert err == ("" if outcome.error is None else "distrl: error: actor 10000: first second\n")
     trust = Trust(run_key, frozenset({"mine:Env"}))
     assert asked == [("redis://h", "r", trust, 3, True, Path("actors-r"))]
+
+
+def test_actors_join_the_run_of_a_directory(capsys, monkeypatch, tmp_path, run_key):
+    asked = []
+
+    def join_actors(to_join, count, **options):
+        asked.append((*to_join.address(), to_join.trust().key, count, options["wait"], options["log_dir"]))
+        return Outcome(0, "solved")
+
+    monkeypatch.setattr("distrl.launch.joined_actors.join_actors", join_actors)
+    monkeypatch.setenv("DISTRL_REDIS_URL", "redis://another")
+    write_run_json(tmp_path, "r", "a", "redis://h:1", own=True)
+    (tmp_path / "run.key").write_text(run_key)
+    (tmp_path / "run.key").chmod(0o600)
+    assert run(capsys, "actors", "--run-dir", str(tmp_path), "--count", "2")[0] == 0
+    url = f"redis://h:1?password_file={tmp_path}/redis.password"
+    assert asked == [(url, "r", run_key, 2, False, tmp_path / "logs")]
+    told = refused(capsys, "actors", "--run-dir", str(tmp_path), "--run-id", "r")
+    assert "--run-dir names run and Redis; leave --run-id and --redis-url out" in told
+    monkeypatch.delenv("DISTRL_REDIS_URL")
+    assert "name the run: --run-dir DIR, or --run-id ID with" in refused(capsys, "actors", "--run-id", "r")
 
 
 def test_actors_go_on_where_their_output_cannot_be_written(monkeypatch, tmp_path):

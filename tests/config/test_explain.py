@@ -127,7 +127,7 @@ def test_an_unknown_key_names_the_nearest_valid_one(tree, line):
         (
             {"launch": {"start_actors": False}},
             "launch.start_actors: false: actors of other hosts cannot reach an embedded Redis; name one that they can "
-            "with --redis-url",
+            "with --redis-url, or let this one listen for them: --set memory.listen=auto",
         ),
         (
             {"environment": {"spec_file": "spec.json"}},

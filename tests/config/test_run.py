@@ -80,7 +80,10 @@ def test_what_actors_tell_of_their_rewards_follows_from_how_they_are_normalised(
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("url", "redis://localhost"), ("namespace", "team-a"), ("compression", "lz4"), ("tls", {"ca_file": "a"})],
+    [
+        *(("url", "redis://localhost"), ("listen", "auto"), ("namespace", "team-a"), ("compression", "lz4")),
+        ("tls", {"ca_file": "a"}),
+    ],
 )
 def test_one_process_refuses_what_only_redis_would_use(name, value):
     with pytest.raises(ValueError, match=rf"memory\.{name} has no use with actors\.count: 0"):
@@ -92,6 +95,22 @@ def test_a_password_in_the_url_is_refused_and_not_shown(url):
     with pytest.raises(ConfigError, match=r"memory\.url holds a password.* DISTRL_REDIS_PASSWORD") as caught:
         RunConfig.model_validate({"memory": {"url": url}})
     assert "s3cret" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_redis_that_is_named_does_not_listen_and_one_that_listens_with_tls_has_certificate_and_key():
+    def memory(**settings):
+        return RunConfig.model_validate({"memory": {"listen": "auto", **settings}}).memory
+
+    assert memory().reachable
+    assert not RunConfig().memory.reachable
+    with pytest.raises(ValueError, match=r"memory\.listen is for the embedded Redis"):
+        memory(url="redis://h")
+    with pytest.raises(ValueError, match=r"needs the server's memory\.tls\.cert_file and key_file"):
+        memory(tls={"cert_file": "server.crt"})
+    assert memory(tls={"cert_file": "/s.crt", "key_file": "/s.key"}).tls.key_file == "/s.key"
+    assert not RunConfig.model_validate(
+        {"memory": {"listen": "auto"}, "launch": {"start_actors": False}}
+    ).started_actors
 
 
 def test_files_of_tls_count_from_the_directory_of_the_launch(tmp_path, monkeypatch):

@@ -7,14 +7,16 @@ from types import SimpleNamespace
 import pytest
 
 from distrl.launch.distributed import _tell_how_to_join
+from distrl.launch.run_redis import RunRedis
 from tests.launched_run import run_in
 
 
 def told_for(folder, url):
     """The line for the hosts of actors, and the URL in its command."""
     told = []
-    _tell_how_to_join(run_in(folder, url, "k" * 64), SimpleNamespace(event=told.append))
-    (line,) = told
+    _tell_how_to_join(run_in(folder, url, "k" * 64), RunRedis(url, url), SimpleNamespace(event=told.append))
+    line, shared = told
+    assert shared.endswith(f"as this user: distrl actors --run-dir {folder}")
     *before, named, option, run_id = shlex.split(line[line.index("distrl actors") :])
     assert (before, option, run_id) == (["distrl", "actors", "--redis-url"], "--run-id", "r1")
     return line, named
@@ -55,13 +57,14 @@ def test_an_address_that_only_this_host_reaches_is_to_be_replaced(tmp_path, url,
 
 
 def test_an_evaluator_of_another_host_has_a_user_of_its_own(tmp_path):
-    run, told = run_in(tmp_path, "redis://distrl-default-learner@h:1", "k" * 64), []
+    url, told = "redis://distrl-default-learner@h:1", []
+    run = run_in(tmp_path, url, "k" * 64)
     evaluation = run.config.evaluation.model_copy(update={"every_env_steps": 100})
     environment = run.config.environment.model_copy(update={"spec_file": "spec.json"})
     config = run.config.model_copy(update={"evaluation": evaluation, "environment": environment})
     run = replace(run, description=run.description.model_copy(update={"config": config}))
-    _tell_how_to_join(run, SimpleNamespace(event=told.append))
-    _, line = told
+    _tell_how_to_join(run, RunRedis(url, url), SimpleNamespace(event=told.append))
+    *_, line = told
     assert line.endswith(": distrl evaluator --redis-url redis://distrl-default-evaluator@h:1 --run-id r1")
 
 
@@ -72,3 +75,15 @@ def test_a_password_is_named_and_not_shown(tmp_path, monkeypatch):
     assert "s3cret" not in line
     monkeypatch.delenv("DISTRL_REDIS_PASSWORD")
     assert "DISTRL_REDIS_PASSWORD_FILE" not in told_for(tmp_path, "redis://h:1")[0]
+
+
+def test_a_run_whose_own_redis_listens_names_the_file_of_its_password(tmp_path):
+    url, told, password_file = "redis://10.0.0.1:7000", [], tmp_path / "redis.password"
+    password_file.write_text("s3cret")
+    password_file.chmod(0o600)
+    redis = RunRedis("unix:///run/redis.sock", url, password_file)
+    run = run_in(tmp_path, redis.here, "k" * 64)
+    _tell_how_to_join(run, redis, SimpleNamespace(event=told.append))
+    assert f"DISTRL_REDIS_PASSWORD_FILE naming a copy of {password_file}: distrl actors --redis-url {url} " in told[0]
+    assert "s3cret" not in "".join(told)
+    assert redis.of_any_host == f"{url}?password_file={password_file}"

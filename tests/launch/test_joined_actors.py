@@ -4,6 +4,7 @@ import threading
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ from distrl.interrupt import Interrupt
 from distrl.launch import fleet, joined_actors
 from distrl.launch.joined_actors import JoinedActors, join_actors
 from distrl.launch.outcome import Outcome
+from distrl.launch.run_to_join import NamedRun
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import RoleStatus
 from distrl.roles.description import Run, RunAddress, RunDescription
@@ -34,10 +36,12 @@ class Joined:
     run: Run
     interrupt: Interrupt = field(default_factory=Interrupt)
     told: list[str] = field(default_factory=list)
+    to_join: object = field(default_factory=lambda: NamedRun("redis://host", "r", Trust))
 
     def outcome(self, *script, count=2, patient=False):
         self.parent = JoinedActors(
-            self.run, self.backend, self.launcher, count, self.interrupt, self.told.append, patient=patient
+            *(self.run, self.backend, self.launcher, count, self.interrupt, self.told.append, self.to_join),
+            patient=patient,
         )
         lines, one_round = iter(script), self.parent._round
 
@@ -110,6 +114,19 @@ def test_states_are_reported_with_a_rate_if_there_is_one(joined, rate, told):
     both = [joined.beats(role, env_steps_per_s=rate) for role in (FIRST, SECOND)]
     joined.outcome(nothing, *both, nothing, joined.interrupted)
     assert told in joined.told
+
+
+def test_an_outage_of_a_redis_that_the_run_has_left_is_not_waited_for(joined, monkeypatch):
+    def away(_ids):
+        raise OutageError("unreachable")
+
+    monkeypatch.setattr(joined.backend.registry, "actors", away)
+    joined.to_join = SimpleNamespace(moved=lambda: False, ended=lambda: "solved")
+    assert joined.outcome(nothing, patient=True) == Outcome(0, "solved")
+    assert joined.told[0] == "the run has ended: solved"
+    joined.to_join = SimpleNamespace(moved=lambda: True, ended=lambda: None)
+    with pytest.raises(FencedError, match="launched again"):
+        joined.outcome(nothing, patient=True)
 
 
 def test_a_run_that_has_removed_its_keys_has_ended(joined):
@@ -261,9 +278,8 @@ def test_only_who_waits_tries_again(monkeypatch, wait, error):
     monkeypatch.setattr(joined_actors, "WAIT_S", 0.0)
 
     def join():
-        return join_actors(
-            "redis://h", "r", Trust, 2, wait=wait, log_dir=Path(), report=told.append, interrupt=Interrupt()
-        )
+        named = NamedRun("redis://h", "r", Trust)
+        return join_actors(named, 2, wait=wait, log_dir=Path(), report=told.append, interrupt=Interrupt())
 
     if not wait:
         with pytest.raises(type(error)):
@@ -282,7 +298,7 @@ def test_who_is_interrupted_while_waiting_leaves(monkeypatch):
     monkeypatch.setattr(joined_actors, "WAIT_S", 0.01)
     threading.Timer(0.05, lambda: setattr(interrupt, "code", 130)).start()
     options = {"wait": True, "log_dir": Path(), "report": lambda text: None}
-    assert join_actors("redis://h", "r", Trust, 2, interrupt=interrupt, **options).exit_code == 130
+    assert join_actors(NamedRun("redis://h", "r", Trust), 2, interrupt=interrupt, **options).exit_code == 130
 
 
 def test_the_key_is_read_when_the_run_is_there(tmp_path):
@@ -295,12 +311,12 @@ def test_the_key_is_read_when_the_run_is_there(tmp_path):
 
     options = {"wait": False, "log_dir": tmp_path, "report": read.append, "interrupt": Interrupt()}
     with pytest.raises(MissingRunError):
-        join_actors(url, "r", trust, 1, **options)
+        join_actors(NamedRun(url, "r", trust), 1, **options)
     assert read == []
     backend = connect(url, "r", name="test", give_up_s=1.0)
     backend.create("{}")
     with pytest.raises(ConfigError, match="no run key"):
-        join_actors(url, "r", trust, 1, **options)
+        join_actors(NamedRun(url, "r", trust), 1, **options)
 
 
 @pytest.fixture
@@ -332,9 +348,10 @@ def test_who_waits_waits_for_the_key_of_the_launch(signed_run, tmp_path, monkeyp
         file.chmod(0o600)
 
     options = {"log_dir": tmp_path, "report": copied, "interrupt": Interrupt()}
+    named = NamedRun(signed_run.url, "r", lambda: Trust(given_key()))
     with pytest.raises(RunKeyError, match="No such file"):
-        join_actors(signed_run.url, "r", lambda: Trust(given_key()), 1, wait=False, **options)
-    assert join_actors(signed_run.url, "r", lambda: Trust(given_key()), 1, wait=True, **options) == Outcome(0, "r")
+        join_actors(named, 1, wait=False, **options)
+    assert join_actors(named, 1, wait=True, **options) == Outcome(0, "r")
     assert told[0].startswith(f"waiting: DISTRL_RUN_KEY_FILE {file} cannot be read")
     assert "does not have its signature" in told[1]
     assert len(told) == 2
@@ -345,4 +362,4 @@ def test_a_wrong_key_in_a_variable_is_not_waited_for(signed_run, tmp_path, monke
     signed_run(new_key())
     options = {"wait": True, "log_dir": tmp_path, "report": lambda text: None, "interrupt": Interrupt()}
     with pytest.raises(RunKeyError, match="does not have its signature"):
-        join_actors(signed_run.url, "r", lambda: Trust(given_key()), 1, **options)
+        join_actors(NamedRun(signed_run.url, "r", lambda: Trust(given_key())), 1, **options)

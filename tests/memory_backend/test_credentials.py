@@ -55,6 +55,17 @@ def test_the_nearest_source_wins(environment, file):
     assert credentials.url_of_environment() == "redis://me@host:6379/1"
 
 
+def test_the_file_that_a_url_names_is_for_this_url_alone(environment, file):
+    environment(REDIS_PASSWORD="of another server")
+    assert credentials.password(f"{URL}?password_file={file}&namespace=a") == "in a file"
+    assert credentials.password(f"unix:///r.sock?password_file={file}") == "in a file"
+    assert credentials.password(URL) == "of another server"
+    assert credentials.carried(f"{URL}?password_file={file}") == {"DISTRL_REDIS_PASSWORD": "in a file"}
+    file.chmod(0o644)
+    with pytest.raises(ConfigError, match=f"others may read password_file {file}; chmod 600"):
+        credentials.password(f"{URL}?password_file={file}")
+
+
 @pytest.mark.row("S08")
 @pytest.mark.parametrize(
     ("url", "is_meant"),

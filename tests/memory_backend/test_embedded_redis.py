@@ -9,6 +9,7 @@ import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import quote
 
 import psutil
 import pytest
@@ -152,13 +153,41 @@ def test_a_second_run_of_the_same_parent_does_not_keep_the_first_alive():
 
 
 @pytest.mark.redis
-def test_the_guardian_asked_to_terminate_ends_after_the_grace():
-    server = EmbeddedRedis.start(**SIZES, eof_grace_s=0.1)
-    _guardian, child = processes_of(server)
-    server._guardian.terminate()
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_to_every_process_of_a_job_leaves_the_server_to_the_parent(number):
+    """Slurm and systemd send one; the learner can only save while it reaches Redis."""
+    server = EmbeddedRedis.start(**SIZES, eof_grace_s=0.0)
+    guardian, child = processes_of(server)
+    for process in (guardian, child):
+        process.send_signal(number)
+    with redis.Redis.from_url(server.url) as client:
+        for _ in range(3):
+            assert client.ping()
+            time.sleep(0.05)  # redis-server would shut down within 100 ms
+    server._guardian.stdin.close()  # what the parent's death does
     assert server._guardian.wait(20) == 0
-    wait_until_gone(server.directory, child)
+    wait_until_gone(server.directory, guardian, child)
     server.stop()
+
+
+@pytest.mark.redis
+def test_secret_settings_are_in_no_list_of_processes():
+    with EmbeddedRedis.start(**SIZES, further={"user": "default on >s3cret ~* +@all"}) as server:
+        for process in processes_of(server):
+            assert "s3cret" not in " ".join(process.cmdline())
+        assert stat.S_IMODE((server.directory / "redis.conf").stat().st_mode) == 0o600
+        with redis.Redis.from_url(server.url) as client, pytest.raises(redis.AuthenticationError):
+            client.ping()
+        with redis.Redis.from_url(server.url, password="s3cret") as client:
+            assert client.ping()
+
+
+@pytest.mark.redis
+def test_a_temporary_directory_with_odd_characters_serves(monkeypatch):
+    with tempfile.TemporaryDirectory(prefix='a "b\\c é', dir="/tmp") as odd:
+        monkeypatch.setattr(tempfile, "tempdir", odd)
+        with EmbeddedRedis.start(**SIZES) as server, redis.Redis.from_url("unix://" + quote(server.url[7:])) as client:
+            assert client.ping()
 
 
 @pytest.mark.redis
@@ -188,7 +217,10 @@ def test_a_killed_guardian_takes_the_server_with_it_and_stop_cleans_up():
 @pytest.mark.parametrize(
     ("script", "says"),
     [
-        ("#!/bin/sh\necho 'bad directive' > \"${10}\"\nexit 3\n", r"exited with 3: bad directive"),
+        (
+            "#!/bin/sh\necho 'bad directive' > \"$(sed -n 's/^logfile //p' $1 | tr -d '\"')\"\nexit 3\n",
+            r"exited with 3: bad directive",
+        ),
         ("#!/nowhere/interpreter\n", r"server"),
         (None, r"no-such-server"),
     ],
