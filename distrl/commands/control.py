@@ -84,7 +84,7 @@ def _show_run(target: "Target", facts: dict[str, Any], *, as_json: bool) -> None
     # Imported here: tables are rich's, which other commands need not load.
     from distrl.terminal.tables import print_status
 
-    print_status(target.run_id, control, [*zip(roles, ages_s, strict=True)], counts, snapshot)
+    print_status(target.run_id, control, [*zip(roles, ages_s, strict=True)], counts, snapshot, supervisor)
     if supervisor is not None and supervisor_age_s is not None and supervisor_age_s > SILENT_S:
         where = f"process {supervisor.pid} on host {supervisor.host}"
         typer.echo(f"the supervisor, {where}, has been silent for {duration(supervisor_age_s)}")

@@ -22,6 +22,7 @@ from typer.exceptions import Abort, TyperException
 import distrl
 from distrl.commands import (
     actors,
+    autoscale,
     chaos,
     completion,
     config,
@@ -156,6 +157,7 @@ for _command in (
     jobs.logs,
     control.status,
     control.scale,
+    autoscale.autoscale,
     control.pause,
     control.resume,
     control.stop,

@@ -24,6 +24,44 @@ TLS_SCHEMES = ("rediss", "valkeys")
 """First letters of the schemes of TLS, also of Sentinels and Clusters."""
 
 
+class AutoscaleConfig(Section):
+    """The number of actors that follows from how long learner and actors wait for each other."""
+
+    enabled: bool = False
+    """Whether the run chooses its number of actors itself. `distrl autoscale` and `distrl scale` change that later."""
+    min_count: int = Field(1, ge=1)
+    """Fewest actors."""
+    max_count: int | None = Field(None, ge=1)
+    """Most actors; null: as many as `distrl scale` may request, see `actors.max_count`."""
+    window_s: float = Field(60.0, gt=0.0)
+    """Seconds of undisturbed training that one judgement takes. It should hold several updates of the learner."""
+    lower_after_s: float = Field(300.0, ge=0.0)
+    """How long every judgement must be for fewer actors before there are fewer."""
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        if self.max_count is not None and self.min_count > self.max_count:
+            raise ValueError(f"min_count: {self.min_count} is more than max_count: {self.max_count}; set one of them")
+        return self
+
+    def check(self, run: "RunConfig") -> None:
+        """Refuse it for runs whose number of actors is fixed, and bounds that contradict those of the run."""
+        if self.enabled and run.deterministic:
+            raise ValueError("actors.autoscale.enabled needs actors.count >= 1; actors.count: 0 is one process")
+        if self.enabled and not run.undeclared and run.algorithm.rounds:
+            raise ValueError(
+                f"actors.autoscale.enabled: {run.algorithm.name} makes each update of one gradient of every actor: "
+                "their number is the size of its batch; leave it out"
+            )
+        most = run.actors.max_count
+        for name in ("min_count", "max_count"):
+            value = getattr(self, name)
+            if most is not None and value is not None and value > most:
+                raise ValueError(
+                    f"actors.autoscale.{name}: {value} is more than actors.max_count: {most}; set one of them"
+                )
+
+
 class ActorsConfig(Section):
     """The fleet of actors."""
 
@@ -39,6 +77,7 @@ class ActorsConfig(Section):
     """rate of set_weights(weights, rate): new = rate * given + (1 - rate) * old."""
     restart_budget: int = Field(20, ge=0)
     """Restarts of one role within ten minutes before the run gives up."""
+    autoscale: AutoscaleConfig = AutoscaleConfig()
 
     def check(self, run: "RunConfig") -> None:
         """Refuse settings that contradict other sections."""
@@ -53,6 +92,7 @@ class ActorsConfig(Section):
                 f"actors.weight_mixing_rate < 1 mixes old weights into every policy, which {which} forbids; "
                 "set one of them"
             )
+        self.autoscale.check(run)
 
 
 class TlsConfig(Section):

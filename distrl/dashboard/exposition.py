@@ -21,7 +21,7 @@ ROLE_NUMBERS = {
     "weights_version": "version of the weights that it acts with or has published",
     "last_step_age_s": "seconds since its last finished step or update",
     "rss_mb": "resident memory, MB",
-    "blocked_share": "share of its time spent waiting for the learner: 0 to 1",
+    "blocked_share": "share of its time spent waiting for the learner, or the learner's for unrolls: 0 to 1",
 }
 _OWN = {"run_up", "unrolls", "dropped_unrolls", "redis_failovers", *(f"role_{name}" for name in ROLE_NUMBERS)}
 _TWICE = {"training_s"}  # `wall_s` of a run that lasts

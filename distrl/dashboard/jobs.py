@@ -28,6 +28,7 @@ from distrl.memory_backend.records import (
     SILENT_S,
     Control,
     RoleStatus,
+    SupervisorStatus,
     blocked_share,
     heartbeat_ages_s,
     rates_while_paused,
@@ -101,6 +102,7 @@ class Look:
     control: Control = field(default_factory=Control)
     counts: LedgerCounts = field(default_factory=LedgerCounts)
     redis: Mapping[str, Any] = field(default_factory=dict)
+    supervisor: SupervisorStatus | None = None
     problem: str | None = None
 
     @property
@@ -110,6 +112,8 @@ class Look:
             return {}
         actors = sum(role.role == "actor" for role in self.roles)
         fleet = {"actors_up": actors, "actors_blocked_share": blocked_share(self.roles)}
+        if self.supervisor is not None:
+            fleet["actors_wanted"] = self.supervisor.actors_wanted
         return {**self.snapshots[-1][1], **fleet, **rates_while_paused(self.roles)}
 
 
@@ -187,6 +191,7 @@ class Job:
             roles=roles,
             seen_s=dict(zip(((role.role, role.id) for role in roles), heartbeat_ages_s(now, roles), strict=True)),
             control=registry.control(),
+            supervisor=registry.supervisor(),
             counts=backend.ledger.counts(),
             redis={
                 **redis,

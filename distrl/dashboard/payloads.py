@@ -239,6 +239,7 @@ def live_part(look: Look) -> Json:
         "at": look.at,
         "problem": look.problem,
         "control": {key: value for key, value in asdict(look.control).items() if key != "stacks"},
+        "supervisor": None if look.supervisor is None else asdict(look.supervisor),
         "roles": [role_row(role, look) for role in look.roles],
         "shares": time_shares(look.roles),
         "ledger": _unrolls(look.counts),

@@ -104,7 +104,7 @@ def _of_roles(before: Look, now: Look, *, awaits_actors: bool) -> Iterator[Findi
     for role in learners:
         updated = "" if role.state.startswith("starting") else f", last update {duration(role.last_step_age_s)} ago"
         yield Finding("ok", "learner", f"{role.state}{updated}, {role.rss_mb:,.0f} MB")
-    wanted = now.control.target_actors
+    wanted = None if now.control.autoscale else now.control.target_actors
     short = wanted is not None and len(actors) < wanted
     if not actors and now.control.stop is not None:
         yield Finding("ok", "actors", "none: the run is stopping")

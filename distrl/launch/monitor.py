@@ -45,6 +45,7 @@ class Monitor:
         self.ledger = LedgerCounts()
         self.peak_rss_mb: dict[str, float] = {}
         self.restarts = 0
+        self.actors_wanted: int | None = None
 
     def write_configuration(self, settings: Settings) -> None:
         """Write the settings where `tensorboard.labels` ask for them, without secrets."""
@@ -147,6 +148,7 @@ class Monitor:
             blocked = total / looks
         fleet: Snapshot = {
             "actors_up": self._actors_up,
+            "actors_wanted": self.actors_wanted,
             "rss_mb": round(self._rss_mb, 1),
             "cpu_cores": round(self._cpu_cores, 3),
             "restarts": self.restarts,

@@ -33,7 +33,8 @@ def _numbers(backend: Backend) -> Iterator[str]:
     yield f"         {counts.produced} produced, {counts.trained} trained, {counts.lost} lost, dropped: {dropped}"
     yield f"tickets: {free} free, {held} held"
     yield f"weights: version {backend.weights.version()}"
-    requested = f"{'pause' if control.paused else 'no pause'}, actors: {control.target_actors or 'as configured'}"
+    actors = "autoscaling" if control.autoscale else control.target_actors or "as configured"
+    requested = f"{'pause' if control.paused else 'no pause'}, actors: {actors}"
     yield f"requested: {requested}"
 
 

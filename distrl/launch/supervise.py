@@ -10,13 +10,14 @@ from pathlib import Path
 from distrl.config import RunConfig
 from distrl.errors import EnvironmentFailedError, MemoryBackendError, StalledError
 from distrl.interrupt import Interrupt
+from distrl.launch.autoscaling import Autoscaling
 from distrl.launch.fleet import Fleet, Handle, HangWatch, Launcher, Member, end, have_ended
 from distrl.launch.monitor import Monitor
 from distrl.launch.outcome import Outcome
 from distrl.launch.restarts import fatal_end, restart
 from distrl.launch.stall_report import stall_report
 from distrl.memory_backend.backend import Backend
-from distrl.memory_backend.records import RoleStatus, SupervisorStatus
+from distrl.memory_backend.records import Control, RoleStatus, SupervisorStatus
 from distrl.metrics.phrases import role_states
 from distrl.roles.machine import cores
 from distrl.roles.plan import ACTORS_PER_CORE, Role, most_actors, roles_beside_actors
@@ -59,6 +60,7 @@ class Supervisor:
         self._learner_trains = False
         self._is_first_start = True  # no learner has trained yet
         self._target, self._most = config.started_actors, most_actors(config)
+        self._autoscaling = Autoscaling(config)
         self._scaling_from: int | None = None
         self._without_actors = False  # as last reported
         self._reported: set[Role] = set()  # roles with a heartbeat
@@ -122,7 +124,16 @@ class Supervisor:
 
     def _beat(self) -> None:
         self._beats += 1
-        self._backend.registry.beat_supervisor(SupervisorStatus(socket.gethostname(), os.getpid(), self._beats))
+        status = SupervisorStatus(
+            socket.gethostname(),
+            os.getpid(),
+            self._beats,
+            actors=self._target if self._most else None,
+            autoscales=self._autoscaling.enabled,
+            actors_wanted=self._autoscaling.wanted,
+            wanted_because=self._autoscaling.reason,
+        )
+        self._backend.registry.beat_supervisor(status)
         if self._config.memory.url is not None:  # a server of the run's own ends with it
             self._backend.keep(self._config.memory.keep_s)
 
@@ -132,17 +143,41 @@ class Supervisor:
         self._monitor.report_requests(self._backend)
         if control.stop is not None and not self._learner_decided(control.stop):
             return self._asked_to_stop(control.stop, 0)
-        if control.target_actors is not None and control.target_actors != self._target:
-            self._scale(control.target_actors, forced=control.target_forced)
+        self._obey(control)
         self._look_for_places()
         statuses = [status for status in self._backend.registry.roles() if self._is_up(status)]
         self._reported = {Role.of(status) for status in statuses}
         self._learner_trains = any(map(self._is_training, statuses))
         for status in statuses:
             self._kill_if_hung(status)
+        self._autoscale(control, statuses)
         self._monitor.update(self._backend, statuses)
         awaits_actors = control.stop is None and self._awaits_actors(statuses)  # at the end all have left
         return self._check_progress(statuses, paused=control.paused or awaits_actors)
+
+    def _obey(self, control: Control) -> None:
+        """Follow requests for another number of actors; an operator's number ends autoscaling."""
+        self._autoscaling.obey(control, self._target)
+        if self._autoscaling.enabled or control.target_actors is None or control.target_actors == self._target:
+            return
+        self._scale(control.target_actors, forced=control.target_forced)
+        self._autoscaling.restart(self._target)
+
+    def _autoscale(self, control: Control, statuses: Sequence[RoleStatus]) -> None:
+        """Bring the wanted number of actors up to date, and follow it where this run starts actors."""
+        before = self._target if self._most else self._autoscaling.wanted
+        own = [status for status in statuses if status.role != "actor" or self._starts(Role.of(status))]
+        self._autoscaling.look(control, own)
+        wanted = self._monitor.actors_wanted = self._autoscaling.wanted
+        if wanted is None or wanted == before or not self._autoscaling.enabled:
+            return
+        self._monitor.event(f"{_actors(wanted)} wanted: {self._autoscaling.reason}")
+        if self._most:
+            self._scale(wanted, forced=True)
+
+    def _starts(self, role: Role) -> bool:
+        """Return whether it is one of the actors that are scaled: the run's own, or all where all join."""
+        return role in self.fleet.members or not self._most
 
     def _is_up(self, status: RoleStatus) -> bool:
         """Return whether the role is up; a member that is down or has no place is not, roles joined by hand are."""
@@ -387,6 +422,10 @@ class Supervisor:
 
     def _is_training(self, status: RoleStatus) -> bool:
         return status.role == "learner" and self._watch.is_current(status)
+
+
+def _actors(count: int) -> str:
+    return "1 actor" if count == 1 else f"{count} actors"
 
 
 def _states(statuses: Sequence[RoleStatus]) -> str:

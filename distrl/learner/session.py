@@ -94,6 +94,11 @@ class Session:
         return self._waits.under_way_s("unrolls")
 
     @property
+    def waited_for_unrolls_s(self) -> float:
+        """Seconds that the learner has waited for unrolls, of all the training."""
+        return self._waits.total_s("unrolls")
+
+    @property
     def time_shares(self) -> Mapping[str, float]:
         """Name -> share of the learner's time in the last snapshot's interval."""
         return self._reporter.time_shares

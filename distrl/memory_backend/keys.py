@@ -90,9 +90,9 @@ TABLE = (
     Row(
         "control",
         "hash",
-        "paused, stop, target_actors, target_forced, stacks; checkpoint and evaluation: .asked, .done; "
-        "'set <path>' -> value as JSON",
-        "8 fields and one per setting",
+        "paused, stop, target_actors, target_forced, autoscale, min_actors, max_actors, stacks; checkpoint and "
+        "evaluation: .asked, .done; 'set <path>' -> value as JSON",
+        "12 fields and one per setting",
     ),
     Row("requests", "stream", "by, what: what operators asked, for the event log", "about 200"),
     Row("tickets", "list", "free permissions to start an unroll", "k + 1 batches"),

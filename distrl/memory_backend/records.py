@@ -48,6 +48,8 @@ class Control:
     """Requests of operators to a running job.
 
     Attributes:
+        autoscale: Whether the number of actors follows from the run's own measurements, within `min_actors` and
+            `max_actors` (0: no bound); None: no operator has changed it. While it does, `target_actors` has no effect.
         settings: Dotted path of the configuration -> its new value.
     """
 
@@ -55,6 +57,9 @@ class Control:
     stop: str | None = None  # the reason, once asked
     target_actors: int | None = None
     target_forced: bool = False
+    autoscale: bool | None = None
+    min_actors: int | None = None
+    max_actors: int | None = None
     stacks: bool = False  # heartbeats are to tell what every thread is doing
     settings: Mapping[str, Value] = field(default_factory=dict)
     checkpoint: Demand = NOT_ASKED
@@ -78,7 +83,7 @@ class RoleStatus:
     last_step_age_s: float = 0.0  # age of the last finished environment step or update
     rss_mb: float = 0.0
     peak_rss_mb: float = 0.0
-    blocked_share: float = 0.0  # of an actor's time since the beat before: waiting for the learner
+    blocked_share: float = 0.0  # of its time since the beat before: actors wait for the learner, it for unrolls
     waits: Mapping[str, float] = field(default_factory=dict)  # where its time went lately: name -> share
     cpu_share: float = 0.0  # of one core, since the beat before; above 1 with several threads
     stacks: str = ""  # of every thread, while they are requested
@@ -87,11 +92,22 @@ class RoleStatus:
 
 @dataclass(frozen=True, slots=True)
 class SupervisorStatus:
-    """The heartbeat of the process that launched the run; `beat` increases with every one."""
+    """The heartbeat of the process that launched the run; `beat` increases with every one.
+
+    Attributes:
+        actors: Number of actors that it keeps up; None: it starts none.
+        autoscales: Whether that number is the wanted one.
+        actors_wanted: Number of actors that the run wants; None where the number is part of the algorithm.
+        wanted_because: The reason, in words.
+    """
 
     host: str
     pid: int
     beat: int
+    actors: int | None = None
+    autoscales: bool = False
+    actors_wanted: int | None = None
+    wanted_because: str = ""
     at: float = field(default=0.0, compare=False)  # when the registry took it, see `Registry.clock`
 
 

@@ -45,7 +45,10 @@ REQUESTS = 200
 _SETTING = "set "
 """First part of the control hash's fields that hold settings; their paths follow."""
 
-_COUNTS = (b"target_actors", *(f"{errand}.{which}".encode() for errand in ERRANDS for which in ("asked", "done")))
+_COUNTS = (
+    *(b"target_actors", b"min_actors", b"max_actors"),
+    *(f"{errand}.{which}".encode() for errand in ERRANDS for which in ("asked", "done")),
+)
 """Fields of the control hash that hold numbers."""
 
 _SUPERVISOR = "supervisor"
@@ -68,6 +71,9 @@ class Requests(TypedDict, total=False):
     stop: str
     target_actors: int
     target_forced: bool
+    autoscale: bool
+    min_actors: int
+    max_actors: int
     stacks: bool
 
 
@@ -362,7 +368,9 @@ def _supervisor(text: bytes) -> SupervisorStatus | None:
     except ValidationError:
         return None
     plain = all(map(_is_plain, asdict(status).values()))
-    return replace(status, host=printable(status.host)) if plain else None
+    return (
+        replace(status, host=printable(status.host), wanted_because=printable(status.wanted_because)) if plain else None
+    )
 
 
 def _request(fields: Mapping[bytes, bytes]) -> Request | None:
@@ -400,17 +408,24 @@ def _control(told: Mapping[bytes, bytes]) -> tuple[Control, list[str]]:
     stop = told.get(b"stop")
     settings, odd = _settings(told)
     counts = {name: told[name] for name in _COUNTS if name in told}
-    target = counts.get(b"target_actors", b"")
+    target, least, most = (_count(counts.get(name)) for name in (b"target_actors", b"min_actors", b"max_actors"))
     control = Control(
         paused=told.get(b"paused") == b"1",
         stop=None if stop is None else printable(_words(stop)),
-        target_actors=int(target) if is_number(target) else None,
+        target_actors=target,
         target_forced=told.get(b"target_forced") == b"1",
+        autoscale={b"1": True, b"0": False}.get(told.get(b"autoscale", b"")),
+        min_actors=least,
+        max_actors=most,
         stacks=told.get(b"stacks") == b"1",
         settings=settings,
         **{errand: _demand(told, errand) for errand in ERRANDS},
     )
     return control, [*odd, *[_words(name) for name, value in counts.items() if not is_number(value)]]
+
+
+def _count(text: bytes | None) -> int | None:
+    return int(text) if text is not None and is_number(text) else None
 
 
 def _settings(told: Mapping[bytes, bytes]) -> tuple[dict[str, Value], list[str]]:

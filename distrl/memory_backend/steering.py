@@ -92,7 +92,62 @@ class Steering:
                 f"actors: {actors} is more than this run may have, {most} (actors.max_count); "
                 f"if you mean it: distrl scale {actors} --force"
             )
-        self._ask(f"scale to {actors}", lambda: self._registry.set_control(target_actors=actors, target_forced=force))
+        self._fix(actors, f"scale to {actors}", forced=force)
+
+    def autoscale(self, least: int | None = None, most: int | None = None) -> int | None:
+        """Let the number of actors follow from the run's own measurements; `scale` and `fix_actors` end that.
+
+        Args:
+            least, most: Bounds; None: those of `actors.autoscale`.
+
+        Returns:
+            The most actors; None if the run's actors join by themselves and no bound was given.
+
+        Raises:
+            ConfigError: The bounds contradict each other or the run's own bound, or the number of actors is part of
+                the algorithm.
+        """
+        config, bound = self._config, self._described(_Bounded).most_actors
+        if config.algorithm.rounds:
+            raise ConfigError(
+                f"{config.algorithm.name} makes each update of one gradient of every actor: their number is the size "
+                "of its batch; choose it with distrl scale"
+            )
+        least = config.actors.autoscale.min_count if least is None else least
+        most = config.actors.autoscale.max_count if most is None else most
+        if bound and max(least, most or 0) > bound:
+            raise ConfigError(
+                f"actors: {max(least, most or 0)} is more than this run may have, {bound} (actors.max_count)"
+            )
+        if least < 1 or (most is not None and most < least):
+            raise ConfigError(f"actors: from {least} to {most}: the first number must be 1 or more, and not the larger")
+        words = f"at least {least} actors" if most is None else f"{least} to {most} actors"
+        self._ask(
+            f"autoscale, {words}",
+            lambda: self._registry.set_control(autoscale=True, min_actors=least, max_actors=most or 0),
+        )
+        return most or bound or None
+
+    def fix_actors(self) -> int | None:
+        """End autoscaling; the run keeps the number of actors that it has.
+
+        Returns:
+            That number; None if the run starts no actors of its own.
+        """
+        supervisor = self._registry.supervisor()
+        actors = None if supervisor is None else supervisor.actors
+        self._fix(actors, "end autoscaling", forced=True)
+        return actors
+
+    def _fix(self, actors: int | None, what: str, *, forced: bool) -> None:
+        """Request a number of actors, and the end of autoscaling with it: nothing else may change that number."""
+        if actors is None:
+            self._ask(what, lambda: self._registry.set_control(autoscale=False))
+            return
+        self._ask(
+            what,
+            lambda: self._registry.set_control(autoscale=False, target_actors=actors, target_forced=forced),
+        )
 
     def checkpoint(self) -> int:
         """Request a checkpoint from the learner; return the request's number for `is_done`."""

@@ -19,6 +19,7 @@ class Waits:
         self._lock = threading.Lock()
         self._since = clock()
         self._seconds: dict[str, float] = {}
+        self._totals_s: dict[str, float] = {}
         self._open: dict[str, float] = {}  # name -> when the measurement that is under way began
 
     @contextmanager
@@ -38,6 +39,13 @@ class Waits:
             began = self._open.get(name)
             return 0.0 if began is None else self._clock() - began
 
+    def total_s(self, name: str) -> float:
+        """Return the seconds counted under a name since the start, those of an open measurement included."""
+        with self._lock:
+            began = self._open.get(name)
+            under_way_s = 0.0 if began is None else self._clock() - began
+            return self._totals_s.get(name, 0.0) + under_way_s
+
     def shares(self) -> dict[str, float]:
         """Return name -> share of the wall time since the last call (at first: since the start), 0 to 1 each.
 
@@ -55,7 +63,8 @@ class Waits:
             return shares
 
     def _count(self, name: str, began: float, ended: float) -> None:
-        self._seconds[name] = self._seconds.get(name, 0.0) + ended - began
+        for seconds in (self._seconds, self._totals_s):
+            seconds[name] = seconds.get(name, 0.0) + ended - began
 
 
 class LagHistogram:

@@ -97,6 +97,13 @@ METRICS = (
         timed=True,
     ),
     Metric("actors_up", "fleet", "actors", "actors with a heartbeat", timed=True),
+    Metric(
+        "actors_wanted",
+        "fleet",
+        "actors",
+        "number of actors with which neither learner nor actors wait for long",
+        timed=True,
+    ),
     Metric("rss_mb", "fleet", "MB", "resident memory of all roles", timed=True),
     Metric("cpu_cores", "fleet", "cores", "processor time of all roles", timed=True),
     Metric("checkpoint_age_s", "fleet", "s", "age of the newest checkpoint of this learner", timed=True),

@@ -29,6 +29,7 @@ class LearnerRole(JoinedRole):
     def __init__(self, role: Role, address: RunAddress, stop: threading.Event) -> None:
         super().__init__(role, address, stop)
         self._session: Session | None = None
+        self._waited = (self._entered_at, 0.0)  # when the newest heartbeat was made, and seconds waited until then
         self._enter("starting: importing the framework")
 
     def _work(self, cleanup: ExitStack) -> str:
@@ -72,9 +73,10 @@ class LearnerRole(JoinedRole):
 
     def status(self) -> RoleStatus:
         """The heartbeat; `last_step_age_s` is the age of the last update."""
-        self._awake.look()
+        now = self._awake.look()
         if self._session is None:
             return self._identity()
+        (since, before_s), self._waited = self._waited, (now, self._session.waited_for_unrolls_s)
         state = self._session.learner.state
         waits = self._session.waits_for_unrolls_s > WAITING_S
         return replace(
@@ -85,5 +87,6 @@ class LearnerRole(JoinedRole):
             env_steps_per_s=0.0 if waits else self._session.env_steps_per_s,
             weights_version=state.weights_version,
             last_step_age_s=self._awake.age_s(self._session.learner.last_update_at),
+            blocked_share=min((self._waited[1] - before_s) / max(now - since, 1e-9), 1.0),
             waits={"unrolls": 1.0} if waits else self._session.time_shares,
         )

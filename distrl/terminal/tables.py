@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from distrl.memory_backend.ledger import LedgerCounts
-from distrl.memory_backend.records import SILENT_S, Control, RoleStatus, blocked_share
+from distrl.memory_backend.records import SILENT_S, Control, RoleStatus, SupervisorStatus, blocked_share
 from distrl.metrics.phrases import NO_EPISODE, UNKNOWN, lost_words, return_words, waiting_words
 from distrl.metrics.snapshot import Snapshot, amount, number
 from distrl.runs.summary import duration
@@ -22,16 +22,21 @@ def print_status(
     aged: Sequence[tuple[RoleStatus, float]],
     counts: LedgerCounts,
     snapshot: Snapshot,
+    supervisor: SupervisorStatus | None = None,
 ) -> None:
     """Print a running job: requests of operators, progress, roles with the ages of their heartbeats, all unrolls."""
     console = Console(highlight=False)
     asked = f"stopping ({control.stop})" if control.stop is not None else "paused" if control.paused else "running"
-    target = "" if control.target_actors is None else f", {control.target_actors} actors requested"
+    autoscales = supervisor is not None and supervisor.autoscales
+    fixed = None if autoscales else control.target_actors
+    target = ", autoscaling" if autoscales else "" if fixed is None else f", {fixed} actors requested"
     console.print(f"[bold]{run_id}[/]  {asked}{target}")
     if not snapshot:
         console.print("no update yet")
     else:
         console.print(_progress(snapshot, blocked_share([role for role, _ in aged])))
+    if supervisor is not None and supervisor.actors_wanted is not None:
+        console.print(f"actors wanted: {supervisor.actors_wanted} ({supervisor.wanted_because})")
     if aged:
         console.print(_roles(aged))
     dropped = sum(counts.dropped.values())

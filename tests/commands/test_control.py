@@ -79,8 +79,12 @@ def backend(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "control", "line"),
     [
-        (["scale", "5"], Control(target_actors=5), "requested 5 actors; "),
-        (["scale", "1", "--force"], Control(target_actors=1, target_forced=True), "requested 1 actor; "),
+        (["scale", "5"], Control(target_actors=5, autoscale=False), "requested 5 actors; "),
+        (
+            ["scale", "1", "--force"],
+            Control(target_actors=1, target_forced=True, autoscale=False),
+            "requested 1 actor; ",
+        ),
         (["pause"], Control(paused=True), "pause requested; "),
         (["resume"], Control(paused=False), "resume requested\n"),
         (["stop"], Control(stop="asked"), "stop requested\n"),
@@ -98,13 +102,13 @@ def test_pause_and_resume_leave_the_rest(capsys, backend, workplace):
     make_run(workplace / "first")
     for command in (["scale", "3"], ["pause"], ["resume"]):
         assert run(capsys, *command, "--run", "first")[0] == 0
-    assert backend.registry.control() == Control(paused=False, target_actors=3)
+    assert backend.registry.control() == Control(paused=False, target_actors=3, autoscale=False)
 
 
 @pytest.mark.parametrize(
     ("arguments", "control"),
     [
-        (["scale", "5", "first"], Control(target_actors=5)),
+        (["scale", "5", "first"], Control(target_actors=5, autoscale=False)),
         (["pause", "first"], Control(paused=True)),
         (["resume", "first"], Control(paused=False)),
         (["stop", "first"], Control(stop="asked")),
@@ -194,7 +198,18 @@ def test_status_says_that_the_supervisor_is_silent(capsys, backend, workplace, m
     out = run(capsys, "status", "first")[1]
     assert [line for line in out.splitlines() if "supervisor" in line] == last
     told = json.loads(run(capsys, "status", "first", "--json")[1])["supervisor"]
-    assert told == {"host": "box", "pid": 7, "beat": 3, "at": 1000.0, "heartbeat_age_s": age_s}
+    wanted = {"actors": None, "autoscales": False, "actors_wanted": None, "wanted_because": ""}
+    assert told == {"host": "box", "pid": 7, "beat": 3, **wanted, "at": 1000.0, "heartbeat_age_s": age_s}
+
+
+@pytest.mark.parametrize(("autoscales", "asked"), [(True, "autoscaling"), (False, "2 actors requested")])
+def test_status_has_the_wanted_number_of_actors_and_its_reason(capsys, backend, workplace, autoscales, asked):
+    make_run(workplace / "first")
+    backend.registry.set_control(target_actors=2)
+    backend.registry.beat_supervisor(SupervisorStatus("box", 7, 3, 3, autoscales, 4, "the learner waits"))
+    out = run(capsys, "status", "first")[1]
+    assert out.splitlines()[0] == f"r1  running, {asked}"
+    assert "actors wanted: 4 (the learner waits)" in out.splitlines()
 
 
 def test_status_before_the_first_update(capsys, backend, workplace):
@@ -214,6 +229,9 @@ def test_status_as_json(capsys, backend, workplace):
         "stop": None,
         "target_actors": None,
         "target_forced": False,
+        "autoscale": None,
+        "min_actors": None,
+        "max_actors": None,
         "stacks": False,
         "settings": {},
         "checkpoint": nothing,
@@ -322,7 +340,7 @@ def test_on_a_real_redis(capsys, workplace):
         make_run(workplace / "first", redis_url=redis.url)
         assert run(capsys, "scale", "4", "--run", "first")[0] == 0
         assert run(capsys, "pause", "--redis-url", redis.url, "--run-id", "r1")[0] == 0
-        assert real.registry.control() == Control(paused=True, target_actors=4)
+        assert real.registry.control() == Control(paused=True, target_actors=4, autoscale=False)
         assert "actors requested" in run(capsys, "status", "--run", "first")[1]
         code, _, err = run(capsys, "stop", "--redis-url", redis.url, "--run-id", "unknown")
         assert (code, len(err.splitlines())) == (6, 1)

@@ -41,11 +41,30 @@ def test_replicas_are_refused_where_nothing_is_shared():
         ),
         ({"memory": {"compression": "zstd"}}, "memory.compression: zstd is for unrolls; actors of a2c ship gradients"),
         ({"learner": {"batch_size": 2}}, "learner.batch_size: a2c applies one gradient of every worker; leave it out"),
+        (
+            {"actors": {"autoscale": {"enabled": True}}},
+            "actors.autoscale.enabled: a2c makes each update of one gradient of every actor: their number is the size",
+        ),
     ],
 )
 def test_rounds_leave_no_room_for_some_settings(sections, told):
     with pytest.raises(ValueError, match=told):
         RunConfig.model_validate({"algorithm": {"name": "a2c"}, **sections})
+
+
+@pytest.mark.parametrize(
+    ("actors", "message"),
+    [
+        ({"autoscale": {"min_count": 3, "max_count": 2}}, "min_count: 3 is more than max_count: 2; set one of them"),
+        ({"max_count": 4, "autoscale": {"max_count": 5}}, r"autoscale\.max_count: 5 is more than actors\.max_count: 4"),
+        ({"max_count": 4, "autoscale": {"min_count": 5}}, r"autoscale\.min_count: 5 is more than actors\.max_count: 4"),
+        ({"count": 0, "autoscale": {"enabled": True}}, r"autoscale\.enabled needs actors\.count >= 1"),
+        ({"autoscale": {"window_s": 0}}, "window_s"),
+    ],
+)
+def test_autoscaling_needs_bounds_that_agree(actors, message):
+    with pytest.raises(ValueError, match=message):
+        RunConfig.model_validate({"actors": actors})
 
 
 @pytest.mark.parametrize("algorithm", ["impala", "a3c"])

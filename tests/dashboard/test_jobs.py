@@ -10,7 +10,7 @@ from distrl.dashboard import jobs as module
 from distrl.dashboard.jobs import FIRST_RETRY_S, LOOK_S, Job, Jobs, Look, finite, role_row
 from distrl.errors import ConfigError, MemoryBackendError
 from distrl.memory_backend.backend import connect
-from distrl.memory_backend.records import SILENT_S, RoleStatus
+from distrl.memory_backend.records import SILENT_S, RoleStatus, SupervisorStatus
 from distrl.memory_backend.stream import QueueCaps
 from distrl.runs.directories import RunRecord
 
@@ -62,6 +62,8 @@ def test_what_a_job_says(job, run):
     look = run.look()
     assert look.problem is None
     assert look.latest == {"updates": 1, "weights_version": 5, "actors_up": 2, "actors_blocked_share": 0.25}
+    wanted = replace(look, supervisor=SupervisorStatus("h", 1, 1, 2, False, 3, "the learner waits")).latest
+    assert wanted["actors_wanted"] == 3
     assert (look.control.paused, look.control.target_actors) == (True, 2)
     assert look.counts == job.ledger.counts()
     row = role_row(look.roles[0], look)

@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.redis]
 COUNTED = ("updates", "env_steps", "trained_steps", "episodes", "weights_version", "restarts", "mean_return_100")
 UNROLLS = ("produced", "trained", "queued", "in_flight", "lost", "foreign")
 STILL = {"env_steps_per_s", "updates_per_s", "episodes_per_s", "wire_bytes_per_s", "learner_wait_share"}
-ELSEWHERE = {"actors_up", "actors_blocked_share", "cpu_cores", "restarts", "rss_mb"} | STILL
-"""Numbers that page, /metrics and status read from the roles as they are now: paused, they make no steps."""
+ELSEWHERE = {"actors_up", "actors_wanted", "actors_blocked_share", "cpu_cores", "restarts", "rss_mb"} | STILL
+"""Numbers that page, /metrics and status read from the heartbeats as they are now: paused, roles make no steps."""
 AVERAGED = {"env_steps_per_s", "updates_per_s", "wall_s"}
 """Numbers of the summary that the last row has of its own interval, or of the training alone."""
 
@@ -80,8 +80,14 @@ def test_every_place_tells_the_same_numbers(start_run, unhurried, tmp_path, dist
         (listed,) = page.get("/api/runs").json()["runs"]
         shown = page.get(f"/api/runs/{listed['id']}").json()
         the_same(shown["snapshot"], row, of_learner)
-        the_same(told_by_prometheus(page), row, of_learner)
-        the_same(json.loads(distrl_command("status", *where, "--json").stdout)["snapshot"], row, of_learner)
+        prometheus = told_by_prometheus(page)
+        the_same(prometheus, row, of_learner)
+        status = json.loads(distrl_command("status", *where, "--json").stdout)
+        the_same(status["snapshot"], row, of_learner)
+        wanted = run.backend.registry.supervisor().actors_wanted
+        assert wanted >= 1
+        assert {shown["snapshot"]["actors_wanted"], prometheus["actors_wanted"]} == {wanted}
+        assert status["supervisor"]["actors_wanted"] == wanted
         the_same(newest_points(run, row), row, [*row])
         assert {name: shown["snapshot"][name] for name in STILL} == still
         assert shown["run"]["numbers"]["training_s"] == row["wall_s"]

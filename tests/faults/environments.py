@@ -30,6 +30,23 @@ class Stuck(Sleeping):
         return super().step(action)
 
 
+class Paced(Sleeping):
+    """Reads before every step how long it takes, so that a test can make it faster or slower.
+
+    Args:
+        file: A file with the seconds of a step.
+    """
+
+    def __init__(self, file: str) -> None:
+        super().__init__()
+        self._file = file
+
+    def step(self, action):
+        with open(self._file) as file:
+            self._step_s = float(file.read())
+        return super().step(action)
+
+
 class Simulated(Sleeping):
     """Has a process of its own, which it ends when it is closed.
 

@@ -459,6 +459,125 @@ def test_scaling_adds_after_the_highest_id_and_retires_the_highest(world):
     assert world.backend.registry.roles() == []
 
 
+def autoscaled(**changes):
+    """Settings of a run that judges at every look."""
+    return {"count": 1, "autoscale": {"enabled": True, "window_s": 1e-9, "lower_after_s": 0.0, **changes}}
+
+
+def starving(world, share=0.5, **actor):
+    """A line of a script: a learner and its actors report how long they wait for each other."""
+
+    def beat():
+        world.beats(LEARNER, state="training", blocked_share=share, waits={"update": 0.1})()
+        for handle in world.launcher.started:
+            if handle.role.kind == "actor" and handle.code is None:
+                told = {"env_steps_per_s": 100.0, **actor}
+                world.beats(handle.role, **told)()
+
+    return beat
+
+
+def test_a_run_follows_the_number_of_actors_that_it_wants(world):
+    present, told = [], []
+
+    def look():
+        present.append(sum(handle.code is None for handle in world.launcher.started) - 1)
+        told.append(world.backend.registry.supervisor())
+
+    outcome = world.run(
+        starving(world),
+        nothing,
+        look,
+        starving(world, 0.0, blocked_share=0.5),
+        nothing,
+        look,
+        world.asks(stop="asked"),
+        actors=autoscaled(),
+    )
+    assert outcome.exit_code == 0
+    assert present == [2, 1]
+    assert [(one.actors, one.autoscales, one.actors_wanted) for one in told] == [(2, True, 2), (1, True, 1)]
+    assert told[0].wanted_because == "the learner waits 50% of its time for unrolls, actors 0% for the learner"
+    assert world.view.events == [
+        f"2 actors wanted: {told[0].wanted_because}",
+        "scaled from 1 to 2 actors",
+        f"1 actor wanted: {told[1].wanted_because}",
+        "scaled from 2 to 1 actors",
+        "stopping: asked",
+    ]
+
+
+def test_autoscaling_begins_within_its_bounds(world):
+    world.run(nothing, nothing, world.asks(stop="asked"), actors=autoscaled(min_count=3))
+    assert world.view.events[:2] == ["3 actors wanted: 3 to 8 actors are allowed", "scaled from 1 to 3 actors"]
+
+
+def test_an_operators_number_of_actors_ends_autoscaling(world):
+    outcome = world.run(
+        starving(world),
+        world.asks(target_actors=1, autoscale=False),
+        *[starving(world)] * 3,
+        world.asks(stop="asked"),
+        actors=autoscaled(),
+    )
+    assert outcome.exit_code == 0
+    assert [event for event in world.view.events if "scaled" in event] == [
+        "scaled from 1 to 2 actors",
+        "scaled from 2 to 1 actors",
+    ]
+    assert len(world.launcher.of(Role("actor", 1))) == 1
+
+
+def test_autoscaling_that_an_operator_switches_on_goes_on_from_the_number_that_there_is(world):
+    """The number that was requested before, which is still in Redis, has no effect."""
+    numbers = []
+
+    def look():
+        supervisor = world.backend.registry.supervisor()
+        numbers.append((supervisor.autoscales, supervisor.actors, supervisor.actors_wanted))
+
+    pace = {"window_s": 1e-9, "lower_after_s": 0.0}
+    outcome = world.run(
+        world.asks(target_actors=3),
+        *[nothing] * 3,
+        world.asks(autoscale=True, min_actors=1, max_actors=4),
+        nothing,
+        look,
+        starving(world),
+        nothing,
+        look,
+        world.asks(autoscale=True, min_actors=1, max_actors=2),
+        nothing,
+        look,
+        world.asks(stop="asked"),
+        actors={"count": 1, "autoscale": pace},
+    )
+    assert outcome.exit_code == 0
+    assert numbers == [(True, 3, 3), (True, 4, 4), (True, 2, 2)]
+
+
+def test_a_run_whose_actors_join_by_themselves_says_how_many_it_wants(world):
+    guest = Role("actor", 1_000_000)
+
+    def beat():
+        world.beats(LEARNER, state="training", blocked_share=0.5, waits={"update": 0.1})()
+        world.beats(guest, env_steps_per_s=100.0)()
+
+    told = []
+    outcome = world.run(
+        beat,
+        nothing,
+        lambda: told.append(world.backend.registry.supervisor()),
+        world.asks(stop="asked"),
+        actors=autoscaled(),
+        launch={"start_actors": False},
+        memory={"url": "redis://nowhere"},
+    )
+    assert outcome.exit_code == 0
+    assert (told[0].actors, told[0].actors_wanted) == (None, 2)
+    assert world.launcher.of(guest) == []
+
+
 @pytest.mark.parametrize("target", [9, 10**6, 10**17, 0])
 def test_a_number_of_actors_that_the_run_may_not_have_is_refused_and_taken_back(world, target):
     targets = []

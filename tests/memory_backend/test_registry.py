@@ -167,6 +167,10 @@ def test_control_changes_what_is_given_and_leaves_the_rest(backend):
     registry.set_control(paused=False, stop="asked by an operator")
     registry.set_control(target_actors=0)
     assert registry.control() == Control(paused=False, stop="asked by an operator", target_actors=0)
+    registry.set_control(autoscale=True, min_actors=2, max_actors=8)
+    registry.set_control(autoscale=False)
+    control = registry.control()
+    assert (control.autoscale, control.min_actors, control.max_actors) == (False, 2, 8)
 
 
 def test_settings_change_one_by_one_and_keep_their_types(run):
@@ -312,6 +316,7 @@ def test_a_number_that_is_none_leaves_its_snapshot_as_it_is(redis_run):
     ("field", "value"),
     [
         *[("target_actors", value) for value in ("-3", "many", "1.5", "1" + 30 * "0", b"\xff")],
+        *[(name, "soon") for name in ("min_actors", "max_actors")],
         *[("checkpoint.asked", value) for value in ("-1", "soon")],
         *[("set network.learning_rate", value) for value in ("", "{}", "[1]", "1e999", b"\xff", "[" * 100_000)],
     ],
@@ -418,14 +423,20 @@ def test_an_evaluator_that_redis_has_forgotten_stays_the_evaluator(backend):
 def test_the_supervisor_is_no_role_and_its_heartbeat_is_dated(backend):
     assert backend.registry.supervisor() is None
     before = backend.registry.clock()
-    backend.registry.beat_supervisor(SupervisorStatus("host", 42, 7))
+    status = SupervisorStatus("host", 42, 7, 2, True, 3, "the learner waits")
+    backend.registry.beat_supervisor(replace(status, wanted_because="the \x1blearner waits"))
     found = backend.registry.supervisor()
-    assert found == SupervisorStatus("host", 42, 7)
+    assert found == replace(status, wanted_because="the ?learner waits")
     assert before <= found.at <= backend.registry.clock()
     assert (backend.registry.roles(), backend.registry.ignored.total()) == ([], 0)
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"host": "h", "pid": 1}', '{"host": "h", "pid": 1e30, "beat": 1}', "[]"])
+FORGED = '{"host": "h", "pid": 1, "beat": 1, "actors_wanted": 1e30}'
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", '{"host": "h", "pid": 1}', '{"host": "h", "pid": 1e30, "beat": 1}', "[]", FORGED]
+)
 def test_a_forged_heartbeat_of_the_supervisor_is_counted_and_not_believed(backend, text):
     backend.engine.call("HSET", backend._run.keys.actors, "supervisor", text)
     assert [backend.registry.supervisor(), backend.registry.supervisor()] == [None, None]

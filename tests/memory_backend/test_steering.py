@@ -6,7 +6,7 @@ import pytest
 
 from distrl.config import RunConfig
 from distrl.errors import ConfigError, MemoryBackendError
-from distrl.memory_backend.records import Control, Request
+from distrl.memory_backend.records import Control, Request, SupervisorStatus
 from distrl.memory_backend.steering import Steering, operator
 
 
@@ -57,9 +57,59 @@ def test_every_request_is_written_down_with_who_asked(run, describe):
 def test_more_actors_than_the_run_may_have_come_by_force_alone(run, describe):
     describe().scale(9, force=True)
     control = run.backend.registry.control()
-    assert (control.target_actors, control.target_forced) == (9, True)
+    assert (control.target_actors, control.target_forced, control.autoscale) == (9, True, False)
     describe().scale(8)
     assert not run.backend.registry.control().target_forced
+
+
+def bounds_of(run):
+    control = run.backend.registry.control()
+    return control.autoscale, control.min_actors, control.max_actors
+
+
+def test_autoscaling_has_the_bounds_that_were_asked_for_or_those_of_the_configuration(run, describe):
+    steering = describe(actors={"autoscale": {"min_count": 2}})
+    assert steering.autoscale(3, 6) == 6
+    assert bounds_of(run) == (True, 3, 6)
+    assert steering.autoscale() == 8
+    assert bounds_of(run) == (True, 2, 0)
+    steering.autoscale(most=8)
+    assert bounds_of(run) == (True, 2, 8)
+    assert describe(most_actors=0).autoscale(5) is None  # its actors join by themselves
+    assert describe(most_actors=0).autoscale(5, 500) == 500
+    assert bounds_of(run) == (True, 5, 500)
+    assert [request.what for request in asked(run)] == ["autoscale, 5 to 500 actors"]
+    describe().autoscale()
+    assert [request.what for request in asked(run)] == ["autoscale, at least 1 actors"]
+
+
+@pytest.mark.parametrize(("actors", "target"), [(5, 5), (None, None)])
+def test_the_end_of_autoscaling_keeps_the_number_of_actors(run, describe, actors, target):
+    steering = describe()
+    steering.autoscale()
+    run.backend.registry.beat_supervisor(SupervisorStatus("h", 1, 1, actors=actors, autoscales=True, actors_wanted=7))
+    assert steering.fix_actors() == actors
+    control = run.backend.registry.control()
+    assert (control.autoscale, control.target_actors) == (False, target)
+    assert asked(run)[-1].what == "end autoscaling"
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "sections", "message"),
+    [
+        (9, None, {}, "actors: 9 is more than this run may have, 8"),
+        (1, 9, {}, "actors: 9 is more than this run may have, 8"),
+        (4, 3, {}, "actors: from 4 to 3: the first number must be 1 or more, and not the larger"),
+        (0, 3, {}, "actors: from 0 to 3: the first number must be 1"),
+        (None, 1, {"actors": {"autoscale": {"min_count": 2}}}, "actors: from 2 to 1"),
+        (1, 4, {"algorithm": {"name": "a2c"}}, "a2c makes each update of one gradient of every actor"),
+    ],
+)
+def test_autoscaling_that_is_refused_changes_nothing(run, describe, least, most, sections, message):
+    steering = describe(**sections)
+    with pytest.raises(ConfigError, match=message):
+        steering.autoscale(least, most)
+    assert (run.backend.registry.control(), asked(run)) == (Control(), [])
 
 
 def test_an_errand_is_done_when_its_own_number_is(run, describe):

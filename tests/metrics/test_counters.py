@@ -40,6 +40,20 @@ def test_a_wait_under_way_counts_up_to_now():
     assert waits.shares() == {"unrolls": 0.5}
 
 
+def test_totals_go_on_over_looks_at_the_shares():
+    clock = Clock()
+    waits = Waits(clock)
+    assert waits.total_s("unrolls") == 0.0
+    with waits.measure("unrolls"):
+        clock.now += 3
+        waits.shares()
+        clock.now += 2
+        assert waits.total_s("unrolls") == 5.0
+    clock.now += 1
+    waits.shares()
+    assert waits.total_s("unrolls") == 5.0
+
+
 def test_a_wait_that_raises_is_counted():
     clock = Clock()
     waits = Waits(clock)

@@ -40,6 +40,7 @@ def test_a_learner_trains_to_its_stop_condition_and_says_so_to_all(
     assert backend.weights.version() == 6
     status = learner.status()
     assert (status.state, status.incarnation, status.weights_version) == ("stopping", 1, 6)
+    assert 0.0 <= status.blocked_share <= 1.0
     assert status.env_steps >= 5 * 2 * 4 * 32 * 0.5
     assert actor.status().weights_version > 0
     saved = load_newest(tmp_path / "checkpoints")

@@ -38,13 +38,14 @@ export function controls(session, run) {
   const stepper = h("div", { class: "stepper", role: "group", "aria-label": "Number of actors" }, h("label", { for: "actors" }, "Actors"),
     h("button", { type: "button", "aria-label": "One actor fewer", on: { click: () => scale(number.valueAsNumber - 1) } }, "−"), number,
     h("button", { type: "button", "aria-label": "One actor more", on: { click: () => scale(number.valueAsNumber + 1) } }, "+"));
+  const wish = h("span", { class: "sub" });
   const stop = button("Stop …", async () => {
     const text = "It saves a checkpoint and writes its summary. You can resume it later: distrl train --resume.";
     if (await confirmed(`Stop ${run.name}?`, text, "Keep it running", "Stop the run", "danger")) ask("stop");
   }, "danger");
   const settings = h("details", { class: "settings", hidden: true }, h("summary", {}, "Change parameters"), h("div"));
   const element = h("div", { class: "controls", role: "group", "aria-label": "Control of the run", hidden: true },
-    pause, stepper, button("Checkpoint now", () => ask("checkpoint")), button("Evaluate now", () => ask("evaluate")), stop, said, settings);
+    pause, stepper, wish, button("Checkpoint now", () => ask("checkpoint")), button("Evaluate now", () => ask("evaluate")), stop, said, settings);
 
   async function scale(actors) {
     const before = target ?? 1, typed = number.value;
@@ -78,7 +79,10 @@ export function controls(session, run) {
     paused = live.control.paused;
     say(pause, paused ? "Resume" : "Pause");
     pause.classList.toggle("primary", paused);
-    const wanted = live.control.target_actors ?? live.roles.filter((role) => role.role === "actor").length;
+    const { actors = null, actors_wanted = null, autoscales = false, wanted_because = "" } = live.supervisor ?? {};
+    say(wish, actors_wanted === null ? "" : autoscales ? "chosen by the run" : `${whole(actors_wanted)} wanted`);
+    wish.title = wanted_because;
+    const wanted = actors ?? live.control.target_actors ?? live.roles.filter((role) => role.role === "actor").length;
     const settled = performance.now() - scaledAt > SETTLED_MS; // the run has received the request by then
     if (settled && document.activeElement !== number && wanted !== target) { target = wanted; number.value = wanted; }
     stop.disabled = live.control.stop !== null;

@@ -1,0 +1,102 @@
+"""`distrl autoscale` asks a running job to choose its number of actors, and prints what it decides."""
+
+import json
+import os
+from contextlib import contextmanager
+
+import pytest
+
+from distrl.commands import main
+from distrl.config import RunConfig
+from distrl.launch import attach, wanted_follower
+from distrl.memory_backend.backend import connect
+from distrl.memory_backend.records import SupervisorStatus
+from distrl.memory_backend.stream import QueueCaps
+
+SUPERVISOR = SupervisorStatus("h", 1, 1, 3, True, 4, "the learner waits")
+
+
+@pytest.fixture
+def backend(tmp_path, monkeypatch):
+    """A run of this directory that may have eight actors."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    record = {"run_id": "r1", "redis_url": "redis://h:1/0", "pid": os.getpid(), "started": 1.5}
+    (tmp_path / "runs" / "first" / "run.json").write_text(json.dumps(record))
+    twin = connect("local:", "r1", QueueCaps(entries=8, bytes=1000), name="test", give_up_s=1.0)
+    twin.create(json.dumps({"config": RunConfig().model_dump(mode="json"), "most_actors": 8}))
+    twin.registry.beat_supervisor(SUPERVISOR)
+
+    @contextmanager
+    def open_backend(target):
+        yield twin
+
+    monkeypatch.setattr(attach, "open_backend", open_backend)
+    return twin
+
+
+def run(capsys, *arguments):
+    code = main.main(["autoscale", *arguments])
+    return code, *capsys.readouterr()
+
+
+def asked(backend):
+    control = backend.registry.control()
+    return control.autoscale, control.min_actors, control.max_actors, control.target_actors
+
+
+def test_it_is_switched_on_and_watched_to_the_end_of_the_run(capsys, backend, monkeypatch):
+    monkeypatch.setattr(wanted_follower, "LOOK_EVERY_S", 0.0)
+    beats = iter([SUPERVISOR, SupervisorStatus("h", 1, 1, 4, True, 1, "actors wait")])
+
+    def supervisor():
+        status = next(beats, None)
+        if status is None:
+            backend.registry.set_control(stop="asked")
+        return status
+
+    monkeypatch.setattr(backend.registry, "supervisor", supervisor)
+    code, out, err = run(capsys, "--min", "2", "--max", "6")
+    assert (code, err, asked(backend)) == (0, "", (True, 2, 6, None))
+    lines = out.splitlines()
+    assert lines[0] == "autoscaling requested; end it with distrl autoscale --off"
+    assert [line[20:] for line in lines[1:3]] == ["4 actors wanted: the learner waits", "1 actor wanted: actors wait"]
+    assert lines[3:] == ["the run ends: asked"]
+
+
+def test_ctrl_c_leaves_and_changes_nothing(capsys, backend, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(wanted_follower, "follow_wanted", interrupted)
+    code, out, err = run(capsys, "runs/first")
+    assert (code, err, asked(backend)) == (0, "", (True, 1, 0, None))
+    assert out.splitlines()[1:] == ["left; the run goes on to choose its number of actors"]
+
+
+def test_it_is_switched_on_without_being_watched(capsys, backend):
+    assert run(capsys, "--detach", "--max", "4")[:2] == (
+        0,
+        "autoscaling requested; end it with distrl autoscale --off\n",
+    )
+    assert asked(backend) == (True, 1, 4, None)
+
+
+@pytest.mark.parametrize(("actors", "words"), [(3, "the run keeps 3 actors"), (None, "actors join it by themselves")])
+def test_it_is_switched_off_and_the_number_stays(capsys, backend, actors, words):
+    backend.registry.beat_supervisor(SupervisorStatus("h", 1, 1, actors, True, 4, "the learner waits"))
+    assert run(capsys, "--off") == (0, f"end of autoscaling requested; {words}\n", "")
+    assert asked(backend) == (False, None, None, actors)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--off", "--min", "2"], "--off takes neither --min, --max nor --detach"),
+        (["--max", "9"], "actors: 9 is more than this run may have, 8 (actors.max_count)"),
+        (["--min", "4", "--max", "2"], "actors: from 4 to 2: the first number must be 1 or more, and not the larger"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_changes_nothing(capsys, backend, arguments, message):
+    assert run(capsys, *arguments) == (2, "", f"distrl: error: {message}\n")
+    assert asked(backend) == (None, None, None, None)
