@@ -10,6 +10,7 @@ DistrlError                     1   unexpected
 ├── MemoryBackendError          6   Redis is unreachable or misbehaves
 │   ├── MissingRunError         6   Redis has no such run
 │   ├── OutageError             6   Redis cannot be reached, or accepts no commands for now
+│   ├── ForeignKeyError         6   another program has written a key of the run
 │   └── FencedError             6   another learner, or a later launch, has taken over this run
 ├── UnsavedError                1   the run's directory does not take the last updates
 ├── VersionError                1   the version of weights is not above the published one
@@ -90,6 +91,10 @@ class MissingRunError(MemoryBackendError):
 
 class OutageError(MemoryBackendError):
     """Redis could not be reached, or refused commands that it may accept later, for as long as the role waits."""
+
+
+class ForeignKeyError(MemoryBackendError):
+    """A key of the run holds a type that no role writes: another program has written it."""
 
 
 class FencedError(MemoryBackendError):

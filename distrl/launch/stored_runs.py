@@ -6,7 +6,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from distrl.errors import ConfigError, MemoryBackendError, MissingRunError, OutageError, printable
+from distrl.errors import ConfigError, ForeignKeyError, MemoryBackendError, MissingRunError, OutageError, printable
 from distrl.memory_backend.backend import Backend, connect, connect_engine
 from distrl.memory_backend.engine import Engine, RunStore
 from distrl.memory_backend.keys import DEFAULT_NAMESPACE, RunKeys, run_of, runs_pattern, split_namespace
@@ -64,7 +64,7 @@ def stored_runs(url: str, trouble: Callable[[str], None]) -> Iterator[StoredRun]
 
 
 def remove_run(url: str, run_id: str) -> None:
-    """Remove the keys of a dead run, also of one that another version of distrl or another program has written.
+    """Remove the keys of a dead run, also those that another version of distrl or another program has written.
 
     Raises:
         ConfigError: The run lives.
@@ -78,15 +78,35 @@ def remove_run(url: str, run_id: str) -> None:
                 f"no run {run_id} at {backend.engine.url} in this namespace; distrl runs --redis-url URL lists all, "
                 "and the URL's option namespace selects one"
             )
+        foreign = _foreign_keys(backend.engine, keys)
         found = backend
-        with suppress(MissingRunError):  # the key `run` may hold no launch
-            found = backend.of_standing_launch()
-        if (alive := living(lambda: leaders(found.registry))) is not None:
+        if keys.run not in foreign:
+            with suppress(MissingRunError):  # the key `run` may hold no launch
+                found = backend.of_standing_launch()
+        # A process of distrl that cannot write its heartbeat ends.
+        alive = None if keys.actors in foreign else living(lambda: leaders(found.registry))
+        if alive is not None:
             raise ConfigError(
                 f"run {run_id} goes on: {alive}, sends heartbeats; stop it first: distrl stop --redis-url URL --run-id "
                 f"{run_id}"
             )
+        for key in foreign:
+            backend.engine.call("UNLINK", key)
         found.delete()
+
+
+def _foreign_keys(engine: Engine, keys: RunKeys) -> list[str]:
+    """Return those keys that a removal reads, and that hold a type of another program."""
+
+    def is_foreign(*command: str) -> bool:
+        try:
+            engine.call(*command)
+        except ForeignKeyError:
+            return True
+        return False
+
+    reads = (("HGET", keys.run, "launch"), ("HGETALL", keys.actors), ("HGETALL", keys.incarnations))
+    return [command[1] for command in reads if is_foreign(*command)]
 
 
 def _stored(engine: Engine, namespace: str, run_id: str) -> StoredRun:

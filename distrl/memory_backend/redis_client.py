@@ -17,14 +17,14 @@ from typing import TypeVar
 import redis
 
 from distrl.config.secrets import PASSWORD_VARIABLE
-from distrl.errors import MemoryBackendError, OutageError
+from distrl.errors import ForeignKeyError, MemoryBackendError, OutageError
 from distrl.memory_backend import tls
 from distrl.memory_backend.engine import Command, Engine, Reply, Value
 from distrl.memory_backend.keys import number_or_zero
 from distrl.memory_backend.meter import Meter
 from distrl.memory_backend.redis_address import RedisAddress
 from distrl.memory_backend.redis_connection import BLOCK_S, RedisConnection
-from distrl.memory_backend.redis_errors import checked, is_outage, line, outage, refusal
+from distrl.memory_backend.redis_errors import checked, code, is_outage, line, outage, refusal
 
 _FIRST_BACK_OFF_S = 0.02
 _LONGEST_BACK_OFF_S = 1.0
@@ -215,7 +215,8 @@ class RedisClient(Engine):
                 raise  # a conflict, not a failure: resolved by the caller
             except redis.RedisError as error:
                 if not is_outage(error):
-                    raise MemoryBackendError(f"Redis at {self.url} {refusal(error, self._user)}") from error
+                    kind = ForeignKeyError if code(error) == "WRONGTYPE" else MemoryBackendError
+                    raise kind(f"Redis at {self.url} {refusal(error, self._user)}") from error
                 self._hang_up(error)
                 self.interruptions += 1
                 if reason is None or not isinstance(error, redis.exceptions.MovedError):
@@ -223,9 +224,9 @@ class RedisClient(Engine):
                 now = time.monotonic()
                 deadline = now + self.give_up_s if deadline is None else deadline
                 if self._is_hopeless(number, error):
-                    raise self._outage(reason, None) from error
+                    raise MemoryBackendError(self._outage(reason, None)) from error
                 if now >= deadline:
-                    raise self._outage(reason, self.give_up_s) from error
+                    raise OutageError(self._outage(reason, self.give_up_s)) from error
                 back_off_s = min(_FIRST_BACK_OFF_S * 2**number, _LONGEST_BACK_OFF_S) * self._jitter.uniform(0.5, 1.0)
                 time.sleep(min(back_off_s, deadline - now))
                 number += 1
@@ -235,13 +236,14 @@ class RedisClient(Engine):
         tried_all = number + 1 >= len(self._address.endpoints)
         return tried_all and not self._has_connected and tls.refuses(str(error))
 
-    def _outage(self, error: redis.RedisError, seconds: float | None) -> OutageError:
+    def _outage(self, error: redis.RedisError, seconds: float | None) -> str:
+        """Return a line about an outage; `seconds`: its length, None if it is final at once."""
         address = self._address
         if self._has_connected:
             remedy = tls.advice(str(error))
         else:  # there are more causes for a connection that breaks
             remedy = tls.advice(str(error), secure=address.encrypted, certificate="cert_file" in address.files)
-        return OutageError(f"Redis at {self.url} {outage(error, seconds, remedy)}")
+        return f"Redis at {self.url} {outage(error, seconds, remedy)}"
 
     def _ask(self, command: Command) -> Reply:
         (reply,) = self._round_trip([command])

@@ -181,6 +181,8 @@ class RedisConnection:
         allowed = self.allows(told, "INFO: its version, role and eviction policy are not checked")
         info = self._translate_info(told) if allowed else {}
         self._check(info)
+        if self._address.kind == "cluster" and info.get("redis_mode") == "standalone":
+            self._require_cluster()
         if info.get("role") == "slave" and self._address.kind != "cluster":  # a Cluster's replica names the master
             raise ReplicaError(f"{where or self._address.path} is a replica")
         known = (str(info.get(field, "")) for field in ("master_replid", "run_id", "master_replid2"))
@@ -204,6 +206,12 @@ class RedisConnection:
         if int(info.get("maxmemory", 0)) and policy != "noeviction" and not volatile:
             raise MemoryBackendError(f"{where} evicts keys when full (maxmemory-policy {policy}); set it to noeviction")
         self.keeps_expiring = not volatile
+
+    def _require_cluster(self) -> None:
+        """Raise if the server says that it is none of a Cluster. A proxy of one may report itself as standalone."""
+        (told,) = _sent(self._line, [("CLUSTER", "SLOTS")])
+        if isinstance(told, redis.RedisError) and "cluster support disabled" in str(told):
+            raise MemoryBackendError(f"Redis at {self._address.public} is no node of a Cluster; use redis://host:port")
 
     def _compare_histories(self, new: _History, commands: Sequence[Command], replies: Sequence[Reply]) -> None:
         """Count a fail-over if this server does not go on where the last one ended.

@@ -99,6 +99,16 @@ def test_a_dead_run_is_removed_from_its_namespace_alone(redis_url, make):
         remove_run(redis_url, "r")
 
 
+@pytest.mark.parametrize("spoilt", ["run", "actors", "incarnations"])
+def test_keys_whose_type_is_another_programs_are_removed(redis_url, make, spoilt):
+    backend = make("odd")
+    backend.registry.beat(RoleStatus("actor", 3, 1, "h", 2, "acting"))
+    key = backend._run.keys.prefix + spoilt
+    backend.engine.transaction([("UNLINK", key), ("RPUSH", key, "x")])
+    remove_run(redis_url, "odd")
+    assert backend.engine.keys(f"{backend._run.keys.prefix}*") == []
+
+
 def test_a_run_without_a_launch_is_listed_and_removed(redis_url):
     """Another program has written its key, or another version of distrl."""
     with closing(connect_engine(redis_url, name="test", give_up_s=1.0)) as engine:

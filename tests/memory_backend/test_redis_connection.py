@@ -101,6 +101,15 @@ def test_a_server_of_another_kind_than_the_url_says(make, mode, remedy):
     assert f"; use {remedy}" in refusal(f"redis://{make(redis_mode=mode).at}")
 
 
+def test_a_server_that_is_none_of_a_cluster_by_its_own_word(make):
+    server = make(redis_mode="standalone")
+    server.replies["CLUSTER"] = "-ERR This instance has cluster support disabled"
+    url = f"redis+cluster://{server.at}"
+    assert refusal(url) == f"Redis at {url} is no node of a Cluster; use redis://host:port"
+    server.replies["CLUSTER"] = "*0"  # a proxy of a Cluster
+    client(url).close()
+
+
 @pytest.mark.parametrize("words", ["NOPERM this user has no permissions", "ERR unknown command"])
 def test_what_a_server_does_not_allow_is_logged_once(make, words, caplog):
     server = make()

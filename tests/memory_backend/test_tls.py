@@ -8,6 +8,7 @@ from distrl.commands.main import main
 from distrl.config.run import TlsConfig
 from distrl.doctor import machine
 from distrl.errors import ConfigError, MemoryBackendError, OutageError
+from distrl.launch import joined_actors
 from distrl.memory_backend import redis_client, tls
 from distrl.memory_backend.backend import connect_engine
 from distrl.memory_backend.redis_address import parse_address
@@ -122,9 +123,27 @@ def test_another_host(server, authority):
 
 
 def test_a_refused_certificate_is_final_at_once_where_no_connection_has_worked(server, stranger):
-    with pytest.raises(OutageError) as caught:
+    with pytest.raises(MemoryBackendError) as caught:
         connect(parse_address(f"{server.url}?ca_file={stranger.file}"), name="x", give_up_s=1e6, first_connect_s=1e6)
     assert f"Redis at {server.url} is unreachable (" in str(caught.value)
+    assert not isinstance(caught.value, OutageError)
+
+
+def test_actors_that_wait_do_not_wait_for_another_certificate(server, stranger, capsys, monkeypatch, tmp_path):
+    def waited(seconds):
+        raise AssertionError("it waits for ever")
+
+    monkeypatch.setattr(joined_actors.time, "sleep", waited)
+    monkeypatch.chdir(tmp_path)
+    url = f"{server.url}?ca_file={stranger.file}"
+    assert main(["actors", "--run-id", "r", "--count", "1", "--wait", "--redis-url", url]) == 6
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert "memory.tls.ca_file, or ?ca_file= in the URL" in said.err
+
+
+def test_a_real_server_is_no_node_of_a_cluster(server, authority):
+    assert "is no node of a Cluster" in refusal(server.url.replace("rediss", "rediss+cluster"), ca_file=authority.file)
 
 
 @pytest.fixture
