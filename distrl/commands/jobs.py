@@ -67,7 +67,7 @@ def logs(
 
     [cyan]distrl logs runs/first --role learner --role actor:3 --since 5m[/]
     """
-    from distrl.jobs.finding import as_job, run_directory
+    from distrl.jobs.finding import as_job, at_address, run_directory
     from distrl.jobs.watching import job_words, state_of, watch
 
     def report(text: str) -> None:
@@ -76,14 +76,15 @@ def logs(
     roles = [role_name(text) for text in role or ()]
     earliest = 0.0 if since is None else time.time() - since
     folder = run_directory(run)
-    job = as_job(folder)
-    if address is not None:
-        job = job.model_copy(update={"address": address})
-    empty = True
+    job = at_address(as_job(folder), address)
+    empty = silent = True
     for line in watch(job, folder, follow=follow, report=report):
         empty = False
         if line.at >= earliest and is_of(roles, line.role):
+            silent = False
             print_line(line, as_json=as_json)
+    if silent and not empty:
+        report("no line of its log matches --role and --since")
     state = state_of(job)
     if state.state in ("gone", "failed") or (empty and state.state == "running"):
         report(job_words(job, state))

@@ -207,14 +207,13 @@ class RunOptions:
             address: The target's address, in place of the recorded one.
 
         Raises:
-            ConfigError: There is no run of that name; or an address is given for a run that is no job.
+            ConfigError: There is no run of that name; or an address is given for a run that is no job, or is a job
+                of a target without one.
         """
-        from distrl.jobs.finding import job_in
+        from distrl.jobs.finding import at_address, job_in
 
         path = self.path
         found = None if path is None else job_in(path)
-        if address is None:
-            return found
-        if found is None:
+        if found is None and address is not None:
             raise ConfigError(f"--address {address} is for jobs, which distrl submit has submitted")
-        return found.model_copy(update={"address": address})
+        return None if found is None else at_address(found, address)

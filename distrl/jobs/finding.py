@@ -70,6 +70,19 @@ def as_job(folder: Path) -> JobRecord:
     )
 
 
+def at_address(job: JobRecord, address: str | None) -> JobRecord:
+    """Return the job with another address of its target, such as that of a tunnel; None: the recorded one.
+
+    Raises:
+        ConfigError: Its target has no address.
+    """
+    if address is None:
+        return job
+    if job.target == "here":
+        raise ConfigError(f"--address {address} has no use with {job.run_id}, a job on here")
+    return job.model_copy(update={"address": address})
+
+
 def known_jobs(root: Path, trouble: Callable[[str], None]) -> Iterator[JobRecord]:
     """Yield the jobs in the directories under `root`; `trouble` gets a line for each record that cannot be read."""
     for folder in _directories(root):

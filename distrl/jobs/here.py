@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from distrl.config.small_files import read_small
-from distrl.errors import ConfigError
+from distrl.errors import EXIT_INTERRUPTED, ConfigError
 from distrl.jobs import run_logs
 from distrl.jobs.needs import role_needs, unprotected
 from distrl.jobs.record import CONFIG_FILE, JOB_LOG, Job, JobRecord
@@ -90,6 +90,8 @@ class Here:
         code_left = _exit_code(record)
         if code_left is None:
             return JobState("gone", "its process was killed, or the machine was restarted; it has left no summary")
+        if code_left == EXIT_INTERRUPTED:
+            return JobState("failed", "it was stopped before it began to train", code_left)
         reason = _last_error(record) or f"it has ended with {code_left} and has left no summary"
         return JobState("failed" if code_left else "ended", reason, code_left)
 

@@ -23,6 +23,8 @@ _LONGEST_BYTES = 2**14
 _BEHIND_S = 5.0
 """Events that are newer than job.log by more than this are of a later launch, whose output is not in that file."""
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:[.,](\d{3}))?(?:([+-])(\d\d):(\d\d))? ?", re.ASCII)
+_ABSEIL_STAMP = re.compile(rb"[IWEF]\d{4} \d\d:\d\d:(\d{10}\.\d{6}) ")
+"""TensorFlow's before its log is set up, as in the learner's first lines: seconds since 1970."""
 _ANY_STAMP = re.compile(rb"^" + _STAMP.pattern, re.MULTILINE | re.ASCII)
 
 
@@ -52,10 +54,13 @@ def role_of(file_name: str) -> str:
 
 
 def parsed(line: bytes) -> tuple[float | None, str]:
-    """Return the time at the beginning of a line, or None, and the rest of it."""
+    """Return the time at the beginning of a line, or None, and the rest of it; TensorFlow's stamp stays in the text."""
     match = _STAMP.match(line)
-    at = None if match is None else _time(match)
-    rest = line if match is None or at is None else line[match.end() :]
+    at, rest = None if match is None else _time(match), line
+    if match is not None and at is not None:
+        rest = line[match.end() :]
+    elif (early := _ABSEIL_STAMP.match(line)) is not None:
+        at = float(early[1])
     return at, rest.decode(errors="replace").rstrip("\r")
 
 
@@ -89,8 +94,9 @@ class _Log:
                 file.seek(self._position)
                 chunk = file.read(_CHUNK_BYTES)
                 if self._at is None and chunk:
-                    # Lines before the first one with a time: TensorFlow's, or an error of the command line.
-                    self._at = next(_times(chunk), self._path.stat().st_mtime)
+                    # Lines before the first one with a time, such as an error of the command line.
+                    times = (at for line in chunk.split(b"\n") if (at := parsed(line)[0]) is not None)
+                    self._at = next(times, self._path.stat().st_mtime)
         except FileNotFoundError:  # its run was removed
             return b""
         except OSError as error:

@@ -30,7 +30,7 @@ def require_free(run_id: str, run_dir: Path) -> None:
         raise _taken(run_id, run_dir)
     holder = directory_of_id(run_id)
     if holder is not None and holder.resolve() != run_dir.resolve():
-        raise _taken(run_id, holder.resolve())
+        raise ConfigError(f"the run id {run_id} is taken: {holder.resolve()} has it; choose another --run-id")
 
 
 def submit(job: Job, target: Target, report: Report) -> JobRecord:
@@ -76,4 +76,6 @@ def _claimed(job: Job) -> Iterator[None]:
 
 
 def _taken(run_id: str, run_dir: Path) -> ConfigError:
-    return ConfigError(f"the run id {run_id} is taken: {run_dir} exists; choose another --run-id")
+    if run_dir.name == run_id:
+        return ConfigError(f"the run id {run_id} is taken: {run_dir} exists; choose another --run-id")
+    return ConfigError(f"{run_dir} is taken: it exists and is no empty directory; choose another --run-dir")

@@ -227,6 +227,7 @@ def test_a_job_that_has_not_begun_is_stopped_and_leaves_no_process(here_bed, tmp
     assert here_bed.run("stop", RUN_ID, *arguments).returncode == 0
     wait_until(lambda: here_bed.job["state"] == state, "it has ended")
     assert here_bed.job["exit_code"] == code
+    assert arguments or here_bed.job["reason"] == "it was stopped before it began to train"
     assert not alive(int(told["handles"]["pid"]))
 
 

@@ -98,8 +98,9 @@ def test_lines_of_all_roles_by_time(capsys, job):
     ],
 )
 def test_lines_are_chosen_by_role_and_age(capsys, job, arguments, texts):
-    code, out, _ = run(capsys, "logs", "pong", *arguments, "--json")
+    code, out, err = run(capsys, "logs", "pong", *arguments, "--json")
     assert code == 0
+    assert ("no line of its log matches --role and --since\n" in err) == (not texts)
     assert [json.loads(line)["text"] for line in out.splitlines()] == texts
 
 
@@ -111,6 +112,7 @@ def test_lines_are_chosen_by_role_and_age(capsys, job, arguments, texts):
         (["--role", "actor:x"], "--role actor:x: name"),
         (["--since", "yesterday"], "'yesterday' is not a length of time"),
         (["--run", "pong"], "No such option"),
+        (["--address", "head"], "--address head has no use with pong, a job on here"),
     ],
 )
 def test_wrong_choices_are_one_line(capsys, job, arguments, message):

@@ -153,6 +153,7 @@ def test_json_is_one_object_with_the_id(capsys, place):
 SECRET = ["--set", "environment.kwargs={api_key: s3cret}"]
 
 
+@pytest.mark.row("D49")
 def test_a_dry_run_prints_the_same_bytes_without_secrets_and_makes_nothing(capsys, place, workplace):
     code, first, err = run(capsys, *ON, *SECRET, "--dry-run")
     place.available = "3 idle"
@@ -182,9 +183,10 @@ def test_a_dry_run_shows_a_configuration_that_is_one(capsys, workplace):
     [
         (["--on", "here"], "what to train? For example: distrl submit --preset cartpole-impala --on here"),
         (["--preset", "cartpole-impala", "--on", "mars"], f"unknown target mars: the targets are {', '.join(TARGETS)}"),
+        (["--preset", "cartpole-impala", "--on", "kubernetes"], "unknown target kubernetes: the targets are here"),
         ([*ON, "--run-id", "a/b"], "run id 'a/b'"),
         ([*ON, "--run-id", "taken"], "the run id taken is taken: "),
-        ([*ON, "--run-dir", "runs/taken"], " is taken: "),
+        ([*ON, "--run-dir", "runs/taken"], "runs/taken is taken: it exists and is no empty directory; choose another"),
         ([*ON, "--set", "actors.cuont=3"], "unknown key actors.cuont"),
         (["--preset", "cartpole-impala", "--on", "here", "--address", "http://h"], "--address http://h has no use"),
         (["nowhere.yaml", "--on", "here"], "file nowhere.yaml does not exist"),

@@ -40,6 +40,13 @@ def test_lines_of_all_roles_come_in_the_order_of_time(folder):
     ]
 
 
+def test_tensorflows_lines_have_its_own_times(tmp_path):
+    early = "I0000 00:00:1767323000.250000     367 port.cc:153] oneDNN"
+    (tmp_path / "learner.log").write_text(f"WARNING: before its log\n{early}\n2026-01-02 03:04:06,250 learner INFO x\n")
+    assert [line.at for line in lines(tmp_path)] == [1767323000.25, 1767323000.25, at("2026-01-02 03:04:06", 250)]
+    assert [line.text for line in lines(tmp_path)][1] == early
+
+
 def test_events_of_a_run_without_a_job_are_shown_and_those_of_a_later_launch(folder):
     with (folder / "events.log").open("a") as events:
         events.write("2026-01-02 03:04:15 six seconds after the job's last line: it was resumed by hand\n")

@@ -72,8 +72,8 @@ def test_a_job_whose_record_cannot_be_written_is_ended(job):
 
 def test_a_name_is_taken_once(job, workplace):
     submit(job, Place(), lambda text: None)
-    for folder in (job.run_dir, workplace / "elsewhere"):  # the directory, and the id under runs/
-        with pytest.raises(ConfigError, match=rf"^the run id pong is taken: {job.run_dir} exists; choose another"):
+    for folder, why in ((job.run_dir, "exists"), (workplace / "elsewhere", "has it")):
+        with pytest.raises(ConfigError, match=rf"^the run id pong is taken: {job.run_dir} {why}; choose another"):
             require_free("pong", folder)
     with pytest.raises(ConfigError, match="is taken"):
         submit(job, Place(), lambda text: None)
