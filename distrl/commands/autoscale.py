@@ -1,14 +1,18 @@
-"""`distrl autoscale`: let a running job choose its number of actors, and watch it do so."""
+"""`distrl autoscale`: let a running job choose its number of actors, and follow or watch its decisions."""
 
 import time
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from distrl.commands.help import takes
-from distrl.commands.options import RunOptions
+from distrl.commands.options import AddressOption, RunOptions
 from distrl.errors import ConfigError
 from distrl.launch import attach
+
+if TYPE_CHECKING:
+    from distrl.jobs.record import JobRecord
 
 
 @takes(RunOptions)
@@ -18,6 +22,7 @@ def autoscale(
     most: Annotated[int | None, typer.Option("--max", min=1, metavar="M", help="Most actors.")] = None,
     off: Annotated[bool, typer.Option("--off", help="End it; the run keeps the actors that it has.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Do not print what the run decides.")] = False,
+    address: AddressOption = None,
 ) -> None:
     """Let a run choose its number of actors, by how long learner and actors wait for each other.
 
@@ -27,31 +32,90 @@ def autoscale(
     """
     if off and (least is not None or most is not None or detach):
         raise ConfigError("--off takes neither --min, --max nor --detach")
-    # Imported here: the CLI's help needs no Redis client.
-    from distrl.launch.wanted_follower import follow_wanted
-    from distrl.roles.plan import ACTORS_ON_CLUSTER
-
-    target = job.target()
-    with attach.steering(target, "command line") as steering:
-        if off:
-            actors = steering.fix_actors()
-            kept = "actors join it by themselves" if actors is None else f"the run keeps {_actors(actors)}"
-            typer.echo(f"end of autoscaling requested; {kept}")
-            return
-        bound = steering.autoscale(least, most) or ACTORS_ON_CLUSTER
+    submitted = job.job(address)
+    _request(job, submitted, least, most, off=off, detach=detach)
+    if off:
+        typer.echo("end of autoscaling requested; the number of actors stays as it is")
+        return
     typer.echo("autoscaling requested; end it with distrl autoscale --off")
     if detach:
         return
+    if submitted is not None and job.path is not None and not (job.path / "run.json").exists():
+        typer.echo("the run is not on this host: distrl logs -f shows its decisions")
+        return
+    _watch(job, submitted)
+
+
+def _request(
+    job: RunOptions, submitted: "JobRecord | None", least: int | None, most: int | None, *, off: bool, detach: bool
+) -> None:
+    """Request it of a run directly, of a submitted job through its target."""
+    if submitted is not None:
+        # Imported here: other runs need no targets.
+        from distrl.jobs.targets import open_target
+
+        target = open_target(submitted.target)
+        if detach and target.starts_actors:
+            raise ConfigError(f"--detach: jobs on {submitted.target} follow only while this command runs; leave it out")
+        target.autoscale(submitted, least, most, off=off)
+        return
+    with attach.steering(job.target(), "command line") as steering:
+        if off:
+            steering.fix_actors()
+        else:
+            steering.autoscale(least, most)
+
+
+def _watch(job: RunOptions, submitted: "JobRecord | None") -> None:
+    """Print the decisions until the run ends or Ctrl-C, and make a target that starts the actors follow them."""
+    # Imported here: the CLI's help needs no Redis client.
+    from distrl.launch.wanted_follower import follow_wanted
+
+    follow = _Follower(submitted)
     try:
-        with attach.open_backend(target) as backend:
-            typer.echo(follow_wanted(backend, bound, _report))
+        with attach.open_backend(job.target()) as backend:
+            typer.echo(follow_wanted(backend, follow))
     except KeyboardInterrupt:
-        typer.echo("left; the run goes on to choose its number of actors")
+        typer.echo(follow.left)
 
 
-def _report(actors: int, reason: str) -> None:
-    typer.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {_actors(actors)} wanted: {reason}")
+class _Follower:
+    """Prints decisions, and makes a job's target follow. A target that refuses is asked again."""
+
+    def __init__(self, record: "JobRecord | None") -> None:
+        self._scale: Callable[[int], None] | None = None
+        if record is not None:
+            from distrl.jobs.targets import open_target
+
+            target = open_target(record.target)
+            if target.starts_actors:
+                self._scale = lambda actors: target.scale(record, actors, force=False)
+        self._asked: int | None = None
+        self._trouble = ""
+
+    def __call__(self, actors: int, reason: str) -> bool:
+        """Return whether the number is followed."""
+        if actors != self._asked:
+            _say(f"{actors} {'actor' if actors == 1 else 'actors'} wanted: {reason}")
+        self._asked = actors
+        try:
+            if self._scale is not None:
+                self._scale(actors)
+        except ConfigError as error:
+            if str(error) != self._trouble:
+                _say(f"not followed: {error}")
+            self._trouble = str(error)
+            return False
+        self._trouble = ""
+        return True
+
+    @property
+    def left(self) -> str:
+        """The last line after Ctrl-C."""
+        if self._scale is None:
+            return "left; the run goes on to choose its number of actors"
+        return "left; the job keeps its actors, and follows again when you repeat the command"
 
 
-def _actors(count: int) -> str:
-    return "1 actor" if count == 1 else f"{count} actors"
+def _say(text: str) -> None:
+    typer.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}")

@@ -106,12 +106,14 @@ def scale(
     if submitted is not None:
         from distrl.jobs.targets import open_target
 
-        run_id = submitted.run_id
-        open_target(submitted.target).scale(submitted, actors, force=force)
+        run_id, target = submitted.run_id, open_target(submitted.target)
+        if target.starts_actors and job.path is not None and (job.path / "run.json").exists():
+            target.autoscale(submitted, None, None, off=True)
+        target.scale(submitted, actors, force=force)
     else:
-        target = job.target()
-        run_id = target.run_id
-        with attach.steering(target, "command line") as steering:
+        found = job.target()
+        run_id = found.run_id
+        with attach.steering(found, "command line") as steering:
             steering.scale(actors, force=force)
     if as_json:
         typer.echo(json.dumps({"run_id": run_id, "actors": actors}))

@@ -7,7 +7,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from distrl.config.small_files import read_small
 from distrl.errors import EXIT_INTERRUPTED, ConfigError
@@ -22,6 +24,9 @@ from distrl.roles.machine import cores, gpu_models, memory_bytes
 from distrl.runs.directories import Run, RunRecord, is_alive, open_run, process_mark
 from distrl.runs.summary import outcome
 
+if TYPE_CHECKING:
+    from distrl.memory_backend.steering import Steering
+
 EXIT_FILE = "job.exit"
 """Name of the file in logs/ that has the exit code of the job's `distrl train`."""
 _PID, _PROCESS = "pid", "process"
@@ -32,6 +37,8 @@ _START = 'log=$1 code=$2; shift 2; (trap : HUP INT TERM; "$@"; echo $? > "$code"
 
 class Here:
     """Jobs on this machine. Other hosts can read what they leave in a directory that both share."""
+
+    starts_actors = False
 
     def plan(self, job: Job) -> Plan:
         """Return the plan: what the machine has, and the command."""
@@ -104,11 +111,16 @@ class Here:
 
     def scale(self, record: JobRecord, actors: int, *, force: bool) -> None:
         """Request another number of actors of the run."""
-        _require_this_host(record)
-        if _run_of(record) is None:
-            raise ConfigError(f"{record.run_id} has not begun to train; repeat the command in a few seconds")
-        with steering(find_target(Path(record.run_dir), None, None), "command line") as run:
+        with _steered(record) as run:
             run.scale(actors, force=force)
+
+    def autoscale(self, record: JobRecord, least: int | None, most: int | None, *, off: bool) -> None:
+        """Request it of the run, which starts and ends its actors itself."""
+        with _steered(record) as run:
+            if off:
+                run.fix_actors()
+            else:
+                run.autoscale(least, most)
 
     def stop(self, record: JobRecord, *, now: bool) -> None:
         """Request the end of the run. Before it has begun, and without Redis, a signal ends it in order, too."""
@@ -151,6 +163,18 @@ def _handle_is_alive(record: JobRecord) -> bool:
 def _require_this_host(record: JobRecord) -> None:
     if record.address not in (None, platform.node()):
         raise ConfigError(f"{record.run_id} was submitted on host {record.address}; repeat the command there")
+
+
+def _steered(record: JobRecord) -> AbstractContextManager["Steering"]:
+    """Open the requests to the job's run.
+
+    Raises:
+        ConfigError: It is on another host, has not begun or has ended.
+    """
+    _require_this_host(record)
+    if _run_of(record) is None:
+        raise ConfigError(f"{record.run_id} has not begun to train; repeat the command in a few seconds")
+    return steering(find_target(Path(record.run_dir), None, None), "command line")
 
 
 def _run_of(record: JobRecord) -> Run | None:

@@ -80,7 +80,13 @@ class Target(Protocol):
 
     Its methods raise ConfigError for what the user can mend, in one line; MissingExtraError or ConfigError where its
     tools are not installed.
+
+    Attributes:
+        starts_actors: Whether the target starts the actors, and not the run itself. Such a run only publishes how many
+            actors it wants; `distrl autoscale` makes the target follow, by `scale`.
     """
+
+    starts_actors: bool
 
     def plan(self, job: Job) -> Plan:
         """Return the plan; takes at most 10 s and changes nothing.
@@ -106,6 +112,9 @@ class Target(Protocol):
 
     def scale(self, record: JobRecord, actors: int, *, force: bool) -> None:
         """Change the number of actors; `force`: also to more than `actors.max_count`."""
+
+    def autoscale(self, record: JobRecord, least: int | None, most: int | None, *, off: bool) -> None:
+        """Let the run choose its number of actors within bounds, None: those of its configuration; `off`: end that."""
 
     def stop(self, record: JobRecord, *, now: bool) -> None:
         """Request the end in order, with a checkpoint; `now`: kill it. Returns before the job has ended."""

@@ -25,7 +25,7 @@ class Autoscaling:
         self._config, self._clock = config, clock
         self.enabled = config.actors.autoscale.enabled
         self._least, self._most = config.actors.autoscale.min_count, config.actors.autoscale.max_count
-        self._allowed = most_actors(config) or ACTORS_ON_CLUSTER
+        self._allowed = most_actors(config) or config.actors.max_count or ACTORS_ON_CLUSTER
         self._state = Wanted(config.actors.count)
         self._looked_at = clock()
 

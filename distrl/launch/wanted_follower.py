@@ -1,10 +1,12 @@
-"""The wanted number of actors of a run, as other processes follow it: `distrl autoscale`, and starters of actors."""
+"""The wanted number of actors of a run, as other processes follow it: `distrl autoscale`."""
 
 import time
 from collections.abc import Callable
 
 from distrl.errors import FencedError, MissingRunError, OutageError
 from distrl.memory_backend.backend import Backend
+from distrl.memory_backend.records import Control
+from distrl.roles.plan import ACTORS_ON_CLUSTER
 
 LOOK_EVERY_S = 1.0
 PATIENCE_S = 60.0
@@ -12,12 +14,15 @@ PATIENCE_S = 60.0
 
 
 def follow_wanted(
-    backend: Backend, most: int, act: Callable[[int, str], None], pause: Callable[[float], None] = time.sleep
+    backend: Backend, act: Callable[[int, str], bool], pause: Callable[[float], None] = time.sleep
 ) -> str:
     """Call `act` with the wanted number and its reason, at first and whenever it changes, until the run ends.
 
+    The number is within the bounds that operators have set: an actor host that is taken over can write any number into
+    the supervisor's heartbeat, but no bound.
+
     Args:
-        most: Highest number that `act` is called with. An actor host that is taken over can write any into Redis.
+        act: Returns whether the number is followed; if not, it is called again a second later.
 
     Returns:
         Why it ended, in words.
@@ -25,11 +30,11 @@ def follow_wanted(
     Raises:
         OutageError: Redis did not answer for `PATIENCE_S`.
     """
-    told: int | None = None
+    followed: int | None = None
     answered_at = time.monotonic()
     while True:
         try:
-            stop = backend.registry.control().stop
+            control = backend.registry.control()
             backend.check_launch()
             supervisor = backend.registry.supervisor()
         except MissingRunError:
@@ -41,11 +46,16 @@ def follow_wanted(
                 raise
         else:
             answered_at = time.monotonic()
-            if stop is not None:
-                return f"the run ends: {stop}"
-            if supervisor is not None and supervisor.actors_wanted is not None:
-                wanted = min(max(supervisor.actors_wanted, 1), most)
-                if wanted != told:
-                    told = wanted
-                    act(wanted, supervisor.wanted_because)
+            if control.stop is not None:
+                return f"the run ends: {control.stop}"
+            if control.autoscale is False:
+                return "autoscaling was ended"
+            if supervisor is not None and (wanted := _within(control, supervisor.actors_wanted)) != followed:
+                followed = wanted if wanted is None or act(wanted, supervisor.wanted_because) else None
         pause(LOOK_EVERY_S)
+
+
+def _within(control: Control, wanted: int | None) -> int | None:
+    """Return the wanted number within the bounds in force."""
+    most = control.max_actors or ACTORS_ON_CLUSTER
+    return None if wanted is None else min(max(wanted, control.min_actors or 1), most)

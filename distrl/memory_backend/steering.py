@@ -94,20 +94,18 @@ class Steering:
             )
         self._fix(actors, f"scale to {actors}", forced=force)
 
-    def autoscale(self, least: int | None = None, most: int | None = None) -> int | None:
+    def autoscale(self, least: int | None = None, most: int | None = None) -> None:
         """Let the number of actors follow from the run's own measurements; `scale` and `fix_actors` end that.
 
         Args:
             least, most: Bounds; None: those of `actors.autoscale`.
 
-        Returns:
-            The most actors; None if the run's actors join by themselves and no bound was given.
-
         Raises:
             ConfigError: The bounds contradict each other or the run's own bound, or the number of actors is part of
                 the algorithm.
         """
-        config, bound = self._config, self._described(_Bounded).most_actors
+        config = self._config
+        bound = self._described(_Bounded).most_actors or config.actors.max_count
         if config.algorithm.rounds:
             raise ConfigError(
                 f"{config.algorithm.name} makes each update of one gradient of every actor: their number is the size "
@@ -126,18 +124,14 @@ class Steering:
             f"autoscale, {words}",
             lambda: self._registry.set_control(autoscale=True, min_actors=least, max_actors=most or 0),
         )
-        return most or bound or None
 
-    def fix_actors(self) -> int | None:
-        """End autoscaling; the run keeps the number of actors that it has.
-
-        Returns:
-            That number; None if the run starts no actors of its own.
-        """
+    def fix_actors(self) -> None:
+        """End autoscaling; the run keeps the number of actors that it has, if it starts actors of its own."""
         supervisor = self._registry.supervisor()
+        if supervisor is not None and not (supervisor.autoscales or self._registry.control().autoscale):
+            return
         actors = None if supervisor is None else supervisor.actors
         self._fix(actors, "end autoscaling", forced=True)
-        return actors
 
     def _fix(self, actors: int | None, what: str, *, forced: bool) -> None:
         """Request a number of actors, and the end of autoscaling with it: nothing else may change that number."""

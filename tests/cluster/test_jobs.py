@@ -186,6 +186,22 @@ def test_the_life_of_a_job(bed, follow):
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
 
 
+@pytest.mark.row("S16")
+def test_a_job_s_actors_follow_the_number_that_its_run_wants(bed, follow):
+    bed.submit(*SLOW, "--actors", "2")
+    log = follow("logs", "-f", RUN_ID)
+    log.wait_for(r"job +.* updates [1-9].* actors 2/")
+    watched = follow("autoscale", RUN_ID, "--min", "4", "--max", "4")
+    log.wait_for(r" actors 4/")
+    scaled = bed.run("scale", "2", RUN_ID)
+    assert (scaled.returncode, scaled.stderr) == (0, "")
+    log.wait_for(r" actors 2/")
+    assert watched.process.wait(timeout=60) == 0, watched.told
+    assert watched.told.startswith("autoscaling requested; ")
+    assert bed.run("stop", RUN_ID).returncode == 0
+    assert log.process.wait(timeout=120) == 0
+
+
 def test_a_job_is_followed_to_its_end_and_its_exit_code_is_that_of_the_run(bed, follow):
     rest = ["--on", bed.on, *bed.options, "--yes"]
     done = follow("submit", *rest, "--run-id", RUN_ID, *SLOW, "--set", "stop.updates=5")

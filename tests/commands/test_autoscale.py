@@ -8,6 +8,9 @@ import pytest
 
 from distrl.commands import main
 from distrl.config import RunConfig
+from distrl.errors import ConfigError
+from distrl.jobs.record import JobRecord
+from distrl.jobs.targets import TARGETS
 from distrl.launch import attach, wanted_follower
 from distrl.memory_backend.backend import connect
 from distrl.memory_backend.records import SupervisorStatus
@@ -56,8 +59,8 @@ def test_it_is_switched_on_and_watched_to_the_end_of_the_run(capsys, backend, mo
         return status
 
     monkeypatch.setattr(backend.registry, "supervisor", supervisor)
-    code, out, err = run(capsys, "--min", "2", "--max", "6")
-    assert (code, err, asked(backend)) == (0, "", (True, 2, 6, None))
+    code, out, err = run(capsys, "--max", "6")
+    assert (code, err, asked(backend)) == (0, "", (True, 1, 6, None))
     lines = out.splitlines()
     assert lines[0] == "autoscaling requested; end it with distrl autoscale --off"
     assert [line[20:] for line in lines[1:3]] == ["4 actors wanted: the learner waits", "1 actor wanted: actors wait"]
@@ -82,11 +85,96 @@ def test_it_is_switched_on_without_being_watched(capsys, backend):
     assert asked(backend) == (True, 1, 4, None)
 
 
-@pytest.mark.parametrize(("actors", "words"), [(3, "the run keeps 3 actors"), (None, "actors join it by themselves")])
-def test_it_is_switched_off_and_the_number_stays(capsys, backend, actors, words):
+@pytest.mark.parametrize("actors", [3, None])
+def test_it_is_switched_off_and_the_number_stays(capsys, backend, actors):
     backend.registry.beat_supervisor(SupervisorStatus("h", 1, 1, actors, True, 4, "the learner waits"))
-    assert run(capsys, "--off") == (0, f"end of autoscaling requested; {words}\n", "")
+    assert run(capsys, "--off") == (
+        0,
+        "end of autoscaling requested; the number of actors stays as it is\n",
+        "",
+    )
     assert asked(backend) == (False, None, None, actors)
+
+
+class Place:
+    """A target that starts the actors of the run in `backend`, and refuses once to start more than three."""
+
+    starts_actors = True
+
+    def __init__(self, backend):
+        self._backend, self.scaled, self.refuses = backend, [], True
+
+    def autoscale(self, record, least, most, *, off):
+        self._backend.registry.set_control(autoscale=not off, min_actors=least or 1, max_actors=most or 0)
+
+    def scale(self, record, actors, *, force):
+        assert (record.run_id, force) == ("r1", False)
+        if actors > 3 and self.refuses:
+            self.refuses = False
+            raise ConfigError("the queue is full")
+        self.scaled.append(actors)
+
+
+@pytest.fixture
+def place(backend, tmp_path, monkeypatch):
+    """Makes the run a job of such a target."""
+    told = {"run_id": "r1", "target": "place", "address": None, "run_dir": str(tmp_path / "runs" / "first")}
+    record = JobRecord.model_validate({**told, "store": None, "actors": 1, "submitted": 1.0, "handles": {}})
+    record.write(tmp_path / "runs" / "first")
+    place = Place(backend)
+    monkeypatch.setitem(TARGETS, "place", lambda: place)
+    return place
+
+
+def test_a_target_that_starts_the_actors_follows_and_is_asked_again_if_it_refuses(capsys, backend, place, monkeypatch):
+    monkeypatch.setattr(wanted_follower, "LOOK_EVERY_S", 0.0)
+    wanted = iter([2, 2, 5, 5, 5, 3])
+
+    def supervisor():
+        number = next(wanted, None)
+        if number is None:
+            backend.registry.set_control(stop="asked")
+        return SupervisorStatus("h", 1, 1, None, True, number, "fed")
+
+    monkeypatch.setattr(backend.registry, "supervisor", supervisor)
+    code, out, err = run(capsys, "first", "--max", "8")
+    assert (code, err, asked(backend)[:3]) == (0, "", (True, 1, 8))
+    assert place.scaled == [2, 5, 3]
+    assert [line[20:] for line in out.splitlines()[1:-1]] == [
+        "2 actors wanted: fed",
+        "5 actors wanted: fed",
+        "not followed: the queue is full",
+        "3 actors wanted: fed",
+    ]
+
+
+def test_ctrl_c_ends_the_following_of_such_a_target(capsys, backend, place, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(wanted_follower, "follow_wanted", interrupted)
+    code, out, err = run(capsys, "first")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == "left; the job keeps its actors, and follows again when you repeat the command"
+    assert run(capsys, "first", "--detach") == (
+        2,
+        "",
+        "distrl: error: --detach: jobs on place follow only while this command runs; leave it out\n",
+    )
+
+
+def test_a_number_of_an_operator_ends_autoscaling_of_such_a_target(capsys, backend, place):
+    backend.registry.set_control(autoscale=True)
+    assert main.main(["scale", "2", "first"]) == 0
+    assert (backend.registry.control().autoscale, place.scaled) == (False, [2])
+
+
+def test_a_job_on_another_host_is_autoscaled_there(capsys, backend, place, tmp_path):
+    place.starts_actors = False
+    (tmp_path / "runs" / "first" / "run.json").unlink()
+    code, out, err = run(capsys, "first", "--min", "2")
+    assert (code, err, asked(backend)[:2]) == (0, "", (True, 2))
+    assert out.splitlines()[1:] == ["the run is not on this host: distrl logs -f shows its decisions"]
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,12 @@ def record(workplace):
 
 def test_only_jobs_of_this_host_are_asked_for(record):
     elsewhere = record.model_copy(update={"address": "otherbox"})
-    for ask in (Here().state, lambda job: Here().stop(job, now=True), lambda job: Here().scale(job, 2, force=False)):
+    for ask in (
+        Here().state,
+        lambda job: Here().stop(job, now=True),
+        lambda job: Here().scale(job, 2, force=False),
+        lambda job: Here().autoscale(job, 1, 2, off=False),
+    ):
         with pytest.raises(ConfigError, match="r1 was submitted on host otherbox; repeat the command there"):
             ask(elsewhere)
 

@@ -111,7 +111,8 @@ def test_actors_that_start_count_for_nothing():
         ({"actors": {"autoscale": {"max_count": 5}}}, 5),
         ({"algorithm": {"name": "ppo"}, "learner": {"batch_size": 7}}, 7),
         ({"algorithm": {"name": "ppo", "max_staleness_updates": 2}, "learner": {"batch_size": 7}}, 21),
-        ({"launch": {"start_actors": False}, "memory": {"url": "redis://h"}}, 1000),
+        ({"launch": {"start_actors": False}, "memory": {"url": "redis://h"}}, 100),
+        ({"launch": {"start_actors": False}, "memory": {"url": "redis://h"}, "actors": {"max_count": None}}, 1000),
     ],
 )
 def test_no_more_are_wanted_than_are_allowed_or_get_a_ticket(sections, most):

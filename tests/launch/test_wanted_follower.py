@@ -12,11 +12,15 @@ from distrl.memory_backend.records import SupervisorStatus
 SUPERVISOR = SupervisorStatus("h", 1, 1, actors=2, actors_wanted=2, wanted_because="fed")
 
 
-def follow(backend, *script):
+def follow(backend, *script, follows=lambda actors: True):
     """Return the calls, and why it ended; between two looks the next line of the script runs."""
     lines, calls = iter(script), []
-    ended = follow_wanted(backend, 8, lambda actors, why: calls.append((actors, why)), pause=lambda _: next(lines)())
-    return calls, ended
+
+    def act(actors, why):
+        calls.append((actors, why))
+        return follows(actors)
+
+    return calls, follow_wanted(backend, act, pause=lambda _: next(lines)())
 
 
 def beats(backend, **changes):
@@ -37,14 +41,34 @@ def test_each_number_is_followed_once_until_the_run_ends(backend):
     assert ended == "the run ends: asked"
 
 
-def test_a_number_beyond_the_bound_is_cut(backend):
-    """An actor host that is taken over can write what it likes."""
+@pytest.mark.parametrize(("bounds", "cut"), [({}, [1000, 1]), ({"min_actors": 3, "max_actors": 8}, [8, 3])])
+def test_a_number_beyond_the_bounds_is_cut(backend, bounds, cut):
+    """An actor host that is taken over can write any number, but no bounds."""
+    backend.registry.set_control(autoscale=True, **bounds)
     calls, _ = follow(
         backend,
         *[beats(backend, actors_wanted=number) for number in (10**9, 10**8, -1)],
         lambda: backend.registry.set_control(stop="asked"),
     )
-    assert calls == [(8, "fed"), (1, "fed")]
+    assert [actors for actors, _ in calls] == cut
+
+
+def test_a_number_that_is_not_followed_is_repeated_until_it_is(backend):
+    answers = iter([False, False, True])
+    calls, _ = follow(
+        backend,
+        beats(backend),
+        *[lambda: None] * 4,
+        lambda: backend.registry.set_control(stop="asked"),
+        follows=lambda actors: next(answers),
+    )
+    assert calls == [(2, "fed")] * 3
+
+
+def test_it_ends_when_an_operator_ends_autoscaling(backend):
+    backend.registry.set_control(autoscale=True)
+    calls, ended = follow(backend, beats(backend), lambda: backend.registry.set_control(autoscale=False))
+    assert (calls, ended) == ([(2, "fed")], "autoscaling was ended")
 
 
 def test_it_ends_with_a_run_whose_keys_are_gone(backend):

@@ -69,14 +69,13 @@ def bounds_of(run):
 
 def test_autoscaling_has_the_bounds_that_were_asked_for_or_those_of_the_configuration(run, describe):
     steering = describe(actors={"autoscale": {"min_count": 2}})
-    assert steering.autoscale(3, 6) == 6
+    steering.autoscale(3, 6)
     assert bounds_of(run) == (True, 3, 6)
-    assert steering.autoscale() == 8
+    steering.autoscale()
     assert bounds_of(run) == (True, 2, 0)
     steering.autoscale(most=8)
     assert bounds_of(run) == (True, 2, 8)
-    assert describe(most_actors=0).autoscale(5) is None  # its actors join by themselves
-    assert describe(most_actors=0).autoscale(5, 500) == 500
+    describe(most_actors=0).autoscale(5, 500)  # its actors join by themselves
     assert bounds_of(run) == (True, 5, 500)
     assert [request.what for request in asked(run)] == ["autoscale, 5 to 500 actors"]
     describe().autoscale()
@@ -88,10 +87,14 @@ def test_the_end_of_autoscaling_keeps_the_number_of_actors(run, describe, actors
     steering = describe()
     steering.autoscale()
     run.backend.registry.beat_supervisor(SupervisorStatus("h", 1, 1, actors=actors, autoscales=True, actors_wanted=7))
-    assert steering.fix_actors() == actors
+    steering.fix_actors()
     control = run.backend.registry.control()
     assert (control.autoscale, control.target_actors) == (False, target)
     assert asked(run)[-1].what == "end autoscaling"
+    before = len(asked(run))
+    run.backend.registry.beat_supervisor(SupervisorStatus("h", 1, 2, actors=actors, actors_wanted=7))
+    steering.fix_actors()
+    assert len(asked(run)) == before  # there was nothing to end
 
 
 @pytest.mark.parametrize(
@@ -102,6 +105,7 @@ def test_the_end_of_autoscaling_keeps_the_number_of_actors(run, describe, actors
         (4, 3, {}, "actors: from 4 to 3: the first number must be 1 or more, and not the larger"),
         (0, 3, {}, "actors: from 0 to 3: the first number must be 1"),
         (None, 1, {"actors": {"autoscale": {"min_count": 2}}}, "actors: from 2 to 1"),
+        (1, 5, {"most_actors": 0, "actors": {"max_count": 4}}, "actors: 5 is more than this run may have, 4"),
         (1, 4, {"algorithm": {"name": "a2c"}}, "a2c makes each update of one gradient of every actor"),
     ],
 )
