@@ -136,11 +136,15 @@ class Here:
         elif run is not None and run.state == "running":  # `distrl train` has begun it, maybe in a group of others
             os.kill(run.record.pid, number)
         else:
-            raise ConfigError(f"{record.run_id} does not run; distrl status {record.run_dir} shows how it ended")
+            raise _over(record)
 
 
 def _arguments(config: Path, job: Job) -> list[str]:
     return ["train", str(config), "--run-dir", str(job.run_dir), "--run-id", job.run_id, "--dated"]
+
+
+def _over(record: JobRecord) -> ConfigError:
+    return ConfigError(f"{record.run_id} does not run; distrl status {record.run_dir} shows how it ended")
 
 
 def _machine() -> str:
@@ -173,6 +177,8 @@ def _steered(record: JobRecord) -> AbstractContextManager["Steering"]:
     """
     _require_this_host(record)
     if _run_of(record) is None:
+        if not _handle_is_alive(record):
+            raise _over(record)
         raise ConfigError(f"{record.run_id} has not begun to train; repeat the command in a few seconds")
     return steering(find_target(Path(record.run_dir), None, None), "command line")
 

@@ -20,6 +20,8 @@ from distrl.jobs.targets import TARGETS
 class Place:
     """A target that keeps what it was asked for, or refuses."""
 
+    starts_actors = False
+
     def __init__(self):
         self.asked, self.now, self.error = [], JobState("waiting", "Resources"), None
 
@@ -30,6 +32,9 @@ class Place:
 
     def scale(self, record, actors, *, force):
         self.asked.append(("scale", record.run_id, record.address, actors, force))
+
+    def autoscale(self, record, least, most, *, off):
+        self.asked.append(("autoscale", record.run_id, least, most, off))
 
     def stop(self, record, *, now):
         self.asked.append(("stop", record.run_id, record.address, now))
@@ -79,6 +84,15 @@ def test_the_target_is_asked(capsys, place, job, command, asked, told):
     code, out, err = run(capsys, *command)
     assert (code, err, place.asked) == (0, "", [asked])
     assert out.startswith(told)
+
+
+def test_a_number_of_actors_ends_the_autoscaling_of_a_target_that_starts_them(capsys, place, job):
+    place.starts_actors = True
+    assert run(capsys, "scale", "5", "pong")[0] == 0
+    assert [asked[0] for asked in place.asked] == ["scale"]  # it has not begun
+    (job / "run.json").write_text("{}")
+    assert run(capsys, "scale", "5", "pong")[0] == 0
+    assert place.asked[1:] == [("autoscale", "pong", None, None, True), ("scale", "pong", "head", 5, False)]
 
 
 def test_answers_as_json(capsys, place, job):

@@ -15,6 +15,7 @@ from distrl.jobs.here import Here
 from distrl.jobs.record import Job, JobRecord
 from distrl.jobs.submission import submit
 from distrl.jobs.target import OVER, RoleNeed
+from distrl.runs.directories import process_mark
 from tests.faults.training import wait_until
 
 
@@ -75,8 +76,8 @@ def test_a_job_that_cannot_begin_leaves_its_error_and_its_exit_code(start):
     for gone in (record, reused):
         with pytest.raises(ConfigError, match=r"^r1 does not run; distrl status \S+/runs/r1 shows how it ended"):
             Here().stop(gone, now=gone is reused)
-    with pytest.raises(ConfigError, match="r1 has not begun to train"):
-        Here().scale(record, 3, force=False)
+        with pytest.raises(ConfigError, match=r"^r1 does not run; distrl status \S+/runs/r1 shows how it ended"):
+            Here().scale(gone, 3, force=False)
 
 
 @pytest.fixture
@@ -84,6 +85,13 @@ def record(workplace):
     """A job of this host that has left nothing."""
     told = {"run_id": "r1", "target": "here", "address": platform.node(), "run_dir": str(workplace / "gone")}
     return JobRecord.model_validate({**told, "store": None, "actors": 1, "submitted": 1.0, "handles": {}})
+
+
+def test_a_job_that_has_not_begun_to_train_is_not_scaled(record):
+    pid = os.getpid()
+    begins = record.model_copy(update={"handles": {"pid": str(pid), "process": process_mark(pid)}})
+    with pytest.raises(ConfigError, match="r1 has not begun to train; repeat the command in a few seconds"):
+        Here().scale(begins, 3, force=False)
 
 
 def test_only_jobs_of_this_host_are_asked_for(record):
